@@ -1,0 +1,64 @@
+//! The ways into the kernel that a program tells apart.
+
+/// One system call convention, with its own numbers.
+///
+/// 32-bit Arm under an aarch64 kernel is not among them: its calls are allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Abi {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit x86 with 32-bit pointers. It shares the audit architecture of
+    /// [`Abi::X86_64`]; bit 30 of the number tells them apart.
+    X32,
+    /// 32-bit x86, native or under a 64-bit kernel.
+    I386,
+    /// 64-bit Arm.
+    Aarch64,
+}
+
+/// `EM_386 | __AUDIT_ARCH_LE`, include/uapi/linux/audit.h.
+const AUDIT_ARCH_I386: u32 = 0x4000_0003;
+/// `EM_X86_64 | __AUDIT_ARCH_64BIT | __AUDIT_ARCH_LE`, include/uapi/linux/audit.h.
+const AUDIT_ARCH_X86_64: u32 = 0xC000_003E;
+/// `EM_AARCH64 | __AUDIT_ARCH_64BIT | __AUDIT_ARCH_LE`, include/uapi/linux/audit.h.
+const AUDIT_ARCH_AARCH64: u32 = 0xC000_00B7;
+
+impl Abi {
+    /// Every ABI.
+    pub const ALL: &'static [Self] = &[Self::X86_64, Self::X32, Self::I386, Self::Aarch64];
+
+    /// The name the kernel's documentation uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::X32 => "x32",
+            Self::I386 => "i386",
+            Self::Aarch64 => "aarch64",
+        }
+    }
+
+    /// The `AUDIT_ARCH_*` value that seccomp reports for this ABI
+    /// (include/uapi/linux/audit.h). x86_64 and x32 share one.
+    #[must_use]
+    pub const fn audit_arch(self) -> u32 {
+        match self {
+            Self::X86_64 | Self::X32 => AUDIT_ARCH_X86_64,
+            Self::I386 => AUDIT_ARCH_I386,
+            Self::Aarch64 => AUDIT_ARCH_AARCH64,
+        }
+    }
+}
+
+/// The ABIs that a process on this host can use, the common one first. Empty on
+/// an architecture that this crate does not know.
+#[must_use]
+pub const fn native_abis() -> &'static [Abi] {
+    if cfg!(target_arch = "x86_64") {
+        &[Abi::X86_64, Abi::X32, Abi::I386]
+    } else if cfg!(target_arch = "aarch64") {
+        &[Abi::Aarch64]
+    } else {
+        &[]
+    }
+}

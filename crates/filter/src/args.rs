@@ -1,0 +1,125 @@
+//! What the arguments of the held calls mean: constants, and where an argument
+//! sits, for the program and for the supervisor that reads the same words.
+//!
+//! Constants are those of the generic ABI; x86 and aarch64 do not differ in them.
+
+use crate::abi::Abi;
+use crate::call::Call;
+
+/// `O_DSYNC | __O_SYNC`: either makes every write of the descriptor wait for
+/// the disk. `O_SYNC` is both (include/uapi/asm-generic/fcntl.h).
+pub const OPEN_SYNC_MASK: u32 = 0o4_010_000;
+
+/// `RWF_DSYNC | RWF_SYNC` (include/uapi/linux/fs.h).
+pub const RWF_SYNC_MASK: u32 = 0x6;
+
+/// `MS_ASYNC` of msync(2) (include/uapi/asm-generic/mman-common.h).
+pub const MS_ASYNC: u32 = 1;
+/// `MS_INVALIDATE` of msync(2).
+pub const MS_INVALIDATE: u32 = 2;
+/// `MS_SYNC` of msync(2).
+pub const MS_SYNC: u32 = 4;
+
+/// `SYNC_FILE_RANGE_WAIT_BEFORE` (include/uapi/linux/fs.h).
+pub const SYNC_FILE_RANGE_WAIT_BEFORE: u32 = 1;
+/// `SYNC_FILE_RANGE_WRITE`: start write-back, do not wait for it.
+pub const SYNC_FILE_RANGE_WRITE: u32 = 2;
+/// `SYNC_FILE_RANGE_WAIT_AFTER`.
+pub const SYNC_FILE_RANGE_WAIT_AFTER: u32 = 4;
+/// Every flag that sync_file_range(2) knows; any other bit gives `EINVAL`.
+pub const SYNC_FILE_RANGE_MASK: u32 =
+    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
+/// `BLKFLSBUF`, `_IO(0x12, 97)`: write out and drop a block device's cache.
+pub const BLKFLSBUF: u32 = 0x1261;
+/// `FIFREEZE`, `_IOWR('X', 119, int)`: freeze a file system, which syncs it.
+pub const FIFREEZE: u32 = 0xC004_5877;
+/// `BTRFS_IOC_SYNC`, `_IO(0x94, 8)`: btrfs's own syncfs.
+pub const BTRFS_IOC_SYNC: u32 = 0x9408;
+/// The ioctl(2) commands that are held.
+pub const SYNC_IOCTLS: [u32; 3] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC];
+
+/// `Q_SYNC` of quotactl(2), before `QCMD` shifts it (include/uapi/linux/quota.h).
+pub const Q_SYNC: u32 = 0x80_0001;
+/// How far `QCMD` shifts a command; the type of quota is in the bits below.
+pub const QUOTA_COMMAND_SHIFT: u32 = 8;
+
+/// The size of page that a sealed program checks msync(2)'s address against,
+/// in bytes. An aarch64 kernel may have larger pages; it would refuse an
+/// address that the sealed program takes.
+pub const PAGE_SIZE: u32 = 4096;
+
+/// The low half of an argument: all that the kernel reads of an `int`.
+#[must_use]
+pub const fn low(arg: u64) -> u32 {
+    (arg & 0xFFFF_FFFF) as u32
+}
+
+/// An argument as the descriptor that the kernel takes it for.
+#[must_use]
+pub const fn descriptor(arg: u64) -> i32 {
+    low(arg).cast_signed()
+}
+
+/// Which argument holds the open flags; `None` for a call that has none in its
+/// arguments (openat2(2) keeps them in memory).
+#[must_use]
+pub const fn open_flags_index(call: Call) -> Option<usize> {
+    match call {
+        Call::Open => Some(1),
+        Call::Openat | Call::OpenByHandleAt => Some(2),
+        _ => None,
+    }
+}
+
+/// Which argument holds the `RWF_*` flags of preadv2(2) and pwritev2(2): the
+/// last of six where the offset is split in two halves, the last of five on
+/// x32, whose entry takes a whole offset (`compat_sys_preadv64v2`,
+/// fs/read_write.c).
+#[must_use]
+pub const fn rwf_index(abi: Abi) -> usize {
+    match abi {
+        Abi::X32 => 4,
+        Abi::X86_64 | Abi::I386 | Abi::Aarch64 => 5,
+    }
+}
+
+/// Which argument holds the command of quotactl(2) or quotactl_fd(2); `None`
+/// for any other call.
+#[must_use]
+pub const fn quota_command_index(call: Call) -> Option<usize> {
+    match call {
+        Call::Quotactl => Some(0),
+        Call::QuotactlFd => Some(1),
+        _ => None,
+    }
+}
+
+/// Which argument holds the flags of sync_file_range(2).
+#[must_use]
+pub const fn sync_file_range_flags_index(abi: Abi) -> usize {
+    match abi {
+        Abi::I386 => 5,
+        Abi::X86_64 | Abi::X32 | Abi::Aarch64 => 3,
+    }
+}
+
+/// Offset in bytes, length in bytes and flags of a sync_file_range(2) call.
+///
+/// i386 splits the 64-bit arguments: descriptor, offset low, offset high,
+/// length low, length high, flags (`ia32_sync_file_range`,
+/// arch/x86/kernel/sys_ia32.c).
+#[must_use]
+pub const fn sync_file_range(abi: Abi, args: &[u64; 6]) -> (i64, i64, u32) {
+    let flags = low(args[sync_file_range_flags_index(abi)]);
+    match abi {
+        Abi::I386 => (join(args[1], args[2]), join(args[3], args[4]), flags),
+        Abi::X86_64 | Abi::X32 | Abi::Aarch64 => {
+            (args[1].cast_signed(), args[2].cast_signed(), flags)
+        }
+    }
+}
+
+const fn join(low_half: u64, high_half: u64) -> i64 {
+    ((high_half << 32) | (low_half & 0xFFFF_FFFF)).cast_signed()
+}

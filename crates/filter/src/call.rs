@@ -1,0 +1,131 @@
+//! The system calls that a hold has to see.
+
+use crate::abi::Abi;
+use crate::numbers;
+
+/// A system call that a program may stop.
+///
+/// creat(2) is absent because it takes no flags, and fcntl(2) because the
+/// kernel ignores `O_SYNC` and `O_DSYNC` in `F_SETFL` (`SETFL_MASK` in
+/// fs/fcntl.c): neither can turn syncing on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Call {
+    /// fsync(2)
+    Fsync,
+    /// fdatasync(2)
+    Fdatasync,
+    /// sync(2)
+    Sync,
+    /// syncfs(2)
+    Syncfs,
+    /// msync(2)
+    Msync,
+    /// sync_file_range(2)
+    SyncFileRange,
+    /// open(2); absent on aarch64
+    Open,
+    /// openat(2)
+    Openat,
+    /// openat2(2)
+    Openat2,
+    /// open_by_handle_at(2)
+    OpenByHandleAt,
+    /// preadv2(2)
+    Preadv2,
+    /// pwritev2(2)
+    Pwritev2,
+    /// io_submit(2)
+    IoSubmit,
+    /// io_uring_setup(2)
+    IoUringSetup,
+    /// ioctl(2)
+    Ioctl,
+    /// quotactl(2)
+    Quotactl,
+    /// quotactl_fd(2)
+    QuotactlFd,
+    /// umount2(2) and, on i386, the older umount(2) too
+    Umount,
+    /// execve(2)
+    Execve,
+    /// execveat(2)
+    Execveat,
+}
+
+impl Call {
+    /// Every call.
+    pub const ALL: &'static [Self] = &[
+        Self::Fsync,
+        Self::Fdatasync,
+        Self::Sync,
+        Self::Syncfs,
+        Self::Msync,
+        Self::SyncFileRange,
+        Self::Open,
+        Self::Openat,
+        Self::Openat2,
+        Self::OpenByHandleAt,
+        Self::Preadv2,
+        Self::Pwritev2,
+        Self::IoSubmit,
+        Self::IoUringSetup,
+        Self::Ioctl,
+        Self::Quotactl,
+        Self::QuotactlFd,
+        Self::Umount,
+        Self::Execve,
+        Self::Execveat,
+    ];
+
+    /// The name as the kernel headers have it (`__NR_*`), except that
+    /// [`Call::Umount`] is called `umount2` after the call every ABI has.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Fdatasync => "fdatasync",
+            Self::Sync => "sync",
+            Self::Syncfs => "syncfs",
+            Self::Msync => "msync",
+            Self::SyncFileRange => "sync_file_range",
+            Self::Open => "open",
+            Self::Openat => "openat",
+            Self::Openat2 => "openat2",
+            Self::OpenByHandleAt => "open_by_handle_at",
+            Self::Preadv2 => "preadv2",
+            Self::Pwritev2 => "pwritev2",
+            Self::IoSubmit => "io_submit",
+            Self::IoUringSetup => "io_uring_setup",
+            Self::Ioctl => "ioctl",
+            Self::Quotactl => "quotactl",
+            Self::QuotactlFd => "quotactl_fd",
+            Self::Umount => "umount2",
+            Self::Execve => "execve",
+            Self::Execveat => "execveat",
+        }
+    }
+
+    /// The number of this call, bit 30 included for x32; `None` where the ABI
+    /// has no such call. For [`Call::Umount`] this is umount2.
+    #[must_use]
+    pub fn number(self, abi: Abi) -> Option<u32> {
+        numbers::number(self, abi)
+    }
+
+    /// Every number that leads to this call: [`Call::number`] and, for
+    /// [`Call::Umount`] on i386, the old umount.
+    pub fn numbers(self, abi: Abi) -> impl Iterator<Item = u32> {
+        let old = (self == Self::Umount).then(|| numbers::old_umount(abi));
+        self.number(abi).into_iter().chain(old.flatten())
+    }
+
+    /// The ABI and the call that `seccomp_data.arch` and `seccomp_data.nr`
+    /// stand for; `None` when it is no call that a program stops.
+    #[must_use]
+    pub fn identify(audit_arch: u32, nr: i32) -> Option<(Abi, Self)> {
+        let wanted = nr.cast_unsigned();
+        let abis = Abi::ALL.iter().filter(|abi| abi.audit_arch() == audit_arch);
+        abis.flat_map(|&abi| Self::ALL.iter().map(move |&call| (abi, call)))
+            .find(|&(abi, call)| call.numbers(abi).any(|number| number == wanted))
+    }
+}

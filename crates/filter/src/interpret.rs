@@ -1,0 +1,215 @@
+//! Runs a program the way the kernel does, so that tests can ask what it says.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::instruction::{Instruction, Program, offset, ret};
+
+/// What the kernel shows a program about a call, `struct seccomp_data`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SeccompData {
+    /// System call number.
+    pub nr: i32,
+    /// `AUDIT_ARCH_*` of the call.
+    pub arch: u32,
+    /// Address of the calling instruction.
+    pub instruction_pointer: u64,
+    /// Arguments; 32-bit ABIs leave the upper halves 0.
+    pub args: [u64; 6],
+}
+
+/// What a program says about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The kernel does the call.
+    Allow,
+    /// The call is not done; the caller gets this errno, or success if it is 0.
+    Errno(u16),
+    /// The call is not done until a supervisor has answered.
+    Notify,
+    /// Any other return value, whole.
+    Other(u32),
+}
+
+/// Why a program has no verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InterpretError {
+    /// The program has no instruction of this index: it fell off its end, or
+    /// jumped past it.
+    OutOfProgram {
+        /// Index of the missing instruction.
+        at: usize,
+    },
+    /// A load outside of `struct seccomp_data`, or not of a whole word.
+    BadLoad {
+        /// Index of the instruction.
+        at: usize,
+        /// Offset in bytes.
+        offset: u32,
+    },
+    /// A division by zero, or a shift by 32 bits or more.
+    BadOperand {
+        /// Index of the instruction.
+        at: usize,
+    },
+    /// An operation that seccomp(2) refuses, or that needs the index register
+    /// or scratch memory, which no program of this crate uses.
+    Unsupported {
+        /// Index of the instruction.
+        at: usize,
+        /// Operation.
+        code: u16,
+    },
+}
+
+impl fmt::Display for InterpretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfProgram { at } => write!(f, "the program has no instruction {at}"),
+            Self::BadLoad { at, offset } => {
+                write!(f, "instruction {at} loads from offset {offset}")
+            }
+            Self::BadOperand { at } => {
+                write!(
+                    f,
+                    "instruction {at} divides by zero or shifts by 32 bits or more"
+                )
+            }
+            Self::Unsupported { at, code } => {
+                write!(f, "instruction {at} has the unsupported code {code:#x}")
+            }
+        }
+    }
+}
+
+impl Error for InterpretError {}
+
+/// A verdict and how the program came to it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Trace {
+    /// What the program says.
+    pub verdict: Verdict,
+    /// Indexes of the instructions that ran, the last one a return.
+    pub path: Vec<usize>,
+    /// Offsets in `struct seccomp_data` that were read, in bytes: 0 is the
+    /// number, 4 the architecture, 16 and above are arguments.
+    pub loads: Vec<u32>,
+}
+
+/// What `program` says about the call `data`.
+///
+/// # Errors
+/// When the program is one that the kernel would refuse.
+pub fn interpret(program: &Program, data: &SeccompData) -> Result<Verdict, InterpretError> {
+    trace(program, data).map(|trace| trace.verdict)
+}
+
+/// Like [`interpret`], with the way that led there.
+///
+/// # Errors
+/// When the program is one that the kernel would refuse.
+pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretError> {
+    let instructions = program.instructions();
+    let (mut path, mut loads) = (Vec::new(), Vec::new());
+    let (mut at, mut accumulator) = (0, 0);
+    // Jumps only go forward, so the loop ends with the program at the latest.
+    loop {
+        let instruction = instructions
+            .get(at)
+            .ok_or(InterpretError::OutOfProgram { at })?;
+        path.push(at);
+        match step(at, instruction, accumulator, data)? {
+            Step::Load(offset, value) => {
+                loads.push(offset);
+                accumulator = value;
+                at += 1;
+            }
+            Step::Value(value) => {
+                accumulator = value;
+                at += 1;
+            }
+            Step::Skip(count) => at = at.saturating_add(1).saturating_add(count),
+            Step::Return(value) => {
+                return Ok(Trace {
+                    verdict: verdict(value),
+                    path,
+                    loads,
+                });
+            }
+        }
+    }
+}
+
+/// What one instruction does.
+enum Step {
+    Load(u32, u32),
+    Value(u32),
+    Skip(usize),
+    Return(u32),
+}
+
+/// `at` is only for errors.
+fn step(
+    at: usize,
+    instruction: &Instruction,
+    a: u32,
+    data: &SeccompData,
+) -> Result<Step, InterpretError> {
+    let Instruction { code, jt, jf, k } = *instruction;
+    let bad = InterpretError::BadOperand { at };
+    let branch = |holds: bool| Step::Skip(usize::from(if holds { jt } else { jf }));
+    Ok(match code {
+        0x00 => Step::Value(k),
+        0x20 => Step::Load(
+            k,
+            word(data, k).ok_or(InterpretError::BadLoad { at, offset: k })?,
+        ),
+        0x04 => Step::Value(a.wrapping_add(k)),
+        0x14 => Step::Value(a.wrapping_sub(k)),
+        0x24 => Step::Value(a.wrapping_mul(k)),
+        0x34 => Step::Value(a.checked_div(k).ok_or(bad)?),
+        0x44 => Step::Value(a | k),
+        0x54 => Step::Value(a & k),
+        0x64 => Step::Value(a.checked_shl(k).ok_or(bad)?),
+        0x74 => Step::Value(a.checked_shr(k).ok_or(bad)?),
+        0x84 => Step::Value(a.wrapping_neg()),
+        0xA4 => Step::Value(a ^ k),
+        0x05 => Step::Skip(usize::try_from(k).unwrap_or(usize::MAX)),
+        0x15 => branch(a == k),
+        0x25 => branch(a > k),
+        0x35 => branch(a >= k),
+        0x45 => branch(a & k != 0),
+        0x06 => Step::Return(k),
+        0x16 => Step::Return(a),
+        code => return Err(InterpretError::Unsupported { at, code }),
+    })
+}
+
+/// The word at an offset in bytes, on a little-endian machine.
+fn word(data: &SeccompData, at: u32) -> Option<u32> {
+    if !at.is_multiple_of(4) || at >= offset::END {
+        return None;
+    }
+    let half = |value: u64| {
+        if at.is_multiple_of(8) {
+            value as u32
+        } else {
+            (value >> 32) as u32
+        }
+    };
+    Some(match at {
+        offset::NR => data.nr.cast_unsigned(),
+        offset::ARCH => data.arch,
+        8..offset::ARGS => half(data.instruction_pointer),
+        _ => half(data.args[(at - offset::ARGS) as usize / 8]),
+    })
+}
+
+fn verdict(value: u32) -> Verdict {
+    match value & ret::ACTION_MASK {
+        ret::ALLOW => Verdict::Allow,
+        ret::USER_NOTIF => Verdict::Notify,
+        ret::ERRNO => Verdict::Errno((value & 0xFFFF) as u16),
+        _ => Verdict::Other(value),
+    }
+}

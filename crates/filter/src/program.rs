@@ -1,0 +1,187 @@
+//! From rules to a program.
+
+use std::collections::BTreeMap;
+
+use crate::abi::Abi;
+use crate::assemble::{Assembler, Label};
+use crate::call::Call;
+use crate::instruction::{Program, code, offset, ret};
+use crate::rule::{Action, Condition, Rule, rule};
+use crate::spec::Spec;
+
+/// The program for `spec` on a machine whose processes use `abis`; calls of
+/// any other ABI are allowed.
+///
+/// One block an audit architecture, in the order in which `abis` first names
+/// them: the number is looked up by binary search, then the rule's arguments
+/// are tested. Repeated ABIs count once.
+#[must_use]
+pub fn program(spec: &Spec, abis: &[Abi]) -> Program {
+    let mut assembler = Assembler::default();
+    let mut done = Vec::new();
+    assembler.load(offset::ARCH);
+    for arch in abis.iter().map(|abi| abi.audit_arch()) {
+        if done.contains(&arch) {
+            continue;
+        }
+        done.push(arch);
+        let (block, next) = (assembler.label(), assembler.label());
+        assembler.branch(code::JUMP_EQUAL, arch, block, next);
+        assembler.bind(block);
+        Block::new(&mut assembler).emit(&rules(spec, abis, arch));
+        assembler.bind(next);
+    }
+    assembler.ret(ret::ALLOW);
+    assembler.finish()
+}
+
+/// The rule for each number of interest under one audit architecture.
+fn rules(spec: &Spec, abis: &[Abi], arch: u32) -> BTreeMap<u32, Rule> {
+    let mut rules = BTreeMap::new();
+    for &abi in abis.iter().filter(|abi| abi.audit_arch() == arch) {
+        for &call in Call::ALL {
+            let rule = rule(spec, call, abi);
+            if rule != Rule::Done(Action::Allow) {
+                rules.extend(call.numbers(abi).map(|number| (number, rule.clone())));
+            }
+        }
+    }
+    rules
+}
+
+/// The part of a program that serves one audit architecture. It has its own
+/// endings, so that no jump leaves it and offsets stay short.
+struct Block<'a> {
+    assembler: &'a mut Assembler,
+    endings: Vec<(Action, Label)>,
+}
+
+impl<'a> Block<'a> {
+    fn new(assembler: &'a mut Assembler) -> Self {
+        Self {
+            assembler,
+            endings: Vec::new(),
+        }
+    }
+
+    fn emit(mut self, rules: &BTreeMap<u32, Rule>) {
+        let allow = self.ending(Action::Allow);
+        let mut bodies: Vec<(&Rule, Label)> = Vec::new();
+        let mut entries = Vec::with_capacity(rules.len());
+        for (&number, rule) in rules {
+            let known = bodies
+                .iter()
+                .find(|(body, _)| *body == rule)
+                .map(|&(_, label)| label);
+            let label = match (known, rule) {
+                (Some(label), _) => label,
+                (None, &Rule::Done(action)) => self.ending(action),
+                (None, Rule::Test { .. }) => {
+                    let label = self.assembler.label();
+                    bodies.push((rule, label));
+                    label
+                }
+            };
+            entries.push((number, label));
+        }
+        if !entries.is_empty() {
+            self.assembler.load(offset::NR);
+            self.search(&entries, allow);
+        }
+        for (body, label) in bodies {
+            self.assembler.bind(label);
+            self.tests(body, None);
+        }
+        for (action, label) in self.endings {
+            self.assembler.bind(label);
+            self.assembler.ret(return_value(action));
+        }
+    }
+
+    /// Find the loaded number among `entries`, which are in ascending order.
+    fn search(&mut self, entries: &[(u32, Label)], otherwise: Label) {
+        if let [(number, label)] = *entries {
+            return self
+                .assembler
+                .branch(code::JUMP_EQUAL, number, label, otherwise);
+        }
+        let (below, above) = entries.split_at(entries.len() / 2);
+        let (low, high) = (self.assembler.label(), self.assembler.label());
+        self.assembler
+            .branch(code::JUMP_AT_LEAST, above[0].0, high, low);
+        self.assembler.bind(low);
+        self.search(below, otherwise);
+        self.assembler.bind(high);
+        self.search(above, otherwise);
+    }
+
+    /// The tests of `rule`; `loaded` is the argument that is in the accumulator.
+    fn tests(&mut self, rule: &Rule, loaded: Option<usize>) {
+        let Rule::Test {
+            argument,
+            condition,
+            yes,
+            no,
+        } = rule
+        else {
+            return;
+        };
+        if loaded != Some(*argument) {
+            self.assembler.load(argument_offset(*argument));
+        }
+        let (yes_label, no_label) = (self.place(yes), self.place(no));
+        let after = match *condition {
+            Condition::AnyBit(mask) => {
+                self.assembler
+                    .branch(code::JUMP_ANY_BIT, mask, yes_label, no_label);
+                Some(*argument)
+            }
+            Condition::Equal(value) => {
+                self.assembler
+                    .branch(code::JUMP_EQUAL, value, yes_label, no_label);
+                Some(*argument)
+            }
+            Condition::MaskedEqual { mask, value } => {
+                self.assembler.and(mask);
+                self.assembler
+                    .branch(code::JUMP_EQUAL, value, yes_label, no_label);
+                None
+            }
+        };
+        for (branch, label) in [(yes, yes_label), (no, no_label)] {
+            if let Rule::Test { .. } = **branch {
+                self.assembler.bind(label);
+                self.tests(branch, after);
+            }
+        }
+    }
+
+    /// Where `rule` will be: a shared ending, or a label still to be bound.
+    fn place(&mut self, rule: &Rule) -> Label {
+        match rule {
+            Rule::Done(action) => self.ending(*action),
+            Rule::Test { .. } => self.assembler.label(),
+        }
+    }
+
+    fn ending(&mut self, action: Action) -> Label {
+        if let Some(&(_, label)) = self.endings.iter().find(|(known, _)| *known == action) {
+            return label;
+        }
+        let label = self.assembler.label();
+        self.endings.push((action, label));
+        label
+    }
+}
+
+const fn argument_offset(argument: usize) -> u32 {
+    offset::ARGS + 8 * argument as u32
+}
+
+fn return_value(action: Action) -> u32 {
+    match action {
+        Action::Allow => ret::ALLOW,
+        Action::Errno(errno) => ret::ERRNO | u32::from(errno),
+        Action::Notify => ret::USER_NOTIF,
+    }
+}

@@ -1,0 +1,149 @@
+//! What happens to one call, as a tree of tests on its arguments.
+
+use crate::abi::Abi;
+use crate::args;
+use crate::call::Call;
+use crate::spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Spec};
+
+/// How a path through a rule ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The kernel does the call.
+    Allow,
+    /// The call is answered with this errno; 0 is success.
+    Errno(u16),
+    /// A supervisor is asked.
+    Notify,
+}
+
+/// A test of the low 32 bits of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Any of these bits is set.
+    AnyBit(u32),
+    /// It is this value.
+    Equal(u32),
+    /// It is this value, under this mask.
+    MaskedEqual { mask: u32, value: u32 },
+}
+
+/// A decision about a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Decided.
+    Done(Action),
+    /// One more test.
+    Test {
+        argument: usize,
+        condition: Condition,
+        yes: Box<Rule>,
+        no: Box<Rule>,
+    },
+}
+
+use Action::{Allow, Errno, Notify};
+use Condition::{AnyBit, Equal, MaskedEqual};
+
+const ALLOW: Rule = Rule::Done(Allow);
+const ENOSYS: u16 = 38;
+const SIGN_BIT: u32 = 1 << 31;
+
+/// A rule that tests one argument.
+fn test(argument: usize, condition: Condition, yes: Rule, no: Rule) -> Rule {
+    Rule::Test {
+        argument,
+        condition,
+        yes: Box::new(yes),
+        no: Box::new(no),
+    }
+}
+
+/// The rule for `call` made through `abi`.
+pub(crate) fn rule(spec: &Spec, call: Call, abi: Abi) -> Rule {
+    match spec.answer {
+        Answer::Supervised => supervised(spec, call, abi),
+        Answer::Sealed => sealed(spec, call, abi),
+    }
+}
+
+fn supervised(spec: &Spec, call: Call, abi: Abi) -> Rule {
+    let notify = Rule::Done(Notify);
+    let when = |argument, condition| test(argument, condition, Rule::Done(Notify), ALLOW);
+    match call {
+        Call::Fsync | Call::Fdatasync | Call::Syncfs => unless_negative(notify),
+        Call::Sync | Call::Openat2 | Call::IoSubmit | Call::Umount => notify,
+        Call::Msync => when(2, AnyBit(args::MS_SYNC)),
+        Call::SyncFileRange => sync_file_range(spec, abi, Notify, notify),
+        Call::Open | Call::Openat | Call::OpenByHandleAt => {
+            args::open_flags_index(call).map_or(ALLOW, |at| when(at, AnyBit(args::OPEN_SYNC_MASK)))
+        }
+        Call::Preadv2 | Call::Pwritev2 => when(args::rwf_index(abi), AnyBit(args::RWF_SYNC_MASK)),
+        Call::IoUringSetup if spec.io_uring_pass => ALLOW,
+        Call::IoUringSetup => notify,
+        Call::Ioctl => one_of(1, &args::SYNC_IOCTLS, notify),
+        Call::Quotactl | Call::QuotactlFd => {
+            args::quota_command_index(call).map_or(ALLOW, |at| when(at, is_quota_sync()))
+        }
+        Call::Execve | Call::Execveat if spec.watch_exec => notify,
+        Call::Execve | Call::Execveat => ALLOW,
+    }
+}
+
+fn sealed(spec: &Spec, call: Call, abi: Abi) -> Rule {
+    let held = Rule::Done(Errno(0));
+    match call {
+        Call::Fsync | Call::Fdatasync | Call::Syncfs => unless_negative(held),
+        Call::Sync => held,
+        Call::Msync => sealed_msync(),
+        Call::SyncFileRange => {
+            let flags = args::sync_file_range_flags_index(abi);
+            let valid = test(flags, AnyBit(!args::SYNC_FILE_RANGE_MASK), ALLOW, held);
+            sync_file_range(spec, abi, Errno(HANDSHAKE_SEALED_ERRNO), valid)
+        }
+        Call::IoUringSetup if !spec.io_uring_pass => Rule::Done(Errno(ENOSYS)),
+        _ => ALLOW,
+    }
+}
+
+/// The kernel answers a negative descriptor itself, with `EBADF`.
+fn unless_negative(answer: Rule) -> Rule {
+    test(0, AnyBit(SIGN_BIT), ALLOW, answer)
+}
+
+/// `answer` for a call that may be held, `handshake` for the question whether
+/// the process is held.
+fn sync_file_range(spec: &Spec, abi: Abi, handshake: Action, answer: Rule) -> Rule {
+    let flags = args::sync_file_range_flags_index(abi);
+    let answer = if spec.early_writeback {
+        test(flags, AnyBit(!args::SYNC_FILE_RANGE_WRITE), answer, ALLOW)
+    } else {
+        answer
+    };
+    let asks = test(flags, Equal(HANDSHAKE_FLAGS), Rule::Done(handshake), ALLOW);
+    let negative = test(0, Equal(u32::MAX), asks, ALLOW);
+    test(0, AnyBit(SIGN_BIT), negative, answer)
+}
+
+/// Only a call that the kernel would not refuse out of hand is answered; the
+/// rest goes on for the right error.
+fn sealed_msync() -> Rule {
+    let aligned = test(0, AnyBit(args::PAGE_SIZE - 1), ALLOW, Rule::Done(Errno(0)));
+    let syncs = MaskedEqual {
+        mask: !args::MS_INVALIDATE,
+        value: args::MS_SYNC,
+    };
+    test(2, syncs, aligned, ALLOW)
+}
+
+fn is_quota_sync() -> Condition {
+    MaskedEqual {
+        mask: u32::MAX << args::QUOTA_COMMAND_SHIFT,
+        value: args::Q_SYNC << args::QUOTA_COMMAND_SHIFT,
+    }
+}
+
+fn one_of(argument: usize, values: &[u32], answer: Rule) -> Rule {
+    values.iter().rfold(ALLOW, |no, &value| {
+        test(argument, Equal(value), answer.clone(), no)
+    })
+}
