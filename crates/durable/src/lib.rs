@@ -1,1 +1,16 @@
-//! Durable.
+//! Durability: the marker that says a run is in flight, the one commit at its
+//! end, and what is found after a crash.
+//!
+//! The order is `hold`'s to keep; this crate makes each step durable before it
+//! returns. What it assumes of the medium: a completed flush is durable, an
+//! unflushed write may or may not survive, and a failed flush loses what it
+//! covered (see docs/durability.md).
+#![forbid(unsafe_code)]
+
+pub mod commit;
+pub mod error;
+pub mod marker;
+pub mod pins;
+pub mod places;
+pub mod record;
+pub mod recovery;

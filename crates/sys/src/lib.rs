@@ -1,1 +1,27 @@
-//! System calls.
+//! The only crate with `unsafe`: the system calls that `rustix` does not wrap.
+//!
+//! Each module is one kernel interface with a safe surface:
+//! [`seccomp`] installs filters, [`notify`] answers their notifications,
+//! [`launch`] starts a command under a filter, [`trace`] re-issues a call with
+//! changed arguments, [`process`] holds fork, wait and signals, and [`origin`]
+//! remembers what the process inherited before the Rust runtime touched it.
+#![cfg(target_os = "linux")]
+
+pub mod launch;
+pub mod notify;
+pub mod origin;
+pub mod process;
+pub mod seccomp;
+pub mod signals;
+pub mod trace;
+
+use std::io;
+
+/// Turns the `-1` convention of libc into a `Result`.
+pub(crate) fn check(value: libc::c_long) -> io::Result<libc::c_long> {
+    if value == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(value)
+    }
+}

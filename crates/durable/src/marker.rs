@@ -1,0 +1,183 @@
+//! The marker: the durable record that a run is in flight.
+//!
+//! It is *armed* before the command starts: an unnamed file with its content,
+//! so that a full or read-only disk is found in time, and a command that never
+//! syncs pays no flush. It is *engaged* before the first call is held: synced,
+//! named, and its directory synced. It is *cleared* after the commit. A lock on
+//! the file tells a run in flight from one that was interrupted, in any boot,
+//! container or pid namespace.
+
+use crate::error::{Context, Error};
+use crate::record::Record;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// The directory of markers below a state directory.
+pub const RUNS: &str = "runs";
+const SUFFIX: &str = "json";
+
+/// The marker of one run in one state directory.
+#[derive(Debug)]
+pub struct Marker {
+    directory: PathBuf,
+    handle: OwnedFd,
+    file: File,
+    name: String,
+    /// A file system without O_TMPFILE: the name the file has until it is engaged.
+    temporary: Option<String>,
+    named: bool,
+    engaged: bool,
+    /// Directories that were made for the marker, outermost first.
+    made: Vec<PathBuf>,
+    /// Whether made directories are removed with the marker.
+    leave_no_trace: bool,
+}
+
+impl Marker {
+    /// Arms the marker of `record` below `state`. Nothing is durable yet, but
+    /// everything that can be found out without a flush has been.
+    ///
+    /// With `leave_no_trace`, directories made for it go when it goes.
+    ///
+    /// # Errors
+    /// Names the act and path: a read-only or full file system, missing rights.
+    pub fn arm(state: &Path, record: &Record, leave_no_trace: bool) -> Result<Self, Error> {
+        let directory = state.join(RUNS);
+        let made = make_directories(&directory)?;
+        let handle = rustix::fs::open(
+            &directory,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .on("cannot open", &directory)?;
+        let name = format!("{}.{SUFFIX}", record.id);
+        let (mut file, temporary) = create(&handle, &name).on("cannot create a file in", &directory)?;
+        let mut text = serde_json::to_vec_pretty(record)
+            .map_err(std::io::Error::from)
+            .on("cannot write", &directory)?;
+        text.push(b'\n');
+        file.write_all(&text).on("cannot write a marker in", &directory)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .on("cannot lock a marker in", &directory)?;
+        Ok(Self { directory, handle, file, name, temporary, named: false, engaged: false, made, leave_no_trace })
+    }
+
+    /// Makes the marker durable. Idempotent.
+    ///
+    /// # Errors
+    /// Names the act and path; nothing may be held then.
+    pub fn engage(&mut self) -> Result<(), Error> {
+        if self.engaged {
+            return Ok(());
+        }
+        self.file.sync_all().on("cannot sync a marker in", &self.directory)?;
+        self.name_file().on("cannot name a marker in", &self.directory)?;
+        self.named = true;
+        rustix::fs::fsync(&self.handle).on("cannot sync", &self.directory)?;
+        for made in &self.made {
+            sync_parent(made)?;
+        }
+        self.engaged = true;
+        Ok(())
+    }
+
+    fn name_file(&self) -> Result<(), Errno> {
+        if let Some(temporary) = &self.temporary {
+            return rustix::fs::renameat(&self.handle, temporary, &self.handle, &self.name);
+        }
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let here = rustix::fs::CWD;
+        rustix::fs::linkat(here, &path, &self.handle, &self.name, AtFlags::SYMLINK_FOLLOW)
+    }
+
+    /// Whether the marker is durable, so that calls may be held.
+    pub fn is_engaged(&self) -> bool {
+        self.engaged
+    }
+
+    /// The path at which an engaged marker is found.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    /// The marker's file, for finding the file system that it is on.
+    pub fn file(&self) -> rustix::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Removes the marker durably: the run's data are safe.
+    ///
+    /// # Errors
+    /// Names the act and path; the run is then found interrupted, which is the
+    /// safe side.
+    pub fn clear(mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.engaged) {
+            rustix::fs::unlinkat(&self.handle, &self.name, AtFlags::empty())
+                .on("cannot remove", &self.path())?;
+            self.named = false;
+            self.temporary = None;
+            rustix::fs::fsync(&self.handle).on("cannot sync", &self.directory)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Marker {
+    /// A marker that was never engaged leaves nothing behind; an engaged one stays.
+    fn drop(&mut self) {
+        if self.engaged {
+            return;
+        }
+        let name = if self.named { Some(&self.name) } else { self.temporary.as_ref() };
+        if let Some(name) = name {
+            // Nothing was held, so a name that cannot be removed claims too much, not too little.
+            let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
+        }
+        if self.leave_no_trace {
+            for made in self.made.iter().rev() {
+                // Somebody else may have put a file there meanwhile: then it stays.
+                let _ = std::fs::remove_dir(made);
+            }
+        }
+    }
+}
+
+fn create(directory: &OwnedFd, name: &str) -> Result<(File, Option<String>), Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
+        Ok(file) => Ok((file.into(), None)),
+        // File systems and kernels without O_TMPFILE (open(2)).
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+            let temporary = format!(".{name}.new");
+            let flags = flags | OFlags::CREATE | OFlags::EXCL;
+            let file = rustix::fs::openat(directory, &temporary, flags, mode)?;
+            Ok((file.into(), Some(temporary)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes `directory` and its parents; returns those that did not exist.
+fn make_directories(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let missing: Vec<&Path> =
+        directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+    let made: Vec<PathBuf> = missing.into_iter().rev().map(Path::to_owned).collect();
+    std::fs::create_dir_all(directory).on("cannot create", directory)?;
+    Ok(made)
+}
+
+fn sync_parent(path: &Path) -> Result<(), Error> {
+    let parent = path.parent().unwrap_or(path);
+    File::open(parent).and_then(|file| file.sync_all()).on("cannot sync", parent)
+}
+
+/// Whether `name` is the file name of an engaged marker.
+pub(crate) fn is_marker(name: &Path) -> bool {
+    name.extension().is_some_and(|suffix| suffix == SUFFIX)
+        && !name.to_string_lossy().starts_with('.')
+}

@@ -1,0 +1,178 @@
+//! The file systems that a run could write, each with a descriptor that was
+//! opened before it.
+//!
+//! Only such a descriptor sees every write-back error of the run: the kernel
+//! reports an error to the descriptors that were open when it happened
+//! (`syncfs(2)`, errseq; Linux 5.8). A pin keeps its mount busy, so it must be
+//! let go before the run unmounts it.
+
+use crate::error::{Context, Error};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use synconce_probe::filesystem::Kind;
+use synconce_probe::mounts::{DeviceId, Mount};
+
+/// A file system and the descriptor by which it is committed.
+#[derive(Debug)]
+pub struct Pin {
+    /// The file system's device number.
+    pub device: DeviceId,
+    /// Where it was found.
+    pub point: PathBuf,
+    /// Its type, as mountinfo gives it.
+    pub type_name: String,
+    /// What is mounted.
+    pub source: String,
+    /// Whether it is a volatile overlay, through which nothing becomes durable.
+    pub volatile: bool,
+    /// Whether the descriptor was opened before the run.
+    pub early: bool,
+    pub(crate) handle: OwnedFd,
+}
+
+impl Pin {
+    /// What a sync means on it.
+    pub fn kind(&self) -> Kind {
+        Kind::of(&self.type_name)
+    }
+}
+
+/// The pinned file systems, at most one pin for each.
+#[derive(Debug, Default)]
+pub struct Pins(Vec<Pin>);
+
+impl Pins {
+    /// Pins every writable disk file system among `mounts` that can be reached
+    /// below `prefix` (`/` for our own namespace, `/proc/PID/root` for another's).
+    /// What cannot be opened is left to [`Pins::missing`].
+    pub fn open(mounts: &[Mount], prefix: &Path, early: bool) -> Self {
+        let mut pins = Self::default();
+        pins.add(mounts, prefix, early);
+        pins
+    }
+
+    /// Adds pins for the file systems of `mounts` that have none yet.
+    pub fn add(&mut self, mounts: &[Mount], prefix: &Path, early: bool) {
+        for mount in mounts.iter().filter(|mount| mount.writable && mount.kind().is_held()) {
+            if !self.covers(mount.device) {
+                self.0.extend(pin(mount, prefix, early));
+            }
+        }
+        self.resolve_volatile(mounts);
+    }
+
+    /// A volatile overlay is committed by its upper file system, where that can be reached.
+    fn resolve_volatile(&mut self, mounts: &[Mount]) {
+        let durable: Vec<bool> =
+            self.0.iter().map(|pin| pin.volatile && self.has_upper(pin, mounts)).collect();
+        let mut durable = durable.into_iter();
+        self.0.iter_mut().for_each(|pin| pin.volatile &= !durable.next().unwrap_or(false));
+    }
+
+    fn has_upper(&self, pin: &Pin, mounts: &[Mount]) -> bool {
+        mounts
+            .iter()
+            .find(|mount| mount.device == pin.device)
+            .and_then(|mount| mount.option("upperdir"))
+            .and_then(|upper| device_of(&upper, mounts))
+            .is_some_and(|device| self.covers(device))
+    }
+
+    /// Whether the file system `device` is pinned.
+    pub fn covers(&self, device: DeviceId) -> bool {
+        self.0.iter().any(|pin| pin.device == device)
+    }
+
+    /// Writable disk file systems among `mounts` that could not be opened, one
+    /// mount for each.
+    pub fn missing<'a>(&self, mounts: &'a [Mount]) -> Vec<&'a Mount> {
+        let mut seen = HashSet::new();
+        mounts
+            .iter()
+            .filter(|mount| mount.writable && mount.kind().is_held())
+            .filter(|mount| !self.covers(mount.device) && seen.insert(mount.device))
+            .collect()
+    }
+
+    /// Keeps the pins of the file systems that `paths` are on, and of those
+    /// below an overlay among them.
+    ///
+    /// # Errors
+    /// Names a path that does not exist or is not on a disk file system.
+    pub fn narrow(&mut self, paths: &[PathBuf], mounts: &[Mount]) -> Result<(), Error> {
+        let mut wanted = HashSet::new();
+        for path in paths {
+            let mount = mount_of(path, mounts)?;
+            wanted.insert(mount.device);
+            let upper = mount.option("upperdir");
+            wanted.extend(upper.and_then(|upper| device_of(&upper, mounts)));
+            if !self.covers(mount.device) {
+                let not_a_disk = rustix::io::Errno::NODEV;
+                return Err(Error::new("no disk file system to commit at", path, not_a_disk));
+            }
+        }
+        self.0.retain(|pin| wanted.contains(&pin.device));
+        Ok(())
+    }
+
+    /// Lets go of the file system `device`, which is about to be unmounted.
+    pub fn take(&mut self, device: DeviceId) -> Option<Pin> {
+        let at = self.0.iter().position(|pin| pin.device == device)?;
+        Some(self.0.swap_remove(at))
+    }
+
+    /// The pins.
+    pub fn iter(&self) -> impl Iterator<Item = &Pin> {
+        self.0.iter()
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<Pin> {
+        self.0
+    }
+}
+
+fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
+    let relative = mount.point.strip_prefix("/").unwrap_or(&mount.point);
+    let path = prefix.join(relative);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let handle = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+    // Another mount may lie over this one: then the path leads elsewhere.
+    if mount_id(handle.as_fd())? != mount.id {
+        return None;
+    }
+    Some(Pin {
+        device: mount.device,
+        point: mount.point.clone(),
+        type_name: mount.type_name.clone(),
+        source: mount.source.clone(),
+        volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
+        early,
+        handle,
+    })
+}
+
+/// The id of the mount that `file` was opened through (`statx(2)`, Linux 5.8).
+pub fn mount_id(file: impl AsFd) -> Option<u64> {
+    let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+}
+
+/// The mount among `mounts` that `path` is on.
+///
+/// # Errors
+/// Names a path that cannot be opened, or whose mount is not among `mounts`.
+pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)?;
+    let id = mount_id(&file);
+    mounts
+        .iter()
+        .find(|mount| Some(mount.id) == id)
+        .ok_or_else(|| Error::new("cannot find the mount of", path, rustix::io::Errno::NODEV))
+}
+
+fn device_of(path: &Path, mounts: &[Mount]) -> Option<DeviceId> {
+    mount_of(path, mounts).ok().map(|mount| mount.device)
+}

@@ -1,0 +1,43 @@
+//! Where markers and run files live.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Overrides the directory of markers; for tests and unusual layouts.
+pub const STATE_VARIABLE: &str = "SYNCONCE_STATE_DIR";
+/// Overrides the directory of run files.
+pub const RUNTIME_VARIABLE: &str = "SYNCONCE_RUNTIME_DIR";
+
+/// Below a root: where the markers of root's runs are.
+pub const STATE_BELOW_ROOT: &str = "var/lib/synconce";
+
+/// The directory of this user's markers: `/var/lib/synconce` for root,
+/// `$XDG_STATE_HOME/synconce` or `~/.local/state/synconce` for others; `None`
+/// when a user has neither variable.
+pub fn state() -> Option<PathBuf> {
+    if let Some(path) = absolute(STATE_VARIABLE) {
+        return Some(path);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some(Path::new("/").join(STATE_BELOW_ROOT));
+    }
+    absolute("XDG_STATE_HOME")
+        .or_else(|| Some(absolute("HOME")?.join(".local/state")))
+        .map(|path| path.join("synconce"))
+}
+
+/// The directory of run files, which live as long as their run: `/run/synconce`
+/// for root, `$XDG_RUNTIME_DIR/synconce` for others.
+pub fn runtime() -> Option<PathBuf> {
+    if let Some(path) = absolute(RUNTIME_VARIABLE) {
+        return Some(path);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/run/synconce"));
+    }
+    absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}

@@ -1,0 +1,68 @@
+//! What is written down about a run.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The version of the format of [`Record`].
+pub const VERSION: u32 = 1;
+
+/// A run, as its marker and its run file describe it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`VERSION`] of the program that wrote it.
+    pub version: u32,
+    /// The run's name, unique on a host.
+    pub id: String,
+    /// The command and its arguments; bytes that are not UTF-8 are replaced.
+    pub command: Vec<String>,
+    /// Its working directory.
+    pub directory: PathBuf,
+    /// When it was started, RFC 3339 in UTC.
+    pub started: String,
+    /// The kernel's boot id at the time.
+    pub boot: String,
+    /// The user that ran it.
+    pub user: u32,
+    /// The supervisor's process id, in its own pid namespace.
+    pub supervisor: u32,
+    /// Whether calls are answered by the filter alone.
+    pub sealed: bool,
+    /// The root that the work was for, with `--root`.
+    pub root: Option<PathBuf>,
+    /// The file systems that it could have written.
+    pub file_systems: Vec<FileSystem>,
+}
+
+/// A file system of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSystem {
+    /// Where it was mounted.
+    pub mount_point: PathBuf,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// What was mounted.
+    pub source: String,
+}
+
+/// The boot id of the running kernel (`random(4)`); empty when /proc has none.
+pub fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    text.unwrap_or_default().trim().to_owned()
+}
+
+/// The time now, RFC 3339 in UTC, to the second.
+pub fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A new run's name: the time to the second, and enough chance to be unique.
+pub fn new_id() -> String {
+    let mut chance = [0_u8; 4];
+    // Before the pool is ready the process id must do; the name is no secret.
+    if rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::NONBLOCK).is_err() {
+        chance = std::process::id().to_le_bytes();
+    }
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    format!("{time}-{:08x}", u32::from_le_bytes(chance))
+}

@@ -1,0 +1,159 @@
+//! The mounts of a process, from `/proc/PID/mountinfo` (`proc(5)`).
+
+use crate::filesystem::Kind;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A device number, which names a mounted file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId {
+    /// The major number; 0 for file systems without a block device of their own.
+    pub major: u32,
+    /// The minor number.
+    pub minor: u32,
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The mount's id, unique among the mounts that exist.
+    pub id: u64,
+    /// The file system's device number. All subvolumes of a btrfs share it.
+    pub device: DeviceId,
+    /// Where it is mounted, as the reading process sees it.
+    pub point: PathBuf,
+    /// The file system's type.
+    pub type_name: String,
+    /// What was mounted: a device, a share, a word.
+    pub source: String,
+    /// Whether this mount can be written through.
+    pub writable: bool,
+    /// The file system's own options, comma separated.
+    pub options: String,
+}
+
+impl Mount {
+    /// What a sync means here.
+    pub fn kind(&self) -> Kind {
+        Kind::of(&self.type_name)
+    }
+
+    /// The value of the file system option `name`, unescaped.
+    pub fn option(&self, name: &str) -> Option<PathBuf> {
+        let value = self
+            .options
+            .split(',')
+            .find_map(|option| option.strip_prefix(name)?.strip_prefix('='))?;
+        Some(path(value))
+    }
+
+    /// Whether the file system option `name` is set.
+    pub fn has_option(&self, name: &str) -> bool {
+        self.options.split(',').any(|option| option == name)
+    }
+}
+
+/// Reads the mounts in the namespace of the process `pid` ("self" for our own).
+///
+/// # Errors
+/// Those of reading `/proc/PID/mountinfo`.
+pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
+    Ok(parse(&std::fs::read_to_string(Path::new("/proc").join(pid).join("mountinfo"))?))
+}
+
+/// Parses the text of a mountinfo file; lines of another shape are left out.
+pub fn parse(text: &str) -> Vec<Mount> {
+    text.lines().filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ');
+    let id = left.next()?.parse().ok()?;
+    let (major, minor) = left.nth(1)?.split_once(':')?;
+    let point = path(left.nth(1)?);
+    let mount_options = left.next()?;
+    let mut right = right.split(' ');
+    let type_name = right.next()?.to_owned();
+    let source = right.next()?.to_owned();
+    let options = right.next().unwrap_or_default().to_owned();
+    let read_write = |options: &str| options.split(',').any(|option| option == "rw");
+    Some(Mount {
+        id,
+        device: DeviceId { major: major.parse().ok()?, minor: minor.parse().ok()? },
+        point,
+        type_name,
+        source,
+        writable: read_write(mount_options) && read_write(&options),
+        options,
+    })
+}
+
+/// Undoes the octal escapes (`\040`) of mountinfo.
+fn path(escaped: &str) -> PathBuf {
+    let bytes = escaped.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let octal = bytes.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
+        let value = octal
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        plain.push(value.unwrap_or(bytes[at]));
+        at += if value.is_some() { 4 } else { 1 };
+    }
+    PathBuf::from(OsString::from_vec(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
+37 35 0:25 / /with\\040space ro,relatime - btrfs /dev/sdb rw,subvol=/\n\
+38 35 0:40 / /o rw - overlay overlay rw,lowerdir=/l,upperdir=/u\\0541,workdir=/w,volatile\n\
+nonsense\n";
+
+    #[test]
+    fn a_mount_is_read_with_its_optional_fields_left_out() {
+        let mounts = parse(TEXT);
+        assert_eq!(mounts.len(), 3);
+        assert_eq!(mounts[0].device, DeviceId { major: 98, minor: 0 });
+        assert_eq!(mounts[0].point, Path::new("/mnt2"));
+        assert_eq!(mounts[0].kind(), Kind::Disk { flushes: true });
+        assert!(mounts[0].writable);
+    }
+
+    #[test]
+    fn a_read_only_mount_of_a_writable_file_system_is_not_writable() {
+        let mounts = parse(TEXT);
+        assert!(!mounts[1].writable);
+        assert_eq!(mounts[1].point, Path::new("/with space"));
+    }
+
+    #[test]
+    fn options_of_an_overlay_are_found_and_unescaped() {
+        let overlay = &parse(TEXT)[2];
+        assert_eq!(overlay.option("upperdir"), Some(PathBuf::from("/u,1")));
+        assert!(overlay.has_option("volatile"));
+        assert_eq!(overlay.option("upper"), None);
+        assert_eq!(overlay.kind(), Kind::Stacked);
+    }
+
+    #[test]
+    fn memory_and_networks_are_never_held() {
+        for name in ["tmpfs", "proc", "nfs4", "fuse", "fuse.sshfs", "9p", "cifs", "ramfs"] {
+            assert!(!Kind::of(name).is_held(), "{name}");
+        }
+    }
+}

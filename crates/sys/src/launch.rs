@@ -1,0 +1,218 @@
+//! Starting a command under a filter.
+//!
+//! The child is made with `CLONE_VM | CLONE_VFORK | CLONE_FILES`: it shares our
+//! memory and descriptor table until `execve` gives it tables of its own, so the
+//! listener that the filter makes appears in our table without a message, and
+//! nothing of ours that is close-on-exec reaches the command.
+
+use crate::notify::Listener;
+use crate::origin;
+use crate::seccomp::{self, Instruction, Listen};
+use crate::signals::Set;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+
+/// What to execute.
+#[derive(Debug)]
+pub struct Command {
+    /// Paths to try in order, as `execvp(3)` makes them from PATH.
+    pub candidates: Vec<CString>,
+    /// The argument vector, the name first.
+    pub arguments: Vec<CString>,
+    /// The environment.
+    pub environment: Vec<CString>,
+}
+
+/// The filters a command is started under.
+#[derive(Clone, Copy, Debug)]
+pub struct Filters<'a> {
+    /// Wants a listener; where a foreign one is in the way, `sealed` is used.
+    pub supervised: Option<&'a [Instruction]>,
+    /// Answers alone.
+    pub sealed: &'a [Instruction],
+}
+
+/// A started command.
+#[derive(Debug)]
+pub struct Launched {
+    /// Its process id.
+    pub pid: u32,
+    /// The listener of its filter, unless it is sealed.
+    pub listener: Option<Listener>,
+    /// Whether no_new_privs had to be set, for want of `CAP_SYS_ADMIN`.
+    pub no_new_privs: bool,
+}
+
+/// Why a command was not started.
+#[derive(Debug)]
+pub enum LaunchError {
+    /// No child could be made.
+    Clone(io::Error),
+    /// The filter could not be installed; the command did not start.
+    Filter(io::Error),
+    /// Nothing could be executed.
+    Exec(io::Error),
+}
+
+const STACK: usize = 64 * 1024;
+
+/// What the child works on and writes its outcome to. It shares our memory, and
+/// we sleep until it has executed or exited.
+struct Shared<'a> {
+    candidates: Vec<*const libc::c_char>,
+    arguments: Vec<*const libc::c_char>,
+    /// `/bin/sh` with room for the path, for files without a header (`ENOEXEC`).
+    shell_arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    filters: Filters<'a>,
+    mask: Set,
+    listener: i32,
+    no_new_privs: bool,
+    filter_error: i32,
+    exec_error: i32,
+}
+
+/// Starts `command` under `filters`, with the signal mask `mask` and the
+/// dispositions we inherited.
+///
+/// # Errors
+/// See [`LaunchError`]; no process is left behind.
+pub fn launch(
+    command: &Command,
+    filters: Filters<'_>,
+    mask: Set,
+) -> Result<Launched, LaunchError> {
+    let mut shared = Shared {
+        candidates: command.candidates.iter().map(|path| path.as_ptr()).collect(),
+        arguments: pointers(&command.arguments),
+        shell_arguments: shell_arguments(&command.arguments),
+        environment: pointers(&command.environment),
+        filters,
+        mask,
+        listener: -1,
+        no_new_privs: false,
+        filter_error: 0,
+        exec_error: 0,
+    };
+    let pid = clone_and_wait(&mut shared).map_err(LaunchError::Clone)?;
+    // SAFETY: the child stored a descriptor that its filter made in the shared
+    // table; nobody else owns it.
+    let listener = (shared.listener >= 0)
+        .then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(shared.listener) }));
+    if shared.filter_error == 0 && shared.exec_error == 0 {
+        return Ok(Launched { pid, listener, no_new_privs: shared.no_new_privs });
+    }
+    reap(pid);
+    Err(match shared.filter_error {
+        0 => LaunchError::Exec(io::Error::from_raw_os_error(shared.exec_error)),
+        errno => LaunchError::Filter(io::Error::from_raw_os_error(errno)),
+    })
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+fn shell_arguments(arguments: &[CString]) -> Vec<*const libc::c_char> {
+    let rest = arguments.iter().skip(1).map(|argument| argument.as_ptr());
+    [c"/bin/sh".as_ptr(), ptr::null()].into_iter().chain(rest).chain([ptr::null()]).collect()
+}
+
+fn reap(pid: u32) {
+    // SAFETY: waits for our own child, without a status.
+    unsafe { libc::waitpid(pid as i32, ptr::null_mut(), libc::__WALL) };
+}
+
+fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
+    let mut all = Set::of(&[]);
+    // SAFETY: the set is initialised. Every signal is blocked while the child
+    // borrows our memory, as posix_spawn does.
+    unsafe { libc::sigfillset(&raw mut all.0) };
+    let before = all.block();
+    // SAFETY: the stack is ours, 16-byte aligned and outlives the child's use of
+    // it, because CLONE_VFORK suspends us until it executes or exits; `child`
+    // only reads and writes `Shared` and makes async-signal-safe calls.
+    let pid = unsafe {
+        libc::clone(
+            child,
+            stack.as_mut_ptr().add(stack.len()).cast(),
+            flags,
+            ptr::from_mut(shared).cast(),
+        )
+    };
+    let error = io::Error::last_os_error();
+    before.set();
+    if pid == -1 { Err(error) } else { Ok(pid as u32) }
+}
+
+extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the parent passed its Shared and sleeps meanwhile.
+    let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
+    let disposition = if origin::sigpipe_was_ignored() { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: without CLONE_SIGHAND the dispositions are our own copy.
+    unsafe { libc::signal(libc::SIGPIPE, disposition) };
+    if let Err(error) = install(shared) {
+        shared.filter_error = error.raw_os_error().unwrap_or(libc::EINVAL);
+        return 125;
+    }
+    shared.mask.set();
+    shared.exec_error = execute(shared);
+    125
+}
+
+fn install(shared: &mut Shared<'_>) -> io::Result<()> {
+    if let Some(program) = shared.filters.supervised {
+        match privileged(shared, program, Listen::Yes) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            other => {
+                shared.listener = other?.map_or(-1, IntoRawFd::into_raw_fd);
+                return Ok(());
+            }
+        }
+    }
+    privileged(shared, shared.filters.sealed, Listen::No).map(drop)
+}
+
+/// Installs `program`, setting no_new_privs only where the kernel asks for it.
+fn privileged(
+    shared: &mut Shared<'_>,
+    program: &[Instruction],
+    listen: Listen,
+) -> io::Result<Option<OwnedFd>> {
+    match seccomp::install(program, listen) {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+            seccomp::set_no_new_privs()?;
+            shared.no_new_privs = true;
+            seccomp::install(program, listen)
+        }
+        other => other,
+    }
+}
+
+/// Executes the first candidate that can be; returns the errno that
+/// `execvp(3)` would.
+fn execute(shared: &mut Shared<'_>) -> i32 {
+    let mut result = libc::ENOENT;
+    for path in &shared.candidates {
+        // SAFETY: every vector ends with a null pointer and its strings live on.
+        unsafe { libc::execve(*path, shared.arguments.as_ptr(), shared.environment.as_ptr()) };
+        match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL) {
+            libc::ENOEXEC => {
+                shared.shell_arguments[1] = *path;
+                let arguments = shared.shell_arguments.as_ptr();
+                // SAFETY: as above.
+                unsafe { libc::execve(c"/bin/sh".as_ptr(), arguments, shared.environment.as_ptr()) };
+                return libc::ENOEXEC;
+            }
+            // As execvp: an unusable entry does not end the search, but is remembered.
+            libc::EACCES => result = libc::EACCES,
+            libc::ENOENT | libc::ENOTDIR => {}
+            other => return other,
+        }
+    }
+    result
+}

@@ -1,0 +1,130 @@
+//! The supervisor's side of seccomp user notification (`seccomp_unotify(2)`).
+
+use crate::check;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// A call that waits for an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Notification {
+    /// The kernel's cookie for this call.
+    pub id: u64,
+    /// The calling thread, in our pid namespace; 0 when it is not visible there.
+    pub thread: u32,
+    /// System call number, as the caller's ABI counts.
+    pub number: i32,
+    /// `AUDIT_ARCH_*` of the caller.
+    pub arch: u32,
+    /// The six argument registers.
+    pub args: [u64; 6],
+}
+
+/// What the caller gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The call returns this value without being done.
+    Value(i64),
+    /// The call fails with this errno.
+    Errno(i32),
+    /// The kernel does the call.
+    Continue,
+    /// The call is restarted when the caller, which must have a ptrace
+    /// interrupt pending, has been through its stop (`ERESTARTNOINTR`).
+    Restart,
+}
+
+const ERESTARTNOINTR: i32 = 513;
+const CONTINUE: u32 = 1;
+/// `SECCOMP_IOCTL_NOTIF_SET_FLAGS`, Linux 6.6: `_IOW('!', 4, __u64)`.
+const SET_FLAGS: libc::c_ulong = 0x4008_2104;
+const SYNC_WAKE_UP: u64 = 1;
+const RECV: libc::c_ulong = 0xc050_2100;
+const SEND: libc::c_ulong = 0xc018_2101;
+const ID_VALID: libc::c_ulong = 0x4008_2102;
+
+/// The listening end of a filter.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl From<OwnedFd> for Listener {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// Asks the kernel to wake the supervisor on the caller's processor
+    /// (`SYNC_WAKE_UP`, Linux 6.6); says whether it will.
+    pub fn wake_on_same_cpu(&self) -> bool {
+        // SAFETY: the request takes the flags by value.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) == 0 }
+    }
+
+    /// Receives one call. `Ok(None)` when the caller died or was interrupted
+    /// before it was received.
+    ///
+    /// # Errors
+    /// Those of `SECCOMP_IOCTL_NOTIF_RECV` but `ENOENT` and `EINTR`.
+    pub fn receive(&self) -> io::Result<Option<Notification>> {
+        let mut raw = libc::seccomp_notif {
+            id: 0,
+            pid: 0,
+            flags: 0,
+            data: libc::seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] },
+        };
+        // SAFETY: the kernel writes one struct seccomp_notif, which must be zeroed.
+        match check(libc::c_long::from(unsafe {
+            libc::ioctl(self.0.as_raw_fd(), RECV, &raw mut raw)
+        })) {
+            Ok(_) => Ok(Some(Notification {
+                id: raw.id,
+                thread: raw.pid,
+                number: raw.data.nr,
+                arch: raw.data.arch,
+                args: raw.data.args,
+            })),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Answers the call `id`. `Ok(false)` when the caller is gone.
+    ///
+    /// # Errors
+    /// Those of `SECCOMP_IOCTL_NOTIF_SEND` but `ENOENT`.
+    pub fn answer(&self, id: u64, answer: Answer) -> io::Result<bool> {
+        let (val, error, flags) = match answer {
+            Answer::Value(value) => (value, 0, 0),
+            Answer::Errno(errno) => (0, -errno, 0),
+            Answer::Continue => (0, 0, CONTINUE),
+            Answer::Restart => (0, -ERESTARTNOINTR, 0),
+        };
+        let mut raw = libc::seccomp_notif_resp { id, val, error, flags };
+        loop {
+            // SAFETY: the kernel reads one struct seccomp_notif_resp.
+            let sent = check(libc::c_long::from(unsafe {
+                libc::ioctl(self.0.as_raw_fd(), SEND, &raw mut raw)
+            }));
+            match sent {
+                Ok(_) => return Ok(true),
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the caller of `id` still waits, so that its pid is still its own.
+    pub fn is_valid(&self, id: u64) -> bool {
+        // SAFETY: the kernel reads one u64.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID, &raw const id) == 0 }
+    }
+}

@@ -1,0 +1,170 @@
+//! Fork, wait, and the attributes of a process.
+
+use crate::check;
+use std::io;
+
+/// Which side of a fork this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The process that forked, with the new process's id.
+    Parent(u32),
+    /// The new process.
+    Child,
+}
+
+/// Forks the calling process, which must have one thread: a fork copies only
+/// the calling thread, and locks that others held would stay held.
+///
+/// # Errors
+/// `EAGAIN` or `ENOMEM` of `fork(2)`; `EDEADLK` when there are other threads.
+pub fn fork() -> io::Result<Side> {
+    if threads() > 1 {
+        return Err(io::Error::from_raw_os_error(libc::EDEADLK));
+    }
+    // SAFETY: this is the only thread, so the child's memory is consistent.
+    match check(libc::c_long::from(unsafe { libc::fork() }))? {
+        0 => Ok(Side::Child),
+        pid => Ok(Side::Parent(pid as u32)),
+    }
+}
+
+/// The threads of this process; 1 when /proc cannot say.
+fn threads() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    // The link count of a directory is 2 and one for each sub-directory.
+    std::fs::metadata("/proc/self/task").map_or(1, |task| task.nlink().saturating_sub(2))
+}
+
+/// Ends the process at once: no destructors, no flushing.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit never returns and touches no memory of ours.
+    unsafe { libc::_exit(code) }
+}
+
+/// What became of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It ended with this exit code.
+    Exited(i32),
+    /// It was ended by this signal.
+    Killed(i32),
+    /// It is stopped by job control, by this signal.
+    Stopped(i32),
+    /// It is in a ptrace stop, of whoever traces it.
+    Trapped,
+}
+
+/// Whose change is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Any child of the calling thread.
+    Any,
+    /// The child or tracee with this id.
+    Id(u32),
+}
+
+/// Options of [`wait`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitFor {
+    /// Ends.
+    pub ends: bool,
+    /// Stops.
+    pub stops: bool,
+    /// Leave the change to be seen again.
+    pub peek: bool,
+    /// Wait until there is one.
+    pub block: bool,
+    /// Threads of others that we trace, too (`__WALL`).
+    pub tracees: bool,
+}
+
+/// `waitid(2)`: the next change, with the process it is about.
+///
+/// Without `tracees` only children of the calling thread count
+/// (`__WNOTHREAD`). A child that a thread of ours traces is reported even when
+/// stops were not asked for; peek first.
+///
+/// # Errors
+/// `ECHILD` when there is nobody to wait for.
+pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>> {
+    let mut flags = if options.tracees { libc::__WALL } else { libc::__WNOTHREAD };
+    for (wanted, flag) in [
+        (options.ends, libc::WEXITED),
+        (options.stops, libc::WSTOPPED),
+        (options.peek, libc::WNOWAIT),
+        (!options.block, libc::WNOHANG),
+    ] {
+        flags |= if wanted { flag } else { 0 };
+    }
+    let (kind, id) = match whose {
+        Whose::Any => (libc::P_ALL, 0),
+        Whose::Id(id) => (libc::P_PID, id),
+    };
+    // SAFETY: siginfo_t is plain data, valid when zeroed.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: the kernel writes one siginfo_t into memory we own.
+        match check(libc::c_long::from(unsafe { libc::waitid(kind, id, &raw mut info, flags) })) {
+            Ok(_) => break,
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // SAFETY: waitid filled the SIGCHLD fields, or left them zero.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let change = match info.si_code {
+        libc::CLD_EXITED => Change::Exited(status),
+        libc::CLD_KILLED | libc::CLD_DUMPED => Change::Killed(status),
+        libc::CLD_STOPPED => Change::Stopped(status),
+        _ => Change::Trapped,
+    };
+    Ok(Some((pid as u32, change)))
+}
+
+/// Makes the calling process the one to which orphaned descendants are given
+/// (`PR_SET_CHILD_SUBREAPER`, Linux 3.4).
+///
+/// # Errors
+/// `EINVAL` before Linux 3.4.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }))
+        .map(drop)
+}
+
+/// Closes every descriptor that is not in `keep` (`close_range(2)`, Linux 5.9,
+/// or one by one).
+pub fn close_all_but(keep: &[i32]) {
+    let mut keep: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).collect();
+    keep.sort_unstable();
+    let mut from = 0;
+    for fd in keep.into_iter().chain([u32::MAX]) {
+        if fd > from {
+            close_range(from, fd - 1);
+        }
+        from = fd.saturating_add(1);
+    }
+}
+
+fn close_range(first: u32, last: u32) {
+    // SAFETY: the caller gives up every descriptor in the range; owners of such
+    // descriptors must have been forgotten.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
+        return;
+    }
+    // SAFETY: sysconf takes no pointers.
+    let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(0, 65_536) as u32;
+    for fd in first..=last.min(limit) {
+        // SAFETY: as above.
+        unsafe { libc::close(fd as i32) };
+    }
+}
+
+/// Names the calling thread as `ps` and `top` show it; at most 15 bytes.
+pub fn set_name(name: &std::ffi::CStr) {
+    // SAFETY: the kernel reads at most 16 bytes of a terminated string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };
+}

@@ -1,0 +1,135 @@
+//! Signal masks, descriptors that read signals, and dying by one.
+
+use crate::check;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub struct Set(pub(crate) libc::sigset_t);
+
+impl Set {
+    /// The set of exactly `signals`.
+    pub fn of(signals: &[i32]) -> Self {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the set before it is read.
+        let mut set = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            set.assume_init()
+        };
+        for signal in signals {
+            // SAFETY: the set is initialised; a bad number is refused with EINVAL.
+            unsafe { libc::sigaddset(&raw mut set, *signal) };
+        }
+        Self(set)
+    }
+
+    /// Adds the set to the calling thread's mask and returns the old mask.
+    pub fn block(&self) -> Self {
+        self.apply(libc::SIG_BLOCK)
+    }
+
+    /// Makes the set the calling thread's mask and returns the old mask.
+    pub fn set(&self) -> Self {
+        self.apply(libc::SIG_SETMASK)
+    }
+
+    fn apply(&self, how: libc::c_int) -> Self {
+        let mut old = Self::of(&[]);
+        // SAFETY: both sets are initialised.
+        unsafe { libc::pthread_sigmask(how, &raw const self.0, &raw mut old.0) };
+        old
+    }
+}
+
+/// A received signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Its number.
+    pub signal: i32,
+    /// Whether a process sent it (`kill`, `sigqueue`) and not the kernel, as a
+    /// terminal's Ctrl-C is.
+    pub by_process: bool,
+    /// The sender, when a process sent it.
+    pub sender: u32,
+}
+
+/// A descriptor from which blocked signals are read (`signalfd(2)`).
+#[derive(Debug)]
+pub struct Reader(OwnedFd);
+
+impl AsFd for Reader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Reader {
+    /// A reader of `set`, non-blocking and close-on-exec. Block the set first.
+    ///
+    /// # Errors
+    /// Those of `signalfd(2)`.
+    pub fn new(set: &Set) -> io::Result<Self> {
+        let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
+        // SAFETY: the set is initialised.
+        let fd = check(libc::c_long::from(unsafe { libc::signalfd(-1, &raw const set.0, flags) }))?;
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+
+    /// The next signal, or `None` when none is pending.
+    pub fn next(&self) -> Option<Received> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the kernel writes at most `size` bytes into memory we own.
+        let read = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        if read != size as isize {
+            return None;
+        }
+        // SAFETY: the kernel filled the whole structure.
+        let info = unsafe { info.assume_init() };
+        Some(Received {
+            signal: info.ssi_signo as i32,
+            by_process: info.ssi_code <= 0,
+            sender: info.ssi_pid,
+        })
+    }
+}
+
+/// Ends the calling process by `signal` with its default action, without a
+/// core dump of our own. Returns only when the signal does not kill.
+pub fn die_by(signal: i32) {
+    // SAFETY: plain calls; a zero core limit keeps the command's core file.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::signal(signal, libc::SIG_DFL);
+    }
+    raise_unblocked(signal);
+}
+
+/// Stops the calling process by `signal`, as the terminal would; returns when it
+/// is continued, with the mask as it was.
+pub fn stop_by(signal: i32) {
+    // SAFETY: signal(2) with SIG_DFL takes no pointer.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    let old = raise_unblocked(signal);
+    old.set();
+}
+
+fn raise_unblocked(signal: i32) -> Set {
+    // SAFETY: sends a signal to ourselves.
+    unsafe { libc::raise(signal) };
+    let mut old = Set::of(&[]);
+    let set = Set::of(&[signal]);
+    // SAFETY: both sets are initialised.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set.0, &raw mut old.0) };
+    old
+}
+
+/// Sends `signal` to the process `pid`; says whether it went.
+pub fn send(pid: u32, signal: i32) -> bool {
+    // SAFETY: takes no pointers.
+    pid != 0 && unsafe { libc::kill(pid as i32, signal) } == 0
+}

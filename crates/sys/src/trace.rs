@@ -1,0 +1,192 @@
+//! Re-issuing a call with changed arguments, by `ptrace(2)`.
+//!
+//! A call that must be *done*, only without its sync flag, cannot be answered:
+//! the caller's own rights, umask, root and namespaces decide what it does. So
+//! the caller is made to restart the call, stopped at its entry, given the
+//! changed arguments, and given its own back at the exit. The kernel does the
+//! call itself, and every error is the kernel's.
+//!
+//! All functions must be called from one thread, which is the tracer.
+
+use crate::check;
+use crate::process::{self, Change, WaitFor, Whose};
+use std::io;
+
+/// A traced thread. Dropping it does not detach; the end of the tracing thread does.
+#[derive(Debug)]
+pub struct Tracee {
+    thread: u32,
+}
+
+/// Where a traced thread stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Before a system call (`PTRACE_SYSCALL_INFO_ENTRY`).
+    Entry,
+    /// After a system call.
+    Exit,
+    /// At the delivery of this signal.
+    Signal(i32),
+    /// Stopped by job control.
+    Group,
+    /// A stop that we asked for.
+    Interrupt,
+    /// The thread is gone.
+    Gone,
+}
+
+const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
+
+impl Tracee {
+    /// Starts to trace `thread` and asks it to stop at the end of the call it is in.
+    ///
+    /// # Errors
+    /// `EPERM` when it is traced already or may not be, `ESRCH` when it is gone.
+    pub fn seize(thread: u32) -> io::Result<Self> {
+        request(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
+        Ok(Self { thread })
+    }
+
+    /// Asks the thread to stop (`PTRACE_INTERRUPT`).
+    ///
+    /// # Errors
+    /// `ESRCH` when it is gone.
+    pub fn interrupt(&self) -> io::Result<()> {
+        request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
+    }
+
+    /// Waits for the next stop.
+    ///
+    /// # Errors
+    /// Those of `waitid(2)` but `ECHILD`.
+    pub fn wait(&self) -> io::Result<Stop> {
+        let whose = Whose::Id(self.thread);
+        let options = WaitFor { ends: true, stops: true, block: true, tracees: true, peek: true };
+        match process::wait(whose, options) {
+            Ok(Some((_, Change::Trapped | Change::Stopped(_)))) => {}
+            // An end is left for the parent, which may be a thread of this process.
+            Ok(_) => return Ok(Stop::Gone),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(Stop::Gone),
+            Err(error) => return Err(error),
+        }
+        let mut status = 0;
+        // SAFETY: the kernel writes one int. The stop was seen, so this does not block.
+        let pid = unsafe { libc::waitpid(self.thread as i32, &raw mut status, libc::__WALL) };
+        if pid == -1 || !libc::WIFSTOPPED(status) {
+            return Ok(Stop::Gone);
+        }
+        Ok(match (libc::WSTOPSIG(status), status >> 16) {
+            (SYSCALL_STOP, _) => self.syscall_side(),
+            (libc::SIGTRAP, libc::PTRACE_EVENT_STOP) => Stop::Interrupt,
+            (_, libc::PTRACE_EVENT_STOP) => Stop::Group,
+            (signal, _) => Stop::Signal(signal),
+        })
+    }
+
+    fn syscall_side(&self) -> Stop {
+        let mut info = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+        let size = size_of::<libc::ptrace_syscall_info>();
+        // SAFETY: the kernel writes at most `size` bytes into memory we own.
+        unsafe {
+            libc::ptrace(
+                libc::PTRACE_GET_SYSCALL_INFO,
+                self.thread as i32,
+                size,
+                info.as_mut_ptr(),
+            )
+        };
+        // SAFETY: zeroed is valid, and the first byte was written by the kernel.
+        match unsafe { info.assume_init() }.op {
+            libc::PTRACE_SYSCALL_INFO_ENTRY => Stop::Entry,
+            _ => Stop::Exit,
+        }
+    }
+
+    /// Lets the thread run to its next system call stop, delivering `signal` (0: none).
+    ///
+    /// # Errors
+    /// `ESRCH` when it is gone.
+    pub fn run_to_syscall(&self, signal: i32) -> io::Result<()> {
+        request(libc::PTRACE_SYSCALL, self.thread, 0, signal as usize)
+    }
+
+    /// Leaves a thread that is stopped by job control stopped, listening for its end.
+    ///
+    /// # Errors
+    /// `ESRCH` when it is gone.
+    pub fn listen(&self) -> io::Result<()> {
+        request(libc::PTRACE_LISTEN, self.thread, 0, 0)
+    }
+
+    /// Ends the tracing; the thread goes on, with `signal` delivered (0: none).
+    ///
+    /// # Errors
+    /// `ESRCH` when it is gone.
+    pub fn detach(self, signal: i32) -> io::Result<()> {
+        request(libc::PTRACE_DETACH, self.thread, 0, signal as usize)
+    }
+
+    /// The registers at a stop.
+    ///
+    /// # Errors
+    /// `ESRCH` when the thread is gone or not stopped.
+    pub fn registers(&self) -> io::Result<Registers> {
+        let mut raw = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
+        request(libc::PTRACE_GETREGS, self.thread, 0, raw.as_mut_ptr() as usize)?;
+        // SAFETY: the kernel filled the whole structure.
+        Ok(Registers(unsafe { raw.assume_init() }))
+    }
+
+    /// Writes the registers at a stop.
+    ///
+    /// # Errors
+    /// `ESRCH` when the thread is gone or not stopped.
+    pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
+        request(libc::PTRACE_SETREGS, self.thread, 0, &raw const registers.0 as usize)
+    }
+}
+
+fn request(kind: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: `data` is a number or points to a structure that the caller of this
+    // private function keeps alive for the kernel to read or fill.
+    check(unsafe { libc::ptrace(kind, thread as i32, address, data) }).map(drop)
+}
+
+/// The general registers of a stopped thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Registers(libc::user_regs_struct);
+
+/// The two register conventions for arguments that an x86-64 kernel serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Convention {
+    /// `syscall`: rdi, rsi, rdx, r10, r8, r9.
+    Native,
+    /// `int 0x80`, `sysenter`: ebx, ecx, edx, esi, edi, ebp.
+    I386,
+}
+
+impl Registers {
+    /// The system call number that is being entered.
+    pub fn number(&self) -> i32 {
+        self.0.orig_rax as i32
+    }
+
+    /// Where argument `index` (0 to 5) is.
+    pub fn argument(&mut self, convention: Convention, index: usize) -> &mut u64 {
+        let r = &mut self.0;
+        match (convention, index) {
+            (Convention::Native, 0) => &mut r.rdi,
+            (Convention::Native, 1) => &mut r.rsi,
+            (Convention::Native, 2) => &mut r.rdx,
+            (Convention::Native, 3) => &mut r.r10,
+            (Convention::Native, 4) => &mut r.r8,
+            (Convention::Native, _) => &mut r.r9,
+            (Convention::I386, 0) => &mut r.rbx,
+            (Convention::I386, 1) => &mut r.rcx,
+            (Convention::I386, 2) => &mut r.rdx,
+            (Convention::I386, 3) => &mut r.rsi,
+            (Convention::I386, 4) => &mut r.rdi,
+            (Convention::I386, _) => &mut r.rbp,
+        }
+    }
+}
