@@ -1,0 +1,241 @@
+//! What the tests share: every policy, the calls worth asking about, and the
+//! rules written a second time, by hand and with plain numbers, to compare with.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::io::Write;
+
+use synconce_filter::{Abi, Answer, Call, SeccompData, Spec, Verdict};
+
+/// Every policy there is.
+pub fn specs() -> Vec<Spec> {
+    let answers = [Answer::Supervised, Answer::Sealed];
+    let build = |(answer, bits): (Answer, u8)| Spec {
+        answer,
+        early_writeback: bits & 1 != 0,
+        io_uring_pass: bits & 2 != 0,
+        watch_exec: bits & 4 != 0,
+    };
+    answers
+        .iter()
+        .flat_map(|&answer| (0..8).map(move |bits| build((answer, bits))))
+        .collect()
+}
+
+/// Every set of ABIs, the empty one included.
+pub fn abi_sets() -> Vec<Vec<Abi>> {
+    let pick = |bits: usize| {
+        Abi::ALL
+            .iter()
+            .enumerate()
+            .filter(move |(i, _)| bits >> i & 1 != 0)
+            .map(|(_, &abi)| abi)
+    };
+    (0..1 << Abi::ALL.len())
+        .map(|bits| pick(bits).collect())
+        .collect()
+}
+
+/// What the kernel would show a program.
+pub fn data(abi: Abi, nr: u32, args: [u64; 6]) -> SeccompData {
+    SeccompData {
+        nr: nr.cast_signed(),
+        arch: abi.audit_arch(),
+        instruction_pointer: 0x7FFF_1234_5678,
+        args,
+    }
+}
+
+/// Say on the real standard error, past the capture of the test harness, that
+/// something was not tested.
+pub fn skipped(what: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
+}
+
+/// A reproducible source of numbers (xorshift64*).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub fn word(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+}
+
+const NOT_OPEN: u64 = 1000;
+const NOISE: u64 = 0xDEAD_BEEF_0000_0000;
+const HANDSHAKE: u64 = 0x5359_4E43;
+
+/// Descriptors; none of them is open.
+const DESCRIPTORS: [u64; 6] = [
+    NOT_OPEN,
+    0x7FFF_FFFF,
+    0x8000_0000,
+    0xFFFF_FFFE,
+    0xFFFF_FFFF,
+    NOISE | NOT_OPEN,
+];
+const OPEN_FLAGS: [u64; 10] = [
+    0,
+    0o101,
+    0o10_000,
+    0o4_000_000,
+    0o4_010_000,
+    0o4_010_101,
+    0o2_000_000,
+    0xFFFF_FFFF & !0o4_010_000,
+    NOISE | 0o10_001,
+    NOISE | 2,
+];
+const RANGE_FLAGS: [u64; 14] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    HANDSHAKE,
+    HANDSHAKE + 1,
+    0x8000_0000,
+    NOISE | 2,
+];
+const RWF_FLAGS: [u64; 9] = [0, 1, 2, 4, 6, 8, 0x12, 0xFFFF_FFF9, NOISE | 4];
+const IOCTLS: [u64; 9] = [
+    0x1261,
+    0xC004_5877,
+    0x9408,
+    0x1260,
+    0x5401,
+    0x9409,
+    0,
+    NOISE | 0x1261,
+    NOISE | 0x5401,
+];
+const QUOTA_COMMANDS: [u64; 7] = [
+    0x8000_0100,
+    0x8000_0101,
+    0x8000_01FF,
+    0x8000_0400,
+    0x80_0001,
+    0x0000_0100,
+    NOISE | 0x8000_0102,
+];
+const ADDRESSES: [u64; 4] = [0x1000, 0x1001, 0x1800, 0x3000];
+const MSYNC_FLAGS: [u64; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 12, NOISE | 4];
+
+/// Arguments worth asking about, all harmless: no descriptor in them is open
+/// and every pointer is null or unmapped. The arguments that a case does not
+/// care for are `filler`.
+pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
+    let varied: Vec<(usize, &[u64])> = match call {
+        Call::Fsync | Call::Fdatasync | Call::Syncfs => vec![(0, &DESCRIPTORS)],
+        Call::Sync | Call::Execve | Call::Execveat => vec![],
+        Call::Msync => vec![(0, &ADDRESSES), (1, &[4096]), (2, &MSYNC_FLAGS)],
+        Call::SyncFileRange if abi == Abi::I386 => vec![(0, &DESCRIPTORS), (5, &RANGE_FLAGS)],
+        Call::SyncFileRange => vec![(0, &DESCRIPTORS), (3, &RANGE_FLAGS)],
+        Call::Open => vec![(1, &OPEN_FLAGS)],
+        Call::Openat | Call::OpenByHandleAt => vec![(2, &OPEN_FLAGS)],
+        Call::Openat2 => vec![(3, &[0, 24])],
+        Call::Preadv2 | Call::Pwritev2 if abi == Abi::X32 => {
+            vec![(0, &[NOT_OPEN]), (4, &RWF_FLAGS)]
+        }
+        Call::Preadv2 | Call::Pwritev2 => vec![(0, &[NOT_OPEN]), (5, &RWF_FLAGS)],
+        Call::IoSubmit => vec![(1, &[1])],
+        Call::IoUringSetup => vec![(0, &[0, 8])],
+        Call::Ioctl => vec![(0, &[NOT_OPEN]), (1, &IOCTLS)],
+        Call::Quotactl => vec![(0, &QUOTA_COMMANDS)],
+        Call::QuotactlFd => vec![(0, &[NOT_OPEN]), (1, &QUOTA_COMMANDS)],
+        Call::Umount => vec![(1, &[0, 2])],
+    };
+    let mut cases = vec![[filler; 6]];
+    for (at, values) in varied {
+        let with = |case: &[u64; 6], value: u64| {
+            let mut case = *case;
+            case[at] = value;
+            case
+        };
+        cases = cases
+            .iter()
+            .flat_map(|case| values.iter().map(|&v| with(case, v)))
+            .collect();
+    }
+    if abi == Abi::I386 {
+        // A 32-bit caller has no upper halves.
+        cases
+            .iter_mut()
+            .flatten()
+            .for_each(|arg| *arg &= 0xFFFF_FFFF);
+    }
+    cases
+}
+
+/// The verdict that the brief asks for.
+pub fn expected(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> Verdict {
+    match spec.answer {
+        Answer::Supervised if supervisor_is_asked(spec, abi, call, args) => Verdict::Notify,
+        Answer::Supervised => Verdict::Allow,
+        Answer::Sealed => {
+            sealed_errno(spec, abi, call, args).map_or(Verdict::Allow, Verdict::Errno)
+        }
+    }
+}
+
+fn low(arg: u64) -> u32 {
+    arg as u32
+}
+
+fn range_flags(abi: Abi, args: &[u64; 6]) -> u32 {
+    low(if abi == Abi::I386 { args[5] } else { args[3] })
+}
+
+fn supervisor_is_asked(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> bool {
+    let fd = low(args[0]) as i32;
+    match call {
+        Call::Fsync | Call::Fdatasync | Call::Syncfs => fd >= 0,
+        Call::Sync | Call::Openat2 | Call::IoSubmit | Call::Umount => true,
+        Call::Msync => low(args[2]) & 4 != 0,
+        Call::SyncFileRange => match (fd, range_flags(abi, args)) {
+            (-1, flags) => flags == 0x5359_4E43,
+            (..-1, _) => false,
+            (_, 0 | 2) => !spec.early_writeback,
+            _ => true,
+        },
+        Call::Open => low(args[1]) & 0x10_1000 != 0,
+        Call::Openat | Call::OpenByHandleAt => low(args[2]) & 0x10_1000 != 0,
+        Call::Preadv2 | Call::Pwritev2 if abi == Abi::X32 => low(args[4]) & 6 != 0,
+        Call::Preadv2 | Call::Pwritev2 => low(args[5]) & 6 != 0,
+        Call::IoUringSetup => !spec.io_uring_pass,
+        Call::Ioctl => matches!(low(args[1]), 0x1261 | 0xC004_5877 | 0x9408),
+        Call::Quotactl => low(args[0]) >> 8 == 0x80_0001,
+        Call::QuotactlFd => low(args[1]) >> 8 == 0x80_0001,
+        Call::Execve | Call::Execveat => spec.watch_exec,
+    }
+}
+
+fn sealed_errno(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> Option<u16> {
+    let fd = low(args[0]) as i32;
+    match call {
+        Call::Fsync | Call::Fdatasync | Call::Syncfs => (fd >= 0).then_some(0),
+        Call::Sync => Some(0),
+        Call::Msync => (matches!(low(args[2]), 4 | 6) && args[0].is_multiple_of(4096)).then_some(0),
+        Call::SyncFileRange => match (fd, range_flags(abi, args)) {
+            (-1, 0x5359_4E43) => Some(76),
+            (..0, _) => None,
+            (_, 0 | 2) if spec.early_writeback => None,
+            (_, 0..=7) => Some(0),
+            _ => None,
+        },
+        Call::IoUringSetup => (!spec.io_uring_pass).then_some(38),
+        _ => None,
+    }
+}
