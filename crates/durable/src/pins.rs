@@ -29,10 +29,25 @@ pub struct Pin {
     pub volatile: bool,
     /// Whether the descriptor was opened before the run.
     pub early: bool,
+    /// The mount that the descriptor keeps busy.
+    pub mount: u64,
     pub(crate) handle: OwnedFd,
 }
 
 impl Pin {
+    fn new(mount: &Mount, handle: OwnedFd, early: bool) -> Self {
+        Self {
+            device: mount.device,
+            point: mount.point.clone(),
+            type_name: mount.type_name.clone(),
+            source: mount.source.clone(),
+            volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
+            early,
+            mount: mount.id,
+            handle,
+        }
+    }
+
     /// What a sync means on it.
     pub fn kind(&self) -> Kind {
         Kind::of(&self.type_name)
@@ -55,7 +70,10 @@ impl Pins {
 
     /// Adds pins for the file systems of `mounts` that have none yet.
     pub fn add(&mut self, mounts: &[Mount], prefix: &Path, early: bool) {
-        for mount in mounts.iter().filter(|mount| mount.writable && mount.kind().is_held()) {
+        for mount in mounts
+            .iter()
+            .filter(|mount| mount.writable && mount.kind().is_held())
+        {
             if !self.covers(mount.device) {
                 self.0.extend(pin(mount, prefix, early));
             }
@@ -65,10 +83,15 @@ impl Pins {
 
     /// A volatile overlay is committed by its upper file system, where that can be reached.
     fn resolve_volatile(&mut self, mounts: &[Mount]) {
-        let durable: Vec<bool> =
-            self.0.iter().map(|pin| pin.volatile && self.has_upper(pin, mounts)).collect();
+        let durable: Vec<bool> = self
+            .0
+            .iter()
+            .map(|pin| pin.volatile && self.has_upper(pin, mounts))
+            .collect();
         let mut durable = durable.into_iter();
-        self.0.iter_mut().for_each(|pin| pin.volatile &= !durable.next().unwrap_or(false));
+        self.0
+            .iter_mut()
+            .for_each(|pin| pin.volatile &= !durable.next().unwrap_or(false));
     }
 
     fn has_upper(&self, pin: &Pin, mounts: &[Mount]) -> bool {
@@ -110,17 +133,29 @@ impl Pins {
             wanted.extend(upper.and_then(|upper| device_of(&upper, mounts)));
             if !self.covers(mount.device) {
                 let not_a_disk = rustix::io::Errno::NODEV;
-                return Err(Error::new("no disk file system to commit at", path, not_a_disk));
+                return Err(Error::new(
+                    "no disk file system to commit at",
+                    path,
+                    not_a_disk,
+                ));
             }
         }
         self.0.retain(|pin| wanted.contains(&pin.device));
         Ok(())
     }
 
-    /// Lets go of the file system `device`, which is about to be unmounted.
-    pub fn take(&mut self, device: DeviceId) -> Option<Pin> {
-        let at = self.0.iter().position(|pin| pin.device == device)?;
+    /// Lets go of the file system whose pin keeps `mount` busy.
+    pub fn take(&mut self, mount: u64) -> Option<Pin> {
+        let at = self.0.iter().position(|pin| pin.mount == mount)?;
         Some(self.0.swap_remove(at))
+    }
+
+    /// Pins the file system of `mount` by `file`, which is on it, because the
+    /// mount point itself cannot be opened.
+    pub fn adopt(&mut self, mount: &Mount, file: OwnedFd) {
+        if !self.covers(mount.device) {
+            self.0.push(Pin::new(mount, file, false));
+        }
     }
 
     /// The pins.
@@ -142,15 +177,7 @@ fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
     if mount_id(handle.as_fd())? != mount.id {
         return None;
     }
-    Some(Pin {
-        device: mount.device,
-        point: mount.point.clone(),
-        type_name: mount.type_name.clone(),
-        source: mount.source.clone(),
-        volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
-        early,
-        handle,
-    })
+    Some(Pin::new(mount, handle, early))
 }
 
 /// The id of the mount that `file` was opened through (`statx(2)`, Linux 5.8).

@@ -1,1 +1,33 @@
-//! Hold.
+//! A run: mark, launch, supervise, release, commit, clear.
+//!
+//! [`run`] is the only entrance. It forks once: the *face* stays where the user
+//! started it and mirrors the command's stops and end; the *supervisor* is the
+//! command's parent, answers its calls, commits, and stays for survivors.
+//! [`lifecycle`] alone owns the order of the steps.
+#![forbid(unsafe_code)]
+
+mod accounts;
+mod answers;
+mod caller;
+mod face;
+mod families;
+mod held;
+mod launching;
+mod lifecycle;
+mod mapping;
+mod options;
+mod orphaned;
+mod protocol;
+mod rewrite;
+mod runfile;
+mod serve;
+mod supervisor;
+mod targets;
+
+pub use accounts::{Accounts, Tally};
+pub use face::{Ending, Finished, Observer, run};
+pub use families::{Process, descendants};
+pub use held::{RUN_VARIABLE, outer};
+pub use options::{IoUring, Options};
+pub use protocol::{CommitReport, Committed, Notice, Trouble};
+pub use runfile::{Live, Phase, live};

@@ -13,7 +13,13 @@ fn dirty_in(meminfo: &str) -> u64 {
     let kib = |name: &str| {
         meminfo
             .lines()
-            .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok())
+            .find_map(|line| {
+                line.strip_prefix(name)?
+                    .split_whitespace()
+                    .next()?
+                    .parse::<u64>()
+                    .ok()
+            })
             .unwrap_or(0)
     };
     (kib("Dirty:") + kib("Writeback:")) * 1024
@@ -30,9 +36,14 @@ pub fn movement(device: DeviceId, source: &str) -> u64 {
 
 /// The device number of the block device at the path `source`.
 fn block_device(source: &str) -> Option<DeviceId> {
-    let meta = std::fs::metadata(source).ok().filter(|meta| meta.file_type().is_block_device())?;
+    let meta = std::fs::metadata(source)
+        .ok()
+        .filter(|meta| meta.file_type().is_block_device())?;
     let rdev = meta.rdev();
-    Some(DeviceId { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) })
+    Some(DeviceId {
+        major: rustix::fs::major(rdev),
+        minor: rustix::fs::minor(rdev),
+    })
 }
 
 /// Reads, writes, discards and flushes that were completed, of
@@ -40,7 +51,10 @@ fn block_device(source: &str) -> Option<DeviceId> {
 fn completed(device: DeviceId) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
     // Fields 1, 5, 12 and 16 of Documentation/block/stat.rst.
-    let fields: Vec<u64> = text.split_whitespace().map_while(|f| f.parse().ok()).collect();
+    let fields: Vec<u64> = text
+        .split_whitespace()
+        .map_while(|f| f.parse().ok())
+        .collect();
     Some([0, 4, 11, 15].iter().filter_map(|at| fields.get(*at)).sum())
 }
 

@@ -25,13 +25,13 @@ pub struct Command {
     pub environment: Vec<CString>,
 }
 
-/// The filters a command is started under.
+/// The filter that a command is started under.
 #[derive(Clone, Copy, Debug)]
-pub struct Filters<'a> {
-    /// Wants a listener; where a foreign one is in the way, `sealed` is used.
-    pub supervised: Option<&'a [Instruction]>,
-    /// Answers alone.
-    pub sealed: &'a [Instruction],
+pub struct Filter<'a> {
+    /// Whether a listener is wanted.
+    pub supervised: bool,
+    /// The filter.
+    pub program: &'a [Instruction],
 }
 
 /// A started command.
@@ -66,7 +66,7 @@ struct Shared<'a> {
     /// `/bin/sh` with room for the path, for files without a header (`ENOEXEC`).
     shell_arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
-    filters: Filters<'a>,
+    filter: Filter<'a>,
     mask: Set,
     listener: i32,
     no_new_privs: bool,
@@ -74,35 +74,24 @@ struct Shared<'a> {
     exec_error: i32,
 }
 
-/// Starts `command` under `filters`, with the signal mask `mask` and the
+/// Starts `command` under `filter`, with the signal mask `mask` and the
 /// dispositions we inherited.
 ///
 /// # Errors
 /// See [`LaunchError`]; no process is left behind.
-pub fn launch(
-    command: &Command,
-    filters: Filters<'_>,
-    mask: Set,
-) -> Result<Launched, LaunchError> {
-    let mut shared = Shared {
-        candidates: command.candidates.iter().map(|path| path.as_ptr()).collect(),
-        arguments: pointers(&command.arguments),
-        shell_arguments: shell_arguments(&command.arguments),
-        environment: pointers(&command.environment),
-        filters,
-        mask,
-        listener: -1,
-        no_new_privs: false,
-        filter_error: 0,
-        exec_error: 0,
-    };
+pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launched, LaunchError> {
+    let mut shared = Shared::new(command, filter, mask);
     let pid = clone_and_wait(&mut shared).map_err(LaunchError::Clone)?;
     // SAFETY: the child stored a descriptor that its filter made in the shared
     // table; nobody else owns it.
     let listener = (shared.listener >= 0)
         .then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(shared.listener) }));
     if shared.filter_error == 0 && shared.exec_error == 0 {
-        return Ok(Launched { pid, listener, no_new_privs: shared.no_new_privs });
+        return Ok(Launched {
+            pid,
+            listener,
+            no_new_privs: shared.no_new_privs,
+        });
     }
     reap(pid);
     Err(match shared.filter_error {
@@ -111,13 +100,54 @@ pub fn launch(
     })
 }
 
+/// Executes `command` in our place, with the dispositions we inherited. Returns
+/// only the error.
+pub fn execute_in_place(command: &Command) -> io::Error {
+    let filter = Filter {
+        supervised: false,
+        program: &[],
+    };
+    let mut shared = Shared::new(command, filter, Set::of(&[]));
+    restore_dispositions();
+    io::Error::from_raw_os_error(execute(&mut shared))
+}
+
+impl<'a> Shared<'a> {
+    fn new(command: &Command, filter: Filter<'a>, mask: Set) -> Self {
+        Self {
+            candidates: command
+                .candidates
+                .iter()
+                .map(|path| path.as_ptr())
+                .collect(),
+            arguments: pointers(&command.arguments),
+            shell_arguments: shell_arguments(&command.arguments),
+            environment: pointers(&command.environment),
+            filter,
+            mask,
+            listener: -1,
+            no_new_privs: false,
+            filter_error: 0,
+            exec_error: 0,
+        }
+    }
+}
+
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+    strings
+        .iter()
+        .map(|string| string.as_ptr())
+        .chain([ptr::null()])
+        .collect()
 }
 
 fn shell_arguments(arguments: &[CString]) -> Vec<*const libc::c_char> {
     let rest = arguments.iter().skip(1).map(|argument| argument.as_ptr());
-    [c"/bin/sh".as_ptr(), ptr::null()].into_iter().chain(rest).chain([ptr::null()]).collect()
+    [c"/bin/sh".as_ptr(), ptr::null()]
+        .into_iter()
+        .chain(rest)
+        .chain([ptr::null()])
+        .collect()
 }
 
 fn reap(pid: u32) {
@@ -146,15 +176,18 @@ fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
     };
     let error = io::Error::last_os_error();
     before.set();
-    if pid == -1 { Err(error) } else { Ok(pid as u32) }
+    if pid == -1 {
+        Err(error)
+    } else {
+        Ok(pid as u32)
+    }
 }
 
 extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the parent passed its Shared and sleeps meanwhile.
     let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
-    let disposition = if origin::sigpipe_was_ignored() { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: without CLONE_SIGHAND the dispositions are our own copy.
-    unsafe { libc::signal(libc::SIGPIPE, disposition) };
+    // Without CLONE_SIGHAND the dispositions are our own copy.
+    restore_dispositions();
     if let Err(error) = install(shared) {
         shared.filter_error = error.raw_os_error().unwrap_or(libc::EINVAL);
         return 125;
@@ -164,33 +197,33 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
     125
 }
 
-fn install(shared: &mut Shared<'_>) -> io::Result<()> {
-    if let Some(program) = shared.filters.supervised {
-        match privileged(shared, program, Listen::Yes) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-            other => {
-                shared.listener = other?.map_or(-1, IntoRawFd::into_raw_fd);
-                return Ok(());
-            }
-        }
-    }
-    privileged(shared, shared.filters.sealed, Listen::No).map(drop)
+fn restore_dispositions() {
+    let disposition = if origin::sigpipe_was_ignored() {
+        libc::SIG_IGN
+    } else {
+        libc::SIG_DFL
+    };
+    // SAFETY: neither disposition is a pointer to code.
+    unsafe { libc::signal(libc::SIGPIPE, disposition) };
 }
 
-/// Installs `program`, setting no_new_privs only where the kernel asks for it.
-fn privileged(
-    shared: &mut Shared<'_>,
-    program: &[Instruction],
-    listen: Listen,
-) -> io::Result<Option<OwnedFd>> {
-    match seccomp::install(program, listen) {
+/// Installs the filter, setting no_new_privs only where the kernel asks for it.
+fn install(shared: &mut Shared<'_>) -> io::Result<()> {
+    let listen = if shared.filter.supervised {
+        Listen::Yes
+    } else {
+        Listen::No
+    };
+    let installed = match seccomp::install(shared.filter.program, listen) {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
             seccomp::set_no_new_privs()?;
             shared.no_new_privs = true;
-            seccomp::install(program, listen)
+            seccomp::install(shared.filter.program, listen)
         }
         other => other,
-    }
+    };
+    shared.listener = installed?.map_or(-1, IntoRawFd::into_raw_fd);
+    Ok(())
 }
 
 /// Executes the first candidate that can be; returns the errno that
@@ -199,13 +232,24 @@ fn execute(shared: &mut Shared<'_>) -> i32 {
     let mut result = libc::ENOENT;
     for path in &shared.candidates {
         // SAFETY: every vector ends with a null pointer and its strings live on.
-        unsafe { libc::execve(*path, shared.arguments.as_ptr(), shared.environment.as_ptr()) };
-        match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL) {
+        unsafe {
+            libc::execve(
+                *path,
+                shared.arguments.as_ptr(),
+                shared.environment.as_ptr(),
+            )
+        };
+        match io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EINVAL)
+        {
             libc::ENOEXEC => {
                 shared.shell_arguments[1] = *path;
                 let arguments = shared.shell_arguments.as_ptr();
                 // SAFETY: as above.
-                unsafe { libc::execve(c"/bin/sh".as_ptr(), arguments, shared.environment.as_ptr()) };
+                unsafe {
+                    libc::execve(c"/bin/sh".as_ptr(), arguments, shared.environment.as_ptr())
+                };
                 return libc::ENOEXEC;
             }
             // As execvp: an unusable entry does not end the search, but is remembered.

@@ -2,6 +2,7 @@
 
 use crate::check;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,11 @@ pub struct WaitFor {
 /// # Errors
 /// `ECHILD` when there is nobody to wait for.
 pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>> {
-    let mut flags = if options.tracees { libc::__WALL } else { libc::__WNOTHREAD };
+    let mut flags = if options.tracees {
+        libc::__WALL
+    } else {
+        libc::__WNOTHREAD
+    };
     for (wanted, flag) in [
         (options.ends, libc::WEXITED),
         (options.stops, libc::WSTOPPED),
@@ -104,7 +109,9 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: the kernel writes one siginfo_t into memory we own.
-        match check(libc::c_long::from(unsafe { libc::waitid(kind, id, &raw mut info, flags) })) {
+        match check(libc::c_long::from(unsafe {
+            libc::waitid(kind, id, &raw mut info, flags)
+        })) {
             Ok(_) => break,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(error) => return Err(error),
@@ -131,35 +138,34 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
 /// `EINVAL` before Linux 3.4.
 pub fn adopt_orphans() -> io::Result<()> {
     // SAFETY: takes no pointers.
-    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }))
-        .map(drop)
+    check(libc::c_long::from(unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    }))
+    .map(drop)
 }
 
-/// Closes every descriptor that is not in `keep` (`close_range(2)`, Linux 5.9,
-/// or one by one).
-pub fn close_all_but(keep: &[i32]) {
-    let mut keep: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).collect();
-    keep.sort_unstable();
-    let mut from = 0;
-    for fd in keep.into_iter().chain([u32::MAX]) {
-        if fd > from {
-            close_range(from, fd - 1);
+/// Closes every descriptor that survived our own execution, which is all that
+/// we inherited: ours are close-on-exec. The standard ones become `null`.
+pub fn close_inherited(null: Option<BorrowedFd<'_>>) {
+    let listed = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let listed: Vec<i32> = listed
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in listed {
+        // SAFETY: F_GETFD only reads the descriptor table.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        if flags == -1 || flags & libc::FD_CLOEXEC != 0 {
+            continue;
         }
-        from = fd.saturating_add(1);
-    }
-}
-
-fn close_range(first: u32, last: u32) {
-    // SAFETY: the caller gives up every descriptor in the range; owners of such
-    // descriptors must have been forgotten.
-    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
-        return;
-    }
-    // SAFETY: sysconf takes no pointers.
-    let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(0, 65_536) as u32;
-    for fd in first..=last.min(limit) {
-        // SAFETY: as above.
-        unsafe { libc::close(fd as i32) };
+        match null.filter(|_| fd < 3) {
+            // SAFETY: replaces an inherited descriptor, which nobody here owns.
+            Some(null) => unsafe { libc::dup2(null.as_raw_fd(), fd) },
+            // SAFETY: as above.
+            None => unsafe { libc::close(fd) },
+        };
     }
 }
 

@@ -43,7 +43,12 @@ impl Tracee {
     /// # Errors
     /// `EPERM` when it is traced already or may not be, `ESRCH` when it is gone.
     pub fn seize(thread: u32) -> io::Result<Self> {
-        request(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
+        request(
+            libc::PTRACE_SEIZE,
+            thread,
+            0,
+            libc::PTRACE_O_TRACESYSGOOD as usize,
+        )?;
         Ok(Self { thread })
     }
 
@@ -61,7 +66,13 @@ impl Tracee {
     /// Those of `waitid(2)` but `ECHILD`.
     pub fn wait(&self) -> io::Result<Stop> {
         let whose = Whose::Id(self.thread);
-        let options = WaitFor { ends: true, stops: true, block: true, tracees: true, peek: true };
+        let options = WaitFor {
+            ends: true,
+            stops: true,
+            block: true,
+            tracees: true,
+            peek: true,
+        };
         match process::wait(whose, options) {
             Ok(Some((_, Change::Trapped | Change::Stopped(_)))) => {}
             // An end is left for the parent, which may be a thread of this process.
@@ -132,7 +143,12 @@ impl Tracee {
     /// `ESRCH` when the thread is gone or not stopped.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut raw = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-        request(libc::PTRACE_GETREGS, self.thread, 0, raw.as_mut_ptr() as usize)?;
+        request(
+            libc::PTRACE_GETREGS,
+            self.thread,
+            0,
+            raw.as_mut_ptr() as usize,
+        )?;
         // SAFETY: the kernel filled the whole structure.
         Ok(Registers(unsafe { raw.assume_init() }))
     }
@@ -142,7 +158,12 @@ impl Tracee {
     /// # Errors
     /// `ESRCH` when the thread is gone or not stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
-        request(libc::PTRACE_SETREGS, self.thread, 0, &raw const registers.0 as usize)
+        request(
+            libc::PTRACE_SETREGS,
+            self.thread,
+            0,
+            &raw const registers.0 as usize,
+        )
     }
 }
 
@@ -169,6 +190,11 @@ impl Registers {
     /// The system call number that is being entered.
     pub fn number(&self) -> i32 {
         self.0.orig_rax as i32
+    }
+
+    /// What the call returned, at its exit.
+    pub fn returned(&self) -> i64 {
+        self.0.rax as i64
     }
 
     /// Where argument `index` (0 to 5) is.

@@ -1,0 +1,184 @@
+//! What can be said on the command line. The help, the manual pages and the
+//! completions are made from this file.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Hold every disk sync of a command, commit once at its end, and prove it
+#[derive(Debug, Parser)]
+#[command(name = "synconce", version, disable_help_subcommand = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command with its disk syncs held, and commit once when it ends
+    Run(Run),
+    /// Show runs in flight, runs that were interrupted, and survivors
+    Status(Status),
+    /// Measure against the rivals, side by side
+    Bench(Bench),
+}
+
+/// `synconce run`
+///
+/// Every disk sync of COMMAND and its descendants succeeds at once without
+/// being done. When COMMAND ends, each file system that it could have written
+/// is synced once, and only then does synconce exit. Until then a marker says
+/// that the run is in flight: if it is cut short, `synconce status` says so.
+///
+/// The exit code is COMMAND's own; 125 if synconce failed (a failed commit
+/// included), 126 if COMMAND cannot be executed, 127 if it is not found. Death
+/// by a signal is passed on as that signal.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Answer inside the kernel, without a supervisor
+    ///
+    /// Costs nothing, keeps no accounts, leaves O_SYNC, RWF_SYNC and aio as they
+    /// are, and cannot be lifted: a daemon that outlives the run keeps its syncs
+    /// held until it is restarted, and is named at the end.
+    #[arg(long)]
+    pub sealed: bool,
+    /// Do not commit: the result is thrown away, or synced by somebody else
+    ///
+    /// No marker is kept. What the run wrote can be lost in a crash after exit 0.
+    #[arg(long, conflicts_with = "commit_only")]
+    pub no_commit: bool,
+    /// Commit only the file system of PATH (may be given several times)
+    #[arg(long, value_name = "PATH")]
+    pub commit_only: Vec<PathBuf>,
+    /// Give a device up that completes nothing for this long during the commit
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    pub commit_timeout: u64,
+    /// The work is for the system whose root is DIR: keep a marker in it, too
+    ///
+    /// The command itself is not confined to DIR.
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// What a program gets that wants io_uring, whose syncs no filter sees
+    #[arg(long, value_name = "ANSWER", value_enum, default_value_t = IoUring::Refuse)]
+    pub io_uring: IoUring,
+    /// Say on standard error what was held and passed, and what the commit took
+    #[arg(long)]
+    pub stats: bool,
+    /// With --stats: one JSON object instead of a table
+    #[arg(long, requires = "stats")]
+    pub json: bool,
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// Answers to `io_uring_setup(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IoUring {
+    /// ENOSYS: programs fall back to calls that can be held
+    Refuse,
+    /// Let it through: its syncs are not held
+    Pass,
+}
+
+/// `synconce status`
+///
+/// Exit code: 0 nothing to say, 3 runs are in flight, 4 a run was interrupted.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Look for markers inside the system whose root is DIR, as well
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Forget the interrupted run ID: its result was thrown away or repaired
+    #[arg(long, value_name = "ID")]
+    pub clear: Option<String>,
+    /// JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `synconce bench`
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// What to measure.
+    #[command(subcommand)]
+    pub scenario: Scenario,
+}
+
+/// Scenarios.
+#[derive(Debug, Subcommand)]
+pub enum Scenario {
+    /// apt-get install into a fresh Debian root, by every way to skip syncs
+    Install(Install),
+    /// What the tool itself costs: start-up, a held call, any other call
+    Cost(Cost),
+    /// Make one kind of call in a loop and print the nanoseconds a call took
+    #[command(hide = true)]
+    Loop(Loop),
+}
+
+/// `synconce bench install`
+#[derive(Debug, Args)]
+pub struct Install {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: usize,
+    /// Packages to install
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "build-essential,ca-certificates,libssl-dev"
+    )]
+    pub packages: Vec<String>,
+    /// Debian release of the root
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub suite: String,
+    /// Only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where the prepared root is kept between benchmarks
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// Leave the installed roots of the last round
+    #[arg(long)]
+    pub keep: bool,
+    /// Every sample as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `synconce bench cost`
+#[derive(Debug, Args)]
+pub struct Cost {
+    /// Work in DIR, on a disk
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rounds: usize,
+    /// Every sample as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `synconce bench loop`
+#[derive(Debug, Args)]
+pub struct Loop {
+    /// The call.
+    pub call: String,
+    /// How often.
+    pub count: u64,
+    /// A file for calls that need one.
+    pub file: Option<PathBuf>,
+}

@@ -1,0 +1,198 @@
+//! `synconce run`
+
+use crate::arguments::{IoUring, Run};
+use crate::commands::stats;
+use crate::exit;
+use crate::text::{bytes, say};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use synconce_hold::{
+    CommitReport, Ending, Finished, IoUring as Answer, Notice, Observer, Options, Trouble,
+};
+use synconce_sys::signals;
+
+const ENOENT: i32 = 2;
+
+/// Makes the run and ends as its command did.
+pub fn run(arguments: Run) -> ExitCode {
+    let (wants_stats, json) = (arguments.stats, arguments.json);
+    let mut screen = Screen::default();
+    let finished = match synconce_hold::run(&options(arguments), &mut screen) {
+        Ok(finished) => finished,
+        Err(error) => {
+            say(&format!("cannot set up the run: {error}"));
+            return exit::FAILED.into();
+        }
+    };
+    if wants_stats {
+        stats::print(&finished, json);
+    }
+    match &finished.trouble {
+        Some(trouble) => fail(trouble, &finished),
+        None => end_as(finished.ending),
+    }
+}
+
+fn options(arguments: Run) -> Options {
+    Options {
+        command: arguments.command,
+        sealed: arguments.sealed,
+        commit: !arguments.no_commit,
+        commit_only: arguments.commit_only,
+        patience: Duration::from_secs(arguments.commit_timeout),
+        root: arguments.root,
+        io_uring: match arguments.io_uring {
+            IoUring::Refuse => Answer::Refuse,
+            IoUring::Pass => Answer::Pass,
+        },
+        by_program: arguments.stats,
+        // Nothing is committed that write-back could be early for.
+        early_writeback: !arguments.no_commit,
+    }
+}
+
+fn end_as(ending: Ending) -> ExitCode {
+    match ending {
+        // An exit code has 8 bits.
+        Ending::Exited(code) => ExitCode::from(code as u8),
+        Ending::Killed(signal) => {
+            signals::die_by(signal);
+            ExitCode::from(128_u8.wrapping_add(signal as u8))
+        }
+        Ending::Unknown => exit::FAILED.into(),
+    }
+}
+
+fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
+    match trouble {
+        Trouble::SetUp(why) => {
+            say(why);
+            hint(why);
+        }
+        Trouble::Exec { command, errno } => {
+            let error = std::io::Error::from_raw_os_error(*errno);
+            say(&format!("cannot execute {command}: {error}"));
+            let code = if *errno == ENOENT {
+                exit::NOT_FOUND
+            } else {
+                exit::CANNOT_EXECUTE
+            };
+            return code.into();
+        }
+        Trouble::Marker(why) => {
+            say(&format!(
+                "{why}; no sync was held, and the command was asked to end"
+            ));
+        }
+        Trouble::Commit => say_not_durable(finished),
+        Trouble::Clear(why) => {
+            say(&format!("everything is durable, but {why}"));
+            say("hint: `synconce status` will show the run as interrupted until it is cleared");
+        }
+        Trouble::SupervisorDied => {
+            say("the supervisor was killed: the run is interrupted, nothing was committed");
+            say("hint: `synconce status` shows what to do about it");
+        }
+    }
+    exit::FAILED.into()
+}
+
+fn hint(why: &str) {
+    if why.contains("volatile overlay") {
+        say("hint: use --no-commit when the result is thrown away, or --commit-only PATH");
+    } else if why.contains("seccomp filter") {
+        say("hint: the kernel or a container's profile refuses seccomp(2)");
+    } else if why.contains("state directory") || why.contains("/runs") {
+        say("hint: the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory");
+    }
+}
+
+fn say_not_durable(finished: &Finished) {
+    if finished.commit.is_none() {
+        let places: Vec<_> = finished
+            .unfinished
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let places = if places.is_empty() {
+            "everything".into()
+        } else {
+            places.join(", ")
+        };
+        say(&format!("not yet durable: {places}"));
+        say("hint: the commit goes on in the background; `synconce status` tells when it is done");
+        return;
+    }
+    for one in finished
+        .commit
+        .iter()
+        .flat_map(|CommitReport { file_systems, .. }| file_systems)
+    {
+        if let Some(error) = &one.error {
+            say(&format!(
+                "not durable: {} ({} on {}): {error}",
+                one.mount_point.display(),
+                one.type_name,
+                one.source
+            ));
+        }
+    }
+    say("hint: the run stays marked as interrupted; `synconce status` shows what to do about it");
+}
+
+/// Notices and progress on standard error.
+#[derive(Default)]
+struct Screen {
+    bar: Option<ProgressBar>,
+}
+
+impl Observer for Screen {
+    fn notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::ForeignListener => {
+                say("another supervisor listens to this process: the run is sealed");
+            }
+            Notice::NoRightsGained(path) => say(&format!(
+                "{} is setuid or setgid and gains no rights: without CAP_SYS_ADMIN a run has no_new_privs",
+                path.display()
+            )),
+            Notice::SealedSurvivors(names) => say(&format!(
+                "their syncs stay held: {}; restart them, because a sealed hold cannot be lifted",
+                names.join(", ")
+            )),
+            Notice::UnsyncedDescriptors(names) => say(&format!(
+                "opened files without their O_SYNC during the run: {}; restart them to write through again",
+                names.join(", ")
+            )),
+            Notice::IoUringPassed => say("io_uring was let through: its syncs were not held"),
+        }
+    }
+
+    fn progress(&mut self, waiting: &[PathBuf], dirty: u64) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("synconce: {msg} [{elapsed}]");
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        if bar.elapsed() >= Duration::from_secs(1) {
+            let places: Vec<_> = waiting
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            bar.set_message(format!(
+                "committing {}: {} dirty",
+                places.join(", "),
+                bytes(dirty)
+            ));
+            bar.tick();
+        }
+    }
+
+    fn progress_ends(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Exit codes.
+//!
+//! `synconce run` exits with the command's own code, or dies by the signal that
+//! ended it. The others follow `env(1)` and `timeout(1)`.
+
+use std::process::ExitCode;
+
+/// An exit code of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(pub u8);
+
+/// synconce itself failed; a failed commit included.
+pub const FAILED: Code = Code(125);
+/// The command was found but cannot be executed.
+pub const CANNOT_EXECUTE: Code = Code(126);
+/// The command was not found.
+pub const NOT_FOUND: Code = Code(127);
+/// `synconce status`: runs are in flight, none is interrupted.
+pub const IN_FLIGHT: Code = Code(3);
+/// `synconce status`: a run was interrupted.
+pub const INTERRUPTED: Code = Code(4);
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code.0)
+    }
+}

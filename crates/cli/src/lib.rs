@@ -1,0 +1,8 @@
+//! The command line: arguments in [`arguments`], behaviour in [`commands`],
+//! one file a command.
+#![forbid(unsafe_code)]
+
+pub mod arguments;
+pub mod commands;
+pub mod exit;
+pub mod text;

@@ -1,0 +1,402 @@
+//! What is answered to each way into a sync.
+
+use crate::caller::{Memory, program};
+use crate::mapping;
+use crate::options::{IoUring, Options};
+use crate::targets::{Target, Targets};
+use rustix::fs::FileType;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use synconce_filter::{Abi, Call, HANDSHAKE_FLAGS, args};
+use synconce_probe::mounts::DeviceId;
+use synconce_sys::notify::Notification;
+
+/// What is to be done with a call.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Success, without doing it. The file systems whose data it was about.
+    Hold(Vec<DeviceId>),
+    /// Left to the kernel, and counted.
+    Pass,
+    /// Left to the kernel; it is no sync.
+    Ignore,
+    /// An errno that makes the program fall back.
+    Refuse(i32),
+    /// Done by the kernel, without its sync flag.
+    Rewrite(Change),
+    /// The question whether the caller is held.
+    Handshake,
+    /// The mount with this id is about to go.
+    Unmount(Option<u64>),
+    /// A program is executed that would gain rights.
+    GainRights(PathBuf),
+}
+
+/// How a call is changed before the kernel does it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Change {
+    /// Bits to clear in an argument register.
+    pub argument: Option<(usize, u64)>,
+    /// Bytes to replace in memory, and to put back.
+    pub patches: Vec<Patch>,
+    /// Whether the call opens a descriptor.
+    pub opens: bool,
+    /// The file system that is written.
+    pub devices: Vec<DeviceId>,
+}
+
+/// Bytes of a caller's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Patch {
+    pub address: u64,
+    pub old: Vec<u8>,
+    pub new: Vec<u8>,
+}
+
+/// A call that waits, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub notification: Notification,
+    pub abi: Abi,
+    pub call: Call,
+}
+
+impl Waiting {
+    fn thread(&self) -> u32 {
+        self.notification.thread
+    }
+
+    fn argument(&self, index: usize) -> u64 {
+        let argument = self.notification.args[index];
+        // A 32-bit caller's registers have 32 bits; x32's pointers too, zero extended.
+        if self.abi == Abi::I386 {
+            u64::from(args::low(argument))
+        } else {
+            argument
+        }
+    }
+
+    fn descriptor(&self, index: usize) -> i32 {
+        args::descriptor(self.notification.args[index])
+    }
+
+    /// The name of the calling program.
+    pub(crate) fn program(&self) -> Option<String> {
+        program(self.thread())
+    }
+}
+
+/// Decides what becomes of `waiting`.
+pub(crate) fn decide(targets: &mut Targets, waiting: &Waiting, options: &Options) -> Decision {
+    match waiting.call {
+        Call::Fsync | Call::Fdatasync => hold_if(sync_target(targets, waiting, Target::is_held)),
+        Call::Syncfs => hold_if(sync_target(targets, waiting, |target| target.on_disk)),
+        Call::Sync => Decision::Hold(Vec::new()),
+        Call::SyncFileRange => sync_file_range(targets, waiting),
+        Call::Msync => msync(targets, waiting),
+        Call::Open => open(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0),
+        Call::Openat => open(targets, waiting, waiting.descriptor(0), 1),
+        Call::OpenByHandleAt => open_by_handle(targets, waiting),
+        Call::Openat2 => openat2(targets, waiting).unwrap_or(Decision::Ignore),
+        Call::Preadv2 | Call::Pwritev2 => transfer(targets, waiting),
+        Call::IoSubmit => io_submit(targets, waiting).unwrap_or(Decision::Ignore),
+        Call::IoUringSetup => match options.io_uring {
+            IoUring::Refuse => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
+            IoUring::Pass => Decision::Pass,
+        },
+        Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
+        Call::Umount => unmount(targets, waiting),
+        Call::Execve => execute(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0),
+        Call::Execveat => execute(targets, waiting, waiting.descriptor(0), 1),
+    }
+}
+
+fn hold_if(device: Option<DeviceId>) -> Decision {
+    device.map_or(Decision::Pass, |device| Decision::Hold(vec![device]))
+}
+
+fn sync_target(
+    targets: &mut Targets,
+    waiting: &Waiting,
+    held: impl Fn(&Target) -> bool,
+) -> Option<DeviceId> {
+    let target = targets.descriptor(waiting.thread(), waiting.descriptor(0))?;
+    held(&target).then_some(target.device)
+}
+
+fn sync_file_range(targets: &mut Targets, waiting: &Waiting) -> Decision {
+    let (offset, length, flags) = args::sync_file_range(waiting.abi, &waiting.notification.args);
+    if flags == HANDSHAKE_FLAGS && waiting.descriptor(0) == -1 {
+        return Decision::Handshake;
+    }
+    // The kernel's own EINVAL (fs/sync.c).
+    let valid = offset >= 0
+        && offset.checked_add(length).is_some_and(|end| end >= offset)
+        && flags & !args::SYNC_FILE_RANGE_MASK == 0;
+    if !valid {
+        return Decision::Pass;
+    }
+    hold_if(sync_target(targets, waiting, Target::is_held))
+}
+
+/// Held when the kernel would only write back: bad arguments, holes and
+/// `MS_INVALIDATE`, which looks at locks, are the kernel's to judge.
+fn msync(targets: &mut Targets, waiting: &Waiting) -> Decision {
+    let (address, length) = (waiting.argument(0), waiting.argument(1));
+    let flags = args::low(waiting.argument(2));
+    let page = rustix::param::page_size() as u64;
+    let end = length
+        .checked_next_multiple_of(page)
+        .and_then(|length| address.checked_add(length));
+    let (true, Some(end)) = (address.is_multiple_of(page), end) else {
+        return Decision::Pass;
+    };
+    if length == 0 || flags & !(args::MS_SYNC | args::MS_INVALIDATE) != 0 {
+        return Decision::Pass;
+    }
+    let Some(mapping) = mapping::of(waiting.thread(), address..end) else {
+        return Decision::Pass;
+    };
+    let on_disk = !mapping.devices.is_empty()
+        && mapping
+            .devices
+            .iter()
+            .all(|device| targets.device_is_held(waiting.thread(), *device));
+    if !mapping.complete || !on_disk {
+        return Decision::Pass;
+    }
+    if flags & args::MS_INVALIDATE == 0 {
+        return Decision::Hold(mapping.devices);
+    }
+    // Without MS_SYNC the kernel makes the same checks and does not write back.
+    let argument = Some((2, u64::from(args::MS_SYNC)));
+    Decision::Rewrite(Change {
+        argument,
+        devices: mapping.devices,
+        ..Change::default()
+    })
+}
+
+/// A call whose path is argument `path` and whose flags are an argument.
+fn open(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize) -> Decision {
+    let Some(index) = args::open_flags_index(waiting.call) else {
+        return Decision::Ignore;
+    };
+    let target = path_target(targets, waiting, directory, path);
+    strip_open(
+        target,
+        Change {
+            argument: Some((index, args::OPEN_SYNC_MASK.into())),
+            ..opening()
+        },
+    )
+}
+
+fn opening() -> Change {
+    Change {
+        opens: true,
+        ..Change::default()
+    }
+}
+
+fn strip_open(target: Option<Target>, change: Change) -> Decision {
+    match target {
+        Some(target) if target.is_held() => Decision::Rewrite(Change {
+            devices: vec![target.device],
+            ..change
+        }),
+        _ => Decision::Pass,
+    }
+}
+
+fn open_by_handle(targets: &mut Targets, waiting: &Waiting) -> Decision {
+    let directory = waiting.descriptor(0);
+    let target = if directory == rustix::fs::CWD.as_raw_fd() {
+        targets.path(waiting.thread(), directory, &PathBuf::new())
+    } else {
+        targets.descriptor(waiting.thread(), directory)
+    };
+    // The handle names a file on the file system of the descriptor.
+    let target = target.map(|target| Target {
+        file_type: FileType::RegularFile,
+        ..target
+    });
+    strip_open(
+        target,
+        Change {
+            argument: Some((2, args::OPEN_SYNC_MASK.into())),
+            ..opening()
+        },
+    )
+}
+
+/// `struct open_how` begins with the flags, 64 bits.
+fn openat2(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
+    let how = waiting.argument(2);
+    let memory = Memory::open(waiting.thread(), false).ok()?;
+    let old = memory.bytes::<8>(how).ok()?;
+    let flags = u64::from_ne_bytes(old);
+    let new = flags & !u64::from(args::OPEN_SYNC_MASK);
+    if new == flags {
+        return None;
+    }
+    let target = path_target(targets, waiting, waiting.descriptor(0), 1);
+    let patch = Patch {
+        address: how,
+        old: old.to_vec(),
+        new: new.to_ne_bytes().to_vec(),
+    };
+    Some(strip_open(
+        target,
+        Change {
+            patches: vec![patch],
+            ..opening()
+        },
+    ))
+}
+
+fn path_target(
+    targets: &mut Targets,
+    waiting: &Waiting,
+    directory: i32,
+    path: usize,
+) -> Option<Target> {
+    let memory = Memory::open(waiting.thread(), false).ok()?;
+    let path = memory.path(waiting.argument(path)).ok()?;
+    targets.path(waiting.thread(), directory, &path)
+}
+
+fn transfer(targets: &mut Targets, waiting: &Waiting) -> Decision {
+    match sync_target(targets, waiting, Target::is_held) {
+        Some(device) => Decision::Rewrite(Change {
+            argument: Some((args::rwf_index(waiting.abi), args::RWF_SYNC_MASK.into())),
+            devices: vec![device],
+            ..Change::default()
+        }),
+        None => Decision::Pass,
+    }
+}
+
+/// Offsets and values in `struct iocb` (include/uapi/linux/aio_abi.h).
+mod iocb {
+    pub(super) const LENGTH: usize = 64;
+    pub(super) const RW_FLAGS: usize = 12;
+    pub(super) const OPCODE: usize = 16;
+    pub(super) const DESCRIPTOR: usize = 20;
+    pub(super) const PREAD: u16 = 0;
+    pub(super) const PWRITE: u16 = 1;
+    pub(super) const FSYNC: u16 = 2;
+    pub(super) const FDSYNC: u16 = 3;
+}
+
+/// A sync among the requests becomes a transfer of no bytes, which completes
+/// with the same event; a transfer loses its sync flag.
+fn io_submit(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
+    let memory = Memory::open(waiting.thread(), false).ok()?;
+    let width = if matches!(waiting.abi, Abi::I386 | Abi::X32) {
+        4
+    } else {
+        8
+    };
+    let count = waiting.argument(1);
+    let requests = memory.pointers(waiting.argument(2), count, width).ok()?;
+    let mut change = Change::default();
+    let mut passed = count > requests.len() as u64;
+    for address in requests {
+        let Ok(request) = memory.bytes::<{ iocb::LENGTH }>(address) else {
+            break;
+        };
+        match strip_request(targets, waiting.thread(), address, &request) {
+            Stripped::Plain => {}
+            Stripped::Passes => passed = true,
+            Stripped::Held(patch, device) => {
+                change.patches.push(patch);
+                change.devices.push(device);
+            }
+        }
+    }
+    match (change.patches.is_empty(), passed) {
+        (true, false) => None,
+        (true, true) => Some(Decision::Pass),
+        _ => Some(Decision::Rewrite(change)),
+    }
+}
+
+enum Stripped {
+    Plain,
+    Passes,
+    Held(Patch, DeviceId),
+}
+
+fn strip_request(
+    targets: &mut Targets,
+    thread: u32,
+    address: u64,
+    request: &[u8; iocb::LENGTH],
+) -> Stripped {
+    let word = |at: usize| {
+        u32::from_ne_bytes([
+            request[at],
+            request[at + 1],
+            request[at + 2],
+            request[at + 3],
+        ])
+    };
+    let opcode = u16::from_ne_bytes([request[iocb::OPCODE], request[iocb::OPCODE + 1]]);
+    let syncs = matches!(opcode, iocb::FSYNC | iocb::FDSYNC);
+    let flags = word(iocb::RW_FLAGS);
+    if !syncs && flags & args::RWF_SYNC_MASK == 0 {
+        return Stripped::Plain;
+    }
+    let target = targets.descriptor(thread, word(iocb::DESCRIPTOR).cast_signed());
+    let held = target.filter(|t| t.on_disk && t.file_type == FileType::RegularFile);
+    let Some(target) = held else {
+        return Stripped::Passes;
+    };
+    let (at, old, new) = if syncs {
+        let empty = if target.readable {
+            iocb::PREAD
+        } else {
+            iocb::PWRITE
+        };
+        (
+            iocb::OPCODE,
+            opcode.to_ne_bytes().to_vec(),
+            empty.to_ne_bytes().to_vec(),
+        )
+    } else {
+        let new = flags & !args::RWF_SYNC_MASK;
+        (
+            iocb::RW_FLAGS,
+            flags.to_ne_bytes().to_vec(),
+            new.to_ne_bytes().to_vec(),
+        )
+    };
+    Stripped::Held(
+        Patch {
+            address: address + at as u64,
+            old,
+            new,
+        },
+        target.device,
+    )
+}
+
+fn unmount(targets: &mut Targets, waiting: &Waiting) -> Decision {
+    let target = path_target(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0);
+    Decision::Unmount(target.map(|target| target.mount))
+}
+
+const SETUID_OR_SETGID: u16 = 0o6000;
+
+fn execute(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize) -> Decision {
+    let gains = path_target(targets, waiting, directory, path).filter(|target| {
+        target.file_type == FileType::RegularFile && target.mode & SETUID_OR_SETGID != 0
+    });
+    let memory = Memory::open(waiting.thread(), false);
+    let path = memory.and_then(|memory| memory.path(waiting.argument(path)));
+    match (gains, path) {
+        (Some(_), Ok(path)) => Decision::GainRights(path),
+        _ => Decision::Ignore,
+    }
+}

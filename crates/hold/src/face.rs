@@ -1,0 +1,279 @@
+//! The foreground process: what the user's shell sees.
+//!
+//! It is in the terminal's job together with the command, mirrors its stops and
+//! its end, passes on signals that were sent to it alone, and shows the commit.
+
+use crate::accounts::Accounts;
+use crate::held::outer;
+use crate::launching;
+use crate::lifecycle;
+use crate::options::Options;
+use crate::orphaned;
+use crate::protocol::{CommandEnd, CommitReport, Message, Notice, Summary, Trouble, receive};
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use synconce_sys::notify::Listener;
+use synconce_sys::process::{self, Side, WaitFor, Whose};
+use synconce_sys::seccomp::Outer;
+use synconce_sys::signals::{self, Reader, Received, Set};
+use synconce_sys::{launch, origin};
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With this exit code.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+    /// It did not start, or nobody knows.
+    Unknown,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Finished {
+    /// How the command ended.
+    pub ending: Ending,
+    /// Calls held and passed.
+    pub accounts: Accounts,
+    /// How the commit went, when there was one.
+    pub commit: Option<CommitReport>,
+    /// Why the run failed; `None` when it kept its promise.
+    pub trouble: Option<Trouble>,
+    /// File systems that were not durable yet when the user lost patience.
+    pub unfinished: Vec<PathBuf>,
+}
+
+/// Who is told while a run goes on.
+pub trait Observer {
+    /// Something the user should know.
+    fn notice(&mut self, notice: &Notice);
+    /// The commit goes on: where it waits, and the host's dirty bytes. Called
+    /// about four times a second.
+    fn progress(&mut self, waiting: &[PathBuf], dirty: u64);
+    /// The commit is over, well or not.
+    fn progress_ends(&mut self);
+}
+
+mod signal {
+    pub(super) const HUP: i32 = 1;
+    pub(super) const INT: i32 = 2;
+    pub(super) const QUIT: i32 = 3;
+    pub(super) const USR1: i32 = 10;
+    pub(super) const USR2: i32 = 12;
+    pub(super) const TERM: i32 = 15;
+    pub(super) const CONT: i32 = 18;
+    pub(super) const TSTP: i32 = 20;
+    pub(super) const TTIN: i32 = 21;
+    pub(super) const TTOU: i32 = 22;
+    pub(super) const ALL: [i32; 10] = [HUP, INT, QUIT, USR1, USR2, TERM, CONT, TSTP, TTIN, TTOU];
+    pub(super) const STOPS: [i32; 3] = [TSTP, TTIN, TTOU];
+}
+
+/// Makes the run that `options` asks for. Under a hold already, executes the
+/// command in our place: the outermost run commits.
+///
+/// The process must have one thread.
+///
+/// # Errors
+/// Set-up that failed before there was a supervisor.
+pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
+    origin::forget_runtime_stdio();
+    if outer() != Outer::None {
+        return Ok(execute_in_place(options));
+    }
+    // If the supervisor is killed, its children become ours.
+    process::adopt_orphans()?;
+    let set = Set::of(&signal::ALL);
+    let mask = set.block();
+    let signals = Reader::new(&set)?;
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    match process::fork()? {
+        Side::Child => {
+            drop((ours, signals));
+            process::exit_now(lifecycle::supervise(options, theirs, mask));
+        }
+        Side::Parent(supervisor) => {
+            drop(theirs);
+            let face = Face {
+                socket: ours,
+                signals,
+                observer,
+                supervisor,
+                command: None,
+                listener: None,
+                ending: Ending::Unknown,
+                waiting: Vec::new(),
+            };
+            face.watch()
+        }
+    }
+}
+
+fn execute_in_place(options: &Options) -> Finished {
+    let error = match launching::command(&options.command, None) {
+        Ok(command) => launch::execute_in_place(&command),
+        Err(error) => error,
+    };
+    Finished {
+        ending: Ending::Unknown,
+        accounts: Accounts::default(),
+        commit: None,
+        trouble: Some(Trouble::Exec {
+            command: options.command[0].to_string_lossy().into_owned(),
+            errno: error.raw_os_error().unwrap_or(0),
+        }),
+        unfinished: Vec::new(),
+    }
+}
+
+struct Face<'a> {
+    socket: OwnedFd,
+    signals: Reader,
+    observer: &'a mut dyn Observer,
+    supervisor: u32,
+    command: Option<u32>,
+    listener: Option<Listener>,
+    ending: Ending,
+    waiting: Vec<PathBuf>,
+}
+
+impl Face<'_> {
+    fn watch(mut self) -> io::Result<Finished> {
+        loop {
+            let mut fds = [
+                PollFd::new(&self.socket, PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            let [message, signal] = fds.map(|fd| !fd.revents().is_empty());
+            if signal && !self.pass_signals() {
+                return Ok(self.unfinished());
+            }
+            if message {
+                match receive(&self.socket) {
+                    Ok(Some((message, fd))) => {
+                        if let Some(finished) = self.heed(message, fd) {
+                            return Ok(finished);
+                        }
+                    }
+                    // It died, or said what no supervisor of ours says.
+                    _ => return Ok(self.supervisor_died()),
+                }
+            }
+        }
+    }
+
+    fn heed(&mut self, message: Message, fd: Option<OwnedFd>) -> Option<Finished> {
+        match message {
+            Message::Started { pid } => {
+                self.command = Some(pid);
+                self.listener = fd.map(Listener::from);
+            }
+            Message::Notice(notice) => self.observer.notice(&notice),
+            Message::Stopped(signal) => self.stop(signal),
+            Message::Ended(end) => {
+                self.command = None;
+                self.ending = match end {
+                    CommandEnd::Exited(code) => Ending::Exited(code),
+                    CommandEnd::Killed(signal) => Ending::Killed(signal),
+                };
+            }
+            Message::Progress { waiting, dirty } => {
+                self.observer.progress(&waiting, dirty);
+                self.waiting = waiting;
+            }
+            Message::Done(summary) => return Some(self.done(*summary)),
+            Message::Failed(trouble) => {
+                let summary = Summary {
+                    trouble: Some(trouble),
+                    ..Summary::default()
+                };
+                return Some(self.done(summary));
+            }
+        }
+        None
+    }
+
+    fn done(&mut self, summary: Summary) -> Finished {
+        self.observer.progress_ends();
+        if !summary.stays {
+            let ends = WaitFor {
+                ends: true,
+                block: true,
+                ..WaitFor::default()
+            };
+            // It is on its way out; an error means that it is gone already.
+            let _ = process::wait(Whose::Id(self.supervisor), ends);
+        }
+        Finished {
+            ending: self.ending,
+            accounts: summary.accounts,
+            commit: summary.commit,
+            trouble: summary.trouble,
+            unfinished: Vec::new(),
+        }
+    }
+
+    /// The command was stopped: so are we, for the shell to see.
+    fn stop(&self, signal: i32) {
+        signals::stop_by(signal);
+        self.command.map(|pid| signals::send(pid, signal::CONT));
+    }
+
+    /// Passes signals on; `false` when the user gives up waiting for the commit.
+    fn pass_signals(&mut self) -> bool {
+        while let Some(received) = self.signals.next() {
+            match self.command {
+                Some(pid) => pass(&received, pid),
+                None if matches!(self.ending, Ending::Unknown) => {}
+                None if signal::STOPS.contains(&received.signal) => {
+                    signals::stop_by(received.signal);
+                }
+                None if received.signal == signal::CONT => {}
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn unfinished(mut self) -> Finished {
+        self.observer.progress_ends();
+        Finished {
+            ending: self.ending,
+            accounts: Accounts::default(),
+            commit: None,
+            trouble: Some(Trouble::Commit),
+            unfinished: std::mem::take(&mut self.waiting),
+        }
+    }
+
+    fn supervisor_died(mut self) -> Finished {
+        self.observer.progress_ends();
+        if let Some(pid) = self.command {
+            orphaned::finish(pid, self.listener.take());
+        }
+        Finished {
+            ending: self.ending,
+            accounts: Accounts::default(),
+            commit: None,
+            trouble: Some(Trouble::SupervisorDied),
+            unfinished: Vec::new(),
+        }
+    }
+}
+
+/// Passes on what reached us alone. What the terminal sent (Ctrl-C, Ctrl-Z, a
+/// hang-up) reached the command as well.
+fn pass(received: &Received, command: u32) {
+    if received.by_process && received.sender != command {
+        signals::send(command, received.signal);
+    }
+}

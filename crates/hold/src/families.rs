@@ -1,0 +1,69 @@
+//! Who descends from a process.
+
+use std::collections::HashMap;
+use std::fs;
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its name (`/proc/PID/comm`).
+    pub name: String,
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (pid {})", self.name, self.pid)
+    }
+}
+
+/// The living descendants of `ancestor`, by id. Those that /proc does not show
+/// are left out.
+pub fn descendants(ancestor: u32) -> Vec<Process> {
+    let mut children: HashMap<u32, Vec<Process>> = HashMap::new();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    for (process, parent, state) in pids.filter_map(status) {
+        if state != 'Z' && state != 'X' {
+            children.entry(parent).or_default().push(process);
+        }
+    }
+    let mut found = Vec::new();
+    let mut open = vec![ancestor];
+    while let Some(parent) = open.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            open.push(child.pid);
+            found.push(child);
+        }
+    }
+    found.sort_by_key(|process| process.pid);
+    found
+}
+
+fn status(pid: u32) -> Option<(Process, u32, char)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(pid, &text)
+}
+
+/// Parses `/proc/PID/stat`; the name may hold spaces and parentheses.
+fn parse_stat(pid: u32, text: &str) -> Option<(Process, u32, char)> {
+    let (head, tail) = text.rsplit_once(") ")?;
+    let name = head.split_once('(')?.1.to_owned();
+    let mut fields = tail.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    Some((Process { pid, name }, parent, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_is_read_whole() {
+        let (process, parent, state) = parse_stat(7, "7 (a) b (c) S 3 7 7 0").unwrap();
+        assert_eq!(process.name, "a) b (c");
+        assert_eq!((parent, state), (3, 'S'));
+    }
+}

@@ -1,0 +1,21 @@
+//! How a command can know that it is held.
+
+use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
+use synconce_sys::seccomp::{self, Outer};
+
+/// Set in the command's environment to the run's name. The run file,
+/// `/run/synconce/SUPERVISOR.json`, says the same to a process that lost its
+/// environment: the supervisor is one of its ancestors.
+pub const RUN_VARIABLE: &str = "SYNCONCE_RUN";
+
+/// What a supervisor answers to the question "am I held?".
+pub(crate) const HANDSHAKE_VALUE: i64 = 0x51;
+
+/// The hold that the calling process is under.
+pub fn outer() -> Outer {
+    seccomp::ask_outer(
+        HANDSHAKE_FLAGS,
+        HANDSHAKE_VALUE,
+        i32::from(HANDSHAKE_SEALED_ERRNO),
+    )
+}

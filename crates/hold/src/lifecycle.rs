@@ -1,0 +1,353 @@
+//! The order of a run, in the supervisor's process:
+//! mark, launch, supervise, release, commit, clear, serve.
+//!
+//! - The marker is durable before the first call is held (sealed: before the
+//!   command starts, because nobody sees its first call).
+//! - Holding ends *before* the commit begins: a call that is held after its file
+//!   system was synced would be lost.
+//! - The marker is cleared after every file system said that it is durable.
+
+mod ledger;
+mod prepare;
+
+use crate::accounts::Accounts;
+use crate::families::{self, Process};
+use crate::launching;
+use crate::options::{IoUring, Options};
+use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, send};
+use crate::runfile::Phase;
+use crate::serve::{is_used, serve};
+use crate::supervisor::{Stopped, Supervisor, Unsynced};
+use ledger::Run;
+use rustix::event::{PollFd, PollFlags};
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use synconce_filter::{Answer, Program, Spec, native_abis, program};
+use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
+use synconce_sys::notify::Listener;
+use synconce_sys::process::{self, WaitFor, Whose};
+use synconce_sys::seccomp::Instruction;
+use synconce_sys::signals::{Reader, Set, send as kill};
+
+const EBUSY: i32 = 16;
+const SIGKILL: i32 = 9;
+const SIGCHLD: i32 = 17;
+
+/// Supervises a run to its end and serves its survivors; the exit code is of no
+/// interest to anybody. `mask` is the signal mask for the command.
+pub(crate) fn supervise(options: &Options, face: OwnedFd, mask: Set) -> i32 {
+    process::set_name(c"synconce-hold");
+    match start(options, &face, mask) {
+        Ok(started) => {
+            started.go_on(options, face);
+            0
+        }
+        Err(trouble) => {
+            // Without a face there is nobody to tell.
+            let _ = send(&face, &Message::Failed(trouble), None);
+            125
+        }
+    }
+}
+
+/// A run whose command has started.
+struct Started {
+    run: Run,
+    listener: Option<Arc<Listener>>,
+    signals: Reader,
+    command: u32,
+}
+
+/// Mark and launch.
+fn start(options: &Options, face: &OwnedFd, mask: Set) -> Result<Started, Trouble> {
+    let set_up = |act: &str, error: std::io::Error| Trouble::SetUp(format!("{act}: {error}"));
+    process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
+    let children = Set::of(&[SIGCHLD]);
+    children.block();
+    let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
+    let mut run = prepare::prepare(options)?;
+    let launched = launch_held(options, &mut run, mask)?;
+    leave_session();
+    let listener = launched.listener.map(Arc::new);
+    if let Some(listener) = &listener {
+        listener.wake_on_same_cpu();
+    }
+    let copy = listener.as_ref().map(|listener| listener.as_fd());
+    // The face's end is noticed by the loop.
+    let _ = send(face, &Message::Started { pid: launched.pid }, copy);
+    if listener.is_none() && !options.sealed {
+        let _ = send(face, &Message::Notice(Notice::ForeignListener), None);
+    }
+    Ok(Started {
+        run,
+        listener,
+        signals,
+        command: launched.pid,
+    })
+}
+
+fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, Trouble> {
+    let bad = |error: std::io::Error| Trouble::SetUp(format!("cannot use the command: {error}"));
+    let command = launching::command(&options.command, Some(run.id())).map_err(bad)?;
+    let sealed = instructions(&filter(options, Answer::Sealed, false));
+    if options.sealed {
+        run.engage_all().map_err(Trouble::Marker)?;
+        return launch(
+            &command,
+            Filter {
+                supervised: false,
+                program: &sealed,
+            },
+            mask,
+        )
+        .map_err(|error| launch_trouble(error, options));
+    }
+    // Executions are looked at only where they might gain no rights.
+    let watch = !rustix::process::geteuid().is_root();
+    let supervised = instructions(&filter(options, Answer::Supervised, watch));
+    match launch(
+        &command,
+        Filter {
+            supervised: true,
+            program: &supervised,
+        },
+        mask,
+    ) {
+        // A foreign listener: the fallback is sealed, and its marker comes first.
+        Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
+            run.engage_all().map_err(Trouble::Marker)?;
+            launch(
+                &command,
+                Filter {
+                    supervised: false,
+                    program: &sealed,
+                },
+                mask,
+            )
+        }
+        other => other,
+    }
+    .map_err(|error| launch_trouble(error, options))
+}
+
+fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
+    match error {
+        LaunchError::Clone(error) => Trouble::SetUp(format!("cannot make a process: {error}")),
+        LaunchError::Filter(error) => {
+            Trouble::SetUp(format!("cannot install the seccomp filter: {error}"))
+        }
+        LaunchError::Exec(error) => Trouble::Exec {
+            command: options.command[0].to_string_lossy().into_owned(),
+            errno: error.raw_os_error().unwrap_or(0),
+        },
+    }
+}
+
+fn filter(options: &Options, answer: Answer, watch_exec: bool) -> Program {
+    let spec = Spec {
+        answer,
+        early_writeback: options.early_writeback,
+        io_uring_pass: false,
+        watch_exec,
+    };
+    let spec = match (options.io_uring, answer) {
+        // A supervisor counts what it lets through.
+        (IoUring::Pass, Answer::Sealed) => Spec {
+            io_uring_pass: true,
+            ..spec
+        },
+        _ => spec,
+    };
+    program(&spec, native_abis())
+}
+
+fn instructions(program: &Program) -> Vec<Instruction> {
+    let convert = |i: &synconce_filter::Instruction| Instruction {
+        code: i.code,
+        jump_true: i.jt,
+        jump_false: i.jf,
+        operand: i.k,
+    };
+    program.instructions().iter().map(convert).collect()
+}
+
+/// Leaves the terminal and gives up what was inherited: pipes must end when
+/// the command's copies do, and locks and directories must not be pinned.
+pub(crate) fn leave_session() {
+    // It fails only for a group leader, which a forked process is not.
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).ok();
+    process::close_inherited(null.as_ref().map(AsFd::as_fd));
+}
+
+impl Started {
+    fn go_on(mut self, options: &Options, face: OwnedFd) {
+        let mut supervisor = Supervisor::new(
+            options,
+            self.listener.clone(),
+            &face,
+            &self.signals,
+            self.command,
+            &mut self.run,
+        );
+        let stopped = supervisor.run();
+        let accounts = std::mem::take(&mut supervisor.accounts);
+        let unsynced = std::mem::take(&mut supervisor.unsynced);
+        let failure = supervisor.failure.take();
+        self.release();
+        match stopped {
+            Stopped::Ended(end) => {
+                let mut summary = Summary {
+                    accounts,
+                    ..Summary::default()
+                };
+                summary.trouble = failure.map(Trouble::Marker);
+                self.finish(options, &face, end, summary, &unsynced);
+            }
+            Stopped::FaceGone => {
+                // As a kill of the command itself would: it ends, its children do not.
+                kill(self.command, SIGKILL);
+                self.run.abandon();
+            }
+        }
+        drop(face);
+        self.serve_survivors();
+    }
+
+    /// From here on every call goes to the kernel.
+    fn release(&self) {
+        let Some(listener) = self.listener.clone() else {
+            return;
+        };
+        let server = thread::Builder::new()
+            .name("serve".into())
+            .stack_size(64 * 1024);
+        // Without a thread survivors wait until the commit is done.
+        let _ = server.spawn(move || serve(&listener));
+    }
+
+    /// Commit, clear, report.
+    fn finish(
+        &mut self,
+        options: &Options,
+        face: &OwnedFd,
+        end: CommandEnd,
+        mut summary: Summary,
+        unsynced: &HashSet<Unsynced>,
+    ) {
+        let tell = |message: &Message| drop(send(face, message, None));
+        tell(&Message::Ended(end));
+        let survivors = families::descendants(std::process::id());
+        if options.commit {
+            self.run.enter(Phase::Committing);
+            let report = self.run.commit(options, &survivors, &mut |progress| {
+                let waiting = progress
+                    .waiting
+                    .iter()
+                    .map(|path| (*path).to_owned())
+                    .collect();
+                tell(&Message::Progress {
+                    waiting,
+                    dirty: progress.dirty,
+                });
+            });
+            if report.file_systems.iter().any(|one| one.error.is_some()) {
+                summary.trouble.get_or_insert(Trouble::Commit);
+            }
+            summary.commit = Some(report);
+        }
+        if let Err(error) = self.run.clear(summary.trouble == Some(Trouble::Commit)) {
+            summary.trouble.get_or_insert(Trouble::Clear(error));
+        }
+        for notice in self.notices(options, &summary.accounts, unsynced) {
+            tell(&Message::Notice(notice));
+        }
+        summary.stays = self.stays() || summary.trouble == Some(Trouble::Commit);
+        tell(&Message::Done(Box::new(summary)));
+    }
+
+    fn notices(
+        &self,
+        options: &Options,
+        accounts: &Accounts,
+        unsynced: &HashSet<Unsynced>,
+    ) -> Vec<Notice> {
+        let survivors = families::descendants(std::process::id());
+        let names = |some: Vec<&Process>| some.iter().map(ToString::to_string).collect();
+        let mut notices = Vec::new();
+        if self.listener.is_none() && !survivors.is_empty() {
+            notices.push(Notice::SealedSurvivors(names(survivors.iter().collect())));
+        }
+        let keepers: Vec<_> = survivors
+            .iter()
+            .filter(|process| keeps(process.pid, unsynced))
+            .collect();
+        if !keepers.is_empty() {
+            notices.push(Notice::UnsyncedDescriptors(names(keepers)));
+        }
+        if accounts
+            .calls
+            .get("io_uring_setup")
+            .is_some_and(|tally| tally.passed > 0)
+            || (options.io_uring == IoUring::Pass && self.listener.is_none())
+        {
+            notices.push(Notice::IoUringPassed);
+        }
+        notices
+    }
+
+    fn stays(&self) -> bool {
+        self.reap();
+        self.listener.as_deref().is_some_and(is_used)
+    }
+
+    fn reap(&self) {
+        let ends = WaitFor {
+            ends: true,
+            ..WaitFor::default()
+        };
+        while let Ok(Some(_)) = process::wait(Whose::Any, ends) {}
+        while self.signals.next().is_some() {}
+    }
+
+    /// Stays as the parent of what outlives the run until the last of it is gone.
+    fn serve_survivors(mut self) {
+        if self.stays() {
+            self.run.enter(Phase::Serving);
+        }
+        while self.stays() {
+            let Some(listener) = &self.listener else {
+                break;
+            };
+            let mut fds = [
+                PollFd::new(&self.signals, PollFlags::IN),
+                PollFd::new(listener.as_ref(), PollFlags::empty()),
+            ];
+            // An interruption only means to look again.
+            let _ = rustix::event::poll(&mut fds, None);
+        }
+    }
+}
+
+/// Whether `pid` has a descriptor of a file in `unsynced` open.
+fn keeps(pid: u32, unsynced: &HashSet<Unsynced>) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    if unsynced.is_empty() {
+        return false;
+    }
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let files = descriptors.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+    files
+        .map(|meta| Unsynced {
+            device: meta.dev(),
+            inode: meta.ino(),
+        })
+        .any(|file| unsynced.contains(&file))
+}

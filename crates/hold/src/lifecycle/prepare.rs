@@ -1,0 +1,86 @@
+//! Everything that can fail is tried before the command starts.
+
+use super::ledger::Run;
+use crate::options::Options;
+use crate::protocol::Trouble;
+use crate::runfile::RunFile;
+use std::path::Path;
+use synconce_durable::error::Error;
+use synconce_durable::marker::Marker;
+use synconce_durable::pins::Pins;
+use synconce_durable::places;
+use synconce_durable::record::{FileSystem, Record, VERSION, boot_id, new_id, now};
+use synconce_probe::mounts::{self, Mount};
+
+/// Finds the file systems, arms the markers, writes the run file.
+pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
+    let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
+    let mounts = mounts::read("self").map_err(|error| {
+        set_up(&Error::new(
+            "cannot read",
+            Path::new("/proc/self/mountinfo"),
+            error,
+        ))
+    })?;
+    let pins = if options.commit {
+        pins(options, &mounts)?
+    } else {
+        Pins::default()
+    };
+    let record = record(options, &pins);
+    let mut markers = Vec::new();
+    if options.commit {
+        let state = places::state().ok_or_else(|| {
+            set_up(&"cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
+        })?;
+        markers.push(Marker::arm(&state, &record, false).map_err(|error| set_up(&error))?);
+        if let Some(root) = &options.root {
+            let state = root.join(places::STATE_BELOW_ROOT);
+            markers.push(Marker::arm(&state, &record, true).map_err(|error| set_up(&error))?);
+        }
+    }
+    // The run file is for people and tests; a run can do without.
+    let run_file = places::runtime().and_then(|path| RunFile::create(&path, &record).ok());
+    Ok(Run::new(record, mounts, pins, markers, run_file))
+}
+
+fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
+    let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
+    let mut pins = Pins::open(mounts, Path::new("/"), true);
+    if !options.commit_only.is_empty() {
+        pins.narrow(&options.commit_only, mounts)
+            .map_err(|error| set_up(&error))?;
+    }
+    if let Some(pin) = pins.iter().find(|pin| pin.volatile) {
+        return Err(set_up(&format!(
+            "cannot commit {}: it is a volatile overlay, on which nothing becomes durable",
+            pin.point.display()
+        )));
+    }
+    Ok(pins)
+}
+
+fn record(options: &Options, pins: &Pins) -> Record {
+    let words = options
+        .command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned());
+    let file_systems = pins.iter().map(|pin| FileSystem {
+        mount_point: pin.point.clone(),
+        type_name: pin.type_name.clone(),
+        source: pin.source.clone(),
+    });
+    Record {
+        version: VERSION,
+        id: new_id(),
+        command: words.collect(),
+        directory: std::env::current_dir().unwrap_or_default(),
+        started: now(),
+        boot: boot_id(),
+        user: rustix::process::geteuid().as_raw(),
+        supervisor: std::process::id(),
+        sealed: options.sealed,
+        root: options.root.clone(),
+        file_systems: file_systems.collect(),
+    }
+}

@@ -1,0 +1,158 @@
+//! What the supervisor tells the face, over a pair of sockets.
+
+use crate::accounts::Accounts;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// One message.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// The command runs; the listener comes along unless the run is sealed.
+    Started { pid: u32 },
+    /// Something the user should know.
+    Notice(Notice),
+    /// The command was stopped by this signal.
+    Stopped(i32),
+    /// The command ended; the commit begins.
+    Ended(CommandEnd),
+    /// The commit goes on.
+    Progress { waiting: Vec<PathBuf>, dirty: u64 },
+    /// All is done.
+    Done(Box<Summary>),
+    /// The run came to nothing, before the command started.
+    Failed(Trouble),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CommandEnd {
+    Exited(i32),
+    Killed(i32),
+}
+
+/// What the supervisor knows at the end.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    pub accounts: Accounts,
+    pub commit: Option<CommitReport>,
+    /// Why the run failed although the command ended.
+    pub trouble: Option<Trouble>,
+    /// Whether the supervisor stays, for survivors or a device that hangs.
+    pub stays: bool,
+}
+
+/// What the user should know, though nothing failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// Another supervisor listens already: the run is sealed.
+    ForeignListener,
+    /// A setuid or setgid program was executed and gained no rights.
+    NoRightsGained(PathBuf),
+    /// These processes outlive a sealed run with their syncs held.
+    SealedSurvivors(Vec<String>),
+    /// These processes keep descriptors whose O_SYNC was taken away.
+    UnsyncedDescriptors(Vec<String>),
+    /// io_uring was let through; its syncs were not held.
+    IoUringPassed,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    /// The run could not be set up; the command did not start.
+    SetUp(String),
+    /// The command could not be executed.
+    Exec {
+        /// The command's name.
+        command: String,
+        /// The errno of `execve(2)`.
+        errno: i32,
+    },
+    /// The marker could not be made durable, so nothing was held.
+    Marker(String),
+    /// Not everything became durable; see the commit report.
+    Commit,
+    /// The marker of a committed run could not be removed.
+    Clear(String),
+    /// The supervisor was killed.
+    SupervisorDied,
+}
+
+/// How the commit went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitReport {
+    /// Wall time in microseconds.
+    pub micros: u64,
+    /// Each file system.
+    pub file_systems: Vec<Committed>,
+}
+
+/// How the commit of one file system went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// What is mounted.
+    pub source: String,
+    /// Wall time in microseconds; `None` when it is not durable.
+    pub micros: Option<u64>,
+    /// Why it is not durable.
+    pub error: Option<String>,
+}
+
+const LONGEST: usize = 1 << 18;
+
+/// Sends `message`, with `fd` as a copy in the receiver's table.
+///
+/// # Errors
+/// `EPIPE` when the other side is gone.
+pub(crate) fn send(
+    socket: impl AsFd,
+    message: &Message,
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<_> = fd.into_iter().collect();
+    if !fds.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    let slices = [IoSlice::new(&text)];
+    rustix::net::sendmsg(socket, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives the next message, waiting for it; `None` when the other side is gone.
+///
+/// # Errors
+/// Those of `recvmsg(2)`, and a message that cannot be understood.
+pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
+    let mut text = vec![0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut text)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = match rustix::net::recvmsg(socket, &mut slices, &mut ancillary, flags) {
+        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        other => other?,
+    };
+    if received.bytes == 0 || received.flags.contains(ReturnFlags::TRUNC) {
+        return Ok(None);
+    }
+    let fd = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, fd)))
+}

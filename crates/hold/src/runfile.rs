@@ -1,0 +1,127 @@
+//! The run file: what a run says of itself while it lives, on memory.
+//!
+//! It is named after the supervisor's process id, so that a process that lost
+//! its environment can find it by its ancestors, and locked by the supervisor,
+//! so that a stale one is known. It proves nothing after a crash; the marker does.
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::record::Record;
+use synconce_durable::{places, recovery};
+
+/// Where a living run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// The command runs, its syncs held.
+    Running,
+    /// The command has ended; its work is being made durable.
+    Committing,
+    /// The run is over; survivors get real syncs.
+    Serving,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    phase: Phase,
+    run: Record,
+}
+
+/// The run file of a supervisor; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct RunFile {
+    path: PathBuf,
+    file: File,
+    record: Record,
+}
+
+impl RunFile {
+    /// Writes the run file of `record` in `directory`, which is made.
+    pub(crate) fn create(directory: &Path, record: &Record) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let path = directory.join(format!("{}.json", record.supervisor));
+        // Whatever bears our process id is stale.
+        let _ = fs::remove_file(&path);
+        let file = File::options().write(true).create_new(true).open(&path)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let mut run_file = Self {
+            path,
+            file,
+            record: record.clone(),
+        };
+        run_file.write(Phase::Running)?;
+        Ok(run_file)
+    }
+
+    /// Rewrites the file for a new phase.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        // The file is for people; a full /run must not fail a run.
+        let _ = self.write(phase);
+    }
+
+    fn write(&mut self, phase: Phase) -> io::Result<()> {
+        let content = Content {
+            phase,
+            run: self.record.clone(),
+        };
+        let mut text = serde_json::to_vec_pretty(&content)?;
+        text.push(b'\n');
+        self.file.write_all_at(&text, 0)?;
+        self.file.set_len(text.len() as u64)?;
+        self.file.flush()
+    }
+}
+
+impl Drop for RunFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A living run.
+#[derive(Debug)]
+pub struct Live {
+    /// Where it stands.
+    pub phase: Phase,
+    /// What it is.
+    pub record: Record,
+}
+
+/// The living runs of this user, oldest first. Stale files are passed over.
+///
+/// # Errors
+/// Those of reading the runtime directory; an absent one has no runs.
+pub fn live() -> io::Result<Vec<Live>> {
+    let Some(directory) = places::runtime() else {
+        return Ok(Vec::new());
+    };
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut runs: Vec<Live> = entries
+        .flatten()
+        .filter_map(|entry| read(&entry.path()))
+        .collect();
+    runs.sort_by(|a, b| a.record.id.cmp(&b.record.id));
+    Ok(runs)
+}
+
+fn read(path: &Path) -> Option<Live> {
+    let file = File::open(path).ok()?;
+    if !recovery::is_locked(&file) {
+        return None;
+    }
+    // A rewrite may be seen half done; it is short.
+    (0..3).find_map(|_| {
+        let content: Content = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        Some(Live {
+            phase: content.phase,
+            record: content.run,
+        })
+    })
+}

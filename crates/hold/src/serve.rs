@@ -1,0 +1,57 @@
+//! Serving survivors: once the run is over every call goes to the kernel, so
+//! that their syncs are real again.
+
+use rustix::event::{PollFd, PollFlags};
+use synconce_filter::{Call, HANDSHAKE_FLAGS, args};
+use synconce_sys::notify::{Answer, Listener, Notification};
+
+/// Answers every call with *continue* until the last process under the filter
+/// is gone.
+pub(crate) fn serve(listener: &Listener) {
+    while wait_for_call(listener) {
+        if let Ok(Some(notification)) = listener.receive() {
+            // An error means that the caller is gone.
+            let _ = listener.answer(notification.id, released_answer(&notification));
+        }
+    }
+}
+
+/// What is answered to a call once nothing is held any more.
+pub(crate) fn released_answer(notification: &Notification) -> Answer {
+    let asks = matches!(
+        Call::identify(notification.arch, notification.number),
+        Some((abi, Call::SyncFileRange))
+            if args::sync_file_range(abi, &notification.args).2 == HANDSHAKE_FLAGS
+    );
+    // The kernel's own answer to the question, without a trip into it.
+    if asks {
+        Answer::Errno(rustix::io::Errno::BADF.raw_os_error())
+    } else {
+        Answer::Continue
+    }
+}
+
+/// Whether a call waits; `false` once nobody is left who could make one.
+fn wait_for_call(listener: &Listener) -> bool {
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    loop {
+        match rustix::event::poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+            Ok(_) => return fds[0].revents().contains(PollFlags::IN),
+        }
+    }
+}
+
+/// Whether any process is still under the filter of `listener`.
+pub(crate) fn is_used(listener: &Listener) -> bool {
+    let mut fds = [PollFd::new(listener, PollFlags::empty())];
+    let now = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match rustix::event::poll(&mut fds, Some(&now)) {
+        Ok(_) => !fds[0].revents().contains(PollFlags::HUP),
+        Err(_) => true,
+    }
+}
