@@ -1,1 +1,16 @@
-//! Testkit.
+//! What the project's tests are made with. Never shipped.
+//!
+//! - [`rig`]: a disk whose flushes take a set time, fail or stall on demand, with a file system on it.
+//! - [`manifest`]: what a tree contains, to say whether two trees are identical and where they differ.
+//! - [`process`]: a command with a timeout whose whole process group dies with its handle.
+//!
+//! For a scratch directory use `tempfile`.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod manifest;
+pub mod process;
+pub mod rig;
+pub mod units;
+
+pub use error::{Error, Result};

@@ -1,0 +1,85 @@
+//! Where the `rig` program is, which the library starts as the daemon.
+//!
+//! A test of another crate is not told the path of this crate's programs, and whatever lies in the
+//! target directory may be older than the library in the test. So cargo is asked to build the program,
+//! once a process: it knows whether there is anything to do (0.1 s if not), its lock orders test
+//! programs that run side by side, and `cargo test` has let go of that lock by the time tests run.
+//! Forking the daemon out of the test instead would need a fork of a process with threads, which may
+//! do next to nothing, and unsafe code.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::error::run;
+use crate::{Error, Result};
+
+/// The program to start: `SYNCONCE_RIG_BIN`, or one built now beside the running test, or, where there
+/// is no cargo, one that lies there already.
+pub(super) fn locate() -> Result<PathBuf> {
+    static FOUND: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| find().map_err(|error| error.to_string()));
+    found.clone().map_err(Error::Refused)
+}
+
+fn find() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("SYNCONCE_RIG_BIN") {
+        return Ok(path.into());
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let beside = beside_this_program();
+    if !workspace.join("Cargo.toml").exists() {
+        return beside.filter(|path| path.exists()).ok_or_else(|| {
+            Error::Refused("cannot find the `rig` program: name it in SYNCONCE_RIG_BIN".to_owned())
+        });
+    }
+    build(&workspace, beside.as_deref())
+}
+
+/// `target/[TRIPLE/]debug/rig` for a test in `target/[TRIPLE/]debug/deps/`.
+fn beside_this_program() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let mut dir = program.parent()?;
+    if dir.ends_with("deps") || dir.ends_with("examples") {
+        dir = dir.parent()?;
+    }
+    Some(dir.join("rig"))
+}
+
+fn build(workspace: &Path, beside: Option<&Path>) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(workspace);
+    command.args([
+        "build",
+        "--quiet",
+        "--offline",
+        "--package",
+        "synconce-testkit",
+        "--bin",
+        "rig",
+    ]);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    // The profile and the directory of the test itself, so that what it has built is used again.
+    if beside.is_some_and(|path| path.parent().is_some_and(|dir| dir.ends_with("release"))) {
+        command.arg("--release");
+    }
+    if let Some(target) = beside.and_then(target_dir) {
+        command.arg("--target-dir").arg(target);
+    }
+    let messages = run(&mut command)?;
+    let artifact = messages.lines().rev().find_map(executable);
+    artifact.ok_or_else(|| Error::Refused("cargo built `rig` but did not say where".to_owned()))
+}
+
+/// The target directory above `[TRIPLE/]debug/rig`: the one that cargo has marked as a cache.
+fn target_dir(program: &Path) -> Option<&Path> {
+    program
+        .ancestors()
+        .find(|dir| dir.join("CACHEDIR.TAG").exists())
+}
+
+fn executable(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    Some(message.get("executable")?.as_str()?.into())
+}

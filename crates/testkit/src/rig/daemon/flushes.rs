@@ -1,0 +1,206 @@
+//! Flushes: each takes its time, one after the other as on a disk, and fails or waits if told to.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use fuser::{Errno, ReplyEmpty};
+
+/// Who waits for a flush.
+pub(super) trait Answer {
+    fn done(self);
+    fn failed(self);
+}
+
+impl Answer for ReplyEmpty {
+    fn done(self) {
+        self.ok();
+    }
+
+    fn failed(self) {
+        self.error(Errno::EIO);
+    }
+}
+
+/// The flushes of a disk: those that wait, and what has become of the others.
+pub(super) struct Flushes<A> {
+    queue: Mutex<Queue<A>>,
+    changed: Condvar,
+}
+
+struct Queue<A> {
+    waiting: VecDeque<(Instant, A)>,
+    /// One has left `waiting` and takes its time.
+    busy: bool,
+    takes: Duration,
+    stalled: bool,
+    to_fail: u64,
+    counts: Counts,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) arrived: u64,
+    pub(super) failed: u64,
+    /// Nanoseconds from arrival to answer, summed.
+    pub(super) nanos: u64,
+}
+
+impl<A> Default for Flushes<A> {
+    fn default() -> Self {
+        let queue = Queue {
+            waiting: VecDeque::new(),
+            busy: false,
+            takes: Duration::ZERO,
+            stalled: false,
+            to_fail: 0,
+            counts: Counts::default(),
+        };
+        Self {
+            queue: Mutex::new(queue),
+            changed: Condvar::new(),
+        }
+    }
+}
+
+impl<A: Answer> Flushes<A> {
+    /// Takes a flush in. One that costs nothing is answered at once, without a change of threads.
+    pub(super) fn arrive(&self, answer: A) {
+        let mut queue = self.queue();
+        queue.counts.arrived += 1;
+        if queue.takes.is_zero() && !queue.stalled && !queue.busy && queue.waiting.is_empty() {
+            queue.finish(Instant::now(), answer);
+        } else {
+            queue.waiting.push_back((Instant::now(), answer));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Answers the flushes, for ever.
+    pub(super) fn answer(&self) {
+        loop {
+            self.answer_one();
+        }
+    }
+
+    fn answer_one(&self) {
+        let idle = |queue: &mut Queue<A>| queue.stalled || queue.waiting.is_empty();
+        let mut queue = self
+            .changed
+            .wait_while(self.queue(), idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some((arrived, answer)) = queue.waiting.pop_front() else {
+            return;
+        };
+        queue.busy = true;
+        // The disk was idle until now, or worked on the flush before: the time starts here, not at the
+        // arrival. The way of the request to this process (some 50 us) comes on top.
+        let takes = queue.takes;
+        drop(queue);
+        sleep(takes);
+        let mut queue = self.queue();
+        queue.busy = false;
+        if queue.stalled {
+            queue.waiting.push_front((arrived, answer));
+        } else {
+            queue.finish(arrived, answer);
+        }
+    }
+
+    pub(super) fn set_time(&self, takes: Duration) {
+        self.queue().takes = takes;
+    }
+
+    pub(super) fn fail(&self, count: u64) {
+        self.queue().to_fail = count;
+    }
+
+    pub(super) fn stall(&self, stalled: bool) {
+        self.queue().stalled = stalled;
+        self.changed.notify_all();
+    }
+
+    /// The counts, and how many flushes wait for their answer.
+    pub(super) fn counts(&self) -> (Counts, u64) {
+        let queue = self.queue();
+        (
+            queue.counts,
+            queue.waiting.len() as u64 + u64::from(queue.busy),
+        )
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<A>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: Answer> Queue<A> {
+    fn finish(&mut self, arrived: Instant, answer: A) {
+        self.counts.nanos += u64::try_from(arrived.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if let Some(left) = self.to_fail.checked_sub(1) {
+            self.to_fail = left;
+            self.counts.failed += 1;
+            answer.failed();
+        } else {
+            answer.done();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    impl Answer for Sender<bool> {
+        fn done(self) {
+            self.send(true).unwrap();
+        }
+
+        fn failed(self) {
+            self.send(false).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_flush_that_costs_nothing_is_answered_on_arrival() {
+        let (flushes, (answer, answered)) = (Flushes::default(), channel());
+        flushes.arrive(answer);
+        assert_eq!(answered.try_recv(), Ok(true));
+        assert_eq!(flushes.counts().1, 0);
+    }
+
+    #[test]
+    fn a_stalled_flush_waits_and_fails_if_failure_is_ordered_before_its_release() {
+        let (flushes, (answer, answered)) = (Flushes::default(), channel());
+        flushes.stall(true);
+        flushes.arrive(answer.clone());
+        flushes.arrive(answer);
+        assert!(answered.try_recv().is_err());
+        assert_eq!(flushes.counts().1, 2);
+        flushes.fail(1);
+        flushes.stall(false);
+        flushes.answer_one();
+        flushes.answer_one();
+        assert_eq!(answered.iter().collect::<Vec<_>>(), [false, true]);
+        assert_eq!(
+            (flushes.counts().0.arrived, flushes.counts().0.failed),
+            (2, 1)
+        );
+    }
+
+    #[test]
+    fn flushes_take_their_time_one_after_the_other() {
+        let (flushes, (answer, answered)) = (Flushes::default(), channel());
+        flushes.set_time(Duration::from_millis(5));
+        let start = Instant::now();
+        flushes.arrive(answer.clone());
+        flushes.arrive(answer);
+        flushes.answer_one();
+        flushes.answer_one();
+        assert!(start.elapsed() >= Duration::from_millis(10));
+        assert_eq!(answered.iter().count(), 2);
+        assert!(flushes.counts().0.nanos >= 15_000_000);
+    }
+}

@@ -1,0 +1,286 @@
+//! The FUSE file system: a directory with one file, `disk`, in a backing file on tmpfs.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    BackingId, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::Shared;
+
+const DISK: INodeNo = INodeNo(2);
+/// Nothing changes here but the file's data, and that by the kernel's own hand.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+const MAX_WRITE: u32 = 1 << 20;
+
+pub(super) struct OneFile {
+    shared: Arc<Shared>,
+    wanted: Option<bool>,
+    /// Kept open for as long as the kernel may use it.
+    backing_id: Mutex<Option<BackingId>>,
+}
+
+impl OneFile {
+    pub(super) fn new(shared: Arc<Shared>, wanted: Option<bool>) -> Self {
+        Self {
+            shared,
+            wanted,
+            backing_id: Mutex::new(None),
+        }
+    }
+
+    /// Asks the kernel (6.9 and later) to take data straight to the backing file.
+    fn offer_passthrough(&self, config: &mut KernelConfig) -> io::Result<bool> {
+        if self.wanted == Some(false) {
+            return Ok(false);
+        }
+        let able = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok();
+        if !able && self.wanted == Some(true) {
+            return Err(io::Error::other(
+                "this kernel has no FUSE passthrough (Linux 6.9)",
+            ));
+        }
+        Ok(able)
+    }
+
+    fn open_passthrough(&self, reply: ReplyOpen) {
+        let mut id = self
+            .backing_id
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if id.is_none() {
+            match reply.open_backing(&self.shared.backing) {
+                Ok(opened) => *id = Some(opened),
+                Err(error) => {
+                    eprintln!("cannot open the backing file for passthrough: {error}");
+                    return reply.error(Errno::from(error));
+                }
+            }
+        }
+        if let Some(id) = id.as_ref() {
+            reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), id);
+        }
+    }
+
+    fn attributes(&self, ino: INodeNo) -> FileAttr {
+        let (kind, size, perm) = match ino {
+            DISK => (FileType::RegularFile, self.shared.size, 0o600),
+            _ => (FileType::Directory, 0, 0o700),
+        };
+        let long_ago = UNIX_EPOCH;
+        FileAttr {
+            ino,
+            size,
+            blocks: size / 512,
+            atime: long_ago,
+            mtime: long_ago,
+            ctime: long_ago,
+            crtime: long_ago,
+            kind,
+            perm,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+impl Shared {
+    /// Applies a change of the disk's data, unless such changes are to fail.
+    fn change(&self, change: impl FnOnce() -> io::Result<()>) -> Result<(), Errno> {
+        let result = if self.fail_writes.load(Relaxed) {
+            Err(Errno::EIO)
+        } else {
+            change().map_err(Errno::from)
+        };
+        if result.is_err() {
+            self.transfers.failed_writes.fetch_add(1, Relaxed);
+        }
+        result
+    }
+
+    fn read(&self, offset: u64, size: u32) -> io::Result<Vec<u8>> {
+        let length = u64::from(size).min(self.size.saturating_sub(offset));
+        let mut data = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        self.backing.read_exact_at(&mut data, offset)?;
+        self.transfers.reads.fetch_add(1, Relaxed);
+        self.transfers.read_bytes.fetch_add(length, Relaxed);
+        Ok(data)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        self.change(|| self.backing.write_all_at(data, offset))?;
+        self.transfers.writes.fetch_add(1, Relaxed);
+        self.transfers
+            .written_bytes
+            .fetch_add(data.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
+        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        if !mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // tmpfs cannot zero a range, and a hole reads as zeroes.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.change(|| Ok(fallocate(&self.backing, hole, offset, length)?))?;
+        self.transfers.discards.fetch_add(1, Relaxed);
+        Ok(())
+    }
+}
+
+impl Filesystem for OneFile {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let useful =
+            InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_MAX_PAGES;
+        // What the kernel has not got, it does without; each alone, as one refusal refuses all.
+        for flag in useful.iter() {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(MAX_WRITE);
+        let _ = config.set_max_background(64);
+        let passthrough = self.offer_passthrough(config)?;
+        let _ = self.shared.passthrough.set(passthrough);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == INodeNo::ROOT && name == "disk" {
+            reply.entry(&FOREVER, &self.attributes(DISK), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&FOREVER, &self.attributes(ino));
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // The kernel sets times as it writes; nobody reads them.
+        reply.attr(&FOREVER, &self.attributes(ino));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if self.shared.passthrough.get() == Some(&true) {
+            self.open_passthrough(reply);
+        } else {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.shared.read(offset, size) {
+            Ok(data) => reply.data(&data),
+            Err(error) => reply.error(Errno::from(error)),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.shared.write(offset, data) {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        match self.shared.discard(offset, length, mode) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.shared.flushes.arrive(reply);
+    }
+
+    /// The FUSE word for a close; the disk's flush is [`Self::fsync`].
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let root = INodeNo::ROOT;
+        let names = [
+            (root, FileType::Directory, "."),
+            (root, FileType::Directory, ".."),
+            (DISK, FileType::RegularFile, "disk"),
+        ];
+        for (next, (ino, kind, name)) in (1..)
+            .zip(names)
+            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        {
+            if reply.add(ino, next, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}

@@ -1,0 +1,134 @@
+//! The process that is the disk: a FUSE file system of one file, and a socket to command it by.
+//!
+//! A process of its own, so that the process under test can be killed and so that no thread of it ever
+//! waits for itself. It never touches the file system that lives on its disk.
+
+mod control;
+mod flushes;
+mod fuse;
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Write;
+use std::num::NonZeroU64;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use fuser::{Config, MountOption, Session};
+use rustix::mm::{MlockAllFlags, mlockall};
+
+use self::flushes::Flushes;
+use super::record::Record;
+use crate::Result;
+use crate::error::Context;
+
+/// What the FUSE threads, the flush thread and the control thread share.
+struct Shared {
+    backing: File,
+    size: u64,
+    /// Known from the mount on.
+    passthrough: OnceLock<bool>,
+    flushes: Flushes<fuser::ReplyEmpty>,
+    fail_writes: AtomicBool,
+    transfers: Transfers,
+}
+
+#[derive(Default)]
+struct Transfers {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    discards: AtomicU64,
+    failed_writes: AtomicU64,
+}
+
+/// Serves the disk of the rig recorded in `dir` until its FUSE file system is unmounted.
+///
+/// Writes a line to stdout once the disk can be used. This is the body of the hidden `rig serve`.
+///
+/// # Errors
+/// The disk could not be set up.
+pub fn serve(dir: &Path) -> Result<()> {
+    let record = Record::read(dir)?;
+    // A signal typed at the owner's terminal is not for the disk; and its directory is not to be in use.
+    rustix::process::setsid().context("leave the session of", dir)?;
+    std::env::set_current_dir("/").context("enter", "/")?;
+    record.write_daemon()?;
+    stay_out_of_write_back();
+
+    let backing = File::options()
+        .read(true)
+        .write(true)
+        .open(&record.backing)
+        .context("open", &record.backing)?;
+    let shared = Arc::new(Shared {
+        backing,
+        size: record.size,
+        passthrough: OnceLock::new(),
+        flushes: Flushes::default(),
+        fail_writes: AtomicBool::new(false),
+        transfers: Transfers::default(),
+    });
+    let answerer = shared.clone();
+    thread::spawn(move || {
+        // A sleep is to end on time, not 50 us later. An error costs precision only.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        answerer.flushes.answer();
+    });
+
+    let listener =
+        UnixListener::bind(record.disk().socket()).context("listen on", record.disk().socket())?;
+    let fuse_dir = record.fuse_dir();
+    let filesystem = fuse::OneFile::new(shared.clone(), record.passthrough);
+    let session =
+        Session::new(filesystem, &fuse_dir, &config()).context("mount the disk at", &fuse_dir)?;
+    thread::spawn(move || control::serve(&listener, &shared));
+    announce();
+    session.run().context("serve", &fuse_dir)
+}
+
+/// This process sits in the kernel's write-back path: it must not wait for write-back to get memory.
+///
+/// None of it is vital while memory is plenty, and containers tend to lack the capabilities for it, so
+/// what is refused is noted in the log.
+fn stay_out_of_write_back() {
+    // Inherited by the threads, so it comes before them (Linux 5.6, CAP_SYS_RESOURCE).
+    note(
+        "become an I/O flusher",
+        rustix::process::configure_io_flusher_behavior(true),
+    );
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    note("lock memory", mlockall(flags));
+    // The disk is the last that should go when memory is short.
+    note(
+        "avoid the OOM killer",
+        std::fs::write("/proc/self/oom_score_adj", "-1000"),
+    );
+}
+
+fn note<E: Display>(act: &str, result: std::result::Result<(), E>) {
+    if let Err(error) = result {
+        eprintln!("going on without: cannot {act}: {error}");
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("synconce-rig".into()),
+        MountOption::Subtype("rig".into()),
+    ];
+    config.n_threads = Some(2);
+    config.clone_fd = true;
+    config
+}
+
+fn announce() {
+    // The owner may have died; its rig is then reaped, and this process with it.
+    let mut stdout = std::io::stdout();
+    let _ = writeln!(stdout, "ready").and_then(|()| stdout.flush());
+}

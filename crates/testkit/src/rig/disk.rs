@@ -1,0 +1,220 @@
+//! The handle by which a test commands the disk while a file system lives on it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::ops::Sub;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::Latency;
+use super::protocol::{Request, Response, VERSION};
+use crate::error::Context;
+use crate::{Error, Result};
+
+/// Longer than any answer of a daemon that is well: none of them waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Commands the disk under a rig. Copies command the same disk, from any thread.
+///
+/// The daemon listens on a socket of its own, so a command is answered while flushes stall and while
+/// the file system is stuck.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    socket: PathBuf,
+}
+
+/// What the disk has done since it was set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Flushes that arrived.
+    pub flushes: u64,
+    /// Flushes that were answered with EIO.
+    pub failed_flushes: u64,
+    /// Flushes that wait for their answer now. Not a sum: the later value stands in a difference.
+    pub waiting_flushes: u64,
+    /// Nanoseconds from arrival to answer, summed over the answered flushes.
+    pub flush_nanos: u64,
+    /// Reads, writes and discards; none with passthrough, where they bypass the daemon.
+    pub transfers: Option<Transfers>,
+}
+
+/// Data that went through the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Transfers {
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Discards and zeroed ranges.
+    pub discards: u64,
+    /// Writes and discards that were answered with EIO.
+    pub failed_writes: u64,
+}
+
+impl Disk {
+    pub(super) fn at(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+        }
+    }
+
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Sets the time of a flush for every flush answered from now on.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn set_latency(&self, latency: Latency) -> Result<()> {
+        self.tell(&Request::SetLatency(latency))
+    }
+
+    /// Fails the next `count` flushes with EIO, those that wait now among them. 0 takes it back.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn fail_flushes(&self, count: u64) -> Result<()> {
+        self.tell(&Request::FailFlushes(count))
+    }
+
+    /// Fails every write and discard with EIO from now on, or no longer.
+    ///
+    /// # Errors
+    /// The rig was set up with passthrough, so that writes bypass the daemon; or it does not answer.
+    pub fn fail_writes(&self, fail: bool) -> Result<()> {
+        self.tell(&Request::FailWrites(fail))
+    }
+
+    /// Lets every flush wait until [`Disk::release_flushes`].
+    ///
+    /// The loop device serves its requests in order, so reads and writes behind the flush may wait too.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn stall_flushes(&self) -> Result<()> {
+        self.tell(&Request::StallFlushes(true))
+    }
+
+    /// Answers the stalled flushes, each after its set time from now, and stalls no more.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn release_flushes(&self) -> Result<()> {
+        self.tell(&Request::StallFlushes(false))
+    }
+
+    /// Returns once a flush waits for its answer.
+    ///
+    /// # Errors
+    /// No flush came within `limit`, or the daemon does not answer.
+    pub fn wait_for_waiting_flush(&self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        while self.stats()?.waiting_flushes == 0 {
+            if Instant::now() > end {
+                return Err(Error::Refused(format!("no flush arrived within {limit:?}")));
+            }
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// What the disk has done so far.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn stats(&self) -> Result<Stats> {
+        match self.ask(&Request::Stats)? {
+            Response::Stats(stats) => Ok(stats),
+            other => Err(self.nonsense(&other)),
+        }
+    }
+
+    /// Lets the disk work as fast as it can, without errors: what a teardown wants.
+    pub(super) fn calm(&self) -> Result<()> {
+        self.set_latency(Latency::NONE)?;
+        self.fail_flushes(0)?;
+        self.tell(&Request::FailWrites(false))?;
+        self.release_flushes()
+    }
+
+    /// Whether the daemon lets data bypass it; an error if its binary is not of this library's version.
+    pub(super) fn passthrough(&self) -> Result<bool> {
+        match self.ask(&Request::Hello)? {
+            Response::Hello {
+                version: VERSION,
+                passthrough,
+            } => Ok(passthrough),
+            other => Err(self.nonsense(&other)),
+        }
+    }
+
+    fn tell(&self, request: &Request) -> Result<()> {
+        match self.ask(request)? {
+            Response::Done => Ok(()),
+            Response::Refused(reason) => Err(Error::Refused(reason)),
+            other => Err(self.nonsense(&other)),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Response> {
+        let exchange = || -> std::io::Result<Response> {
+            let stream = UnixStream::connect(&self.socket)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            (&stream).write_all(format!("{}\n", serde_json::to_string(request)?).as_bytes())?;
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line)?;
+            Ok(serde_json::from_str(&line)?)
+        };
+        exchange().context("ask the rig's daemon at", &self.socket)
+    }
+
+    fn nonsense(&self, answer: &Response) -> Error {
+        let socket = self.socket.display();
+        Error::Refused(format!(
+            "the rig's daemon at {socket} is of another version: it says {answer:?}"
+        ))
+    }
+}
+
+impl Sub for Stats {
+    type Output = Self;
+
+    /// What happened between two readings, the earlier one on the right.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            flushes: self.flushes - earlier.flushes,
+            failed_flushes: self.failed_flushes - earlier.failed_flushes,
+            waiting_flushes: self.waiting_flushes,
+            flush_nanos: self.flush_nanos - earlier.flush_nanos,
+            transfers: self
+                .transfers
+                .zip(earlier.transfers)
+                .map(|(now, then)| now - then),
+        }
+    }
+}
+
+impl Sub for Transfers {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            reads: self.reads - earlier.reads,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            writes: self.writes - earlier.writes,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+            discards: self.discards - earlier.discards,
+            failed_writes: self.failed_writes - earlier.failed_writes,
+        }
+    }
+}

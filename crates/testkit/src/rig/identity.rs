@@ -1,0 +1,120 @@
+//! Who a process is, past the reuse of its number.
+
+use std::fs;
+use std::io;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// A process by number, start time and boot, so that a reused number is not taken for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProcessId {
+    boot: String,
+    pid: i32,
+    /// Clock ticks since boot, field 22 of proc_pid_stat(5).
+    start: u64,
+}
+
+impl ProcessId {
+    pub(super) fn current() -> io::Result<Self> {
+        Self::of(rustix::process::getpid().as_raw_pid())
+    }
+
+    fn of(pid: i32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let start = alive_since(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(Self {
+            boot: boot_id()?,
+            pid,
+            start,
+        })
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether this very process still runs. A zombie does not.
+    pub(super) fn is_alive(&self) -> bool {
+        Self::of(self.pid).is_ok_and(|found| found == *self)
+    }
+
+    /// A descriptor of the process, none if it is gone.
+    fn open(&self) -> Option<OwnedFd> {
+        let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        // Looked at after the open: the descriptor is of this process and of no later one.
+        self.is_alive().then_some(pidfd)
+    }
+
+    /// Waits for the end of the process; false if it still runs after `limit`.
+    pub(super) fn wait(&self, limit: Duration) -> bool {
+        self.open().is_none_or(|pidfd| ended(&pidfd, limit))
+    }
+
+    /// Kills the process, if it still runs, and waits for its end.
+    pub(super) fn kill(&self) {
+        if let Some(pidfd) = self.open() {
+            // An error means that it ended by itself.
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            ended(&pidfd, Duration::from_secs(5));
+        }
+    }
+}
+
+fn ended(pidfd: &OwnedFd, limit: Duration) -> bool {
+    let limit = Timespec::try_from(limit).ok();
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| poll(&mut fds, limit.as_ref())).is_ok_and(|ready| ready > 0)
+}
+
+/// The start time out of a stat line; none for a zombie or a dead process.
+fn alive_since(stat: &str) -> Option<u64> {
+    // The command's name, in parentheses, may contain anything.
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse_the_start_time() {
+        let line = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1 1";
+        assert_eq!(alive_since(line), Some(4242));
+        assert_eq!(alive_since(&line.replace(" S ", " Z ")), None);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_its_number_with_another_start_is_not() {
+        let mine = ProcessId::current().unwrap();
+        assert!(mine.is_alive());
+        assert!(
+            !ProcessId {
+                start: mine.start + 1,
+                ..mine.clone()
+            }
+            .is_alive()
+        );
+        assert!(
+            !ProcessId {
+                boot: "an earlier boot".into(),
+                ..mine
+            }
+            .is_alive()
+        );
+    }
+}

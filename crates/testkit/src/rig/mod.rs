@@ -1,0 +1,181 @@
+//! A disk to test durability on: its flushes take a set time, fail or stall, and are counted.
+//!
+//! A file system (ext4, xfs or btrfs) on a loop device on the one file of a FUSE file system, whose
+//! daemon decides what a flush does:
+//!
+//! ```text
+//! program -> ext4 -> /dev/loopN -> FUSE file -> daemon (a process of its own) -> backing file on tmpfs
+//! ```
+//!
+//! With *passthrough* (Linux 6.9, and the default where the kernel can) data goes from the FUSE file to
+//! the backing file inside the kernel and only flushes reach the daemon: what is measured is the flush
+//! time and little else. Without it every write passes the daemon, which can count and fail it.
+//!
+//! ```no_run
+//! use synconce_testkit::rig::{FsKind, Latency, Rig};
+//! # fn main() -> synconce_testkit::Result<()> {
+//! let rig = Rig::builder().fs(FsKind::Xfs).latency(Latency::FSYNC_8_MS).up()?;
+//! let before = rig.disk().stats()?;
+//! // ... work in rig.path() ...
+//! let flushes = (rig.disk().stats()? - before).flushes;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A rig goes with its value: file system, loop device, FUSE mount, daemon and files. What a `SIGKILL`
+//! of the owner leaves, the next rig of anyone takes down at its start, and so does `rig reap`; rigs of
+//! living owners are never touched. Needs root, `/dev/fuse`, loop devices and the mkfs programs; ask
+//! [`requirements`] to skip a test with a reason.
+
+mod binary;
+mod builder;
+mod daemon;
+mod disk;
+mod fs_kind;
+mod identity;
+mod keeping;
+mod latency;
+mod protocol;
+mod record;
+mod system;
+mod teardown;
+
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+
+pub use self::builder::{Builder, requirements};
+pub use self::daemon::serve;
+pub use self::disk::{Disk, Stats, Transfers};
+pub use self::fs_kind::FsKind;
+pub use self::keeping::{Entry, Summary, entries, find, reap};
+pub use self::latency::Latency;
+use self::record::Record;
+use self::teardown::{Busy, teardown};
+use crate::Result;
+
+/// A file system on a disk under command. Dropping it takes everything down.
+#[derive(Debug)]
+pub struct Rig {
+    record: Record,
+    /// Until it is kept beyond this value.
+    daemon: Option<Child>,
+    device: PathBuf,
+    disk: Disk,
+    passthrough: bool,
+}
+
+impl Rig {
+    /// What to set up.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Where the file system is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.record.mount_point
+    }
+
+    /// The loop device.
+    #[must_use]
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// The file system's kind.
+    #[must_use]
+    pub fn fs(&self) -> FsKind {
+        self.record.fs
+    }
+
+    /// The disk, to command it and to read its counts.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Whether data bypasses the daemon, as it was really set up.
+    #[must_use]
+    pub fn passthrough(&self) -> bool {
+        self.passthrough
+    }
+
+    /// The number of the daemon's process, for tests that take the disk away: its end turns every
+    /// request into EIO.
+    #[must_use]
+    pub fn daemon_pid(&self) -> Option<i32> {
+        self.record.daemon().map(|process| process.pid())
+    }
+
+    /// Unmounts the file system; the disk stays. What was cached is gone afterwards, so that
+    /// [`Rig::mount`] shows what the disk has.
+    ///
+    /// # Errors
+    /// It is in use for more than two seconds, or the kernel refuses.
+    pub fn unmount(&self) -> Result<()> {
+        let ours = |mount: &system::Mount| mount.source == self.device;
+        system::unmount_all(ours, UnmountFlags::empty(), Duration::from_secs(2))
+    }
+
+    /// Mounts the file system again.
+    ///
+    /// # Errors
+    /// mount(8) fails, for instance because the disk's errors have damaged the file system.
+    pub fn mount(&self) -> Result<()> {
+        let options = self.record.mount_options.as_deref();
+        system::mount(
+            self.record.fs,
+            &self.device,
+            &self.record.mount_point,
+            options,
+        )
+    }
+
+    /// Takes everything down, and says what is in the way if something is. Then the rig stays as it
+    /// is: the disk is quick and without errors by then, and the drop of this value would still force it.
+    ///
+    /// # Errors
+    /// The file system or the loop device is in use; the text names who uses it.
+    pub fn down(mut self) -> Result<()> {
+        let result = teardown(&self.record, Busy::Refuse).map(drop);
+        if result.is_ok() {
+            self.end();
+        }
+        result
+    }
+
+    /// Leaves the rig standing when this process ends, until it is taken down with [`Entry::down`].
+    ///
+    /// # Errors
+    /// The record could not be written; the rig is taken down then.
+    pub fn keep(mut self) -> Result<()> {
+        self.record.owner = None;
+        self.record.write()?;
+        self.daemon = None;
+        Ok(())
+    }
+
+    /// Collects the ended daemon, which is this process's child.
+    fn end(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.wait();
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if self.daemon.is_none() {
+            return; // kept, or down already
+        }
+        match teardown(&self.record, Busy::Force) {
+            Ok(_) => self.end(),
+            // The record stays for the reaper. Waiting for the daemon might be for ever.
+            Err(error) => eprintln!("rig: cannot take down {}: {error}", self.path().display()),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What is said over the daemon's socket: one line of JSON each way, one exchange a connection.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Latency, Stats};
+
+/// Raised with every change, so that a stale binary is named and not misunderstood.
+pub(super) const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    Hello,
+    Stats,
+    SetLatency(Latency),
+    /// Fail the next so many flushes with EIO.
+    FailFlushes(u64),
+    /// Fail every write from now on, or no longer.
+    FailWrites(bool),
+    /// Answer no flush from now on, or all of them again.
+    StallFlushes(bool),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Response {
+    Hello { version: u32, passthrough: bool },
+    Stats(Stats),
+    Done,
+    Refused(String),
+}

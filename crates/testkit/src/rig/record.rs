@@ -1,0 +1,174 @@
+//! What is written down about each rig, so that anyone can take it down.
+//!
+//! Each rig has a directory of its own under the work directory. `rig.json` is written, whole, before
+//! anything is set up; what else there is (daemon, loop device, mounts) is found by its path, so no
+//! moment of a sudden death leaves something that the record does not lead to.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::identity::ProcessId;
+use super::{Disk, FsKind, Latency};
+use crate::Result;
+use crate::error::Context;
+
+/// Where rigs are recorded unless `SYNCONCE_RIG_DIR` names another directory.
+const WORK_DIR: &str = "/run/synconce-rig";
+/// A directory without a record is one that is being made, unless it is older than this.
+const MAKING: Duration = Duration::from_secs(60);
+
+/// The record of one rig. Its directory holds all that the rig needs but the backing file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Record {
+    #[serde(skip)]
+    pub(super) dir: PathBuf,
+    /// The rig goes with this process; without one it stays until it is taken down.
+    pub(super) owner: Option<ProcessId>,
+    pub(super) fs: FsKind,
+    pub(super) size: u64,
+    pub(super) mount_point: PathBuf,
+    pub(super) mount_options: Option<String>,
+    pub(super) backing: PathBuf,
+    /// Required, forbidden or, without a value, used where the kernel can.
+    pub(super) passthrough: Option<bool>,
+    /// From the mount on; file systems are made without latency.
+    pub(super) latency: Latency,
+}
+
+impl Record {
+    /// Makes a directory for a new rig; its path is short enough for a socket in it.
+    pub(super) fn new_dir() -> Result<PathBuf> {
+        let work = work_dir();
+        fs::create_dir_all(&work).context("create", &work)?;
+        let prefix = format!("{}-", std::process::id());
+        let dir = tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir_in(&work)
+            .context("create a directory in", &work)?;
+        Ok(dir.keep())
+    }
+
+    pub(super) fn write(&self) -> Result<()> {
+        let new = self.dir.join("rig.json.new");
+        let text = serde_json::to_vec(self)
+            .map_err(io::Error::from)
+            .context("write", &new)?;
+        fs::write(&new, text).context("write", &new)?;
+        fs::rename(&new, self.dir.join("rig.json")).context("rename", &new)
+    }
+
+    pub(super) fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join("rig.json");
+        let text = fs::read(&path).context("read", &path)?;
+        let record: Self = serde_json::from_slice(&text)
+            .map_err(io::Error::from)
+            .context("understand", &path)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            ..record
+        })
+    }
+
+    /// Every rig on record, whoever owns it.
+    pub(super) fn all() -> Result<Vec<Self>> {
+        Ok(directories()?
+            .iter()
+            .filter_map(|dir| Self::read(dir).ok())
+            .collect())
+    }
+
+    /// Directories that a sudden death left before their record was written.
+    pub(super) fn stillborn() -> Result<Vec<PathBuf>> {
+        let old = |dir: &PathBuf| {
+            let changed = fs::metadata(dir).and_then(|data| data.modified()).ok();
+            changed
+                .and_then(|time| time.elapsed().ok())
+                .is_some_and(|age| age > MAKING)
+        };
+        Ok(directories()?
+            .into_iter()
+            .filter(|dir| !dir.join("rig.json").exists() && old(dir))
+            .collect())
+    }
+
+    /// Whether nobody is left to take the rig down: its owner is dead or, without one, its daemon.
+    pub(super) fn is_stale(&self) -> bool {
+        let keeper = self.owner.clone().or_else(|| self.daemon());
+        keeper.is_none_or(|process| !process.is_alive())
+    }
+
+    /// The daemon, once it has said who it is.
+    pub(super) fn daemon(&self) -> Option<ProcessId> {
+        serde_json::from_slice(&fs::read(self.dir.join("daemon.json")).ok()?).ok()
+    }
+
+    /// Says that this process is the daemon. A torn write reads as "no daemon", hence the rename.
+    pub(super) fn write_daemon(&self) -> Result<()> {
+        let (new, path) = (
+            self.dir.join("daemon.json.new"),
+            self.dir.join("daemon.json"),
+        );
+        let identity = ProcessId::current().context("look up the process of", &self.dir)?;
+        let text = serde_json::to_vec(&identity)
+            .map_err(io::Error::from)
+            .context("write", &new)?;
+        fs::write(&new, text).context("write", &new)?;
+        fs::rename(&new, &path).context("rename", &new)
+    }
+
+    /// Keeps two processes from taking the same rig down at once. None if somebody is at it.
+    pub(super) fn lock(&self) -> Result<Option<File>> {
+        let path = self.dir.join("lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .context("open", &path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno).context("lock", &path),
+        }
+    }
+
+    /// Where the one-file FUSE file system is mounted.
+    pub(super) fn fuse_dir(&self) -> PathBuf {
+        self.dir.join("fuse")
+    }
+
+    /// The one file, under the loop device.
+    pub(super) fn disk_file(&self) -> PathBuf {
+        self.fuse_dir().join("disk")
+    }
+
+    pub(super) fn log_file(&self) -> PathBuf {
+        self.dir.join("daemon.log")
+    }
+
+    pub(super) fn disk(&self) -> Disk {
+        Disk::at(self.dir.join("socket"))
+    }
+}
+
+fn work_dir() -> PathBuf {
+    std::env::var_os("SYNCONCE_RIG_DIR").map_or_else(|| WORK_DIR.into(), PathBuf::from)
+}
+
+fn directories() -> Result<Vec<PathBuf>> {
+    let work = work_dir();
+    match fs::read_dir(&work) {
+        Ok(entries) => Ok(entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir())
+            .collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).context("read", &work),
+    }
+}

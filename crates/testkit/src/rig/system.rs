@@ -1,0 +1,188 @@
+//! Loop devices and mounts: what the kernel says of them, and how they are made and undone.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::FsKind;
+use crate::Result;
+use crate::error::{Context, run};
+
+/// One line of /proc/self/mountinfo.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) point: PathBuf,
+    pub(super) source: PathBuf,
+}
+
+/// The mounts of this process's namespace, the oldest first.
+pub(super) fn mounts() -> Result<Vec<Mount>> {
+    let path = "/proc/self/mountinfo";
+    Ok(fs::read(path)
+        .context("read", path)?
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse_mount)
+        .collect())
+}
+
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let point = unescape(fields.nth(4)?);
+    let source = fields.skip_while(|field| *field != b"-").nth(2)?;
+    Some(Mount {
+        point,
+        source: unescape(source),
+    })
+}
+
+/// Undoes the kernel's octal escapes of space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
+        let byte =
+            octal.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &tail[3..] } else { tail };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// The loop device on `file`, as the kernel knows it, so that no record of it can be out of date.
+pub(super) fn loop_device(file: &Path) -> Option<PathBuf> {
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let mut ours = devices.filter(|device| {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file"));
+        backing.is_ok_and(|path| Path::new(path.trim_end_matches('\n')) == file)
+    });
+    Some(Path::new("/dev").join(ours.next()?.file_name()))
+}
+
+/// Attaches a loop device to `file`.
+pub(super) fn attach(file: &Path, direct_io: bool) -> Result<PathBuf> {
+    let mut command = Command::new("losetup");
+    command.args(["--find", "--show"]);
+    if direct_io {
+        command.arg("--direct-io=on");
+    }
+    run(command.arg(file)).map(PathBuf::from)
+}
+
+/// Detaches the loop device on `file`, if there is one, and waits until the kernel has let go of the file.
+pub(super) fn detach(file: &Path, limit: Duration) -> Result<()> {
+    let Some(device) = loop_device(file) else {
+        return Ok(());
+    };
+    run(Command::new("losetup").arg("--detach").arg(&device))?;
+    retry(limit, || {
+        if loop_device(file).is_none() {
+            Ok(())
+        } else {
+            Err(Errno::BUSY)
+        }
+    })
+    .context("detach", &device)
+}
+
+pub(super) fn make_fs(kind: FsKind, file: &Path) -> Result<()> {
+    let mut command = Command::new(kind.mkfs());
+    match kind {
+        // Nothing is left to write later, so that a flush seen is a flush asked for.
+        FsKind::Ext4 => command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+        FsKind::Xfs | FsKind::Btrfs => command.args(["-q", "-f"]),
+    };
+    run(command.arg(file)).map(drop)
+}
+
+pub(super) fn mount(
+    kind: FsKind,
+    device: &Path,
+    point: &Path,
+    options: Option<&str>,
+) -> Result<()> {
+    let mut command = Command::new("mount");
+    command.args(["-t", kind.name()]);
+    if let Some(options) = options {
+        command.args(["-o", options]);
+    }
+    run(command.arg(device).arg(point)).map(drop)
+}
+
+/// Undoes every mount of this namespace for which `ours` holds, the newest first.
+///
+/// A mount that is in use is tried again for `limit`.
+pub(super) fn unmount_all(
+    ours: impl Fn(&Mount) -> bool,
+    flags: UnmountFlags,
+    limit: Duration,
+) -> Result<()> {
+    for mount in mounts()?.iter().rev().filter(|mount| ours(mount)) {
+        match retry(limit, || unmount(&mount.point, flags)) {
+            // Somebody else undid it in between.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(errno) => return Err(errno).context("unmount", &mount.point),
+        }
+    }
+    Ok(())
+}
+
+fn retry(
+    limit: Duration,
+    mut attempt: impl FnMut() -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    let end = Instant::now() + limit;
+    loop {
+        match attempt() {
+            Err(Errno::BUSY) if Instant::now() < end => sleep(Duration::from_millis(5)),
+            result => return result,
+        }
+    }
+}
+
+/// The processes that keep `point` in use, as "name (pid)", as far as /proc shows them.
+pub(super) fn users(point: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbered =
+        processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+    let users = numbered.filter(|entry| uses(&entry.path(), point));
+    users
+        .map(|entry| {
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            format!("{} ({})", name.trim(), entry.file_name().to_string_lossy())
+        })
+        .collect()
+}
+
+fn uses(process: &Path, point: &Path) -> bool {
+    let descriptors = fs::read_dir(process.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let mut links = descriptors.chain(["cwd", "root", "exe"].map(|name| process.join(name)));
+    links.any(|link| fs::read_link(link).is_ok_and(|target| target.starts_with(point)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_line_is_read_past_its_optional_fields_and_escapes() {
+        let line = br"36 35 98:0 /a /mnt/a\040b rw,noatime master:1 shared:2 - ext4 /dev/loop7 rw";
+        let mount = Mount {
+            point: "/mnt/a b".into(),
+            source: "/dev/loop7".into(),
+        };
+        assert_eq!(parse_mount(line), Some(mount));
+        assert_eq!(parse_mount(b""), None);
+    }
+}

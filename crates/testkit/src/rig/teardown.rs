@@ -1,0 +1,123 @@
+//! The one way by which a rig goes, whoever asks for it: its owner, `rig down`, or the reaper.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+
+use super::record::Record;
+use super::system;
+use crate::{Error, Result};
+
+/// How long something in use is waited for.
+const BUSY: Duration = Duration::from_secs(2);
+/// How long the daemon has to end by itself once its file system is gone.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// What to do about a file system that somebody still uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Busy {
+    /// Leave everything as it is and say who.
+    Refuse,
+    /// Take the disk away under it: its users get EIO.
+    Force,
+}
+
+/// Takes the rig down: file system, loop device, FUSE, daemon, files. What is gone already is no error.
+///
+/// Returns false if another process is taking it down at this moment.
+pub(super) fn teardown(record: &Record, busy: Busy) -> Result<bool> {
+    let Some(_lock) = record.lock()? else {
+        return Ok(false);
+    };
+    // A daemon that does not answer would hang the unmount for ever; without it, I/O fails at once.
+    if record.disk().calm().is_err() {
+        end_daemon(record);
+    }
+    match dismantle(record, UnmountFlags::empty()) {
+        Ok(()) => {}
+        Err(error) if busy == Busy::Refuse => return Err(named(record, &error)),
+        Err(error) => {
+            eprintln!("rig: {}; taking the disk away", named(record, &error));
+            end_daemon(record);
+            dismantle(record, UnmountFlags::DETACH)?;
+        }
+    }
+    // Last: as long as the record is there, the rest can be found.
+    remove_files(record);
+    Ok(true)
+}
+
+fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
+    let (file, fuse) = (record.disk_file(), record.fuse_dir());
+    if let Some(device) = system::loop_device(&file) {
+        system::unmount_all(|mount| mount.source == device, flags, BUSY)?;
+        match system::detach(&file, BUSY) {
+            // Marked to go with its last user, which is all that can be done.
+            Err(_) if flags.contains(UnmountFlags::DETACH) => {}
+            result => result?,
+        }
+    }
+    system::unmount_all(|mount| mount.point == fuse, flags, BUSY)?;
+    if record.daemon().is_some_and(|daemon| !daemon.wait(ENDING)) {
+        end_daemon(record);
+    }
+    Ok(())
+}
+
+fn end_daemon(record: &Record) {
+    if let Some(daemon) = record.daemon() {
+        daemon.kill();
+    }
+}
+
+/// Never recursive: should something still be mounted here after all, it is not to be emptied.
+fn remove_files(record: &Record) {
+    let _ = fs::remove_file(&record.backing);
+    let entries = fs::read_dir(&record.dir).into_iter().flatten().flatten();
+    // The record goes last, as it leads to the rest.
+    let (known, rest): (Vec<_>, Vec<_>) = entries
+        .map(|entry| entry.path())
+        .partition(|path| path.ends_with("rig.json"));
+    for path in rest.iter().chain(&known) {
+        let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+    }
+    let _ = fs::remove_dir(&record.dir);
+}
+
+/// The error with the names of those who are in the way.
+fn named(record: &Record, error: &Error) -> Error {
+    let users = system::users(&record.mount_point);
+    let by = if users.is_empty() {
+        String::new()
+    } else {
+        format!("; in use by {}", users.join(", "))
+    };
+    Error::Refused(format!("{error}{by}"))
+}
+
+/// Takes down what dead owners left; rigs of living owners are not touched.
+///
+/// Returns the mount points of the rigs that went. One that does not go is named on stderr and tried
+/// again the next time: it is nobody's fault who starts a rig now.
+pub(super) fn reap() -> Result<Vec<std::path::PathBuf>> {
+    for dir in Record::stillborn()? {
+        let _ = fs::remove_dir(dir);
+    }
+    let mut reaped = Vec::new();
+    for record in Record::all()?.into_iter().filter(Record::is_stale) {
+        match teardown(&record, Busy::Force) {
+            Ok(true) => reaped.push(record.mount_point),
+            Ok(false) => {}
+            Err(error) if gone(&record.dir) => drop(error),
+            Err(error) => eprintln!("rig: cannot reap {}: {error}", record.dir.display()),
+        }
+    }
+    Ok(reaped)
+}
+
+/// Whether another reaper was faster.
+fn gone(dir: &Path) -> bool {
+    !dir.join("rig.json").exists()
+}
