@@ -1,0 +1,177 @@
+//! The same programs in the kernel: installed in a throw-away child each, and
+//! asked the same questions as the interpreter.
+//!
+//! A notification without a listener makes the kernel answer `ENOSYS`
+//! (`seccomp_do_user_notification`, kernel/seccomp.c). A call may fail with
+//! that on its own, as x32 calls do on most kernels, so each program is also
+//! installed with its return values replaced by errnos that no call gives.
+
+#[path = "live/child.rs"]
+mod child;
+mod common;
+
+use child::{Question, ask};
+use common::{cases, data, expected, skipped, specs};
+use synconce_filter::{
+    Abi, Call, HANDSHAKE_FLAGS, Instruction, Program, Verdict, interpret, native_abis, program,
+};
+
+const RETURN: u16 = 0x06;
+const ALLOW: u32 = 0x7FFF_0000;
+const NOTIFY: u32 = 0x7FC0_0000;
+const ERRNO: u32 = 0x5_0000;
+/// Errnos that no call gives; the largest that seccomp passes on is 4095.
+const MARK_OF_NOTIFY: u16 = 2000;
+const MARK_OF_ERRNO: u16 = 2100;
+
+/// The ways into the kernel that can be tried here.
+fn usable_abis() -> Vec<Abi> {
+    let usable = |abi: &Abi| {
+        if *abi == Abi::I386 && !child::i386_works() {
+            skipped(
+                "i386 calls in the kernel",
+                "int 0x80 does not work in this process",
+            );
+            return false;
+        }
+        true
+    };
+    native_abis().iter().copied().filter(usable).collect()
+}
+
+/// Every harmless question. sync(2) is left out where `bare` is set, because
+/// the answer of the kernel without a program would be a real sync.
+fn questions(abis: &[Abi], bare: bool) -> Vec<Question> {
+    let mut questions = Vec::new();
+    for &abi in abis {
+        for &call in Call::ALL
+            .iter()
+            .filter(|&&call| !(bare && call == Call::Sync))
+        {
+            for number in call.numbers(abi) {
+                let ask = |args| Question {
+                    abi,
+                    call,
+                    number,
+                    args,
+                };
+                questions.extend(cases(call, abi, 0).into_iter().map(ask));
+            }
+        }
+    }
+    questions
+}
+
+/// `program` with every verdict but ALLOW replaced by an errno of its own.
+fn marked(program: &Program) -> Program {
+    let mark = |instruction: &Instruction| {
+        let k = match (instruction.code, instruction.k) {
+            (RETURN, NOTIFY) => ERRNO | u32::from(MARK_OF_NOTIFY),
+            (RETURN, errno) if errno != ALLOW => errno + u32::from(MARK_OF_ERRNO),
+            (_, unchanged) => unchanged,
+        };
+        Instruction { k, ..*instruction }
+    };
+    Program::from_instructions(program.instructions().iter().map(mark).collect())
+}
+
+/// What the marked program makes the kernel answer, if not the bare kernel.
+fn mark(verdict: Verdict) -> Option<i64> {
+    match verdict {
+        Verdict::Notify => Some(-i64::from(MARK_OF_NOTIFY)),
+        Verdict::Errno(errno) => Some(-i64::from(MARK_OF_ERRNO + errno)),
+        Verdict::Allow | Verdict::Other(_) => None,
+    }
+}
+
+/// What the program itself makes the kernel answer, if not the bare kernel.
+fn answer(verdict: Verdict) -> Option<i64> {
+    match verdict {
+        Verdict::Notify => Some(-i64::from(libc::ENOSYS)),
+        Verdict::Errno(errno) => Some(-i64::from(errno)),
+        Verdict::Allow | Verdict::Other(_) => None,
+    }
+}
+
+fn compare(change: fn(&Program) -> Program, wanted: fn(Verdict) -> Option<i64>) {
+    let abis = usable_abis();
+    let bare_questions = questions(&abis, true);
+    let bare = ask(None, &bare_questions).expect("a child without a program");
+    let bare_answer = |question: &Question| {
+        bare_questions
+            .iter()
+            .position(|other| other == question)
+            .map(|at| bare[at])
+    };
+    let questions = questions(&abis, false);
+    let bare: Vec<Option<i64>> = questions.iter().map(bare_answer).collect();
+    assert!(questions.len() > 100, "only {} questions", questions.len());
+    for spec in specs() {
+        let program = program(&spec, native_abis());
+        let answers = ask(Some(&change(&program)), &questions).expect("a child with a program");
+        for ((question, &found), bare) in questions.iter().zip(&answers).zip(&bare) {
+            let Question {
+                abi,
+                call,
+                number,
+                args,
+            } = *question;
+            let verdict = interpret(&program, &data(abi, number, args)).expect("a valid program");
+            assert_eq!(verdict, expected(&spec, abi, call, &args));
+            let wanted = wanted(verdict).or(*bare).expect("sync is never allowed");
+            assert_eq!(found, wanted, "{question:x?} is {verdict:?} under {spec:?}");
+        }
+    }
+}
+
+#[test]
+fn the_kernel_and_the_interpreter_agree_on_every_verdict() {
+    compare(marked, mark);
+}
+
+#[test]
+fn a_process_under_a_program_sees_the_answers_that_were_meant() {
+    compare(Program::clone, answer);
+}
+
+#[test]
+fn without_a_hold_the_kernel_answers_the_handshake_with_ebadf() {
+    let ask_kernel = |abi: Abi| {
+        let mut args = [u64::from(u32::MAX), 0, 0, 0, 0, 0];
+        args[if abi == Abi::I386 { 5 } else { 3 }] = u64::from(HANDSHAKE_FLAGS);
+        let call = Call::SyncFileRange;
+        let number = call.number(abi).expect("every ABI has it");
+        ask(
+            None,
+            &[Question {
+                abi,
+                call,
+                number,
+                args,
+            }],
+        )
+        .expect("a child without a program")
+    };
+    for abi in usable_abis() {
+        let wanted: &[i32] = match abi {
+            // Most kernels are built without x32.
+            Abi::X32 => &[libc::EBADF, libc::ENOSYS],
+            _ => &[libc::EBADF],
+        };
+        let found = ask_kernel(abi)[0];
+        assert!(
+            wanted.iter().any(|&errno| found == -i64::from(errno)),
+            "{found} on {abi:?}"
+        );
+    }
+}
+
+#[test]
+fn the_kernel_takes_every_program_of_every_set_of_abis() {
+    for spec in specs() {
+        for set in common::abi_sets() {
+            let installed = ask(Some(&program(&spec, &set)), &[]);
+            assert_eq!(installed, Ok(vec![]), "{spec:?} {set:?}");
+        }
+    }
+}
