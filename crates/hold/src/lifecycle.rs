@@ -241,7 +241,7 @@ impl Started {
     ) {
         let tell = |message: &Message| drop(send(face, message, None));
         tell(&Message::Ended(end));
-        let survivors = families::descendants(std::process::id());
+        let survivors = self.survivors();
         if options.commit {
             self.run.enter(Phase::Committing);
             let report = self.run.commit(options, &survivors, &mut |progress| {
@@ -276,7 +276,7 @@ impl Started {
         accounts: &Accounts,
         unsynced: &HashSet<Unsynced>,
     ) -> Vec<Notice> {
-        let survivors = families::descendants(std::process::id());
+        let survivors = self.survivors();
         let names = |some: Vec<&Process>| some.iter().map(ToString::to_string).collect();
         let mut notices = Vec::new();
         if self.listener.is_none() && !survivors.is_empty() {
@@ -298,6 +298,21 @@ impl Started {
             notices.push(Notice::IoUringPassed);
         }
         notices
+    }
+
+    /// Who outlives the command. All of them descend from us, because orphans
+    /// are given to us; without children there is nobody to look for.
+    fn survivors(&self) -> Vec<Process> {
+        self.reap();
+        let peek = WaitFor {
+            ends: true,
+            peek: true,
+            ..WaitFor::default()
+        };
+        match process::wait(Whose::Any, peek) {
+            Err(_) => Vec::new(),
+            Ok(_) => families::descendants(std::process::id()),
+        }
     }
 
     fn stays(&self) -> bool {

@@ -110,8 +110,6 @@ pub struct Committed {
     pub error: Option<String>,
 }
 
-const LONGEST: usize = 1 << 18;
-
 /// Sends `message`, with `fd` as a copy in the receiver's table.
 ///
 /// # Errors
@@ -138,7 +136,13 @@ pub(crate) fn send(
 /// # Errors
 /// Those of `recvmsg(2)`, and a message that cannot be understood.
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
-    let mut text = vec![0; LONGEST];
+    // A look at the length first: messages are short but for the last.
+    let look = RecvFlags::PEEK | RecvFlags::TRUNC;
+    let (_, length) = match rustix::net::recv(&socket, &mut [0_u8; 0][..], look) {
+        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        other => other?,
+    };
+    let mut text = vec![0; length];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(&mut text)];

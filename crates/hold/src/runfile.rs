@@ -91,7 +91,8 @@ pub struct Live {
     pub record: Record,
 }
 
-/// The living runs of this user, oldest first. Stale files are passed over.
+/// The living runs of this user, oldest first. Files of supervisors that were
+/// killed are removed on the way; their markers tell the story.
 ///
 /// # Errors
 /// Those of reading the runtime directory; an absent one has no runs.
@@ -112,8 +113,13 @@ pub fn live() -> io::Result<Vec<Live>> {
 }
 
 fn read(path: &Path) -> Option<Live> {
+    if path.extension().is_none_or(|suffix| suffix != "json") {
+        return None;
+    }
     let file = File::open(path).ok()?;
     if !recovery::is_locked(&file) {
+        // Without the right to remove it, it is only passed over.
+        let _ = fs::remove_file(path);
         return None;
     }
     // A rewrite may be seen half done; it is short.
