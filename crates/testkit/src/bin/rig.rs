@@ -138,9 +138,9 @@ fn run(command: Command) -> Result<()> {
         Command::Stats { mount_point, json } => {
             let stats = rig::find(&mount_point)?.disk().stats()?;
             if json {
-                print_json(&stats)
+                print_json(&stats);
             } else {
-                print_stats(&stats)
+                print_stats(&stats);
             }
             Ok(())
         }

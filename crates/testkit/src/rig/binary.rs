@@ -72,11 +72,11 @@ fn build(workspace: &Path, beside: Option<&Path>) -> Result<PathBuf> {
     artifact.ok_or_else(|| Error::Refused("cargo built `rig` but did not say where".to_owned()))
 }
 
-/// The target directory above `[TRIPLE/]debug/rig`: the one that cargo has marked as a cache.
+/// The target directory above `[TRIPLE/]debug/rig`. Cargo marks it as a cache, and the triple's as well.
 fn target_dir(program: &Path) -> Option<&Path> {
-    program
-        .ancestors()
-        .find(|dir| dir.join("CACHEDIR.TAG").exists())
+    let tagged = |dir: &&Path| dir.join("CACHEDIR.TAG").exists();
+    let inner = program.ancestors().find(tagged)?;
+    Some(inner.parent().filter(tagged).unwrap_or(inner))
 }
 
 fn executable(message: &str) -> Option<PathBuf> {

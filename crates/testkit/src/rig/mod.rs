@@ -69,7 +69,6 @@ pub struct Rig {
 
 impl Rig {
     /// What to set up.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
