@@ -1,1 +1,65 @@
-//! Bench.
+//! Side-by-side measurements of `synconce` and its rivals.
+//!
+//! A *scenario* is data: variants, the commands they run and the hooks that
+//! set the stage ([`scenario`]). One *runner* interleaves all variants round
+//! by round ([`runner`]), pure *statistics* judge the samples
+//! ([`statistics`]), and a *report* shows them to people and to programs
+//! ([`report`]). The scenarios themselves are [`install`] and [`cost`].
+//!
+//! The binary under test is run as a process, never linked: what is measured
+//! is what a user would get.
+//!
+//! Invariants of absence:
+//! - No variant is measured through a wrapper that another one is spared.
+//! - No mount made here is visible outside: every mount happens in a private
+//!   mount namespace that ends with the process, however it ends.
+//! - No sample is dropped, and no null result is left unprinted.
+
+#![forbid(unsafe_code)]
+
+pub mod cost;
+mod error;
+pub mod install;
+mod interrupt;
+mod measure;
+mod mounts;
+mod processes;
+pub mod report;
+pub mod runner;
+pub mod scenario;
+pub mod statistics;
+
+pub use error::Error;
+pub use measure::{LoopKind, measure_loop};
+
+use std::io::Write;
+use std::path::Path;
+
+/// Runs the install scenario and writes its report to `out`: a table, or one
+/// JSON document with every sample.
+///
+/// # Errors
+/// When the host cannot run it (not root, work directory not on a disk, no
+/// apt source), when a variant fails, on an interrupt, or when `out` cannot
+/// be written.
+pub fn install(
+    options: &install::Options,
+    synconce: &Path,
+    out: &mut dyn Write,
+    json: bool,
+) -> Result<(), Error> {
+    install::measure(options, synconce)?.write(out, json)
+}
+
+/// Runs the micro-cost scenario and writes its report to `out`.
+///
+/// # Errors
+/// When a variant fails, on an interrupt, or when `out` cannot be written.
+pub fn cost(
+    options: &cost::Options,
+    synconce: &Path,
+    out: &mut dyn Write,
+    json: bool,
+) -> Result<(), Error> {
+    cost::measure(options, synconce)?.write(out, json)
+}

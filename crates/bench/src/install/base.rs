@@ -1,0 +1,304 @@
+//! The prepared base: a minimal root with the packages downloaded, as a tar
+//! that every round unpacks.
+
+use super::Options;
+use super::apt::{self, Source};
+use crate::Error;
+use crate::mounts::{self, Furnished};
+use crate::runner::Launcher;
+use crate::scenario::Need;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Part of the key, to be raised whenever the preparation changes.
+const LAYOUT: &str = "1";
+
+/// What the base has beside the suite's minimum.
+const EXTRA: &str = "eatmydata";
+
+/// Programs of the base whose versions matter.
+const VERSIONED: [&str; 4] = ["apt", "dpkg", "libc6", EXTRA];
+
+/// apt inside the base: packages stay after an install, as a hook of
+/// container images would delete them.
+const KEEP_PACKAGES: &str =
+    "APT::Keep-Downloaded-Packages \"true\";\nAcquire::Languages \"none\";\n";
+
+/// No service may start: exit code 101 forbids it (Debian's policy-rc.d).
+const POLICY: &str = "#!/bin/sh\nexit 101\n";
+
+/// A base on disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Base {
+    /// The tar, uncompressed.
+    pub(super) tar: PathBuf,
+    /// Versions of the programs in it.
+    pub(super) versions: BTreeMap<String, String>,
+    /// Downloaded packages in it.
+    pub(super) archives: usize,
+}
+
+impl Base {
+    /// Takes the base from the cache, or makes it there.
+    pub(super) fn obtain(
+        options: &Options,
+        sources: &[Source],
+        launcher: &Launcher,
+    ) -> Result<Self, Error> {
+        let configuration = apt::host_configuration(launcher)?;
+        let key = key(options, sources, &configuration);
+        let tar = options.cache.join(format!("install-{key}.tar"));
+        let note = tar.with_extension("json");
+        if let Some(base) = recall(&note).filter(|base| base.tar == tar && tar.is_file()) {
+            return Ok(base);
+        }
+        fs::create_dir_all(&options.cache).map_err(Error::io("create", &options.cache))?;
+        let work = tempfile::Builder::new()
+            .prefix("building-")
+            .tempdir_in(&options.cache)
+            .map_err(Error::io("make a directory in", &options.cache))?;
+        let root = work.path().join("root");
+        bootstrap(&root, options, sources, launcher)?;
+        let versions = furnish(&root, options, sources, &configuration, launcher)?;
+        let base = Self {
+            archives: count_archives(&root),
+            versions,
+            tar,
+        };
+        base.store(&root, &note, launcher)?;
+        // Not left to the directory's drop: it must not run into a mount.
+        mounts::remove_tree(&root)?;
+        Ok(base)
+    }
+
+    /// Writes the tar under another name first, so that a base that is cut
+    /// short is never taken for a whole one; the note comes last.
+    fn store(&self, root: &Path, note: &Path, launcher: &Launcher) -> Result<(), Error> {
+        let part = self.tar.with_extension("part");
+        let words = ["tar", "-c", "--numeric-owner", "--xattrs", "-f"].map(str::to_owned);
+        let mut command = words.to_vec();
+        command.extend([show(&part), "-C".to_owned(), show(root), ".".to_owned()]);
+        launcher.help("pack the base", &command)?;
+        fs::File::open(&part)
+            .and_then(|file| file.sync_all())
+            .map_err(Error::io("sync", &part))?;
+        fs::rename(&part, &self.tar).map_err(Error::io("rename", &part))?;
+        let text = serde_json::to_string_pretty(self)
+            .map_err(Error::io::<serde_json::Error>("encode", note))?;
+        fs::write(note, text).map_err(Error::io("write", note))
+    }
+
+    /// Unpacks the base into a new directory.
+    pub(super) fn unpack(&self, root: &Path, launcher: &Launcher) -> Result<(), Error> {
+        fs::create_dir_all(root).map_err(Error::io("create", root))?;
+        let words = [
+            "tar",
+            "-xp",
+            "--numeric-owner",
+            "--xattrs",
+            "--xattrs-include=*",
+            "-f",
+        ];
+        let mut command = words.map(str::to_owned).to_vec();
+        command.extend([show(&self.tar), "-C".to_owned(), show(root)]);
+        launcher.help("unpack the base", &command)
+    }
+
+    /// One line for the report.
+    pub(super) fn summary(&self) -> String {
+        let versions = self.versions.iter();
+        let versions: Vec<String> = versions.map(|(k, v)| format!("{k} {v}")).collect();
+        format!(
+            "base: {} packages downloaded; {}",
+            self.archives,
+            versions.join(", ")
+        )
+    }
+}
+
+fn show(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn recall(note: &Path) -> Option<Base> {
+    serde_json::from_slice(&fs::read(note).ok()?).ok()
+}
+
+fn key(options: &Options, sources: &[Source], configuration: &str) -> String {
+    let mut digest = Sha256::new();
+    for part in [
+        LAYOUT,
+        EXTRA,
+        std::env::consts::ARCH,
+        &options.suite,
+        &options.packages.join(" "),
+        &apt::render(sources),
+        configuration,
+    ] {
+        digest.update(part);
+        digest.update([0]);
+    }
+    let bytes = digest.finalize();
+    bytes.iter().take(8).map(|b| format!("{b:02x}")).collect()
+}
+
+fn bootstrap(
+    root: &Path,
+    options: &Options,
+    sources: &[Source],
+    launcher: &Launcher,
+) -> Result<(), Error> {
+    let suite = options.suite.clone();
+    let mut command: Vec<String>;
+    if Need::new("mmdebstrap", "").is_met() {
+        let list = root.with_extension("sources");
+        fs::write(&list, apt::render(sources)).map_err(Error::io("write", &list))?;
+        command = ["mmdebstrap", "--mode=root", "--variant=apt"]
+            .map(str::to_owned)
+            .to_vec();
+        command.extend([suite, show(root), show(&list)]);
+    } else if Need::new("debootstrap", "").is_met() {
+        let main = sources.iter().find(|s| s.has_suite(&suite));
+        let uri = main.map_or("", Source::uri).to_owned();
+        command = ["debootstrap", "--variant=minbase"]
+            .map(str::to_owned)
+            .to_vec();
+        command.extend([suite, show(root), uri]);
+    } else {
+        return Err(Error::Unsuitable {
+            what: "this host".to_owned(),
+            reason:
+                "neither mmdebstrap nor debootstrap is installed; the package mmdebstrap brings one"
+                    .to_owned(),
+        });
+    }
+    launcher.help("make the base", &command)
+}
+
+/// Configures apt in the root, and lets it download what is to be installed.
+fn furnish(
+    root: &Path,
+    options: &Options,
+    sources: &[Source],
+    configuration: &str,
+    launcher: &Launcher,
+) -> Result<BTreeMap<String, String>, Error> {
+    configure(root, sources, configuration)?;
+    let mut inside = Furnished::new(root)?;
+    let apt = |purpose: &str, words: &[&str], packages: &[String]| {
+        let before = [
+            "chroot",
+            &show(root),
+            "/usr/bin/env",
+            "DEBIAN_FRONTEND=noninteractive",
+        ];
+        let before = before
+            .into_iter()
+            .chain(["apt-get", "-y"])
+            .chain(words.iter().copied());
+        let words = before.map(str::to_owned).chain(packages.iter().cloned());
+        launcher.help(purpose, &words.collect::<Vec<_>>())
+    };
+    apt("read the package lists", &["update"], &[])?;
+    apt("install eatmydata in the base", &["install", EXTRA], &[])?;
+    // The base's own packages are no part of what is measured.
+    apt("empty the package cache", &["clean"], &[])?;
+    apt(
+        "download the packages",
+        &["install", "--download-only"],
+        &options.packages,
+    )?;
+    let versions = versions(root, launcher)?;
+    inside.dismantle()?;
+    Ok(versions)
+}
+
+fn configure(root: &Path, sources: &[Source], configuration: &str) -> Result<(), Error> {
+    let etc = root.join("etc/apt");
+    let lists = etc.join("sources.list.d");
+    fs::remove_dir_all(&lists)
+        .and_then(|()| fs::create_dir(&lists))
+        .map_err(Error::io("empty", &lists))?;
+    let _ = fs::remove_file(etc.join("sources.list"));
+    put(&lists.join("base.sources"), &apt::render(sources), 0o644)?;
+    let own = format!("{KEEP_PACKAGES}{configuration}");
+    put(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
+    put(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
+    for keyring in sources.iter().filter_map(Source::keyring) {
+        let inside = root.join(keyring.strip_prefix("/").unwrap_or(&keyring));
+        if !inside.exists() {
+            let dir = inside.parent().unwrap_or(root);
+            fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+            fs::copy(&keyring, &inside).map_err(Error::io("copy", &keyring))?;
+        }
+    }
+    let resolver = root.join("etc/resolv.conf");
+    let _ = fs::remove_file(&resolver);
+    fs::copy("/etc/resolv.conf", &resolver)
+        .map(|_| ())
+        .map_err(Error::io("copy", "/etc/resolv.conf"))
+}
+
+fn put(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+    fs::write(path, text).map_err(Error::io("write", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(Error::io("change the mode of", path))
+}
+
+fn versions(root: &Path, launcher: &Launcher) -> Result<BTreeMap<String, String>, Error> {
+    let log = launcher.log("versions");
+    let out = log.with_extension("out");
+    let words = [
+        "chroot",
+        &show(root),
+        "dpkg-query",
+        "-W",
+        "-f",
+        "${Package} ${Version}\n",
+    ];
+    let words = words.into_iter().chain(VERSIONED).map(str::to_owned);
+    launcher.run(&words.collect::<Vec<_>>(), &log, Some(&out))?;
+    let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
+}
+
+fn count_archives(root: &Path) -> usize {
+    fs::read_dir(root.join("var/cache/apt/archives")).map_or(0, |entries| {
+        entries
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "deb"))
+            .count()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_of_other_packages_or_another_mirror_has_another_key() {
+        let options = Options::new("/var/tmp");
+        let mut fewer = options.clone();
+        fewer.packages.pop();
+        let here = [Source::new("http://a.invalid", "bookworm")];
+        let there = [Source::new("http://b.invalid", "bookworm")];
+        let own = key(&options, &here, "");
+        assert_eq!(own, key(&options, &here, ""));
+        assert_ne!(own, key(&fewer, &here, ""));
+        assert_ne!(own, key(&options, &there, ""));
+        assert_ne!(own, key(&options, &here, "Acquire::Retries \"3\";\n"));
+    }
+
+    #[test]
+    fn a_note_that_is_cut_short_is_no_base() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let note = dir.path().join("x.json");
+        fs::write(&note, "{\"tar\": \"/x").expect("a file can be written");
+        assert_eq!(recall(&note), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! The stage of the install scenario: a fresh root per turn.
+
+use super::Options;
+use super::apt::{self, Source};
+use super::base::Base;
+use super::manifest::{self, Manifest};
+use super::variants::{FURNISHES_ITSELF, PLAIN};
+use crate::Error;
+use crate::mounts::{Furnished, remove_tree};
+use crate::runner::Launcher;
+use crate::scenario::{Finding, Phase, Place, Steps, Turn};
+use rustix::fs::{FlockOperation, flock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Unpacks, furnishes, checks and removes roots.
+pub(super) struct Ground {
+    options: Options,
+    sources: Vec<Source>,
+    base: Option<Base>,
+    /// All roots; held locked, as two benchmarks on one disk would spoil each other.
+    work: PathBuf,
+    lock: Option<File>,
+    turns: u32,
+    root: PathBuf,
+    furnished: Option<Furnished>,
+    /// The first plain tree, and the trees of the last round.
+    reference: Option<Manifest>,
+    last: BTreeMap<String, Manifest>,
+}
+
+impl Ground {
+    pub(super) fn new(options: &Options) -> Result<Self, Error> {
+        let sources = match &options.mirror {
+            Some(mirror) => vec![Source::new(mirror, &options.suite)],
+            None => apt::host_sources(Path::new("/etc/apt"), &options.suite)?,
+        };
+        let dir = fs::canonicalize(&options.dir).unwrap_or_else(|_| options.dir.clone());
+        Ok(Self {
+            options: options.clone(),
+            sources,
+            base: None,
+            work: dir.join("synconce-bench"),
+            lock: None,
+            turns: 0,
+            root: PathBuf::new(),
+            furnished: None,
+            reference: None,
+            last: BTreeMap::new(),
+        })
+    }
+
+    /// Takes the work directory and removes what an earlier run left in it.
+    fn occupy(&mut self) -> Result<(), Error> {
+        fs::create_dir_all(&self.work).map_err(Error::io("create", &self.work))?;
+        let dir = File::open(&self.work).map_err(Error::io("open", &self.work))?;
+        flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(Error::io(
+            "lock (is another benchmark running?)",
+            &self.work,
+        ))?;
+        self.lock = Some(dir);
+        for entry in fs::read_dir(&self.work).map_err(Error::io("list", &self.work))? {
+            let path = entry.map_err(Error::io("list", &self.work))?.path();
+            remove_tree(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes all roots that are not to be kept, and the work directory with the last.
+    fn vacate(&mut self) -> Result<(), Error> {
+        self.furnished = None;
+        if self.lock.take().is_some() && !self.options.keep {
+            remove_tree(&self.work)?;
+        }
+        Ok(())
+    }
+
+    fn require_installed(&self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let log =
+            launcher.log(&format!("{}-{}-check", turn.phase, turn.variant.name).replace(' ', "-"));
+        let out = log.with_extension("out");
+        let root = self.root.display().to_string();
+        let words = [
+            "chroot",
+            &root,
+            "dpkg-query",
+            "-W",
+            "-f",
+            "${db:Status-Abbrev}\n",
+        ];
+        let words = words.into_iter().map(str::to_owned);
+        let command: Vec<String> = words.chain(self.options.packages.iter().cloned()).collect();
+        let outcome = launcher.run(&command, &log, Some(&out))?;
+        let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
+        let installed = text.lines().filter(|line| line.trim_end() == "ii").count();
+        if outcome.status.success() && installed >= self.options.packages.len() {
+            return Ok(());
+        }
+        Err(Error::Variant {
+            variant: turn.variant.name.clone(),
+            phase: turn.phase.to_string(),
+            ending: "exit code 0, yet the packages are not installed".to_owned(),
+            log,
+        })
+    }
+
+    /// Keeps the trees that the identity check needs.
+    fn remember(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let plain = turn.variant.name == PLAIN;
+        let first = plain && self.reference.is_none();
+        if !self.options.identity || turn.phase == Phase::Trial || !(turn.last || first) {
+            return Ok(());
+        }
+        let manifest = manifest::read(&self.root, launcher)?;
+        if turn.last {
+            let name = turn.variant.name.clone();
+            self.last.insert(name, manifest.clone());
+        }
+        if first {
+            self.reference = Some(manifest);
+        }
+        Ok(())
+    }
+
+    fn compare(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let Some(reference) = self.reference.as_ref().filter(|_| self.options.identity) else {
+            return findings;
+        };
+        let own: BTreeMap<PathBuf, String> = self
+            .last
+            .get(PLAIN)
+            .map(|plain| manifest::differences(plain, reference))
+            .unwrap_or_default();
+        findings.push(natural(&own));
+        let expected: BTreeSet<&PathBuf> = own.keys().collect();
+        for (name, tree) in self.last.iter().filter(|(name, _)| *name != PLAIN) {
+            let details: Vec<String> = manifest::differences(tree, reference)
+                .into_iter()
+                .filter(|(path, _)| !expected.contains(path) && !manifest::is_volatile(path))
+                .map(|(path, what)| format!("/{}: {what}", path.display()))
+                .collect();
+            let summary = match details.len() {
+                0 => format!("same tree as {PLAIN}, {} entries", tree.len()),
+                count => format!("{count} of {} entries differ from {PLAIN}", tree.len()),
+            };
+            findings.push(Finding {
+                variant: Some(name.clone()),
+                summary,
+                details,
+            });
+        }
+        findings
+    }
+}
+
+/// What two plain runs differ in, which nobody else is blamed for.
+fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
+    let surprising = own.iter().filter(|(path, _)| !manifest::is_volatile(path));
+    Finding {
+        variant: Some(PLAIN.to_owned()),
+        summary: format!(
+            "two runs of it differ in {} entries, left out below",
+            own.len()
+        ),
+        details: surprising
+            .map(|(path, what)| format!("/{}: {what}", path.display()))
+            .collect(),
+    }
+}
+
+impl Steps for Ground {
+    fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
+        self.occupy()?;
+        self.base = Some(Base::obtain(&self.options, &self.sources, launcher)?);
+        Ok(())
+    }
+
+    fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
+        self.turns += 1;
+        self.root = self.work.join(format!("root-{}", self.turns));
+        if let Some(base) = &self.base {
+            base.unpack(&self.root, launcher)?;
+        }
+        if turn.variant.name != FURNISHES_ITSELF {
+            self.furnished = Some(Furnished::new(&self.root)?);
+        }
+        let dir = File::open(&self.root).map_err(Error::io("open", &self.root))?;
+        rustix::fs::syncfs(&dir).map_err(Error::io("sync", &self.root))?;
+        let root = self.root.display().to_string();
+        Ok(Place {
+            values: BTreeMap::from([("root".to_owned(), root)]),
+            settle: Some(self.root.clone()),
+        })
+    }
+
+    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        self.require_installed(turn, launcher)?;
+        if let Some(mut furnished) = self.furnished.take() {
+            furnished.dismantle()?;
+        }
+        self.remember(turn, launcher)
+    }
+
+    fn clear(&mut self, turn: &Turn<'_>, _launcher: &Launcher) -> Result<(), Error> {
+        if let Some(mut furnished) = self.furnished.take() {
+            furnished.dismantle()?;
+        }
+        if self.options.keep && turn.last {
+            return Ok(());
+        }
+        remove_tree(&self.root)
+    }
+
+    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+        let base = self.base.as_ref().map(|base| Finding {
+            variant: None,
+            summary: base.summary(),
+            details: Vec::new(),
+        });
+        self.vacate()?;
+        Ok(base.into_iter().chain(self.compare()).collect())
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // After a failure or an interrupt nobody else empties the disk.
+        let _ = self.vacate();
+    }
+}

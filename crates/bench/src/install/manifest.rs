@@ -1,0 +1,203 @@
+//! What a tree holds, entry by entry, to compare the results of variants.
+
+use crate::Error;
+use crate::runner::Launcher;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Paths that differ between any two runs although two given ones may happen
+/// to agree, with the reason.
+pub(super) const VOLATILE: [(&str, &str); 5] = [
+    ("var/log", "time stamps"),
+    (
+        "var/cache/ldconfig/aux-cache",
+        "inode numbers and change times",
+    ),
+    (
+        "var/cache/apt/pkgcache.bin",
+        "a memory image with addresses",
+    ),
+    (
+        "var/cache/apt/srcpkgcache.bin",
+        "a memory image with addresses",
+    ),
+    ("var/lib/dpkg/lock-frontend", "holds the state of a lock"),
+];
+
+/// What is compared of one entry. Times are left out: an install makes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    kind: char,
+    mode: u32,
+    owner: (u32, u32),
+    /// Bytes of a file; not of a directory, whose size tells of its past.
+    size: u64,
+    /// SHA-256 of a file, target of a link, number of a device.
+    content: Vec<u8>,
+}
+
+/// Every entry of a tree by its path in it.
+pub(super) type Manifest = BTreeMap<PathBuf, Entry>;
+
+/// Reads a tree.
+pub(super) fn read(root: &Path, launcher: &Launcher) -> Result<Manifest, Error> {
+    let mut found = Manifest::new();
+    let mut pending = vec![root.to_path_buf()];
+    while let Some(dir) = pending.pop() {
+        launcher.check()?;
+        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
+            let path = entry.map_err(Error::io("list", &dir))?.path();
+            let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
+            let described = describe(&path, &metadata)?;
+            if metadata.is_dir() {
+                pending.push(path.clone());
+            }
+            let inside = path.strip_prefix(root).unwrap_or(&path).to_path_buf();
+            found.insert(inside, described);
+        }
+    }
+    Ok(found)
+}
+
+fn describe(path: &Path, metadata: &Metadata) -> Result<Entry, Error> {
+    let kind = metadata.file_type();
+    let (letter, size, content) = if kind.is_file() {
+        ('f', metadata.size(), digest(path)?)
+    } else if kind.is_symlink() {
+        let target = fs::read_link(path).map_err(Error::io("read the link", path))?;
+        ('l', 0, target.into_os_string().into_encoded_bytes())
+    } else if kind.is_dir() {
+        ('d', 0, Vec::new())
+    } else if kind.is_fifo() {
+        ('p', 0, Vec::new())
+    } else if kind.is_socket() {
+        ('s', 0, Vec::new())
+    } else {
+        let letter = if kind.is_char_device() { 'c' } else { 'b' };
+        (letter, 0, metadata.rdev().to_le_bytes().to_vec())
+    };
+    Ok(Entry {
+        kind: letter,
+        mode: metadata.mode() & 0o7777,
+        owner: (metadata.uid(), metadata.gid()),
+        size,
+        content,
+    })
+}
+
+fn digest(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut file = fs::File::open(path).map_err(Error::io("open", path))?;
+    let mut digest = Sha256::new();
+    std::io::copy(&mut file, &mut digest).map_err(Error::io("read", path))?;
+    Ok(digest.finalize().to_vec())
+}
+
+/// The paths at which two trees differ, and in what.
+pub(super) fn differences(ours: &Manifest, theirs: &Manifest) -> BTreeMap<PathBuf, String> {
+    let paths: BTreeSet<&PathBuf> = ours.keys().chain(theirs.keys()).collect();
+    paths
+        .into_iter()
+        .filter_map(|path| {
+            let what = match (ours.get(path), theirs.get(path)) {
+                (Some(ours), Some(theirs)) => compare(ours, theirs)?,
+                (None, _) => "missing".to_owned(),
+                (_, None) => "added".to_owned(),
+            };
+            Some((path.clone(), what))
+        })
+        .collect()
+}
+
+fn compare(ours: &Entry, theirs: &Entry) -> Option<String> {
+    let aspects = [
+        ("type", ours.kind != theirs.kind),
+        ("mode", ours.mode != theirs.mode),
+        ("owner", ours.owner != theirs.owner),
+        ("size", ours.size != theirs.size),
+        ("content", ours.content != theirs.content),
+    ];
+    let differing: Vec<&str> = aspects
+        .into_iter()
+        .filter_map(|(name, differs)| differs.then_some(name))
+        .collect();
+    (!differing.is_empty()).then(|| differing.join(", "))
+}
+
+/// True for a path that no two runs need agree on.
+pub(super) fn is_volatile(path: &Path) -> bool {
+    VOLATILE
+        .iter()
+        .any(|(volatile, _)| path.starts_with(volatile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let root = dir.path();
+        fs::create_dir(root.join("d")).expect("a directory can be made");
+        fs::write(root.join("d/file"), "text").expect("a file can be written");
+        fs::write(root.join("same"), "same").expect("a file can be written");
+        symlink("file", root.join("d/link")).expect("a link can be made");
+        dir
+    }
+
+    fn differ(a: &Path, b: &Path) -> Vec<(String, String)> {
+        let launcher = Launcher::new().expect("the launcher starts");
+        let read = |path| read(path, &launcher).expect("the tree can be read");
+        differences(&read(a), &read(b))
+            .into_iter()
+            .map(|(path, what)| (path.display().to_string(), what))
+            .collect()
+    }
+
+    #[test]
+    fn two_trees_made_alike_at_different_times_do_not_differ() {
+        let (a, b) = (tree(), tree());
+        assert_eq!(differ(a.path(), b.path()), []);
+    }
+
+    #[test]
+    fn every_aspect_of_an_entry_is_compared() {
+        let (a, b) = (tree(), tree());
+        let root = a.path();
+        fs::write(root.join("d/file"), "TEXT").expect("a file can be written");
+        fs::set_permissions(root.join("same"), fs::Permissions::from_mode(0o4755))
+            .expect("the mode can be changed");
+        fs::remove_file(root.join("d/link")).expect("the link can be removed");
+        symlink("elsewhere", root.join("d/link")).expect("a link can be made");
+        fs::write(root.join("new"), "").expect("a file can be written");
+        let expected = [
+            ("d/file", "content"),
+            ("d/link", "content"),
+            ("new", "added"),
+            ("same", "mode"),
+        ];
+        let expected = expected.map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(differ(root, b.path()), expected);
+        let back = differ(b.path(), root);
+        assert_eq!(back[2], ("new".to_owned(), "missing".to_owned()));
+    }
+
+    #[test]
+    fn an_emptied_file_is_seen_by_its_size() {
+        let (a, b) = (tree(), tree());
+        fs::write(a.path().join("same"), "").expect("a file can be written");
+        assert_eq!(
+            differ(a.path(), b.path()),
+            [("same".to_owned(), "size, content".to_owned())]
+        );
+    }
+
+    #[test]
+    fn logs_are_volatile_and_binaries_are_not() {
+        assert!(is_volatile(Path::new("var/log/apt/history.log")));
+        assert!(!is_volatile(Path::new("usr/bin/gcc")));
+    }
+}

@@ -1,0 +1,124 @@
+//! Tight loops around one system call, run as a process of their own.
+
+use crate::Error;
+use rustix::fs::{Mode, OFlags, openat};
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Instant;
+
+/// The system call a loop makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopKind {
+    /// fsync on an open file that is clean.
+    Fsync,
+    /// getppid: the cheapest call there is, for the cost of the filter alone.
+    Getppid,
+    /// openat of a file, read-only, and close: a call whose flags a filter inspects.
+    Openat,
+}
+
+impl LoopKind {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Getppid => "getppid",
+            Self::Openat => "openat",
+        }
+    }
+
+    /// True if the loop works on a file.
+    pub fn needs_path(self) -> bool {
+        self != Self::Getppid
+    }
+}
+
+impl FromStr for LoopKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Self::Fsync, Self::Getppid, Self::Openat]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| format!("no loop {name}; there are fsync, getppid, openat"))
+    }
+}
+
+/// Makes a call `count` times and returns nanoseconds per call.
+///
+/// The file is created if need be. An fsync loop writes nothing, so what is
+/// timed is the call and, bare, the disk's flush; an openat loop includes the
+/// close.
+///
+/// # Errors
+/// When the path is missing or the first failing call says so.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts and nanoseconds here are far below 2^52"
+)]
+pub fn measure_loop(kind: LoopKind, count: u64, path: Option<&Path>) -> Result<f64, Error> {
+    let path = path.unwrap_or(Path::new(""));
+    let start;
+    match kind {
+        LoopKind::Fsync => {
+            let file = open(path)?;
+            start = Instant::now();
+            for _ in 0..count {
+                rustix::fs::fsync(&file).map_err(Error::io("sync", path))?;
+            }
+        }
+        LoopKind::Getppid => {
+            start = Instant::now();
+            for _ in 0..count {
+                std::hint::black_box(rustix::process::getppid());
+            }
+        }
+        LoopKind::Openat => {
+            drop(open(path)?);
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            start = Instant::now();
+            for _ in 0..count {
+                openat(rustix::fs::CWD, path, flags, Mode::empty())
+                    .map_err(Error::io("open", path))?;
+            }
+        }
+    }
+    Ok(start.elapsed().as_nanos() as f64 / count.max(1) as f64)
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(Error::io("open", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_loop_takes_some_time_per_call() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let file = dir.path().join("file");
+        for kind in ["fsync", "getppid", "openat"] {
+            let kind: LoopKind = kind.parse().expect("the name is known");
+            let nanoseconds = measure_loop(kind, 10, Some(&file)).expect("the loop runs");
+            assert!(nanoseconds > 0.0, "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn a_loop_without_its_file_names_the_act() {
+        let error = measure_loop(LoopKind::Fsync, 1, None).expect_err("there is no file");
+        assert!(error.to_string().starts_with("cannot open"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_loop_is_refused_with_the_known_ones() {
+        let error = LoopKind::from_str("msync").expect_err("the name is not known");
+        assert!(error.contains("getppid"), "{error}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Mounts that nobody else sees and that cannot be left behind.
+//!
+//! A worker thread enters a mount namespace of its own and every command is
+//! started from it. The namespace ends with its last process, so the mounts
+//! go even when this program is killed.
+
+use crate::{Error, processes};
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
+};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// The devices of a minimal root: name, major and minor (devices.txt of the kernel).
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
+
+const LINKS: [(&str, &str); 5] = [
+    ("ptmx", "pts/ptmx"),
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
+
+/// Does the work in a thread that has a private mount namespace; mounts made
+/// outside still arrive, those made inside stay inside.
+pub(crate) fn in_private_namespace<T: Send>(
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    let enter = || {
+        unshare(CloneFlags::CLONE_NEWNS)
+            .map_err(Error::io("enter", "a private mount namespace"))?;
+        mount_change(
+            "/",
+            MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+        )
+        .map_err(Error::io("make private", "/"))
+    };
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| enter().and_then(|()| work()));
+        worker
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A root with /proc and /dev mounted in it, until it is dropped.
+pub(crate) struct Furnished {
+    root: PathBuf,
+    mounted: Vec<PathBuf>,
+}
+
+impl Furnished {
+    /// Mounts a proc and a /dev with nodes of its own, so that nothing done in
+    /// it can reach the host's.
+    pub(crate) fn new(root: &Path) -> Result<Self, Error> {
+        let mut made = Self {
+            root: root.to_path_buf(),
+            mounted: Vec::new(),
+        };
+        let plain = MountFlags::NOSUID | MountFlags::NOEXEC;
+        made.mount("proc", "proc", plain | MountFlags::NODEV, c"")?;
+        made.mount("tmpfs", "dev", plain, c"mode=755,size=4m")?;
+        let dev = root.join("dev");
+        for (name, major, minor) in DEVICES {
+            node(&dev.join(name), rustix::fs::makedev(major, minor))?;
+        }
+        for (name, target) in LINKS {
+            let path = dev.join(name);
+            symlink(target, &path).map_err(Error::io("link", &path))?;
+        }
+        for name in ["pts", "shm"] {
+            let path = dev.join(name);
+            std::fs::create_dir(&path).map_err(Error::io("create", &path))?;
+        }
+        made.mount(
+            "devpts",
+            "dev/pts",
+            plain,
+            c"newinstance,ptmxmode=0666,mode=620",
+        )?;
+        Ok(made)
+    }
+
+    fn mount(
+        &mut self,
+        kind: &str,
+        place: &str,
+        flags: MountFlags,
+        data: &std::ffi::CStr,
+    ) -> Result<(), Error> {
+        let target = self.root.join(place);
+        std::fs::create_dir_all(&target).map_err(Error::io("create", &target))?;
+        mount(kind, &target, kind, flags, data).map_err(Error::io("mount", &target))?;
+        self.mounted.push(target);
+        Ok(())
+    }
+
+    /// Ends what still runs in the root and unmounts.
+    pub(crate) fn dismantle(&mut self) -> Result<(), Error> {
+        processes::kill_rooted(&self.root);
+        while let Some(target) = self.mounted.pop() {
+            // Lazily at last: an unmounted tree is safe to remove, a mounted one is not.
+            unmount(&target, UnmountFlags::NOFOLLOW)
+                .or_else(|_| unmount(&target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW))
+                .map_err(Error::io("unmount", &target))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Furnished {
+    fn drop(&mut self) {
+        // Whoever wants the reason calls dismantle; the namespace's end unmounts in any case.
+        let _ = self.dismantle();
+    }
+}
+
+fn node(path: &Path, number: u64) -> Result<(), Error> {
+    mknodat(
+        CWD,
+        path,
+        FileType::CharacterDevice,
+        Mode::from_raw_mode(0o666),
+        number,
+    )
+    .map_err(Error::io("make the device", path))?;
+    // mknod obeys the umask.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
+        .map_err(Error::io("change the mode of", path))
+}
+
+/// Removes a tree, and refuses if anything is mounted in it.
+pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo")
+        .map_err(Error::io("read", "/proc/self/mountinfo"))?;
+    if let Some(place) = mounts_below(&table, tree) {
+        return Err(Error::Unsuitable {
+            what: tree.display().to_string(),
+            reason: format!("{place} is still mounted, so it is not removed"),
+        });
+    }
+    match std::fs::remove_dir_all(tree) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove", tree)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first mount point strictly below a tree, from the text of mountinfo.
+fn mounts_below(table: &str, tree: &Path) -> Option<String> {
+    table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|place| place.replace("\\040", " "))
+        .find(|place| Path::new(place) != tree && Path::new(place).starts_with(tree))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_below_a_tree_is_seen_and_one_beside_it_is_not() {
+        let table = "1 2 0:1 / /a/b/proc rw - proc proc rw\n2 2 0:1 / /a/bc rw - x y rw\n";
+        assert_eq!(
+            mounts_below(table, Path::new("/a/b")).as_deref(),
+            Some("/a/b/proc")
+        );
+        assert_eq!(mounts_below(table, Path::new("/a/bc")), None);
+    }
+
+    #[test]
+    fn removing_a_tree_that_is_not_there_is_no_error() {
+        remove_tree(Path::new("/nonexistent/tree")).expect("nothing is to be done");
+    }
+
+    #[test]
+    fn a_furnished_root_is_seen_inside_only_and_gone_afterwards() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let null = dir.path().join("dev/null");
+        in_private_namespace(|| {
+            let mut root = Furnished::new(dir.path())?;
+            assert!(null.exists());
+            assert!(remove_tree(dir.path()).is_err(), "it must not be removed");
+            root.dismantle()?;
+            assert!(!null.exists());
+            Ok(())
+        })
+        .expect("the namespace works");
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("proc is there");
+        assert_eq!(mounts_below(&table, dir.path()), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! One report, for people as tables and for programs as JSON.
+
+mod format;
+pub mod host;
+pub mod table;
+
+use crate::Error;
+use crate::runner::{LeftOut, Measured, Record, Settings};
+use crate::scenario::{Finding, Promise, Scenario};
+use crate::statistics::{Comparison, Summary, compare, summarize};
+use format::{quantity, shown_p};
+use host::Host;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use table::{Align, Table};
+
+/// Version of the JSON layout.
+pub const SCHEMA: u32 = 1;
+
+/// Findings printed in full; the JSON has all of them.
+const DETAILS_SHOWN: usize = 10;
+
+/// Everything about one benchmark.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of this layout, [`SCHEMA`].
+    pub schema: u32,
+    /// The scenario's name.
+    pub scenario: String,
+    /// The scenario's line.
+    pub about: String,
+    /// When it started, in seconds since 1970.
+    pub started: u64,
+    /// Rounds, warm-up and seed.
+    pub settings: Settings,
+    /// Where it ran.
+    pub host: Host,
+    /// The variants with every sample and what follows from them.
+    pub results: Vec<Judged>,
+    /// What could not run here.
+    pub left_out: Vec<LeftOut>,
+    /// What was found besides the times.
+    pub findings: Vec<Finding>,
+}
+
+/// A variant, its samples and what may be said about them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// The variant and its samples.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// The shape of the values, in the unit of the variant's measure.
+    pub summary: Option<Summary>,
+    /// Beside the baseline; nothing for a baseline.
+    pub comparison: Option<Comparison>,
+}
+
+impl Report {
+    /// Judges a record. The host is read before the rounds, so that its load
+    /// is not the benchmark's own.
+    pub fn new(scenario: &Scenario, settings: Settings, host: Host, record: Record) -> Self {
+        let results = record
+            .measured
+            .iter()
+            .map(|one| judge(one, &record.measured, settings.seed))
+            .collect();
+        Self {
+            schema: SCHEMA,
+            scenario: scenario.name.clone(),
+            about: scenario.about.clone(),
+            started: host.started,
+            settings,
+            host,
+            results,
+            left_out: record.left_out,
+            findings: record.findings,
+        }
+    }
+
+    /// Writes the report as text or as one JSON document with a newline.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn write(&self, out: &mut dyn Write, json: bool) -> Result<(), Error> {
+        let mut text = if json {
+            serde_json::to_string_pretty(self)
+                .map_err(Error::io::<serde_json::Error>("encode", "the report"))?
+        } else {
+            self.text()
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(Error::io("write", "the report"))
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{}: {}\n{} rounds, order shuffled with seed {}\n\n{}\n{}",
+            self.scenario,
+            self.about,
+            self.settings.rounds,
+            self.settings.seed,
+            self.host.text(),
+            self.table().render()
+        );
+        if self.results.iter().any(|r| r.measured.samples.len() > 1) {
+            text.push_str(
+                "\nratio: of medians, with a bootstrap 95 % interval; p: Mann-Whitney, two-sided\n",
+            );
+        }
+        for left in &self.left_out {
+            let remedy = left.package.as_ref();
+            let remedy = remedy.map_or(String::new(), |p| format!("; the package {p} brings it"));
+            text.push_str(&format!(
+                "left out: {}: {}{remedy}\n",
+                left.variant, left.reason
+            ));
+        }
+        for finding in &self.findings {
+            text.push_str(&finding_text(finding));
+        }
+        text
+    }
+
+    fn table(&self) -> Table {
+        let settled = self.any(|s| s.settle_ms.is_some());
+        let flushed = self.any(|s| s.flushes.is_some());
+        let mut table = Table::new([
+            ("variant", Align::Left),
+            ("median", Align::Right),
+            ("min .. max", Align::Right),
+            ("IQR", Align::Right),
+            ("user+sys", Align::Right),
+        ]);
+        if flushed {
+            table.column("flushes", Align::Right);
+        }
+        for (name, align) in [
+            ("ratio", Align::Right),
+            ("95 %", Align::Left),
+            ("difference", Align::Right),
+            ("p", Align::Right),
+        ] {
+            table.column(name, align);
+        }
+        if settled {
+            table.column("left unsafe", Align::Right);
+        }
+        table.column("against the baseline", Align::Left);
+        let mut group = None;
+        for result in &self.results {
+            let against = &result.measured.variant.against;
+            if group.is_some_and(|g| g != against) {
+                table.gap();
+            }
+            group = Some(against);
+            table.row(cells(result, flushed, settled));
+        }
+        table
+    }
+
+    fn any(&self, has: impl Fn(&crate::runner::Sample) -> bool) -> bool {
+        let mut samples = self.results.iter().flat_map(|r| &r.measured.samples);
+        samples.any(has)
+    }
+}
+
+fn judge(one: &Measured, all: &[Measured], seed: u64) -> Judged {
+    let values = |m: &Measured| m.samples.iter().map(|s| s.value).collect::<Vec<_>>();
+    let baseline = all
+        .iter()
+        .find(|m| m.variant.name == one.variant.against && !one.variant.is_baseline());
+    Judged {
+        measured: one.clone(),
+        summary: summarize(&values(one)),
+        comparison: baseline.and_then(|b| compare(&values(one), &values(b), seed)),
+    }
+}
+
+fn cells(result: &Judged, flushed: bool, settled: bool) -> Vec<String> {
+    let variant = &result.measured.variant;
+    let samples = &result.measured.samples;
+    let unit = variant.measure.nanoseconds();
+    let shown = |value: f64| quantity(value * unit);
+    let middle = |values: Vec<f64>| crate::statistics::median(&values);
+    let none = || "-".to_owned();
+    let cpu = middle(samples.iter().map(|s| s.user_ms + s.system_ms).collect());
+    let mut cells = vec![variant.name.clone()];
+    match &result.summary {
+        None => cells.extend([none(), none(), none()]),
+        Some(s) => cells.extend([
+            shown(s.median),
+            format!("{} .. {}", shown(s.min), shown(s.max)),
+            shown(s.q3 - s.q1),
+        ]),
+    }
+    cells.push(cpu.map_or_else(none, |ms| quantity(ms / f64::from(variant.repeat) * 1e6)));
+    if flushed {
+        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+        let counts = samples.iter().filter_map(|s| s.flushes.map(|n| n as f64));
+        cells.push(middle(counts.collect()).map_or_else(none, |n| format!("{n:.0}")));
+    }
+    match &result.comparison {
+        None => cells.extend(["1", "", "", ""].map(str::to_owned)),
+        Some(c) => cells.extend([
+            format!("{:.3}", c.ratio),
+            format!(
+                "[{:.3}, {:.3}]",
+                c.ratio_interval.low, c.ratio_interval.high
+            ),
+            format::signed(c.difference * unit),
+            shown_p(c.p_value),
+        ]),
+    }
+    if settled {
+        let left = middle(samples.iter().filter_map(|s| s.settle_ms).collect());
+        cells.push(match variant.promise {
+            Promise::Durable => "nothing".to_owned(),
+            Promise::OwnSyncs | Promise::Nothing => left.map_or_else(none, |ms| quantity(ms * 1e6)),
+        });
+    }
+    cells.push(match &result.comparison {
+        Some(c) => c.verdict.to_string(),
+        None if variant.is_baseline() => "baseline".to_owned(),
+        None => format!("{} was not measured", variant.against),
+    });
+    cells
+}
+
+fn finding_text(finding: &Finding) -> String {
+    let subject = finding.variant.as_ref();
+    let subject = subject.map_or(String::new(), |name| format!("{name}: "));
+    let mut text = format!("{subject}{}\n", finding.summary);
+    for line in finding.details.iter().take(DETAILS_SHOWN) {
+        text.push_str(&format!("  {line}\n"));
+    }
+    if let Some(more) = finding.details.len().checked_sub(DETAILS_SHOWN + 1) {
+        text.push_str(&format!(
+            "  and {} more (all of them with --json)\n",
+            more + 1
+        ));
+    }
+    text
+}

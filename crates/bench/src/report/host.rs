@@ -1,0 +1,167 @@
+//! Where a benchmark ran: enough to judge its figures, nothing that names the machine.
+
+mod mount;
+
+pub use mount::Mount;
+
+use super::format::quantity;
+use crate::Error;
+use crate::runner::Launcher;
+use crate::scenario::Tool;
+use crate::statistics;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Writes timed by the flush probe.
+const PROBES: usize = 20;
+/// Bytes of each.
+const PROBE_SIZE: usize = 4096;
+
+/// The machine and the disk under test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Seconds since 1970.
+    pub started: u64,
+    /// Kernel name and release.
+    pub kernel: String,
+    /// Processor architecture.
+    pub machine: String,
+    /// CPU model as /proc/cpuinfo names it.
+    pub cpu: String,
+    /// CPUs this process may use.
+    pub cores: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Load averages over 1, 5 and 15 minutes at the start.
+    pub load: String,
+    /// The mount of the work directory.
+    pub mount: Option<Mount>,
+    /// Median time of 20 writes of 4 KiB with fdatasync, in milliseconds.
+    pub flush_ms: f64,
+    /// Versions of the programs involved.
+    pub tools: BTreeMap<String, String>,
+}
+
+impl Host {
+    /// Reads the host and probes the disk under `dir`.
+    ///
+    /// # Errors
+    /// When `dir` cannot be written, or on an interrupt. What cannot be read
+    /// about the machine is "unknown".
+    pub fn read(dir: &Path, tools: &[Tool], launcher: &Launcher) -> Result<Self, Error> {
+        let system = rustix::system::uname();
+        Ok(Self {
+            started: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+            load: loads(),
+            kernel: format!(
+                "{} {}",
+                system.sysname().to_string_lossy(),
+                system.release().to_string_lossy()
+            ),
+            machine: system.machine().to_string_lossy().into_owned(),
+            cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: memory_mib(),
+            mount: Mount::of(dir),
+            flush_ms: flush_ms(dir)?,
+            tools: versions(tools, launcher)?,
+        })
+    }
+
+    /// The lines for people.
+    pub fn text(&self) -> String {
+        let mount = self.mount.as_ref().map_or_else(
+            || "unknown".to_owned(),
+            |m| format!("{} on {} ({})", m.kind, m.device, m.options),
+        );
+        let tools: Vec<String> = self
+            .tools
+            .iter()
+            .map(|(name, version)| format!("{name} {version}"))
+            .collect();
+        format!(
+            "host   {}, {}, {}, {} CPUs, {} MiB\n\
+             disk   {mount}; write + fdatasync {}\n\
+             load   {}\n\
+             tools  {}\n",
+            self.kernel,
+            self.machine,
+            self.cpu,
+            self.cores,
+            self.memory_mib,
+            quantity(self.flush_ms * 1e6),
+            self.load,
+            tools.join(", ")
+        )
+    }
+}
+
+fn loads() -> String {
+    std::fs::read_to_string("/proc/loadavg").map_or_else(
+        |_| "unknown".to_owned(),
+        |text| {
+            text.split_whitespace()
+                .take(3)
+                .collect::<Vec<_>>()
+                .join(" ")
+        },
+    )
+}
+
+fn memory_mib() -> u64 {
+    field("/proc/meminfo", "MemTotal")
+        .and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok())
+        .map_or(0, |kib| kib / 1024)
+}
+
+/// The first value of a "key : value" line.
+fn field(path: &str, key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim().to_owned())
+    })
+}
+
+/// The files grow, so each sync has a size to make durable as well as data,
+/// as it is when a package is unpacked.
+fn flush_ms(dir: &Path) -> Result<f64, Error> {
+    let mut file = tempfile::tempfile_in(dir).map_err(Error::io("make a file in", dir))?;
+    let mut times = Vec::with_capacity(PROBES);
+    for _ in 0..PROBES {
+        let start = Instant::now();
+        file.write_all(&[0x5a; PROBE_SIZE])
+            .map_err(Error::io("write in", dir))?;
+        rustix::fs::fdatasync(&file).map_err(Error::io("sync in", dir))?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(statistics::median(&times).unwrap_or(0.0))
+}
+
+fn versions(tools: &[Tool], launcher: &Launcher) -> Result<BTreeMap<String, String>, Error> {
+    let mut found = BTreeMap::new();
+    for tool in tools {
+        let log = launcher.log(&format!("version-{}", tool.name));
+        let version = match launcher.run(&tool.command, &log, None) {
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Ok(outcome) if outcome.status.success() => first_line(&log),
+            Ok(_) | Err(_) => None,
+        };
+        found.insert(
+            tool.name.clone(),
+            version.unwrap_or_else(|| "absent".to_owned()),
+        );
+    }
+    Ok(found)
+}
+
+fn first_line(log: &Path) -> Option<String> {
+    let bytes = std::fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().next().map(|line| line.trim().to_owned())
+}

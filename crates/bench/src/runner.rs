@@ -1,0 +1,325 @@
+//! Runs a scenario: interleaved, round by round, over all its variants.
+//!
+//! The order within a round is shuffled from a seed, so that a slow drift of
+//! the machine falls on all variants alike.
+
+mod device;
+mod launcher;
+
+pub use launcher::{Launcher, Outcome};
+
+use crate::Error;
+use crate::scenario::{Finding, Measure, Phase, Place, Scenario, Turn, Variant, fill};
+use device::Flushes;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Instant;
+
+/// How to run a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Measured rounds.
+    pub rounds: u32,
+    /// Untimed runs before them.
+    pub warm_up: WarmUp,
+    /// Seed of the order and of the bootstrap.
+    pub seed: u64,
+}
+
+/// Which variants run once untimed before the first round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmUp {
+    /// None.
+    Off,
+    /// Those that others are compared with.
+    Baselines,
+    /// All.
+    All,
+}
+
+/// One measured run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The round, from 1.
+    pub round: u32,
+    /// The place within the round, from 1.
+    pub position: u32,
+    /// The number that counts, in the unit of the variant's measure.
+    pub value: f64,
+    /// Wall time of all commands and repeats, in milliseconds.
+    pub wall_ms: f64,
+    /// User time of all processes that ended, in milliseconds.
+    pub user_ms: f64,
+    /// System time of the same, in milliseconds.
+    pub system_ms: f64,
+    /// Exit code of the last command.
+    pub exit_code: i32,
+    /// Flushes the device completed during the run, where the kernel counts them.
+    pub flushes: Option<u64>,
+    /// Time a `syncfs` took right after the run, in milliseconds: what the
+    /// variant had left at risk.
+    pub settle_ms: Option<f64>,
+}
+
+/// A variant with its samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What ran.
+    pub variant: Variant,
+    /// All samples, in the order of the rounds.
+    pub samples: Vec<Sample>,
+}
+
+/// A variant that could not run here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Its name.
+    pub variant: String,
+    /// Why.
+    pub reason: String,
+    /// The package that would bring what is missing.
+    pub package: Option<String>,
+}
+
+/// Everything a run brought to light.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// In the order of the scenario.
+    pub measured: Vec<Measured>,
+    /// What could not run.
+    pub left_out: Vec<LeftOut>,
+    /// What was found besides the times.
+    pub findings: Vec<Finding>,
+}
+
+/// Prepares and runs a scenario.
+///
+/// # Errors
+/// The first failure of a variant, of a step or of the system, or an
+/// interrupt; the stage is cleared in every case.
+pub fn run(
+    scenario: &mut Scenario,
+    settings: &Settings,
+    launcher: &Launcher,
+) -> Result<Record, Error> {
+    let mut record = Record::default();
+    let present = take_present(&scenario.variants, &mut record.left_out);
+    let bar = progress(settings, present.len());
+    bar.set_message("preparing");
+    scenario.steps.prepare(launcher)?;
+    let variants = take_usable(scenario, present, launcher, &mut record.left_out)?;
+    if variants.is_empty() {
+        let left_out = record.left_out.iter();
+        return Err(Error::NothingToMeasure {
+            left_out: left_out
+                .map(|v| format!("{} ({})", v.variant, v.reason))
+                .collect(),
+        });
+    }
+    warm_up(scenario, &variants, settings, launcher, &bar)?;
+    let mut samples = vec![Vec::new(); variants.len()];
+    let mut random = fastrand::Rng::with_seed(settings.seed);
+    for round in 1..=settings.rounds {
+        let mut order: Vec<usize> = (0..variants.len()).collect();
+        random.shuffle(&mut order);
+        for (position, index) in (1..).zip(order) {
+            let turn = Turn {
+                phase: Phase::Round(round),
+                last: round == settings.rounds,
+                variant: &variants[index],
+            };
+            bar.set_message(format!("{} {}", turn.phase, turn.variant.name));
+            samples[index].push(Sample {
+                round,
+                position,
+                ..play(scenario, &turn, launcher)?
+            });
+            bar.inc(1);
+        }
+    }
+    bar.set_message("comparing");
+    record.findings = scenario.steps.conclude()?;
+    record.measured = variants
+        .into_iter()
+        .zip(samples)
+        .map(|(variant, samples)| Measured { variant, samples })
+        .collect();
+    bar.finish_and_clear();
+    Ok(record)
+}
+
+/// A line on standard error, if that is a terminal.
+fn progress(settings: &Settings, variants: usize) -> ProgressBar {
+    let bar = ProgressBar::new(u64::from(settings.rounds) * variants as u64);
+    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(std::time::Duration::from_secs(1));
+    bar
+}
+
+fn take_present(variants: &[Variant], left_out: &mut Vec<LeftOut>) -> Vec<Variant> {
+    let mut present = Vec::new();
+    for variant in variants {
+        match variant.needs.iter().find(|need| !need.is_met()) {
+            None => present.push(variant.clone()),
+            Some(need) => left_out.push(LeftOut {
+                variant: variant.name.clone(),
+                reason: format!("{} is not installed", need.program),
+                package: Some(need.package.clone()),
+            }),
+        }
+    }
+    present
+}
+
+/// Leaves out the variants whose trial command fails, with its last line.
+fn take_usable(
+    scenario: &mut Scenario,
+    present: Vec<Variant>,
+    launcher: &Launcher,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Vec<Variant>, Error> {
+    let mut usable = Vec::new();
+    for variant in present {
+        let Some(trial) = variant.trial.clone() else {
+            usable.push(variant);
+            continue;
+        };
+        let turn = Turn {
+            phase: Phase::Trial,
+            last: false,
+            variant: &variant,
+        };
+        let log = launcher.log(&format!("trial-{}", variant.name));
+        let outcome = on_stage(scenario, &turn, launcher, |_, place| {
+            launcher.run(&fill(&trial, &place.values), &log, None)
+        })?;
+        if outcome.status.success() {
+            usable.push(variant);
+        } else {
+            left_out.push(LeftOut {
+                reason: format!("trial ended with {}: {}", outcome.status, last_line(&log)),
+                package: None,
+                variant: variant.name,
+            });
+        }
+    }
+    Ok(usable)
+}
+
+fn warm_up(
+    scenario: &mut Scenario,
+    variants: &[Variant],
+    settings: &Settings,
+    launcher: &Launcher,
+    bar: &ProgressBar,
+) -> Result<(), Error> {
+    let wanted = |variant: &&Variant| match settings.warm_up {
+        WarmUp::Off => false,
+        WarmUp::Baselines => variant.is_baseline(),
+        WarmUp::All => true,
+    };
+    for variant in variants.iter().filter(wanted) {
+        let turn = Turn {
+            phase: Phase::WarmUp,
+            last: false,
+            variant,
+        };
+        bar.set_message(format!("{} {}", turn.phase, variant.name));
+        play(scenario, &turn, launcher)?;
+    }
+    Ok(())
+}
+
+/// Sets the stage, acts, and clears it however the act ended.
+fn on_stage<T>(
+    scenario: &mut Scenario,
+    turn: &Turn<'_>,
+    launcher: &Launcher,
+    act: impl FnOnce(&mut Scenario, &Place) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let result = match scenario.steps.reset(turn, launcher) {
+        Ok(place) => act(scenario, &place),
+        Err(error) => Err(error),
+    };
+    let cleared = scenario.steps.clear(turn, launcher);
+    let value = result?;
+    cleared.map(|()| value)
+}
+
+fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result<Sample, Error> {
+    on_stage(scenario, turn, launcher, |scenario, place| {
+        let sample = measure(turn, place, launcher)?;
+        scenario.steps.check(turn, launcher)?;
+        Ok(sample)
+    })
+}
+
+fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample, Error> {
+    let variant = turn.variant;
+    let commands: Vec<_> = variant
+        .commands
+        .iter()
+        .map(|c| fill(c, &place.values))
+        .collect();
+    let name = format!("{}-{}", turn.phase, variant.name).replace([' ', '/'], "-");
+    let log = launcher.log(&name);
+    let printed = log.with_extension("out");
+    let stdout = (variant.measure == Measure::Printed).then_some(printed.as_path());
+    let fail = |ending: String| Error::Variant {
+        variant: variant.name.clone(),
+        phase: turn.phase.to_string(),
+        ending,
+        log: log.clone(),
+    };
+    let flushes = Flushes::of(place.settle.as_deref());
+    let mut total = Outcome::default();
+    for _ in 0..variant.repeat {
+        for command in &commands {
+            let outcome = launcher.run(command, &log, stdout)?;
+            if !outcome.status.success() {
+                return Err(fail(outcome.status.to_string()));
+            }
+            total = total.plus(&outcome);
+        }
+    }
+    let flushes = flushes.and_then(|before| before.since());
+    let wall_ms = total.wall.as_secs_f64() * 1e3;
+    let value = match variant.measure {
+        Measure::Wall => wall_ms / f64::from(variant.repeat),
+        Measure::Printed => last_line(&printed)
+            .split_whitespace()
+            .next_back()
+            .and_then(|word| word.parse().ok())
+            .ok_or_else(|| fail("it printed no number".to_owned()))?,
+    };
+    Ok(Sample {
+        round: 0,
+        position: 0,
+        value,
+        wall_ms,
+        user_ms: total.user.as_secs_f64() * 1e3,
+        system_ms: total.system.as_secs_f64() * 1e3,
+        exit_code: total.status.code().unwrap_or(-1),
+        flushes,
+        settle_ms: place.settle.as_deref().map(settle).transpose()?,
+    })
+}
+
+/// Syncs the file system of `path` and says how long it took.
+fn settle(path: &Path) -> Result<f64, Error> {
+    let dir = std::fs::File::open(path).map_err(Error::io("open", path))?;
+    let start = Instant::now();
+    rustix::fs::syncfs(&dir).map_err(Error::io("sync", path))?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+fn last_line(log: &Path) -> String {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty());
+    last.unwrap_or("no output").trim().to_owned()
+}

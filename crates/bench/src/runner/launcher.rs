@@ -1,0 +1,166 @@
+//! The one way in which every command of a benchmark is started.
+
+use crate::Error;
+use crate::interrupt::Watch;
+use crate::processes;
+use nix::sys::resource::{Usage, UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Starts commands, waits for them and for Ctrl-C alike, and keeps their logs.
+pub struct Launcher {
+    watch: Watch,
+    logs: tempfile::TempDir,
+}
+
+/// How a command ended and what it cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// From before the start to after the wait.
+    pub wall: Duration,
+    /// User time of the command and of the descendants it waited for.
+    pub user: Duration,
+    /// System time of the same.
+    pub system: Duration,
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+impl Outcome {
+    /// Both costs together, with the later status.
+    #[must_use]
+    pub fn plus(&self, later: &Self) -> Self {
+        Self {
+            wall: self.wall + later.wall,
+            user: self.user + later.user,
+            system: self.system + later.system,
+            status: later.status,
+        }
+    }
+}
+
+impl Launcher {
+    /// Watches for signals from now on; logs go to a directory of their own
+    /// under TMPDIR, which is removed unless [`Launcher::keep_logs`] is called.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or the signals cannot be handled.
+    pub fn new() -> Result<Self, Error> {
+        let parent = std::env::temp_dir();
+        let logs = tempfile::Builder::new()
+            .prefix("synconce-bench-")
+            .tempdir_in(&parent)
+            .map_err(Error::io("make a log directory in", &parent))?;
+        Ok(Self {
+            watch: Watch::new()?,
+            logs,
+        })
+    }
+
+    /// Leaves the logs in place and says where they are.
+    pub fn keep_logs(mut self) -> PathBuf {
+        self.logs.disable_cleanup(true);
+        self.logs.path().to_path_buf()
+    }
+
+    /// The log file of the given name.
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.logs.path().join(format!("{name}.log"))
+    }
+
+    /// Fails once a signal has asked to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.watch.check()
+    }
+
+    /// Runs a command to its end, with no input and its output appended to
+    /// `log`; standard output replaces `stdout` instead if that is given.
+    ///
+    /// The environment is ours in every case, without LD_PRELOAD.
+    ///
+    /// # Errors
+    /// When it cannot be started or waited for, or on an interrupt, after the
+    /// command and its descendants are ended. Not when it fails by itself.
+    pub fn run(
+        &self,
+        command: &[String],
+        log: &Path,
+        stdout: Option<&Path>,
+    ) -> Result<Outcome, Error> {
+        self.watch.check()?;
+        let appended = OpenOptions::new().create(true).append(true).open(log);
+        let appended = appended.map_err(Error::io("open", log))?;
+        let standard = match stdout {
+            Some(path) => File::create(path).map_err(Error::io("create", path))?,
+            None => appended
+                .try_clone()
+                .map_err(Error::io("duplicate the descriptor of", log))?,
+        };
+        let program = command.first().map_or("", String::as_str);
+        let mut prepared = Command::new(program);
+        prepared
+            .args(command.iter().skip(1))
+            .env_remove("LD_PRELOAD")
+            .stdin(Stdio::null())
+            .stdout(standard)
+            .stderr(appended);
+        let before = children_usage()?;
+        let start = Instant::now();
+        let mut child = prepared.spawn().map_err(Error::io("run", program))?;
+        let status = self.wait(&mut child, program)?;
+        let wall = start.elapsed();
+        let after = children_usage()?;
+        Ok(Outcome {
+            wall,
+            user: difference(before.user_time(), after.user_time()),
+            system: difference(before.system_time(), after.system_time()),
+            status,
+        })
+    }
+
+    /// Runs a command that sets the stage.
+    ///
+    /// # Errors
+    /// Also when it fails; `purpose` then says what for: "unpack the base".
+    pub fn help(&self, purpose: &str, command: &[String]) -> Result<(), Error> {
+        let log = self.log(&purpose.replace([' ', '/'], "-"));
+        let outcome = self.run(command, &log, None)?;
+        if outcome.status.success() {
+            return Ok(());
+        }
+        Err(Error::Helper {
+            purpose: purpose.to_owned(),
+            ending: outcome.status.to_string(),
+            log,
+        })
+    }
+
+    fn wait(&self, child: &mut Child, program: &str) -> Result<ExitStatus, Error> {
+        let pid = Pid::from_child(child);
+        let ended = pidfd_open(pid, PidfdFlags::empty())
+            .map_err(Error::io("watch", program))
+            .and_then(|pidfd| self.watch.wait(Some(pidfd.as_fd()), None));
+        if ended.is_err() {
+            processes::kill_tree(pid);
+        }
+        let status = child.wait().map_err(Error::io("wait for", program))?;
+        ended.map(|_| status)
+    }
+}
+
+fn children_usage() -> Result<Usage, Error> {
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::io("read the usage of", "child processes"))
+}
+
+fn difference(before: nix::sys::time::TimeVal, after: nix::sys::time::TimeVal) -> Duration {
+    let microseconds = after.num_microseconds() - before.num_microseconds();
+    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+}

@@ -1,0 +1,161 @@
+//! The text of a report, from samples that are known.
+
+use synconce_bench::report::{Report, host::Host};
+use synconce_bench::runner::{LeftOut, Measured, Record, Sample, Settings, WarmUp};
+use synconce_bench::scenario::{Finding, Place, Promise, Scenario, Steps, Turn, Variant};
+use synconce_bench::{Error, runner::Launcher};
+
+struct Idle;
+
+impl Steps for Idle {
+    fn reset(&mut self, _: &Turn<'_>, _: &Launcher) -> Result<Place, Error> {
+        Ok(Place::default())
+    }
+}
+
+fn host() -> Host {
+    Host {
+        started: 1,
+        kernel: "Linux 6.18".to_owned(),
+        machine: "x86_64".to_owned(),
+        cpu: "A Processor".to_owned(),
+        cores: 2,
+        memory_mib: 4096,
+        load: "0.10 0.20 0.30".to_owned(),
+        mount: None,
+        flush_ms: 4.0,
+        tools: [("synconce".to_owned(), "0.1.0".to_owned())].into(),
+    }
+}
+
+fn measured(name: &str, promise: Promise, values: &[f64]) -> Measured {
+    let sample = |(round, value): (u32, &f64)| Sample {
+        round,
+        position: 1,
+        value: *value,
+        wall_ms: *value,
+        user_ms: 10.0,
+        system_ms: 5.0,
+        exit_code: 0,
+        flushes: Some(6),
+        settle_ms: Some(250.0),
+    };
+    Measured {
+        variant: Variant {
+            promise,
+            against: "plain".to_owned(),
+            ..Variant::new(name, ["true"])
+        },
+        samples: (1..).zip(values).map(sample).collect(),
+    }
+}
+
+fn report(record: Record) -> Report {
+    let scenario = Scenario {
+        name: "install".to_owned(),
+        about: "a package".to_owned(),
+        dir: "/".into(),
+        variants: Vec::new(),
+        tools: Vec::new(),
+        steps: Box::new(Idle),
+    };
+    let settings = Settings {
+        rounds: 5,
+        warm_up: WarmUp::Off,
+        seed: 1,
+    };
+    Report::new(&scenario, settings, host(), record)
+}
+
+fn line<'a>(text: &'a str, start: &str) -> &'a str {
+    let mut lines = text.lines();
+    lines
+        .find(|line| line.starts_with(start))
+        .expect("the line is there")
+}
+
+#[test]
+fn a_table_shows_ratio_interval_and_what_is_left_unsafe() {
+    let plain = [1000.0, 1010.0, 990.0, 1005.0, 995.0];
+    let text = report(Record {
+        measured: vec![
+            measured("plain", Promise::OwnSyncs, &plain),
+            measured("eatmydata", Promise::Nothing, &plain.map(|v| v / 2.0)),
+            measured("synconce", Promise::Durable, &plain.map(|v| v * 0.6)),
+        ],
+        ..Record::default()
+    })
+    .text();
+    assert!(line(&text, "plain").ends_with("baseline"), "{text}");
+    let rival = line(&text, "eatmydata");
+    assert!(
+        rival.contains("500 ms") && rival.contains("0.500  [0.49"),
+        "{text}"
+    );
+    assert!(
+        rival.contains("-500 ms") && rival.contains("0.008"),
+        "{text}"
+    );
+    assert!(rival.ends_with("250 ms  lower"), "{text}");
+    assert!(
+        line(&text, "synconce").ends_with("nothing  lower"),
+        "{text}"
+    );
+    assert!(
+        line(&text, "disk").ends_with("write + fdatasync 4.00 ms"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_null_result_is_printed_as_one() {
+    let text = report(Record {
+        measured: vec![
+            measured("plain", Promise::OwnSyncs, &[1.0, 2.0, 3.0, 4.0, 5.0]),
+            measured("other", Promise::Nothing, &[1.5, 2.5, 2.9, 3.5, 4.5]),
+        ],
+        ..Record::default()
+    })
+    .text();
+    assert!(
+        line(&text, "other").ends_with("no difference shown"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_variant_whose_baseline_was_not_measured_says_so() {
+    let text = report(Record {
+        measured: vec![measured("eatmydata", Promise::Nothing, &[1.0, 2.0])],
+        ..Record::default()
+    })
+    .text();
+    assert!(
+        line(&text, "eatmydata").ends_with("plain was not measured"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_left_out_and_found_stands_below_the_table() {
+    let text = report(Record {
+        left_out: vec![LeftOut {
+            variant: "rival".to_owned(),
+            reason: "rival is not installed".to_owned(),
+            package: Some("rival-package".to_owned()),
+        }],
+        findings: vec![Finding {
+            variant: Some("eatmydata".to_owned()),
+            summary: "12 of 99 entries differ from plain".to_owned(),
+            details: (1..=12).map(|n| format!("/path/{n}: content")).collect(),
+        }],
+        ..Record::default()
+    })
+    .text();
+    let end = "\
+left out: rival: rival is not installed; the package rival-package brings it
+eatmydata: 12 of 99 entries differ from plain
+";
+    assert!(text.contains(end), "{text}");
+    assert!(text.contains("  /path/10: content\n  and 2 more"), "{text}");
+}
