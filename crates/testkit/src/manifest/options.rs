@@ -1,0 +1,47 @@
+//! What a manifest takes in.
+
+use glob::{MatchOptions, Pattern};
+
+use crate::{Error, Result};
+
+/// What a manifest takes in. By default everything but times.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Options {
+    mtimes: bool,
+    ignored: Vec<Pattern>,
+}
+
+impl Options {
+    /// Takes in the time of the last change.
+    pub fn mtimes(mut self) -> Self {
+        self.mtimes = true;
+        self
+    }
+
+    /// Leaves out what matches `glob`, from the tree's root and without a leading slash, with all
+    /// below it: `var/log`, `**/*.pyc`. `*` does not match a slash.
+    ///
+    /// # Errors
+    /// `glob` is no glob.
+    pub fn ignore(mut self, glob: &str) -> Result<Self> {
+        let pattern = Pattern::new(glob)
+            .map_err(|error| Error::Refused(format!("cannot understand {glob}: {error}")))?;
+        self.ignored.push(pattern);
+        Ok(self)
+    }
+
+    pub(super) fn wants_mtimes(&self) -> bool {
+        self.mtimes
+    }
+
+    pub(super) fn ignores(&self, path: &str) -> bool {
+        let options = MatchOptions {
+            require_literal_separator: true,
+            ..MatchOptions::default()
+        };
+        self.ignored
+            .iter()
+            .any(|pattern| pattern.matches_with(path, options))
+    }
+}
