@@ -88,11 +88,7 @@ pub fn commit(
         match receiver.recv_timeout(TICK) {
             Ok((index, result)) => done.extend(waiting[index].take().map(|w| w.finish(result))),
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                done.extend(
-                    waiting
-                        .iter_mut()
-                        .filter_map(|slot| give_up(slot, patience)),
-                );
+                done.extend(waiting.iter_mut().filter_map(|slot| give_up(slot, patience)));
                 let left = waiting.iter().flatten().map(|w| w.outcome.point.as_path());
                 progress(&Progress {
                     elapsed: began.elapsed(),
@@ -105,9 +101,7 @@ pub fn commit(
     }
     // A thread that ended without a word is a sync that did not come about.
     done.extend(waiting.into_iter().flatten().map(|left| {
-        left.finish(Err(Failure::Sync(io::Error::other(
-            "the sync ended without a result",
-        ))))
+        left.finish(Err(Failure::Sync(io::Error::other("the sync ended without a result"))))
     }));
     done
 }
@@ -127,19 +121,11 @@ impl Outcome {
 impl Waiting {
     fn of(pin: &Pin, now: Instant) -> Self {
         let outcome = Outcome::of(pin, Ok(Duration::ZERO));
-        Self {
-            device: pin.device,
-            outcome,
-            movement: 0,
-            moved: now,
-        }
+        Self { device: pin.device, outcome, movement: 0, moved: now }
     }
 
     fn finish(self, result: Result<Duration, Failure>) -> Outcome {
-        Outcome {
-            result,
-            ..self.outcome
-        }
+        Outcome { result, ..self.outcome }
     }
 }
 
@@ -155,21 +141,19 @@ fn give_up(slot: &mut Option<Waiting>, patience: Duration) -> Option<Outcome> {
     if still < patience {
         return None;
     }
-    slot.take()
-        .map(|waiting| waiting.finish(Err(Failure::Hung(still))))
+    slot.take().map(|waiting| waiting.finish(Err(Failure::Hung(still))))
 }
 
 fn start(pin: Pin, index: usize, sender: mpsc::Sender<(usize, Result<Duration, Failure>)>) {
     let run = move || {
         let result = sync(&pin);
+        // Whoever hears of it may unmount the file system.
+        drop(pin);
         // The receiver is gone when this file system was given up.
         let _ = sender.send((index, result));
     };
     // A failure to start drops the sender: the file system is reported as not synced.
-    let _ = std::thread::Builder::new()
-        .name("commit".into())
-        .stack_size(64 * 1024)
-        .spawn(run);
+    let _ = std::thread::Builder::new().name("commit".into()).stack_size(64 * 1024).spawn(run);
 }
 
 /// Syncs one file system now, by its pin.

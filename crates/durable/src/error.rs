@@ -15,11 +15,7 @@ pub struct Error {
 impl Error {
     /// `act` ("cannot create") on `path` failed with `source`.
     pub fn new(act: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        Self {
-            act,
-            path: path.to_owned(),
-            source: source.into(),
-        }
+        Self { act, path: path.to_owned(), source: source.into() }
     }
 
     /// The cause.

@@ -61,8 +61,7 @@ impl Marker {
             .map_err(std::io::Error::from)
             .on("cannot write", &directory)?;
         text.push(b'\n');
-        file.write_all(&text)
-            .on("cannot write a marker in", &directory)?;
+        file.write_all(&text).on("cannot write a marker in", &directory)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .on("cannot lock a marker in", &directory)?;
         Ok(Self {
@@ -86,11 +85,8 @@ impl Marker {
         if self.engaged {
             return Ok(());
         }
-        self.file
-            .sync_all()
-            .on("cannot sync a marker in", &self.directory)?;
-        self.name_file()
-            .on("cannot name a marker in", &self.directory)?;
+        self.file.sync_all().on("cannot sync a marker in", &self.directory)?;
+        self.name_file().on("cannot name a marker in", &self.directory)?;
         self.named = true;
         rustix::fs::fsync(&self.handle).on("cannot sync", &self.directory)?;
         for made in &self.made {
@@ -106,13 +102,7 @@ impl Marker {
         }
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let here = rustix::fs::CWD;
-        rustix::fs::linkat(
-            here,
-            &path,
-            &self.handle,
-            &self.name,
-            AtFlags::SYMLINK_FOLLOW,
-        )
+        rustix::fs::linkat(here, &path, &self.handle, &self.name, AtFlags::SYMLINK_FOLLOW)
     }
 
     /// Whether the marker is durable, so that calls may be held.
@@ -153,11 +143,7 @@ impl Drop for Marker {
         if self.engaged {
             return;
         }
-        let name = if self.named {
-            Some(&self.name)
-        } else {
-            self.temporary.as_ref()
-        };
+        let name = if self.named { Some(&self.name) } else { self.temporary.as_ref() };
         if let Some(name) = name {
             // Nothing was held, so a name that cannot be removed claims too much, not too little.
             let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
@@ -189,10 +175,8 @@ fn create(directory: &OwnedFd, name: &str) -> Result<(File, Option<String>), Err
 
 /// Makes `directory` and its parents; returns those that did not exist.
 fn make_directories(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let missing: Vec<&Path> = directory
-        .ancestors()
-        .take_while(|ancestor| !ancestor.exists())
-        .collect();
+    let missing: Vec<&Path> =
+        directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
     let made: Vec<PathBuf> = missing.into_iter().rev().map(Path::to_owned).collect();
     std::fs::create_dir_all(directory).on("cannot create", directory)?;
     Ok(made)
@@ -200,9 +184,7 @@ fn make_directories(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 
 fn sync_parent(path: &Path) -> Result<(), Error> {
     let parent = path.parent().unwrap_or(path);
-    File::open(parent)
-        .and_then(|file| file.sync_all())
-        .on("cannot sync", parent)
+    File::open(parent).and_then(|file| file.sync_all()).on("cannot sync", parent)
 }
 
 /// Whether `name` is the file name of an engaged marker.

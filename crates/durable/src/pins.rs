@@ -70,10 +70,7 @@ impl Pins {
 
     /// Adds pins for the file systems of `mounts` that have none yet.
     pub fn add(&mut self, mounts: &[Mount], prefix: &Path, early: bool) {
-        for mount in mounts
-            .iter()
-            .filter(|mount| mount.writable && mount.kind().is_held())
-        {
+        for mount in mounts.iter().filter(|mount| mount.writable && mount.kind().is_held()) {
             if !self.covers(mount.device) {
                 self.0.extend(pin(mount, prefix, early));
             }
@@ -83,15 +80,10 @@ impl Pins {
 
     /// A volatile overlay is committed by its upper file system, where that can be reached.
     fn resolve_volatile(&mut self, mounts: &[Mount]) {
-        let durable: Vec<bool> = self
-            .0
-            .iter()
-            .map(|pin| pin.volatile && self.has_upper(pin, mounts))
-            .collect();
+        let durable: Vec<bool> =
+            self.0.iter().map(|pin| pin.volatile && self.has_upper(pin, mounts)).collect();
         let mut durable = durable.into_iter();
-        self.0
-            .iter_mut()
-            .for_each(|pin| pin.volatile &= !durable.next().unwrap_or(false));
+        self.0.iter_mut().for_each(|pin| pin.volatile &= !durable.next().unwrap_or(false));
     }
 
     fn has_upper(&self, pin: &Pin, mounts: &[Mount]) -> bool {
@@ -133,11 +125,7 @@ impl Pins {
             wanted.extend(upper.and_then(|upper| device_of(&upper, mounts)));
             if !self.covers(mount.device) {
                 let not_a_disk = rustix::io::Errno::NODEV;
-                return Err(Error::new(
-                    "no disk file system to commit at",
-                    path,
-                    not_a_disk,
-                ));
+                return Err(Error::new("no disk file system to commit at", path, not_a_disk));
             }
         }
         self.0.retain(|pin| wanted.contains(&pin.device));

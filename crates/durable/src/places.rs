@@ -39,7 +39,5 @@ pub fn runtime() -> Option<PathBuf> {
 }
 
 fn absolute(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
+    env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }

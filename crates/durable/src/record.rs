@@ -53,9 +53,7 @@ pub fn boot_id() -> String {
 
 /// The time now, RFC 3339 in UTC, to the second.
 pub fn now() -> String {
-    jiff::Timestamp::now()
-        .strftime("%Y-%m-%dT%H:%M:%SZ")
-        .to_string()
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// A new run's name: the time to the second, and enough chance to be unique.

@@ -60,11 +60,7 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.on("cannot open", &path)?,
     };
-    let state = if is_locked(&file) {
-        State::InFlight
-    } else {
-        State::Interrupted
-    };
+    let state = if is_locked(&file) { State::InFlight } else { State::Interrupted };
     if state == State::Interrupted && !path.exists() {
         return Ok(None);
     }
@@ -73,17 +69,8 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
         Ok(_) => serde_json::from_str(&text).ok(),
         Err(_) => None,
     };
-    let id = path
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    Ok(Some(Found {
-        path,
-        id,
-        state,
-        record,
-    }))
+    let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Some(Found { path, id, state, record }))
 }
 
 /// Whether somebody holds the exclusive lock on `file`.
@@ -99,7 +86,5 @@ pub fn is_locked(file: &File) -> bool {
 pub fn clear(found: &Found) -> Result<(), Error> {
     let directory = found.path.parent().unwrap_or(Path::new("/"));
     std::fs::remove_file(&found.path).on("cannot remove", &found.path)?;
-    File::open(directory)
-        .and_then(|file| file.sync_all())
-        .on("cannot sync", directory)
+    File::open(directory).and_then(|file| file.sync_all()).on("cannot sync", directory)
 }

@@ -44,13 +44,11 @@ pub struct Accounts {
 impl Accounts {
     /// All calls together.
     pub fn total(&self) -> Tally {
-        self.calls
-            .values()
-            .fold(Tally::default(), |sum, tally| Tally {
-                held: sum.held + tally.held,
-                passed: sum.passed + tally.passed,
-                refused: sum.refused + tally.refused,
-            })
+        self.calls.values().fold(Tally::default(), |sum, tally| Tally {
+            held: sum.held + tally.held,
+            passed: sum.passed + tally.passed,
+            refused: sum.refused + tally.refused,
+        })
     }
 
     pub(crate) fn count(&mut self, call: &str, program: Option<&str>, end: End) {
@@ -78,22 +76,8 @@ mod tests {
         accounts.count("fsync", Some("dpkg"), End::Held);
         accounts.count("fsync", None, End::Passed);
         accounts.count("io_uring_setup", None, End::Refused);
-        assert_eq!(
-            accounts.calls["fsync"],
-            Tally {
-                held: 1,
-                passed: 1,
-                refused: 0
-            }
-        );
+        assert_eq!(accounts.calls["fsync"], Tally { held: 1, passed: 1, refused: 0 });
         assert_eq!(accounts.programs.len(), 1);
-        assert_eq!(
-            accounts.total(),
-            Tally {
-                held: 1,
-                passed: 1,
-                refused: 1
-            }
-        );
+        assert_eq!(accounts.total(), Tally { held: 1, passed: 1, refused: 1 });
     }
 }

@@ -69,11 +69,7 @@ impl Waiting {
     fn argument(&self, index: usize) -> u64 {
         let argument = self.notification.args[index];
         // A 32-bit caller's registers have 32 bits; x32's pointers too, zero extended.
-        if self.abi == Abi::I386 {
-            u64::from(args::low(argument))
-        } else {
-            argument
-        }
+        if self.abi == Abi::I386 { u64::from(args::low(argument)) } else { argument }
     }
 
     fn descriptor(&self, index: usize) -> i32 {
@@ -86,6 +82,23 @@ impl Waiting {
     }
 }
 
+/// Whether deciding about `call`, or changing it, may wait for somebody else: it
+/// looks at paths or memory, or traces the caller.
+pub(crate) fn may_block(call: Call) -> bool {
+    !matches!(
+        call,
+        Call::Fsync
+            | Call::Fdatasync
+            | Call::Sync
+            | Call::Syncfs
+            | Call::SyncFileRange
+            | Call::IoUringSetup
+            | Call::Ioctl
+            | Call::Quotactl
+            | Call::QuotactlFd
+    )
+}
+
 /// Decides what becomes of `waiting`.
 pub(crate) fn decide(targets: &mut Targets, waiting: &Waiting, options: &Options) -> Decision {
     match waiting.call {
@@ -93,7 +106,7 @@ pub(crate) fn decide(targets: &mut Targets, waiting: &Waiting, options: &Options
         Call::Syncfs => hold_if(sync_target(targets, waiting, |target| target.on_disk)),
         Call::Sync => Decision::Hold(Vec::new()),
         Call::SyncFileRange => sync_file_range(targets, waiting),
-        Call::Msync => msync(targets, waiting),
+        Call::Msync => msync(waiting),
         Call::Open => open(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0),
         Call::Openat => open(targets, waiting, waiting.descriptor(0), 1),
         Call::OpenByHandleAt => open_by_handle(targets, waiting),
@@ -141,13 +154,11 @@ fn sync_file_range(targets: &mut Targets, waiting: &Waiting) -> Decision {
 
 /// Held when the kernel would only write back: bad arguments, holes and
 /// `MS_INVALIDATE`, which looks at locks, are the kernel's to judge.
-fn msync(targets: &mut Targets, waiting: &Waiting) -> Decision {
+fn msync(waiting: &Waiting) -> Decision {
     let (address, length) = (waiting.argument(0), waiting.argument(1));
     let flags = args::low(waiting.argument(2));
     let page = rustix::param::page_size() as u64;
-    let end = length
-        .checked_next_multiple_of(page)
-        .and_then(|length| address.checked_add(length));
+    let end = length.checked_next_multiple_of(page).and_then(|length| address.checked_add(length));
     let (true, Some(end)) = (address.is_multiple_of(page), end) else {
         return Decision::Pass;
     };
@@ -157,11 +168,9 @@ fn msync(targets: &mut Targets, waiting: &Waiting) -> Decision {
     let Some(mapping) = mapping::of(waiting.thread(), address..end) else {
         return Decision::Pass;
     };
-    let on_disk = !mapping.devices.is_empty()
-        && mapping
-            .devices
-            .iter()
-            .all(|device| targets.device_is_held(waiting.thread(), *device));
+    let disks = Targets::disks(waiting.thread());
+    let on_disk =
+        !mapping.devices.is_empty() && mapping.devices.iter().all(|device| disks.contains(device));
     if !mapping.complete || !on_disk {
         return Decision::Pass;
     }
@@ -170,11 +179,7 @@ fn msync(targets: &mut Targets, waiting: &Waiting) -> Decision {
     }
     // Without MS_SYNC the kernel makes the same checks and does not write back.
     let argument = Some((2, u64::from(args::MS_SYNC)));
-    Decision::Rewrite(Change {
-        argument,
-        devices: mapping.devices,
-        ..Change::default()
-    })
+    Decision::Rewrite(Change { argument, devices: mapping.devices, ..Change::default() })
 }
 
 /// A call whose path is argument `path` and whose flags are an argument.
@@ -183,28 +188,18 @@ fn open(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize) -
         return Decision::Ignore;
     };
     let target = path_target(targets, waiting, directory, path);
-    strip_open(
-        target,
-        Change {
-            argument: Some((index, args::OPEN_SYNC_MASK.into())),
-            ..opening()
-        },
-    )
+    strip_open(target, Change { argument: Some((index, args::OPEN_SYNC_MASK.into())), ..opening() })
 }
 
 fn opening() -> Change {
-    Change {
-        opens: true,
-        ..Change::default()
-    }
+    Change { opens: true, ..Change::default() }
 }
 
 fn strip_open(target: Option<Target>, change: Change) -> Decision {
     match target {
-        Some(target) if target.is_held() => Decision::Rewrite(Change {
-            devices: vec![target.device],
-            ..change
-        }),
+        Some(target) if target.is_held() => {
+            Decision::Rewrite(Change { devices: vec![target.device], ..change })
+        }
         _ => Decision::Pass,
     }
 }
@@ -217,17 +212,8 @@ fn open_by_handle(targets: &mut Targets, waiting: &Waiting) -> Decision {
         targets.descriptor(waiting.thread(), directory)
     };
     // The handle names a file on the file system of the descriptor.
-    let target = target.map(|target| Target {
-        file_type: FileType::RegularFile,
-        ..target
-    });
-    strip_open(
-        target,
-        Change {
-            argument: Some((2, args::OPEN_SYNC_MASK.into())),
-            ..opening()
-        },
-    )
+    let target = target.map(|target| Target { file_type: FileType::RegularFile, ..target });
+    strip_open(target, Change { argument: Some((2, args::OPEN_SYNC_MASK.into())), ..opening() })
 }
 
 /// `struct open_how` begins with the flags, 64 bits.
@@ -241,18 +227,8 @@ fn openat2(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
         return None;
     }
     let target = path_target(targets, waiting, waiting.descriptor(0), 1);
-    let patch = Patch {
-        address: how,
-        old: old.to_vec(),
-        new: new.to_ne_bytes().to_vec(),
-    };
-    Some(strip_open(
-        target,
-        Change {
-            patches: vec![patch],
-            ..opening()
-        },
-    ))
+    let patch = Patch { address: how, old: old.to_vec(), new: new.to_ne_bytes().to_vec() };
+    Some(strip_open(target, Change { patches: vec![patch], ..opening() }))
 }
 
 fn path_target(
@@ -293,11 +269,7 @@ mod iocb {
 /// with the same event; a transfer loses its sync flag.
 fn io_submit(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
     let memory = Memory::open(waiting.thread(), false).ok()?;
-    let width = if matches!(waiting.abi, Abi::I386 | Abi::X32) {
-        4
-    } else {
-        8
-    };
+    let width = if matches!(waiting.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
     let count = waiting.argument(1);
     let requests = memory.pointers(waiting.argument(2), count, width).ok()?;
     let mut change = Change::default();
@@ -335,12 +307,7 @@ fn strip_request(
     request: &[u8; iocb::LENGTH],
 ) -> Stripped {
     let word = |at: usize| {
-        u32::from_ne_bytes([
-            request[at],
-            request[at + 1],
-            request[at + 2],
-            request[at + 3],
-        ])
+        u32::from_ne_bytes([request[at], request[at + 1], request[at + 2], request[at + 3]])
     };
     let opcode = u16::from_ne_bytes([request[iocb::OPCODE], request[iocb::OPCODE + 1]]);
     let syncs = matches!(opcode, iocb::FSYNC | iocb::FDSYNC);
@@ -354,32 +321,13 @@ fn strip_request(
         return Stripped::Passes;
     };
     let (at, old, new) = if syncs {
-        let empty = if target.readable {
-            iocb::PREAD
-        } else {
-            iocb::PWRITE
-        };
-        (
-            iocb::OPCODE,
-            opcode.to_ne_bytes().to_vec(),
-            empty.to_ne_bytes().to_vec(),
-        )
+        let empty = if target.readable { iocb::PREAD } else { iocb::PWRITE };
+        (iocb::OPCODE, opcode.to_ne_bytes().to_vec(), empty.to_ne_bytes().to_vec())
     } else {
         let new = flags & !args::RWF_SYNC_MASK;
-        (
-            iocb::RW_FLAGS,
-            flags.to_ne_bytes().to_vec(),
-            new.to_ne_bytes().to_vec(),
-        )
+        (iocb::RW_FLAGS, flags.to_ne_bytes().to_vec(), new.to_ne_bytes().to_vec())
     };
-    Stripped::Held(
-        Patch {
-            address: address + at as u64,
-            old,
-            new,
-        },
-        target.device,
-    )
+    Stripped::Held(Patch { address: address + at as u64, old, new }, target.device)
 }
 
 fn unmount(targets: &mut Targets, waiting: &Waiting) -> Decision {

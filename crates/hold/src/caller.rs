@@ -55,9 +55,7 @@ impl Memory {
         let mut bytes = vec![0; (count * width) as usize];
         self.0.read_exact_at(&mut bytes, address)?;
         let chunks = bytes.chunks_exact(width as usize);
-        Ok(chunks
-            .map(|chunk| chunk.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
-            .collect())
+        Ok(chunks.map(|chunk| chunk.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))).collect())
     }
 
     /// Writes `bytes` at `address`, also where the caller may not.

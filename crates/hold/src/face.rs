@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use synconce_sys::notify::Listener;
-use synconce_sys::process::{self, Side, WaitFor, Whose};
+use synconce_sys::process::{self, Side};
 use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
@@ -30,6 +30,15 @@ pub enum Ending {
     Killed(i32),
     /// It did not start, or nobody knows.
     Unknown,
+}
+
+impl From<CommandEnd> for Ending {
+    fn from(end: CommandEnd) -> Self {
+        match end {
+            CommandEnd::Exited(code) => Self::Exited(code),
+            CommandEnd::Killed(signal) => Self::Killed(signal),
+        }
+    }
 }
 
 /// A finished run.
@@ -97,13 +106,12 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
             drop((ours, signals));
             process::exit_now(lifecycle::supervise(options, theirs, mask));
         }
-        Side::Parent(supervisor) => {
+        Side::Parent(_) => {
             drop(theirs);
             let face = Face {
                 socket: ours,
                 signals,
                 observer,
-                supervisor,
                 command: None,
                 listener: None,
                 ending: Ending::Unknown,
@@ -135,7 +143,6 @@ struct Face<'a> {
     socket: OwnedFd,
     signals: Reader,
     observer: &'a mut dyn Observer,
-    supervisor: u32,
     command: Option<u32>,
     listener: Option<Listener>,
     ending: Ending,
@@ -181,10 +188,7 @@ impl Face<'_> {
             Message::Stopped(signal) => self.stop(signal),
             Message::Ended(end) => {
                 self.command = None;
-                self.ending = match end {
-                    CommandEnd::Exited(code) => Ending::Exited(code),
-                    CommandEnd::Killed(signal) => Ending::Killed(signal),
-                };
+                self.ending = end.into();
             }
             Message::Progress { waiting, dirty } => {
                 self.observer.progress(&waiting, dirty);
@@ -192,10 +196,7 @@ impl Face<'_> {
             }
             Message::Done(summary) => return Some(self.done(*summary)),
             Message::Failed(trouble) => {
-                let summary = Summary {
-                    trouble: Some(trouble),
-                    ..Summary::default()
-                };
+                let summary = Summary { trouble: Some(trouble), ..Summary::default() };
                 return Some(self.done(summary));
             }
         }
@@ -204,14 +205,8 @@ impl Face<'_> {
 
     fn done(&mut self, summary: Summary) -> Finished {
         self.observer.progress_ends();
-        if !summary.stays {
-            let ends = WaitFor {
-                ends: true,
-                block: true,
-                ..WaitFor::default()
-            };
-            // It is on its way out; an error means that it is gone already.
-            let _ = process::wait(Whose::Id(self.supervisor), ends);
+        if let Some(end) = summary.end {
+            self.ending = end.into();
         }
         Finished {
             ending: self.ending,

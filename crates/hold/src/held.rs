@@ -13,9 +13,5 @@ pub(crate) const HANDSHAKE_VALUE: i64 = 0x51;
 
 /// The hold that the calling process is under.
 pub fn outer() -> Outer {
-    seccomp::ask_outer(
-        HANDSHAKE_FLAGS,
-        HANDSHAKE_VALUE,
-        i32::from(HANDSHAKE_SEALED_ERRNO),
-    )
+    seccomp::ask_outer(HANDSHAKE_FLAGS, HANDSHAKE_VALUE, i32::from(HANDSHAKE_SEALED_ERRNO))
 }

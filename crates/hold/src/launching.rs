@@ -25,11 +25,7 @@ pub(crate) fn command(words: &[OsString], run: Option<&str>) -> io::Result<Comma
     }
     Ok(Command {
         candidates: candidates(name, &path)?,
-        arguments: words
-            .iter()
-            .cloned()
-            .map(c_string)
-            .collect::<Result<_, _>>()?,
+        arguments: words.iter().cloned().map(c_string).collect::<Result<_, _>>()?,
         environment,
     })
 }
@@ -66,10 +62,7 @@ mod tests {
 
     fn found(name: &str, path: &str) -> Vec<String> {
         let found = candidates(OsStr::new(name), OsStr::new(path)).unwrap();
-        found
-            .into_iter()
-            .map(|path| path.into_string().unwrap())
-            .collect()
+        found.into_iter().map(|path| path.into_string().unwrap()).collect()
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod caller;
 mod face;
 mod families;
 mod held;
+mod judge;
 mod launching;
 mod lifecycle;
 mod mapping;
@@ -23,6 +24,7 @@ mod runfile;
 mod serve;
 mod supervisor;
 mod targets;
+mod workers;
 
 pub use accounts::{Accounts, Tally};
 pub use face::{Ending, Finished, Observer, run};

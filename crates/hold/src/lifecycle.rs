@@ -12,12 +12,13 @@ mod prepare;
 
 use crate::accounts::Accounts;
 use crate::families::{self, Process};
+use crate::judge::Unsynced;
 use crate::launching;
 use crate::options::{IoUring, Options};
 use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, send};
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
-use crate::supervisor::{Stopped, Supervisor, Unsynced};
+use crate::supervisor::{Stopped, Supervisor};
 use ledger::Run;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::HashSet;
@@ -80,12 +81,7 @@ fn start(options: &Options, face: &OwnedFd, mask: Set) -> Result<Started, Troubl
     if listener.is_none() && !options.sealed {
         let _ = send(face, &Message::Notice(Notice::ForeignListener), None);
     }
-    Ok(Started {
-        run,
-        listener,
-        signals,
-        command: launched.pid,
-    })
+    Ok(Started { run, listener, signals, command: launched.pid })
 }
 
 fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, Trouble> {
@@ -94,38 +90,17 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     let sealed = instructions(&filter(options, Answer::Sealed, false));
     if options.sealed {
         run.engage_all().map_err(Trouble::Marker)?;
-        return launch(
-            &command,
-            Filter {
-                supervised: false,
-                program: &sealed,
-            },
-            mask,
-        )
-        .map_err(|error| launch_trouble(error, options));
+        return launch(&command, Filter { supervised: false, program: &sealed }, mask)
+            .map_err(|error| launch_trouble(error, options));
     }
     // Executions are looked at only where they might gain no rights.
     let watch = !rustix::process::geteuid().is_root();
     let supervised = instructions(&filter(options, Answer::Supervised, watch));
-    match launch(
-        &command,
-        Filter {
-            supervised: true,
-            program: &supervised,
-        },
-        mask,
-    ) {
+    match launch(&command, Filter { supervised: true, program: &supervised }, mask) {
         // A foreign listener: the fallback is sealed, and its marker comes first.
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
             run.engage_all().map_err(Trouble::Marker)?;
-            launch(
-                &command,
-                Filter {
-                    supervised: false,
-                    program: &sealed,
-                },
-                mask,
-            )
+            launch(&command, Filter { supervised: false, program: &sealed }, mask)
         }
         other => other,
     }
@@ -146,18 +121,11 @@ fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
 }
 
 fn filter(options: &Options, answer: Answer, watch_exec: bool) -> Program {
-    let spec = Spec {
-        answer,
-        early_writeback: options.early_writeback,
-        io_uring_pass: false,
-        watch_exec,
-    };
+    let spec =
+        Spec { answer, early_writeback: options.early_writeback, io_uring_pass: false, watch_exec };
     let spec = match (options.io_uring, answer) {
         // A supervisor counts what it lets through.
-        (IoUring::Pass, Answer::Sealed) => Spec {
-            io_uring_pass: true,
-            ..spec
-        },
+        (IoUring::Pass, Answer::Sealed) => Spec { io_uring_pass: true, ..spec },
         _ => spec,
     };
     program(&spec, native_abis())
@@ -185,47 +153,50 @@ pub(crate) fn leave_session() {
 }
 
 impl Started {
-    fn go_on(mut self, options: &Options, face: OwnedFd) {
-        let mut supervisor = Supervisor::new(
-            options,
-            self.listener.clone(),
-            &face,
-            &self.signals,
-            self.command,
-            &mut self.run,
-        );
+    fn go_on(self, options: &Options, face: OwnedFd) {
+        let face = Arc::new(face);
+        let Self { run, listener, signals, command } = self;
+        let mut supervisor =
+            Supervisor::new(options, listener.clone(), Arc::clone(&face), &signals, command, run);
         let stopped = supervisor.run();
-        let accounts = std::mem::take(&mut supervisor.accounts);
-        let unsynced = std::mem::take(&mut supervisor.unsynced);
-        let failure = supervisor.failure.take();
-        self.release();
+        let book = supervisor.close();
+        let mut over = Over { run: book.ledger, listener, signals };
+        over.release();
         match stopped {
             Stopped::Ended(end) => {
-                let mut summary = Summary {
-                    accounts,
-                    ..Summary::default()
+                let summary = Summary {
+                    accounts: book.accounts,
+                    trouble: book.failure.map(Trouble::Marker),
+                    end: Some(end),
+                    commit: None,
                 };
-                summary.trouble = failure.map(Trouble::Marker);
-                self.finish(options, &face, end, summary, &unsynced);
+                over.finish(options, &face, end, summary, &book.unsynced);
             }
             Stopped::FaceGone => {
                 // As a kill of the command itself would: it ends, its children do not.
-                kill(self.command, SIGKILL);
-                self.run.abandon();
+                kill(command, SIGKILL);
+                over.run.iter_mut().for_each(Run::abandon);
             }
         }
         drop(face);
-        self.serve_survivors();
+        over.serve_survivors();
     }
+}
 
+/// A run whose command has ended.
+struct Over {
+    run: Option<Run>,
+    listener: Option<Arc<Listener>>,
+    signals: Reader,
+}
+
+impl Over {
     /// From here on every call goes to the kernel.
     fn release(&self) {
-        let Some(listener) = self.listener.clone() else {
+        let Some(listener) = self.listener.clone().filter(|listener| is_used(listener)) else {
             return;
         };
-        let server = thread::Builder::new()
-            .name("serve".into())
-            .stack_size(64 * 1024);
+        let server = thread::Builder::new().name("serve".into()).stack_size(64 * 1024);
         // Without a thread survivors wait until the commit is done.
         let _ = server.spawn(move || serve(&listener));
     }
@@ -240,33 +211,28 @@ impl Started {
         unsynced: &HashSet<Unsynced>,
     ) {
         let tell = |message: &Message| drop(send(face, message, None));
-        tell(&Message::Ended(end));
-        let survivors = self.survivors();
         if options.commit {
-            self.run.enter(Phase::Committing);
-            let report = self.run.commit(options, &survivors, &mut |progress| {
-                let waiting = progress
-                    .waiting
-                    .iter()
-                    .map(|path| (*path).to_owned())
-                    .collect();
-                tell(&Message::Progress {
-                    waiting,
-                    dirty: progress.dirty,
-                });
-            });
-            if report.file_systems.iter().any(|one| one.error.is_some()) {
-                summary.trouble.get_or_insert(Trouble::Commit);
-            }
-            summary.commit = Some(report);
+            tell(&Message::Ended(end));
         }
-        if let Err(error) = self.run.clear(summary.trouble == Some(Trouble::Commit)) {
-            summary.trouble.get_or_insert(Trouble::Clear(error));
+        let survivors = self.survivors();
+        if let Some(run) = &mut self.run {
+            if options.commit {
+                let report = run.commit(options, &survivors, &mut |progress| {
+                    let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
+                    tell(&Message::Progress { waiting: waiting.collect(), dirty: progress.dirty });
+                });
+                if report.file_systems.iter().any(|one| one.error.is_some()) {
+                    summary.trouble.get_or_insert(Trouble::Commit);
+                }
+                summary.commit = Some(report);
+            }
+            if let Err(error) = run.clear(summary.trouble == Some(Trouble::Commit)) {
+                summary.trouble.get_or_insert(Trouble::Clear(error));
+            }
         }
         for notice in self.notices(options, &summary.accounts, unsynced) {
             tell(&Message::Notice(notice));
         }
-        summary.stays = self.stays() || summary.trouble == Some(Trouble::Commit);
         tell(&Message::Done(Box::new(summary)));
     }
 
@@ -282,17 +248,12 @@ impl Started {
         if self.listener.is_none() && !survivors.is_empty() {
             notices.push(Notice::SealedSurvivors(names(survivors.iter().collect())));
         }
-        let keepers: Vec<_> = survivors
-            .iter()
-            .filter(|process| keeps(process.pid, unsynced))
-            .collect();
+        let keepers: Vec<_> =
+            survivors.iter().filter(|process| keeps(process.pid, unsynced)).collect();
         if !keepers.is_empty() {
             notices.push(Notice::UnsyncedDescriptors(names(keepers)));
         }
-        if accounts
-            .calls
-            .get("io_uring_setup")
-            .is_some_and(|tally| tally.passed > 0)
+        if accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
             || (options.io_uring == IoUring::Pass && self.listener.is_none())
         {
             notices.push(Notice::IoUringPassed);
@@ -304,11 +265,7 @@ impl Started {
     /// are given to us; without children there is nobody to look for.
     fn survivors(&self) -> Vec<Process> {
         self.reap();
-        let peek = WaitFor {
-            ends: true,
-            peek: true,
-            ..WaitFor::default()
-        };
+        let peek = WaitFor { ends: true, peek: true, ..WaitFor::default() };
         match process::wait(Whose::Any, peek) {
             Err(_) => Vec::new(),
             Ok(_) => families::descendants(std::process::id()),
@@ -321,10 +278,7 @@ impl Started {
     }
 
     fn reap(&self) {
-        let ends = WaitFor {
-            ends: true,
-            ..WaitFor::default()
-        };
+        let ends = WaitFor { ends: true, ..WaitFor::default() };
         while let Ok(Some(_)) = process::wait(Whose::Any, ends) {}
         while self.signals.next().is_some() {}
     }
@@ -332,7 +286,7 @@ impl Started {
     /// Stays as the parent of what outlives the run until the last of it is gone.
     fn serve_survivors(mut self) {
         if self.stays() {
-            self.run.enter(Phase::Serving);
+            self.run.iter_mut().for_each(|run| run.enter(Phase::Serving));
         }
         while self.stays() {
             let Some(listener) = &self.listener else {
@@ -354,15 +308,9 @@ fn keeps(pid: u32, unsynced: &HashSet<Unsynced>) -> bool {
     if unsynced.is_empty() {
         return false;
     }
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let files = descriptors.filter_map(|entry| std::fs::metadata(entry.path()).ok());
     files
-        .map(|meta| Unsynced {
-            device: meta.dev(),
-            inode: meta.ino(),
-        })
+        .map(|meta| Unsynced { device: meta.dev(), inode: meta.ino() })
         .any(|file| unsynced.contains(&file))
 }

@@ -45,15 +45,8 @@ fn parse_line(line: &str) -> Option<(Range<u64>, bool, Option<DeviceId>)> {
     let (major, minor) = fields.nth(1)?.split_once(':')?;
     let inode = fields.next()?;
     let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    let device = DeviceId {
-        major: hex(major)? as u32,
-        minor: hex(minor)? as u32,
-    };
-    Some((
-        hex(start)?..hex(end)?,
-        shared,
-        (inode != "0").then_some(device),
-    ))
+    let device = DeviceId { major: hex(major)? as u32, minor: hex(minor)? as u32 };
+    Some((hex(start)?..hex(end)?, shared, (inode != "0").then_some(device)))
 }
 
 #[cfg(test)]
@@ -70,13 +63,7 @@ mod tests {
     fn a_range_over_adjacent_areas_is_complete() {
         let mapping = parse(MAPS, 0x1000..0x5000);
         assert!(mapping.complete);
-        assert_eq!(
-            mapping.devices,
-            [DeviceId {
-                major: 0xfe,
-                minor: 1
-            }]
-        );
+        assert_eq!(mapping.devices, [DeviceId { major: 0xfe, minor: 1 }]);
     }
 
     #[test]

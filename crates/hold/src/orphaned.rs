@@ -13,11 +13,7 @@ pub(crate) fn finish(pid: u32, listener: Option<Listener>) {
     if let Some(listener) = listener {
         leave_server(&listener);
     }
-    let options = WaitFor {
-        ends: true,
-        block: true,
-        ..WaitFor::default()
-    };
+    let options = WaitFor { ends: true, block: true, ..WaitFor::default() };
     while let Ok(Some((ended, change))) = process::wait(Whose::Any, options) {
         if ended == pid && matches!(change, Change::Exited(_) | Change::Killed(_)) {
             break;

@@ -44,8 +44,8 @@ pub(crate) struct Summary {
     pub commit: Option<CommitReport>,
     /// Why the run failed although the command ended.
     pub trouble: Option<Trouble>,
-    /// Whether the supervisor stays, for survivors or a device that hangs.
-    pub stays: bool,
+    /// How the command ended; `None` when it did not start.
+    pub end: Option<CommandEnd>,
 }
 
 /// What the user should know, though nothing failed.

@@ -24,31 +24,35 @@ pub(crate) enum Rewritten {
     Dropped,
 }
 
-/// Changes and finishes the call `waiting`. Must run on a thread that traces
-/// nothing else and ends afterwards, which lets the caller go in every case.
+/// Changes and finishes the call `waiting`. The calling thread traces it
+/// meanwhile, and must trace nothing else.
 pub(crate) fn rewrite(listener: &Listener, waiting: &Waiting, change: &Change) -> Rewritten {
-    let id = waiting.notification.id;
-    let Some(tracee) = seize(listener, waiting) else {
+    let notification = &waiting.notification;
+    let Ok(tracee) = Tracee::seize(notification.thread) else {
         // It may be gone, or traced by somebody else: then the kernel does the call.
-        return match listener.answer(id, Answer::Continue) {
+        return match listener.answer(notification.id, Answer::Continue) {
             Ok(true) => Rewritten::Passed,
             _ => Rewritten::Dropped,
         };
     };
-    if !matches!(listener.answer(id, Answer::Restart), Ok(true)) {
-        return Rewritten::Dropped;
-    }
-    let rewritten = perform(&tracee, waiting, change);
+    let rewritten = restart(listener, waiting, &tracee)
+        .and_then(|restarted| match restarted {
+            true => perform(&tracee, waiting, change),
+            false => run_to(&tracee, Stop::Interrupt).map(|_| Rewritten::Dropped),
+        })
+        .unwrap_or(Rewritten::Dropped);
     // An error means that the thread is gone, and then so is the trace.
     let _ = tracee.detach(0);
-    rewritten.unwrap_or(Rewritten::Dropped)
+    rewritten
 }
 
-fn seize(listener: &Listener, waiting: &Waiting) -> Option<Tracee> {
-    let notification = &waiting.notification;
-    let tracee = Tracee::seize(notification.thread).ok()?;
-    // The thread's number may have a new owner, which must not be stopped.
-    (listener.is_valid(notification.id) && tracee.interrupt().is_ok()).then_some(tracee)
+/// Makes the caller stop, and then make its call again; `Ok(false)` when the
+/// thread is not, or no longer, the caller. It will stop in any case.
+fn restart(listener: &Listener, waiting: &Waiting, tracee: &Tracee) -> io::Result<bool> {
+    let id = waiting.notification.id;
+    let valid = listener.is_valid(id);
+    tracee.interrupt()?;
+    Ok(valid && listener.answer(id, Answer::Restart)?)
 }
 
 fn perform(tracee: &Tracee, waiting: &Waiting, change: &Change) -> io::Result<Rewritten> {
@@ -77,11 +81,7 @@ fn perform(tracee: &Tracee, waiting: &Waiting, change: &Change) -> io::Result<Re
         *registers.argument(convention(waiting.abi), index) = waiting.notification.args[index];
         tracee.set_registers(&registers)?;
     }
-    Ok(if applied {
-        Rewritten::Done(registers.returned())
-    } else {
-        Rewritten::Passed
-    })
+    Ok(if applied { Rewritten::Done(registers.returned()) } else { Rewritten::Passed })
 }
 
 /// Lets the thread run to the stop `wanted`; `Ok(false)` when it came to
@@ -93,6 +93,7 @@ fn run_to(tracee: &Tracee, wanted: Stop) -> io::Result<bool> {
     loop {
         match tracee.wait()? {
             stop if stop == wanted => return Ok(true),
+            // A call that is not the one; it goes on when the trace ends.
             Stop::Entry => return Ok(false),
             Stop::Exit | Stop::Interrupt => tracee.run_to_syscall(0)?,
             Stop::Signal(signal) => tracee.run_to_syscall(signal)?,
@@ -113,11 +114,7 @@ fn is_same_call(registers: &mut Registers, waiting: &Waiting) -> bool {
 }
 
 fn convention(abi: Abi) -> Convention {
-    if abi == Abi::I386 {
-        Convention::I386
-    } else {
-        Convention::Native
-    }
+    if abi == Abi::I386 { Convention::I386 } else { Convention::Native }
 }
 
 /// Makes every patch, or none.

@@ -48,11 +48,7 @@ impl RunFile {
         let _ = fs::remove_file(&path);
         let file = File::options().write(true).create_new(true).open(&path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let mut run_file = Self {
-            path,
-            file,
-            record: record.clone(),
-        };
+        let mut run_file = Self { path, file, record: record.clone() };
         run_file.write(Phase::Running)?;
         Ok(run_file)
     }
@@ -64,10 +60,7 @@ impl RunFile {
     }
 
     fn write(&mut self, phase: Phase) -> io::Result<()> {
-        let content = Content {
-            phase,
-            run: self.record.clone(),
-        };
+        let content = Content { phase, run: self.record.clone() };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
         self.file.write_all_at(&text, 0)?;
@@ -104,10 +97,7 @@ pub fn live() -> io::Result<Vec<Live>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
-    let mut runs: Vec<Live> = entries
-        .flatten()
-        .filter_map(|entry| read(&entry.path()))
-        .collect();
+    let mut runs: Vec<Live> = entries.flatten().filter_map(|entry| read(&entry.path())).collect();
     runs.sort_by(|a, b| a.record.id.cmp(&b.record.id));
     Ok(runs)
 }
@@ -125,9 +115,6 @@ fn read(path: &Path) -> Option<Live> {
     // A rewrite may be seen half done; it is short.
     (0..3).find_map(|_| {
         let content: Content = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        Some(Live {
-            phase: content.phase,
-            record: content.run,
-        })
+        Some(Live { phase: content.phase, record: content.run })
     })
 }

@@ -24,11 +24,7 @@ pub(crate) fn released_answer(notification: &Notification) -> Answer {
             if args::sync_file_range(abi, &notification.args).2 == HANDSHAKE_FLAGS
     );
     // The kernel's own answer to the question, without a trip into it.
-    if asks {
-        Answer::Errno(rustix::io::Errno::BADF.raw_os_error())
-    } else {
-        Answer::Continue
-    }
+    if asks { Answer::Errno(rustix::io::Errno::BADF.raw_os_error()) } else { Answer::Continue }
 }
 
 /// Whether a call waits; `false` once nobody is left who could make one.
@@ -46,10 +42,7 @@ fn wait_for_call(listener: &Listener) -> bool {
 /// Whether any process is still under the filter of `listener`.
 pub(crate) fn is_used(listener: &Listener) -> bool {
     let mut fds = [PollFd::new(listener, PollFlags::empty())];
-    let now = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     match rustix::event::poll(&mut fds, Some(&now)) {
         Ok(_) => !fds[0].revents().contains(PollFlags::HUP),
         Err(_) => true,

@@ -50,7 +50,6 @@ struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     places: HashMap<u64, Place>,
-    devices: HashMap<DeviceId, bool>,
     directories: VecDeque<(u32, OwnedFd)>,
 }
 
@@ -68,7 +67,7 @@ impl Targets {
         let stat = self.at_descriptor(thread, name.as_str(), AtFlags::empty())?;
         let place = self.place(thread, &stat, |flags| {
             let path = format!("/proc/{thread}/fd/{fd}");
-            rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), flags).ok()
+            rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, flags).ok()
         })?;
         Some(target(&stat, place, readable))
     }
@@ -92,26 +91,29 @@ impl Targets {
         Some(target(&stat, place, true))
     }
 
-    /// Whether `device` is a disk file system in the mount namespace of `thread`.
-    pub(crate) fn device_is_held(&mut self, thread: u32, device: DeviceId) -> bool {
-        if !self.devices.contains_key(&device) {
-            self.read_mounts(thread, |_| None);
-        }
-        self.devices.get(&device).copied().unwrap_or(false)
+    /// The devices of disk file systems in the mount namespace of `thread`.
+    pub(crate) fn disks(thread: u32) -> Vec<DeviceId> {
+        let mounts = mounts::read(&thread.to_string()).unwrap_or_default();
+        let disks = mounts.iter().filter(|mount| mount.kind().is_held());
+        disks.map(|mount| mount.device).collect()
     }
 
-    /// Forgets all mounts: one of them is about to go.
-    pub(crate) fn forget(&mut self) {
-        self.places.clear();
-        self.devices.clear();
+    /// A copy that knows the same mounts, for another thread.
+    pub(crate) fn fork(&self) -> Self {
+        Self { places: self.places.clone(), directories: VecDeque::new() }
     }
 
+    /// Asks only for what the kernel knows already (`AT_STATX_DONT_SYNC`): a FUSE
+    /// daemon or a server is never waited for.
     fn at_descriptor(&mut self, thread: u32, name: &str, flags: AtFlags) -> Option<Statx> {
+        let flags = flags | AtFlags::STATX_DONT_SYNC;
         let mask = StatxFlags::TYPE | StatxFlags::MODE | MNT_ID_UNIQUE;
         if let Some((_, directory)) = self.directories.iter().find(|(owner, _)| *owner == thread) {
             match rustix::fs::statx(directory, name, flags, mask) {
-                // The thread is gone, and its number may have a new owner.
-                Err(Errno::SRCH) => self.directories.retain(|(owner, _)| *owner != thread),
+                // Closed, or the thread is gone and its number has a new owner.
+                Err(Errno::SRCH | Errno::NOENT) => {
+                    self.directories.retain(|(owner, _)| *owner != thread);
+                }
                 other => return other.ok(),
             }
         }
@@ -138,33 +140,18 @@ impl Targets {
         // Without unique ids an id may be used again unseen, so nothing is remembered.
         let stat = look(StatxFlags::MNT_ID)?;
         let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
-        let place = self.read_mounts(thread, |mount| (mount.id == id).then_some(mount.id))?;
+        let place = place_of(thread, id)?;
         if let Some(unique) = unique {
             self.places.insert(unique, place);
         }
         Some(place)
     }
+}
 
-    fn read_mounts(
-        &mut self,
-        thread: u32,
-        wanted: impl Fn(&mounts::Mount) -> Option<u64>,
-    ) -> Option<Place> {
-        let mounts = mounts::read(&thread.to_string()).ok()?;
-        let mut found = None;
-        for mount in &mounts {
-            let on_disk = mount.kind().is_held();
-            self.devices.insert(mount.device, on_disk);
-            if let Some(id) = wanted(mount) {
-                found = Some(Place {
-                    id,
-                    device: mount.device,
-                    on_disk,
-                });
-            }
-        }
-        found
-    }
+fn place_of(thread: u32, id: u64) -> Option<Place> {
+    let mounts = mounts::read(&thread.to_string()).ok()?;
+    let mount = mounts.iter().find(|mount| mount.id == id)?;
+    Some(Place { id, device: mount.device, on_disk: mount.kind().is_held() })
 }
 
 fn target(stat: &Statx, place: Place, readable: bool) -> Target {
@@ -202,11 +189,7 @@ pub(crate) fn resolve(thread: u32, directory: i32, path: &Path) -> Result<OwnedF
 
 fn parent(path: &Path) -> Option<&Path> {
     let parent = path.parent()?;
-    Some(if parent.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        parent
-    })
+    Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 /// A descriptor number as text; `None` for a negative one.

@@ -14,11 +14,7 @@ fn dirty_in(meminfo: &str) -> u64 {
         meminfo
             .lines()
             .find_map(|line| {
-                line.strip_prefix(name)?
-                    .split_whitespace()
-                    .next()?
-                    .parse::<u64>()
-                    .ok()
+                line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok()
             })
             .unwrap_or(0)
     };
@@ -29,21 +25,14 @@ fn dirty_in(meminfo: &str) -> u64 {
 /// written: the requests that its block device has completed, or, where it has
 /// none that is known (zfs, overlay), the dirty bytes of the host.
 pub fn movement(device: DeviceId, source: &str) -> u64 {
-    completed(device)
-        .or_else(|| completed(block_device(source)?))
-        .unwrap_or_else(dirty_bytes)
+    completed(device).or_else(|| completed(block_device(source)?)).unwrap_or_else(dirty_bytes)
 }
 
 /// The device number of the block device at the path `source`.
 fn block_device(source: &str) -> Option<DeviceId> {
-    let meta = std::fs::metadata(source)
-        .ok()
-        .filter(|meta| meta.file_type().is_block_device())?;
+    let meta = std::fs::metadata(source).ok().filter(|meta| meta.file_type().is_block_device())?;
     let rdev = meta.rdev();
-    Some(DeviceId {
-        major: rustix::fs::major(rdev),
-        minor: rustix::fs::minor(rdev),
-    })
+    Some(DeviceId { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) })
 }
 
 /// Reads, writes, discards and flushes that were completed, of
@@ -51,10 +40,7 @@ fn block_device(source: &str) -> Option<DeviceId> {
 fn completed(device: DeviceId) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
     // Fields 1, 5, 12 and 16 of Documentation/block/stat.rst.
-    let fields: Vec<u64> = text
-        .split_whitespace()
-        .map_while(|f| f.parse().ok())
-        .collect();
+    let fields: Vec<u64> = text.split_whitespace().map_while(|f| f.parse().ok()).collect();
     Some([0, 4, 11, 15].iter().filter_map(|at| fields.get(*at)).sum())
 }
 

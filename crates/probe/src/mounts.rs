@@ -67,9 +67,7 @@ impl Mount {
 /// # Errors
 /// Those of reading `/proc/PID/mountinfo`.
 pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read_to_string(
-        Path::new("/proc").join(pid).join("mountinfo"),
-    )?))
+    Ok(parse(&std::fs::read_to_string(Path::new("/proc").join(pid).join("mountinfo"))?))
 }
 
 /// Parses the text of a mountinfo file; lines of another shape are left out.
@@ -91,10 +89,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     let read_write = |options: &str| options.split(',').any(|option| option == "rw");
     Some(Mount {
         id,
-        device: DeviceId {
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-        },
+        device: DeviceId { major: major.parse().ok()?, minor: minor.parse().ok()? },
         point,
         type_name,
         source,
@@ -133,13 +128,7 @@ nonsense\n";
     fn a_mount_is_read_with_its_optional_fields_left_out() {
         let mounts = parse(TEXT);
         assert_eq!(mounts.len(), 3);
-        assert_eq!(
-            mounts[0].device,
-            DeviceId {
-                major: 98,
-                minor: 0
-            }
-        );
+        assert_eq!(mounts[0].device, DeviceId { major: 98, minor: 0 });
         assert_eq!(mounts[0].point, Path::new("/mnt2"));
         assert_eq!(mounts[0].kind(), Kind::Disk { flushes: true });
         assert!(mounts[0].writable);
@@ -163,16 +152,7 @@ nonsense\n";
 
     #[test]
     fn memory_and_networks_are_never_held() {
-        for name in [
-            "tmpfs",
-            "proc",
-            "nfs4",
-            "fuse",
-            "fuse.sshfs",
-            "9p",
-            "cifs",
-            "ramfs",
-        ] {
+        for name in ["tmpfs", "proc", "nfs4", "fuse", "fuse.sshfs", "9p", "cifs", "ramfs"] {
             assert!(!Kind::of(name).is_held(), "{name}");
         }
     }

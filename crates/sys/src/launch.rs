@@ -87,11 +87,7 @@ pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launch
     let listener = (shared.listener >= 0)
         .then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(shared.listener) }));
     if shared.filter_error == 0 && shared.exec_error == 0 {
-        return Ok(Launched {
-            pid,
-            listener,
-            no_new_privs: shared.no_new_privs,
-        });
+        return Ok(Launched { pid, listener, no_new_privs: shared.no_new_privs });
     }
     reap(pid);
     Err(match shared.filter_error {
@@ -103,10 +99,7 @@ pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launch
 /// Executes `command` in our place, with the dispositions we inherited. Returns
 /// only the error.
 pub fn execute_in_place(command: &Command) -> io::Error {
-    let filter = Filter {
-        supervised: false,
-        program: &[],
-    };
+    let filter = Filter { supervised: false, program: &[] };
     let mut shared = Shared::new(command, filter, Set::of(&[]));
     restore_dispositions();
     io::Error::from_raw_os_error(execute(&mut shared))
@@ -115,11 +108,7 @@ pub fn execute_in_place(command: &Command) -> io::Error {
 impl<'a> Shared<'a> {
     fn new(command: &Command, filter: Filter<'a>, mask: Set) -> Self {
         Self {
-            candidates: command
-                .candidates
-                .iter()
-                .map(|path| path.as_ptr())
-                .collect(),
+            candidates: command.candidates.iter().map(|path| path.as_ptr()).collect(),
             arguments: pointers(&command.arguments),
             shell_arguments: shell_arguments(&command.arguments),
             environment: pointers(&command.environment),
@@ -134,20 +123,12 @@ impl<'a> Shared<'a> {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings
-        .iter()
-        .map(|string| string.as_ptr())
-        .chain([ptr::null()])
-        .collect()
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
 fn shell_arguments(arguments: &[CString]) -> Vec<*const libc::c_char> {
     let rest = arguments.iter().skip(1).map(|argument| argument.as_ptr());
-    [c"/bin/sh".as_ptr(), ptr::null()]
-        .into_iter()
-        .chain(rest)
-        .chain([ptr::null()])
-        .collect()
+    [c"/bin/sh".as_ptr(), ptr::null()].into_iter().chain(rest).chain([ptr::null()]).collect()
 }
 
 fn reap(pid: u32) {
@@ -176,11 +157,7 @@ fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
     };
     let error = io::Error::last_os_error();
     before.set();
-    if pid == -1 {
-        Err(error)
-    } else {
-        Ok(pid as u32)
-    }
+    if pid == -1 { Err(error) } else { Ok(pid as u32) }
 }
 
 extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
@@ -198,22 +175,14 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
 }
 
 fn restore_dispositions() {
-    let disposition = if origin::sigpipe_was_ignored() {
-        libc::SIG_IGN
-    } else {
-        libc::SIG_DFL
-    };
+    let disposition = if origin::sigpipe_was_ignored() { libc::SIG_IGN } else { libc::SIG_DFL };
     // SAFETY: neither disposition is a pointer to code.
     unsafe { libc::signal(libc::SIGPIPE, disposition) };
 }
 
 /// Installs the filter, setting no_new_privs only where the kernel asks for it.
 fn install(shared: &mut Shared<'_>) -> io::Result<()> {
-    let listen = if shared.filter.supervised {
-        Listen::Yes
-    } else {
-        Listen::No
-    };
+    let listen = if shared.filter.supervised { Listen::Yes } else { Listen::No };
     let installed = match seccomp::install(shared.filter.program, listen) {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
             seccomp::set_no_new_privs()?;
@@ -232,17 +201,8 @@ fn execute(shared: &mut Shared<'_>) -> i32 {
     let mut result = libc::ENOENT;
     for path in &shared.candidates {
         // SAFETY: every vector ends with a null pointer and its strings live on.
-        unsafe {
-            libc::execve(
-                *path,
-                shared.arguments.as_ptr(),
-                shared.environment.as_ptr(),
-            )
-        };
-        match io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EINVAL)
-        {
+        unsafe { libc::execve(*path, shared.arguments.as_ptr(), shared.environment.as_ptr()) };
+        match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL) {
             libc::ENOEXEC => {
                 shared.shell_arguments[1] = *path;
                 let arguments = shared.shell_arguments.as_ptr();

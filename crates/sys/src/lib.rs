@@ -19,9 +19,5 @@ use std::io;
 
 /// Turns the `-1` convention of libc into a `Result`.
 pub(crate) fn check(value: libc::c_long) -> io::Result<libc::c_long> {
-    if value == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(value)
-    }
+    if value == -1 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }

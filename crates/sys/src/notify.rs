@@ -76,12 +76,7 @@ impl Listener {
             id: 0,
             pid: 0,
             flags: 0,
-            data: libc::seccomp_data {
-                nr: 0,
-                arch: 0,
-                instruction_pointer: 0,
-                args: [0; 6],
-            },
+            data: libc::seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] },
         };
         // SAFETY: the kernel writes one struct seccomp_notif, which must be zeroed.
         match check(libc::c_long::from(unsafe {
@@ -112,12 +107,7 @@ impl Listener {
             Answer::Continue => (0, 0, CONTINUE),
             Answer::Restart => (0, -ERESTARTNOINTR, 0),
         };
-        let mut raw = libc::seccomp_notif_resp {
-            id,
-            val,
-            error,
-            flags,
-        };
+        let mut raw = libc::seccomp_notif_resp { id, val, error, flags };
         loop {
             // SAFETY: the kernel reads one struct seccomp_notif_resp.
             let sent = check(libc::c_long::from(unsafe {

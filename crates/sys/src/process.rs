@@ -88,11 +88,7 @@ pub struct WaitFor {
 /// # Errors
 /// `ECHILD` when there is nobody to wait for.
 pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>> {
-    let mut flags = if options.tracees {
-        libc::__WALL
-    } else {
-        libc::__WNOTHREAD
-    };
+    let mut flags = if options.tracees { libc::__WALL } else { libc::__WNOTHREAD };
     for (wanted, flag) in [
         (options.ends, libc::WEXITED),
         (options.stops, libc::WSTOPPED),
@@ -109,9 +105,7 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: the kernel writes one siginfo_t into memory we own.
-        match check(libc::c_long::from(unsafe {
-            libc::waitid(kind, id, &raw mut info, flags)
-        })) {
+        match check(libc::c_long::from(unsafe { libc::waitid(kind, id, &raw mut info, flags) })) {
             Ok(_) => break,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(error) => return Err(error),
@@ -138,22 +132,16 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
 /// `EINVAL` before Linux 3.4.
 pub fn adopt_orphans() -> io::Result<()> {
     // SAFETY: takes no pointers.
-    check(libc::c_long::from(unsafe {
-        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    }))
-    .map(drop)
+    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }))
+        .map(drop)
 }
 
 /// Closes every descriptor that survived our own execution, which is all that
 /// we inherited: ours are close-on-exec. The standard ones become `null`.
 pub fn close_inherited(null: Option<BorrowedFd<'_>>) {
-    let listed = std::fs::read_dir("/proc/self/fd")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let listed: Vec<i32> = listed
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
+    let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let listed: Vec<i32> =
+        listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for fd in listed {
         // SAFETY: F_GETFD only reads the descriptor table.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };

@@ -65,12 +65,7 @@ fn install_with(program: &[Instruction], flags: libc::c_ulong) -> io::Result<lib
     // SAFETY: Instruction is repr(C) with the fields of sock_filter in order; the
     // kernel copies the program during the call and does not write to it.
     check(unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags,
-            &raw const fprog,
-        )
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const fprog)
     })
 }
 
@@ -80,10 +75,8 @@ fn install_with(program: &[Instruction], flags: libc::c_ulong) -> io::Result<lib
 /// `EINVAL` before Linux 3.5.
 pub fn set_no_new_privs() -> io::Result<()> {
     // SAFETY: takes no pointers.
-    check(libc::c_long::from(unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    }))
-    .map(drop)
+    check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))
+        .map(drop)
 }
 
 /// What the holder of an outer hold answers to [`ask_outer`].

@@ -73,9 +73,7 @@ impl Reader {
     pub fn new(set: &Set) -> io::Result<Self> {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         // SAFETY: the set is initialised.
-        let fd = check(libc::c_long::from(unsafe {
-            libc::signalfd(-1, &raw const set.0, flags)
-        }))?;
+        let fd = check(libc::c_long::from(unsafe { libc::signalfd(-1, &raw const set.0, flags) }))?;
         // SAFETY: a new descriptor that nobody else owns.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
@@ -104,10 +102,7 @@ impl Reader {
 pub fn die_by(signal: i32) {
     // SAFETY: plain calls; a zero core limit keeps the command's core file.
     unsafe {
-        let none = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(signal, libc::SIG_DFL);
     }

@@ -43,12 +43,7 @@ impl Tracee {
     /// # Errors
     /// `EPERM` when it is traced already or may not be, `ESRCH` when it is gone.
     pub fn seize(thread: u32) -> io::Result<Self> {
-        request(
-            libc::PTRACE_SEIZE,
-            thread,
-            0,
-            libc::PTRACE_O_TRACESYSGOOD as usize,
-        )?;
+        request(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
         Ok(Self { thread })
     }
 
@@ -66,13 +61,7 @@ impl Tracee {
     /// Those of `waitid(2)` but `ECHILD`.
     pub fn wait(&self) -> io::Result<Stop> {
         let whose = Whose::Id(self.thread);
-        let options = WaitFor {
-            ends: true,
-            stops: true,
-            block: true,
-            tracees: true,
-            peek: true,
-        };
+        let options = WaitFor { ends: true, stops: true, block: true, tracees: true, peek: true };
         match process::wait(whose, options) {
             Ok(Some((_, Change::Trapped | Change::Stopped(_)))) => {}
             // An end is left for the parent, which may be a thread of this process.
@@ -99,12 +88,7 @@ impl Tracee {
         let size = size_of::<libc::ptrace_syscall_info>();
         // SAFETY: the kernel writes at most `size` bytes into memory we own.
         unsafe {
-            libc::ptrace(
-                libc::PTRACE_GET_SYSCALL_INFO,
-                self.thread as i32,
-                size,
-                info.as_mut_ptr(),
-            )
+            libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, self.thread as i32, size, info.as_mut_ptr())
         };
         // SAFETY: zeroed is valid, and the first byte was written by the kernel.
         match unsafe { info.assume_init() }.op {
@@ -143,12 +127,7 @@ impl Tracee {
     /// `ESRCH` when the thread is gone or not stopped.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut raw = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-        request(
-            libc::PTRACE_GETREGS,
-            self.thread,
-            0,
-            raw.as_mut_ptr() as usize,
-        )?;
+        request(libc::PTRACE_GETREGS, self.thread, 0, raw.as_mut_ptr() as usize)?;
         // SAFETY: the kernel filled the whole structure.
         Ok(Registers(unsafe { raw.assume_init() }))
     }
@@ -158,12 +137,7 @@ impl Tracee {
     /// # Errors
     /// `ESRCH` when the thread is gone or not stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
-        request(
-            libc::PTRACE_SETREGS,
-            self.thread,
-            0,
-            &raw const registers.0 as usize,
-        )
+        request(libc::PTRACE_SETREGS, self.thread, 0, &raw const registers.0 as usize)
     }
 }
 

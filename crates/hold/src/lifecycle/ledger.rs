@@ -1,10 +1,10 @@
 //! What a run has written down, pinned and held.
 
 use crate::families::Process;
+use crate::judge::Ledger;
 use crate::options::Options;
 use crate::protocol::{CommitReport, Committed};
 use crate::runfile::{Phase, RunFile};
-use crate::supervisor::Ledger;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -37,15 +37,7 @@ impl Run {
         run_file: Option<RunFile>,
     ) -> Self {
         let (held_on, unmounted) = (HashSet::new(), Vec::new());
-        Self {
-            record,
-            mounts,
-            pins,
-            markers,
-            run_file,
-            held_on,
-            unmounted,
-        }
+        Self { record, mounts, pins, markers, run_file, held_on, unmounted }
     }
 
     pub(super) fn id(&self) -> &str {
@@ -77,6 +69,7 @@ impl Run {
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> CommitReport {
         let began = Instant::now();
+        self.enter(Phase::Committing);
         let mut outcomes = std::mem::take(&mut self.unmounted);
         let mut pins = std::mem::take(&mut self.pins);
         if options.commit_only.is_empty() {
@@ -131,14 +124,8 @@ impl Ledger for Run {
             return;
         };
         self.unmounted.push(Outcome::of(&pin, commit::sync(&pin)));
-        let durable = self
-            .unmounted
-            .last()
-            .is_some_and(|outcome| outcome.result.is_ok());
-        let at = self
-            .markers
-            .iter()
-            .position(|marker| mount_id(marker.file()) == Some(mount));
+        let durable = self.unmounted.last().is_some_and(|outcome| outcome.result.is_ok());
+        let at = self.markers.iter().position(|marker| mount_id(marker.file()) == Some(mount));
         if let Some(marker) = at.filter(|at| *at > 0).map(|at| self.markers.remove(at))
             && durable
         {
@@ -147,18 +134,13 @@ impl Ledger for Run {
         }
     }
 
-    fn held_on(&mut self, device: DeviceId, (thread, fd): (u32, Option<i32>)) {
+    fn held_on(&mut self, device: DeviceId, (thread, fd): (u32, i32)) {
         if !self.held_on.insert(device) || self.pins.covers(device) {
             return;
         }
         // Mounted before the run, but not open to us: the caller's file leads there.
-        let mount = self
-            .mounts
-            .iter()
-            .find(|mount| mount.device == device && mount.writable);
-        let (Some(mount), Some(fd)) = (mount, fd) else {
-            return;
-        };
+        let mount = self.mounts.iter().find(|mount| mount.device == device && mount.writable);
+        let Some(mount) = mount else { return };
         let path = format!("/proc/{thread}/fd/{fd}");
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {

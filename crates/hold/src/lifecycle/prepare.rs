@@ -16,17 +16,9 @@ use synconce_probe::mounts::{self, Mount};
 pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
     let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
     let mounts = mounts::read("self").map_err(|error| {
-        set_up(&Error::new(
-            "cannot read",
-            Path::new("/proc/self/mountinfo"),
-            error,
-        ))
+        set_up(&Error::new("cannot read", Path::new("/proc/self/mountinfo"), error))
     })?;
-    let pins = if options.commit {
-        pins(options, &mounts)?
-    } else {
-        Pins::default()
-    };
+    let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
     let record = record(options, &pins);
     let mut markers = Vec::new();
     if options.commit {
@@ -48,8 +40,7 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
     let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
     let mut pins = Pins::open(mounts, Path::new("/"), true);
     if !options.commit_only.is_empty() {
-        pins.narrow(&options.commit_only, mounts)
-            .map_err(|error| set_up(&error))?;
+        pins.narrow(&options.commit_only, mounts).map_err(|error| set_up(&error))?;
     }
     if let Some(pin) = pins.iter().find(|pin| pin.volatile) {
         return Err(set_up(&format!(
@@ -61,10 +52,7 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
 }
 
 fn record(options: &Options, pins: &Pins) -> Record {
-    let words = options
-        .command
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned());
+    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
     let file_systems = pins.iter().map(|pin| FileSystem {
         mount_point: pin.point.clone(),
         type_name: pin.type_name.clone(),

@@ -1,0 +1,198 @@
+//! Answers one call: decides, makes the marker durable, holds, counts.
+
+use crate::accounts::{Accounts, End};
+use crate::answers::{Change, Decision, Waiting, decide};
+use crate::held::HANDSHAKE_VALUE;
+use crate::options::Options;
+use crate::protocol::{Message, Notice, send};
+use crate::rewrite::{Rewritten, rewrite};
+use crate::targets::Targets;
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use synconce_probe::mounts::DeviceId;
+use synconce_sys::notify::{Answer, Listener};
+
+/// What a judge asks of the rest of the run.
+pub(crate) trait Ledger: Send {
+    /// Makes the marker durable; nothing may be held when this fails.
+    ///
+    /// # Errors
+    /// What the user is told.
+    fn engage(&mut self) -> Result<(), String>;
+    /// Lets go of the mount, which is about to be unmounted.
+    fn unmount(&mut self, mount: u64);
+    /// Notes that data of `device` were held back; descriptor `via.1` of thread
+    /// `via.0` may lead to a file there.
+    fn held_on(&mut self, device: DeviceId, via: (u32, i32));
+}
+
+/// A descriptor whose sync flag was taken away, by its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Unsynced {
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// What has been done so far.
+pub(crate) struct Book<L> {
+    /// `None` once the run is over: then nothing is held any more.
+    pub ledger: Option<L>,
+    pub accounts: Accounts,
+    /// Files that were opened without their sync flag.
+    pub unsynced: HashSet<Unsynced>,
+    /// Why nothing can be held.
+    pub failure: Option<String>,
+    rights_told: bool,
+}
+
+/// Answers calls, from any thread.
+pub(crate) struct Judge<L> {
+    options: Options,
+    listener: Arc<Listener>,
+    face: Arc<OwnedFd>,
+    command: u32,
+    book: Arc<Mutex<Book<L>>>,
+}
+
+const SIGTERM: i32 = 15;
+
+impl<L> Book<L> {
+    pub(crate) fn new(ledger: L) -> Self {
+        Self { ledger: Some(ledger), ..Self::empty() }
+    }
+
+    /// The book of a run that is over.
+    pub(crate) fn empty() -> Self {
+        Self {
+            ledger: None,
+            accounts: Accounts::default(),
+            unsynced: HashSet::new(),
+            failure: None,
+            rights_told: false,
+        }
+    }
+}
+
+/// The book; one that a panicking thread left is still the truth so far.
+pub(crate) fn open<L>(book: &Mutex<Book<L>>) -> MutexGuard<'_, Book<L>> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<L: Ledger> Judge<L> {
+    pub(crate) fn new(
+        options: &Options,
+        listener: Arc<Listener>,
+        face: Arc<OwnedFd>,
+        command: u32,
+        book: Arc<Mutex<Book<L>>>,
+    ) -> Self {
+        Self { options: options.clone(), listener, face, command, book }
+    }
+
+    /// Answers `waiting`.
+    pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting) {
+        if let Some(answer) = self.consider(targets, waiting) {
+            // An error means that the caller is gone; nothing was done in its name.
+            let _ = self.listener.answer(waiting.notification.id, answer);
+        }
+    }
+
+    /// The answer; `None` when the call has been answered already.
+    fn consider(&self, targets: &mut Targets, waiting: &Waiting) -> Option<Answer> {
+        match decide(targets, waiting, &self.options) {
+            Decision::Hold(devices) => Some(self.hold(waiting, &devices)),
+            Decision::Rewrite(change) => self.change(waiting, &change),
+            Decision::Pass => {
+                self.count(waiting, End::Passed);
+                Some(Answer::Continue)
+            }
+            Decision::Refuse(errno) => {
+                self.count(waiting, End::Refused);
+                Some(Answer::Errno(errno))
+            }
+            Decision::Ignore => Some(Answer::Continue),
+            Decision::Handshake => Some(Answer::Value(HANDSHAKE_VALUE)),
+            Decision::Unmount(mount) => {
+                let mut book = open(&self.book);
+                if let (Some(mount), Some(ledger)) = (mount, book.ledger.as_mut()) {
+                    ledger.unmount(mount);
+                }
+                Some(Answer::Continue)
+            }
+            Decision::GainRights(path) => {
+                let told = std::mem::replace(&mut open(&self.book).rights_told, true);
+                if !told {
+                    self.tell(Notice::NoRightsGained(path));
+                }
+                Some(Answer::Continue)
+            }
+        }
+    }
+
+    fn hold(&self, waiting: &Waiting, devices: &[DeviceId]) -> Answer {
+        let program = self.program(waiting);
+        let mut book = open(&self.book);
+        if !self.engage(&mut book, waiting, devices) {
+            return Answer::Continue;
+        }
+        book.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
+        Answer::Value(0)
+    }
+
+    fn change(&self, waiting: &Waiting, change: &Change) -> Option<Answer> {
+        let program = self.program(waiting);
+        if !self.engage(&mut open(&self.book), waiting, &change.devices) {
+            return Some(Answer::Continue);
+        }
+        let rewritten = rewrite(&self.listener, waiting, change);
+        let end = match rewritten {
+            Rewritten::Done(value) if value >= 0 => End::Held,
+            Rewritten::Passed => End::Passed,
+            Rewritten::Done(_) | Rewritten::Dropped => return None,
+        };
+        let mut book = open(&self.book);
+        book.accounts.count(waiting.call.name(), program.as_deref(), end);
+        if let (true, Rewritten::Done(fd)) = (change.opens, rewritten) {
+            book.unsynced.extend(unsynced(waiting.notification.thread, fd));
+        }
+        None
+    }
+
+    /// Makes the marker durable before anything is held. `false` when the run
+    /// is over, or nothing can be held: then the call goes to the kernel.
+    fn engage(&self, book: &mut Book<L>, waiting: &Waiting, devices: &[DeviceId]) -> bool {
+        let (Some(ledger), None) = (book.ledger.as_mut(), &book.failure) else { return false };
+        if let Err(error) = ledger.engage() {
+            book.failure = Some(error);
+            // The command cannot be held as was asked, so it shall not go on.
+            synconce_sys::signals::send(self.command, SIGTERM);
+            return false;
+        }
+        let descriptor = synconce_filter::args::descriptor(waiting.notification.args[0]);
+        for device in devices {
+            ledger.held_on(*device, (waiting.notification.thread, descriptor));
+        }
+        true
+    }
+
+    fn count(&self, waiting: &Waiting, end: End) {
+        let program = self.program(waiting);
+        open(&self.book).accounts.count(waiting.call.name(), program.as_deref(), end);
+    }
+
+    fn program(&self, waiting: &Waiting) -> Option<String> {
+        self.options.by_program.then(|| waiting.program()).flatten()
+    }
+
+    fn tell(&self, notice: Notice) {
+        // The face's end is noticed by the loop.
+        let _ = send(&*self.face, &Message::Notice(notice), None);
+    }
+}
+
+fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = std::fs::metadata(format!("/proc/{thread}/fd/{fd}")).ok()?;
+    Some(Unsynced { device: meta.dev(), inode: meta.ino() })
+}
