@@ -74,18 +74,12 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
-    Err(Error::Program {
-        command: line(command),
-        outcome: outcome(&output),
-    })
+    Err(Error::Program { command: line(command), outcome: outcome(&output) })
 }
 
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words
-        .map(|word| word.to_string_lossy())
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 fn outcome(output: &Output) -> String {

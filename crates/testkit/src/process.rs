@@ -42,12 +42,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
         });
     };
     let elapsed = group.started.elapsed();
-    Ok(Finished {
-        status,
-        stdout: group.stdout()?,
-        stderr: group.stderr()?,
-        elapsed,
-    })
+    Ok(Finished { status, stdout: group.stdout()?, stderr: group.stderr()?, elapsed })
 }
 
 /// A command in a process group of its own. Dropping it kills the group: the command and every
@@ -75,23 +70,13 @@ impl Group {
         };
         let (stdout, child_stdout) = capture().context("capture stdout of", &program)?;
         let (stderr, child_stderr) = capture().context("capture stderr of", &program)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(child_stdout)
-            .stderr(child_stderr)
-            .process_group(0);
+        command.stdin(Stdio::null()).stdout(child_stdout).stderr(child_stderr).process_group(0);
         let started = Instant::now();
         let child = command.spawn().context("start", &program)?;
         let pid = Pid::from_child(&child);
         // Or the command would keep the files open for as long as the test lives.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self {
-            child,
-            pid,
-            started,
-            stdout,
-            stderr,
-        })
+        Ok(Self { child, pid, started, stdout, stderr })
     }
 
     /// The command's process.
@@ -165,13 +150,11 @@ fn exit_status(status: &WaitIdStatus) -> ExitStatus {
 fn text(file: &File) -> Result<String> {
     // The offset is shared with the command, which must go on where it was.
     let length = file.metadata().context("size", "a capture")?.len();
-    let mut bytes = vec![
-        0;
-        usize::try_from(length)
-            .map_err(std::io::Error::other)
-            .context("read", "a capture")?
-    ];
-    file.read_exact_at(&mut bytes, 0)
-        .context("read", "a capture")?;
+    let mut bytes =
+        vec![
+            0;
+            usize::try_from(length).map_err(std::io::Error::other).context("read", "a capture")?
+        ];
+    file.read_exact_at(&mut bytes, 0).context("read", "a capture")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -34,21 +34,13 @@ pub fn size(text: &str) -> Result<u64, String> {
         "T" | "TiB" => 40,
         unit => return Err(format!("{text}: unknown unit {unit} (K, M, G or T)")),
     };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| format!("{text}: not a whole number"))?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("{text}: too large"))
+    let number: u64 = digits.parse().map_err(|_| format!("{text}: not a whole number"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text}: too large"))
 }
 
 fn split(text: &str) -> Result<(f64, &str), String> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let number = text[..end]
-        .parse()
-        .map_err(|_| format!("{text}: not a number"))?;
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number = text[..end].parse().map_err(|_| format!("{text}: not a number"))?;
     Ok((number, &text[end..]))
 }
 

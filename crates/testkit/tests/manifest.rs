@@ -22,23 +22,11 @@ fn tree() -> TempDir {
     fs::hard_link(root.join("etc/passwd"), root.join("etc/deep/same")).unwrap();
     symlink("passwd", root.join("etc/link")).unwrap();
     symlink("/nowhere", root.join("dangling")).unwrap();
-    mknodat(
-        CWD,
-        root.join("null"),
-        FileType::CharacterDevice,
-        Mode::from(0o666),
-        makedev(1, 3),
-    )
-    .unwrap();
+    mknodat(CWD, root.join("null"), FileType::CharacterDevice, Mode::from(0o666), makedev(1, 3))
+        .unwrap();
     mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
     drop(UnixListener::bind(root.join("socket")).unwrap());
-    lsetxattr(
-        root.join("etc/passwd"),
-        "trusted.synconce",
-        b"a\xff",
-        XattrFlags::empty(),
-    )
-    .unwrap();
+    lsetxattr(root.join("etc/passwd"), "trusted.synconce", b"a\xff", XattrFlags::empty()).unwrap();
     chown(root.join("etc/passwd"), Some(7), Some(8)).unwrap();
     dir
 }
@@ -47,10 +35,7 @@ fn tree() -> TempDir {
 fn after(change: impl Fn(&Path)) -> Vec<String> {
     let (first, second) = (tree(), tree());
     change(second.path());
-    let differences = diff(
-        &Manifest::of(&first).unwrap(),
-        &Manifest::of(&second).unwrap(),
-    );
+    let differences = diff(&Manifest::of(&first).unwrap(), &Manifest::of(&second).unwrap());
     differences.iter().map(ToString::to_string).collect()
 }
 
@@ -80,12 +65,7 @@ fn every_kind_is_told_and_special_files_are_not_read() {
     assert_eq!(file.links.as_deref(), Some("etc/deep/same"));
     let sha256_of_root = "4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2";
     assert_eq!(file.sha256.as_deref(), Some(sha256_of_root));
-    assert!(
-        manifest
-            .entries
-            .values()
-            .all(|entry| entry.unreadable.is_none())
-    );
+    assert!(manifest.entries.values().all(|entry| entry.unreadable.is_none()));
 }
 
 #[test]
@@ -98,10 +78,7 @@ fn content_of_the_same_length_is_told_apart() {
 #[test]
 fn an_emptied_file_is_named_with_its_size() {
     let told = after(|root| fs::write(root.join("etc/passwd"), "").unwrap());
-    assert!(
-        told.contains(&"etc/passwd: size 4 against 0".to_owned()),
-        "{told:?}"
-    );
+    assert!(told.contains(&"etc/passwd: size 4 against 0".to_owned()), "{told:?}");
 }
 
 #[test]
@@ -125,13 +102,8 @@ fn a_copy_in_place_of_a_hard_link_is_a_difference() {
         fs::rename(root.join("etc/deep/same"), root.join("etc/deep/old")).unwrap();
         fs::copy(root.join("etc/deep/old"), root.join("etc/deep/same")).unwrap();
         chown(root.join("etc/deep/same"), Some(7), Some(8)).unwrap();
-        lsetxattr(
-            root.join("etc/deep/same"),
-            "trusted.synconce",
-            b"a\xff",
-            XattrFlags::empty(),
-        )
-        .unwrap();
+        lsetxattr(root.join("etc/deep/same"), "trusted.synconce", b"a\xff", XattrFlags::empty())
+            .unwrap();
         fs::remove_file(root.join("etc/deep/old")).unwrap();
     });
     assert!(
@@ -145,13 +117,7 @@ fn targets_attributes_devices_and_kinds_are_compared() {
     let told = after(|root| {
         fs::remove_file(root.join("dangling")).unwrap();
         symlink("/elsewhere", root.join("dangling")).unwrap();
-        lsetxattr(
-            root.join("etc/empty"),
-            "user.new",
-            b"1",
-            XattrFlags::empty(),
-        )
-        .unwrap();
+        lsetxattr(root.join("etc/empty"), "user.new", b"1", XattrFlags::empty()).unwrap();
         fs::remove_file(root.join("null")).unwrap();
         mknodat(
             CWD,
@@ -176,44 +142,25 @@ fn targets_attributes_devices_and_kinds_are_compared() {
 #[test]
 fn missing_and_added_paths_are_named() {
     let told = after(|root| fs::rename(root.join("etc/empty"), root.join("etc/renamed")).unwrap());
-    assert_eq!(
-        told,
-        [
-            "etc/empty: only in the first",
-            "etc/renamed: only in the second"
-        ]
-    );
+    assert_eq!(told, ["etc/empty: only in the first", "etc/renamed: only in the second"]);
 }
 
 #[test]
 fn times_are_compared_only_if_both_have_them() {
     let (first, second) = (tree(), tree());
-    let file = fs::File::options()
-        .write(true)
-        .open(second.path().join("etc/empty"))
-        .unwrap();
+    let file = fs::File::options().write(true).open(second.path().join("etc/empty")).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
     let timed = |tree: &TempDir| Manifest::with(tree, &Options::default().mtimes()).unwrap();
-    let told: Vec<String> = diff(&timed(&first), &timed(&second))
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    assert!(
-        told.iter()
-            .any(|line| line.starts_with("etc/empty: time of change")),
-        "{told:?}"
-    );
+    let told: Vec<String> =
+        diff(&timed(&first), &timed(&second)).iter().map(ToString::to_string).collect();
+    assert!(told.iter().any(|line| line.starts_with("etc/empty: time of change")), "{told:?}");
     assert!(diff(&timed(&first), &Manifest::of(&second).unwrap()).is_empty());
 }
 
 #[test]
 fn ignored_paths_are_left_out_with_all_below_them() {
     let tree = tree();
-    let options = Options::default()
-        .ignore("etc/d*")
-        .unwrap()
-        .ignore("**/passwd")
-        .unwrap();
+    let options = Options::default().ignore("etc/d*").unwrap().ignore("**/passwd").unwrap();
     let manifest = Manifest::with(&tree, &options).unwrap();
     assert!(!manifest.entries.contains_key("etc/deep/same"));
     assert!(!manifest.entries.contains_key("etc/passwd"));
@@ -240,20 +187,10 @@ fn a_path_longer_than_the_kernel_takes_is_read() {
     let name = "d".repeat(250);
     let script =
         format!("for i in $(seq 20); do mkdir {name} && cd -P {name}; done; echo deep > file");
-    assert!(
-        Command::new("sh")
-            .args(["-c", &script])
-            .current_dir(&dir)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("sh").args(["-c", &script]).current_dir(&dir).status().unwrap().success());
     let manifest = Manifest::of(&dir).unwrap();
-    let file = manifest
-        .entries
-        .iter()
-        .find(|(path, _)| path.ends_with("/file"))
-        .expect("it is found");
+    let file =
+        manifest.entries.iter().find(|(path, _)| path.ends_with("/file")).expect("it is found");
     assert!(file.0.len() > 5000);
     assert_eq!(file.1.size, Some(5));
     assert_eq!(file.1.unreadable, None);
@@ -265,13 +202,7 @@ fn mounts_are_named_and_not_entered() {
     let script = "mount -t tmpfs none etc/deep && echo > etc/deep/hidden && exec \"$0\" of .";
     let mut command = Command::new("unshare");
     command
-        .args([
-            "--mount",
-            "sh",
-            "-c",
-            script,
-            env!("CARGO_BIN_EXE_manifest"),
-        ])
+        .args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_manifest")])
         .current_dir(&tree);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -289,23 +220,12 @@ fn the_program_tells_identical_from_different_and_from_trouble() {
             .args(arguments)
             .output()
             .unwrap();
-        (
-            output.status.code().unwrap(),
-            String::from_utf8(output.stdout).unwrap(),
-        )
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
     };
     assert_eq!(run(&[first.path(), second.path()]), (0, String::new()));
     fs::remove_file(second.path().join("fifo")).unwrap();
-    assert_eq!(
-        run(&[first.path(), second.path()]),
-        (1, "fifo: only in the first\n".to_owned())
-    );
-    let ignoring = [
-        first.path(),
-        second.path(),
-        Path::new("--ignore"),
-        Path::new("fifo"),
-    ];
+    assert_eq!(run(&[first.path(), second.path()]), (1, "fifo: only in the first\n".to_owned()));
+    let ignoring = [first.path(), second.path(), Path::new("--ignore"), Path::new("fifo")];
     assert_eq!(run(&ignoring), (0, String::new()));
     assert_eq!(run(&[first.path(), Path::new("/no/such")]).0, 2);
 }

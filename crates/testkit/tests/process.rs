@@ -17,9 +17,7 @@ fn shell(script: &str) -> Command {
 
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
 /// A killed process takes a moment to end; only the command itself is waited for.
@@ -35,10 +33,7 @@ fn ends(pid: &str) -> bool {
 fn output_and_exit_code_are_captured() {
     let finished = run(&mut shell("echo out; echo err >&2; exit 7"), LONG).unwrap();
     assert_eq!(finished.status.code(), Some(7));
-    assert_eq!(
-        (finished.stdout.as_str(), finished.stderr.as_str()),
-        ("out\n", "err\n")
-    );
+    assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
 }
 
 #[test]
@@ -49,20 +44,11 @@ fn death_by_a_signal_is_told_as_that_signal() {
 
 #[test]
 fn a_command_that_takes_too_long_is_killed_with_its_descendants() {
-    let error = run(
-        &mut shell("sleep 100 & echo $!; wait"),
-        Duration::from_millis(300),
-    )
-    .unwrap_err()
-    .to_string();
+    let error = run(&mut shell("sleep 100 & echo $!; wait"), Duration::from_millis(300))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("longer than 300ms"), "{error}");
-    let sleeper = error
-        .split("stdout: ")
-        .nth(1)
-        .unwrap()
-        .lines()
-        .next()
-        .unwrap();
+    let sleeper = error.split("stdout: ").nth(1).unwrap().lines().next().unwrap();
     assert!(ends(sleeper), "{sleeper} still runs");
 }
 

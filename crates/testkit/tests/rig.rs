@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,42 +21,19 @@ struct Traces {
 impl Traces {
     fn of(rig: &Rig) -> Self {
         let daemon = rig.daemon_pid().expect("a daemon runs");
-        Self {
-            mount_point: rig.path().to_owned(),
-            device: rig.device().to_owned(),
-            daemon,
-        }
+        Self { mount_point: rig.path().to_owned(), device: rig.device().to_owned(), daemon }
     }
 
     fn assert_gone(&self) {
         // Another rig may have taken the same loop device by now, but not the same directory.
-        let dir = self
-            .mount_point
-            .parent()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
-        assert!(
-            !dir.is_empty() && dir.contains("synconce"),
-            "{dir} is not a directory of a rig"
-        );
-        assert!(
-            !read("/proc/self/mountinfo").contains(&dir),
-            "a mount is left in {dir}"
-        );
+        let dir = self.mount_point.parent().unwrap().to_str().unwrap().to_owned();
+        assert!(!dir.is_empty() && dir.contains("synconce"), "{dir} is not a directory of a rig");
+        assert!(!read("/proc/self/mountinfo").contains(&dir), "a mount is left in {dir}");
         let name = self.device.file_name().unwrap().to_str().unwrap();
         let backing = read(format!("/sys/block/{name}/loop/backing_file"));
-        assert!(
-            !backing.contains(&dir),
-            "{name} is still attached to {backing}"
-        );
+        assert!(!backing.contains(&dir), "{name} is still attached to {backing}");
         let command = read(format!("/proc/{}/cmdline", self.daemon));
-        assert!(
-            !command.contains(&dir),
-            "the daemon {} still runs",
-            self.daemon
-        );
+        assert!(!command.contains(&dir), "the daemon {} still runs", self.daemon);
         assert!(!Path::new(&dir).exists(), "{dir} is left");
         let id = Path::new(&dir).file_name().unwrap().to_str().unwrap();
         assert!(
@@ -66,9 +44,7 @@ impl Traces {
 }
 
 fn read(path: impl AsRef<Path>) -> String {
-    fs::read(path)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default()
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 fn up(builder: Builder) -> Rig {
@@ -95,10 +71,7 @@ fn an_fsync_of_new_data_costs_two_flushes_and_at_least_their_time() {
         // A journal's timer may add one of its own.
         assert!((2..=3).contains(&done.flushes), "{fs}: {done:?}");
         assert!(took >= FLUSH * 2, "{fs}: {took:?}");
-        assert!(
-            Duration::from_nanos(done.flush_nanos) >= FLUSH * 2,
-            "{fs}: {done:?}"
-        );
+        assert!(Duration::from_nanos(done.flush_nanos) >= FLUSH * 2, "{fs}: {done:?}");
         assert_eq!((done.failed_flushes, done.waiting_flushes), (0, 0), "{fs}");
     }
 }
@@ -123,10 +96,7 @@ fn the_latency_can_be_changed_while_the_file_system_is_mounted() {
 
 #[test]
 fn a_failed_flush_surfaces_as_eio_at_fsync() {
-    for (fs, passthrough) in FsKind::ALL
-        .into_iter()
-        .flat_map(|fs| [(fs, true), (fs, false)])
-    {
+    for (fs, passthrough) in FsKind::ALL.into_iter().flat_map(|fs| [(fs, true), (fs, false)]) {
         let rig = up(Rig::builder().fs(fs).passthrough(passthrough));
         write_and_sync(&rig.path().join("before")).unwrap();
         // xfs retries a failed log flush never, ext4 and btrfs go read-only: one is enough for each.
@@ -150,12 +120,7 @@ fn failed_writes_surface_as_eio_at_fsync() {
         rig.disk().fail_writes(true).unwrap();
         let error = write_and_sync(&rig.path().join("after")).expect_err("the writes failed");
         assert_eq!(error.raw_os_error(), Some(libc::EIO), "{fs}: {error}");
-        let transfers = rig
-            .disk()
-            .stats()
-            .unwrap()
-            .transfers
-            .expect("writes pass the daemon");
+        let transfers = rig.disk().stats().unwrap().transfers.expect("writes pass the daemon");
         assert!(transfers.failed_writes > 0, "{fs}: {transfers:?}");
         rig.down().unwrap_or_else(|error| panic!("{fs}: {error}"));
     }
@@ -177,9 +142,7 @@ fn writes_that_pass_the_daemon_are_counted() {
     let mut file = File::create(rig.path().join("file")).unwrap();
     file.write_all(&vec![7; 1 << 20]).unwrap();
     file.sync_all().unwrap();
-    let done = (rig.disk().stats().unwrap() - before)
-        .transfers
-        .expect("writes pass the daemon");
+    let done = (rig.disk().stats().unwrap() - before).transfers.expect("writes pass the daemon");
     assert!(done.written_bytes >= 1 << 20, "{done:?}");
     assert!(done.writes > 0, "{done:?}");
 }
@@ -190,9 +153,7 @@ fn a_stalled_flush_holds_the_fsync_until_its_release() {
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path));
-    rig.disk()
-        .wait_for_waiting_flush(Duration::from_secs(10))
-        .unwrap();
+    rig.disk().wait_for_waiting_flush(Duration::from_secs(10)).unwrap();
     thread::sleep(Duration::from_millis(50));
     assert!(!syncing.is_finished());
     rig.disk().release_flushes().unwrap();
@@ -207,9 +168,7 @@ fn a_rig_with_a_stalled_flush_goes_all_the_same() {
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path));
-    rig.disk()
-        .wait_for_waiting_flush(Duration::from_secs(10))
-        .unwrap();
+    rig.disk().wait_for_waiting_flush(Duration::from_secs(10)).unwrap();
     drop(rig);
     syncing.join().unwrap().unwrap();
     traces.assert_gone();
@@ -255,16 +214,11 @@ fn a_rig_in_use_is_not_taken_down_unless_forced() {
     let rig = up(Rig::builder());
     let traces = Traces::of(&rig);
     let mut open = File::create(rig.path().join("open")).unwrap();
-    let error = rig::find(rig.path())
-        .unwrap()
-        .down(false)
-        .expect_err("it is in use");
+    let error = rig::find(rig.path()).unwrap().down(false).expect_err("it is in use");
     let this_process = format!("({})", std::process::id());
     assert!(error.to_string().contains(&this_process), "{error}");
     drop(rig);
-    open.write_all(b"into the void")
-        .and_then(|()| open.sync_all())
-        .expect_err("the disk is gone");
+    open.write_all(b"into the void").and_then(|()| open.sync_all()).expect_err("the disk is gone");
     drop(open);
     // The last user's end lets go of the loop device.
     thread::sleep(Duration::from_millis(200));
@@ -273,44 +227,21 @@ fn a_rig_in_use_is_not_taken_down_unless_forced() {
 
 #[test]
 fn a_failed_set_up_names_the_step_and_leaves_nothing() {
-    let too_small = Rig::builder()
-        .fs(FsKind::Xfs)
-        .size(16 << 20)
-        .up()
-        .expect_err("xfs needs 300 MiB");
+    let too_small =
+        Rig::builder().fs(FsKind::Xfs).size(16 << 20).up().expect_err("xfs needs 300 MiB");
     assert!(too_small.to_string().contains("mkfs.xfs"), "{too_small}");
-    let bad_option = Rig::builder()
-        .mount_options("no_such_option")
-        .up()
-        .expect_err("ext4 refuses it");
-    assert!(
-        bad_option.to_string().contains("`mount -t ext4"),
-        "{bad_option}"
-    );
-    let nowhere = Rig::builder()
-        .at("/no/such/directory")
-        .up()
-        .expect_err("it does not exist");
-    assert!(
-        nowhere
-            .to_string()
-            .contains("/no/such/directory: No such file"),
-        "{nowhere}"
-    );
+    let bad_option =
+        Rig::builder().mount_options("no_such_option").up().expect_err("ext4 refuses it");
+    assert!(bad_option.to_string().contains("`mount -t ext4"), "{bad_option}");
+    let nowhere = Rig::builder().at("/no/such/directory").up().expect_err("it does not exist");
+    assert!(nowhere.to_string().contains("/no/such/directory: No such file"), "{nowhere}");
     let mine = |path: &Path| path.to_str().is_some_and(|path| path.contains("no/such"));
-    assert!(
-        !rig::entries()
-            .unwrap()
-            .iter()
-            .any(|entry| mine(&entry.summary().mount_point))
-    );
+    assert!(!rig::entries().unwrap().iter().any(|entry| mine(&entry.summary().mount_point)));
 }
 
 #[test]
 fn two_rigs_side_by_side_do_not_disturb_each_other() {
-    let slow = up(Rig::builder()
-        .fs(FsKind::Ext4)
-        .latency(Latency::of_flush(FLUSH)));
+    let slow = up(Rig::builder().fs(FsKind::Ext4).latency(Latency::of_flush(FLUSH)));
     let quick = up(Rig::builder().fs(FsKind::Btrfs));
     assert_ne!(slow.device(), quick.device());
     quick.disk().fail_flushes(1).unwrap();
@@ -319,4 +250,17 @@ fn two_rigs_side_by_side_do_not_disturb_each_other() {
     assert_eq!((quick.disk().stats().unwrap() - before).flushes, 0);
     drop(quick);
     write_and_sync(&slow.path().join("another")).unwrap();
+}
+
+#[test]
+fn a_killed_daemon_is_a_disk_that_is_gone() {
+    let rig = up(Rig::builder().passthrough(false));
+    let traces = Traces::of(&rig);
+    write_and_sync(&rig.path().join("before")).unwrap();
+    let killed = Command::new("kill").args(["-KILL", &traces.daemon.to_string()]).status().unwrap();
+    assert!(killed.success());
+    let error = write_and_sync(&rig.path().join("after")).expect_err("the disk is gone");
+    assert!(matches!(error.raw_os_error(), Some(libc::EIO | libc::EROFS)), "{error}");
+    drop(rig);
+    traces.assert_gone();
 }

@@ -57,14 +57,8 @@ struct OptionArgs {
 
 impl OptionArgs {
     fn build(&self) -> Result<Options> {
-        let options = if self.mtimes {
-            Options::default().mtimes()
-        } else {
-            Options::default()
-        };
-        self.ignore
-            .iter()
-            .try_fold(options, |options, glob| options.ignore(glob))
+        let options = if self.mtimes { Options::default().mtimes() } else { Options::default() };
+        self.ignore.iter().try_fold(options, |options, glob| options.ignore(glob))
     }
 }
 
@@ -81,26 +75,15 @@ fn run(command: Command) -> Result<ExitCode> {
             println!("{}", json(&Manifest::with(tree, &options.build()?)?));
             Ok(ExitCode::SUCCESS)
         }
-        Command::Diff {
-            first,
-            second,
-            options,
-            json: as_json,
-        } => {
+        Command::Diff { first, second, options, json: as_json } => {
             let options = options.build()?;
             let differences = diff(&load(&first, &options)?, &load(&second, &options)?);
             if as_json {
                 println!("{}", json(&differences));
             } else {
-                differences
-                    .iter()
-                    .for_each(|difference| println!("{difference}"));
+                differences.iter().for_each(|difference| println!("{difference}"));
             }
-            Ok(if differences.is_empty() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(DIFFERENT)
-            })
+            Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
         }
     }
 }
@@ -109,13 +92,8 @@ fn load(path: &Path, options: &Options) -> Result<Manifest> {
     if path.is_dir() {
         return Manifest::with(path, options);
     }
-    let trouble = |act: &'static str| {
-        move |source| Error::Io {
-            act,
-            path: path.to_owned(),
-            source,
-        }
-    };
+    let trouble =
+        |act: &'static str| move |source| Error::Io { act, path: path.to_owned(), source };
     let text = fs::read(path).map_err(trouble("read"))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|error| trouble("understand")(error.into()))?;

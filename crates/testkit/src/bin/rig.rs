@@ -78,10 +78,10 @@ struct Up {
 #[derive(Args)]
 #[group(multiple = false)]
 struct LatencyArgs {
-    /// Time of one flush; an fsync on ext4 is two
+    /// Time of one flush; an fsync of new data is two
     #[arg(long, value_parser = units::duration, value_name = "TIME")]
     flush: Option<Duration>,
-    /// Time of an fsync of new data on ext4: twice the time of a flush
+    /// Time of an fsync of new data: twice the time of a flush
     #[arg(long, value_parser = units::duration, value_name = "TIME")]
     fsync: Option<Duration>,
 }
@@ -105,9 +105,7 @@ struct Set {
 
 impl LatencyArgs {
     fn get(&self) -> Option<Latency> {
-        self.flush
-            .map(Latency::of_flush)
-            .or(self.fsync.map(Latency::of_fsync))
+        self.flush.map(Latency::of_flush).or(self.fsync.map(Latency::of_fsync))
     }
 }
 
@@ -159,12 +157,8 @@ fn set_up(up: Up) -> Result<()> {
     let this =
         this.map_err(|error| Error::Refused(format!("cannot find this program: {error}")))?;
     let latency = up.latency.get().unwrap_or_default();
-    let mut builder = Rig::builder()
-        .fs(up.fs)
-        .size(up.size)
-        .latency(latency)
-        .at(up.mount_point)
-        .binary(this);
+    let mut builder =
+        Rig::builder().fs(up.fs).size(up.size).latency(latency).at(up.mount_point).binary(this);
     if let Some(passthrough) = up.passthrough {
         builder = builder.passthrough(passthrough);
     }
@@ -235,8 +229,5 @@ fn print_stats(stats: &Stats) {
 }
 
 fn print_json(value: &impl Serialize) {
-    println!(
-        "{}",
-        serde_json::to_string(value).expect("numbers and text serialise")
-    );
+    println!("{}", serde_json::to_string(value).expect("numbers and text serialise"));
 }

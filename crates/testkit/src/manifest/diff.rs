@@ -79,12 +79,9 @@ impl fmt::Display for Difference {
         match self {
             Self::OnlyInFirst { path } => write!(f, "{path}: only in the first"),
             Self::OnlyInSecond { path } => write!(f, "{path}: only in the second"),
-            Self::Changed {
-                path,
-                field,
-                first,
-                second,
-            } => write!(f, "{path}: {field} {first} against {second}"),
+            Self::Changed { path, field, first, second } => {
+                write!(f, "{path}: {field} {first} against {second}")
+            }
         }
     }
 }
@@ -120,17 +117,11 @@ pub fn diff(first: &Manifest, second: &Manifest) -> Vec<Difference> {
     let mut differences = Vec::new();
     for (path, pair) in pairs {
         match pair {
-            (Some(_), None) => differences.push(Difference::OnlyInFirst {
-                path: path.to_owned(),
-            }),
-            (None, Some(_)) => differences.push(Difference::OnlyInSecond {
-                path: path.to_owned(),
-            }),
-            (Some(first), Some(second)) if first != second => Comparison {
-                path,
-                differences: &mut differences,
+            (Some(_), None) => differences.push(Difference::OnlyInFirst { path: path.to_owned() }),
+            (None, Some(_)) => differences.push(Difference::OnlyInSecond { path: path.to_owned() }),
+            (Some(first), Some(second)) if first != second => {
+                Comparison { path, differences: &mut differences }.entries(first, second);
             }
-            .entries(first, second),
             _ => {}
         }
     }
@@ -147,27 +138,17 @@ impl Comparison<'_> {
         if first.kind != second.kind {
             return self.field(Field::Kind, name(first.kind), name(second.kind));
         }
-        self.field(
-            Field::Mode,
-            format!("{:04o}", first.mode),
-            format!("{:04o}", second.mode),
-        );
+        self.field(Field::Mode, format!("{:04o}", first.mode), format!("{:04o}", second.mode));
         self.field(Field::Owner, owner(first), owner(second));
         self.option(Field::Size, first.size.as_ref(), second.size.as_ref());
-        self.option(
-            Field::Content,
-            short(first).as_ref(),
-            short(second).as_ref(),
-        );
+        self.option(Field::Content, short(first).as_ref(), short(second).as_ref());
         self.option(Field::Target, first.target.as_ref(), second.target.as_ref());
         self.field(Field::Device, device(first), device(second));
         self.option(Field::Links, first.links.as_ref(), second.links.as_ref());
-        let names = first.xattrs.keys().chain(
-            second
-                .xattrs
-                .keys()
-                .filter(|name| !first.xattrs.contains_key(*name)),
-        );
+        let names = first
+            .xattrs
+            .keys()
+            .chain(second.xattrs.keys().filter(|name| !first.xattrs.contains_key(*name)));
         for name in names {
             self.option(
                 Field::Xattr(name.clone()),
@@ -178,11 +159,7 @@ impl Comparison<'_> {
         if first.mtime.is_some() && second.mtime.is_some() {
             self.field(Field::Mtime, time(first), time(second));
         }
-        self.option(
-            Field::Readable,
-            first.unreadable.as_ref(),
-            second.unreadable.as_ref(),
-        );
+        self.option(Field::Readable, first.unreadable.as_ref(), second.unreadable.as_ref());
     }
 
     fn option<T: ToString>(&mut self, field: Field, first: Option<&T>, second: Option<&T>) {
@@ -205,10 +182,7 @@ impl Comparison<'_> {
 
 /// As much of the hash as people compare; 64 bits tell any two files apart that occur by accident.
 fn short(entry: &Entry) -> Option<String> {
-    entry
-        .sha256
-        .as_ref()
-        .map(|hash| hash.chars().take(16).collect())
+    entry.sha256.as_ref().map(|hash| hash.chars().take(16).collect())
 }
 
 fn owner(entry: &Entry) -> String {
@@ -216,15 +190,11 @@ fn owner(entry: &Entry) -> String {
 }
 
 fn device(entry: &Entry) -> String {
-    entry
-        .rdev
-        .map_or_else(String::new, |(major, minor)| format!("{major}:{minor}"))
+    entry.rdev.map_or_else(String::new, |(major, minor)| format!("{major}:{minor}"))
 }
 
 fn time(entry: &Entry) -> String {
-    entry.mtime.map_or_else(String::new, |(seconds, nanos)| {
-        format!("{seconds}.{nanos:09}")
-    })
+    entry.mtime.map_or_else(String::new, |(seconds, nanos)| format!("{seconds}.{nanos:09}"))
 }
 
 fn name(kind: Kind) -> String {

@@ -110,10 +110,7 @@ impl Manifest {
     #[must_use]
     pub fn without_ignored(mut self, options: &Options) -> Self {
         let ignored = |path: &str| {
-            let ends = path
-                .match_indices('/')
-                .map(|(end, _)| end)
-                .chain([path.len()]);
+            let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
             ends.into_iter().any(|end| options.ignores(&path[..end]))
         };
         self.entries.retain(|path, _| !ignored(path));

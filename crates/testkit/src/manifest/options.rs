@@ -36,12 +36,7 @@ impl Options {
     }
 
     pub(super) fn ignores(&self, path: &str) -> bool {
-        let options = MatchOptions {
-            require_literal_separator: true,
-            ..MatchOptions::default()
-        };
-        self.ignored
-            .iter()
-            .any(|pattern| pattern.matches_with(path, options))
+        let options = MatchOptions { require_literal_separator: true, ..MatchOptions::default() };
+        self.ignored.iter().any(|pattern| pattern.matches_with(path, options))
     }
 }

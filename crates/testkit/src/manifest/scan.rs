@@ -21,12 +21,8 @@ use crate::error::Context;
 type Inode = (u32, u32, u64);
 
 pub(super) fn scan(root: &Path, options: &Options) -> Result<Manifest> {
-    let dir = openat(
-        CWD,
-        root,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    );
+    let dir =
+        openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let dir = dir.context("open", root)?;
     let data = stat(dir.as_fd(), b"").context("stat", root)?;
     let mut scan = Scan {
@@ -77,10 +73,7 @@ impl Scan<'_> {
         let data = match stat(dir.as_fd(), name) {
             Ok(data) => data,
             Err(errno) => {
-                return Entry {
-                    unreadable: Some(reason(&errno)),
-                    ..Entry::bare(Kind::Unknown)
-                };
+                return Entry { unreadable: Some(reason(&errno)), ..Entry::bare(Kind::Unknown) };
             }
         };
         if data.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
@@ -88,10 +81,7 @@ impl Scan<'_> {
         }
         let mut entry = self.describe(&data);
         if data.stx_nlink > 1 && entry.kind != Kind::Directory {
-            self.paths
-                .entry(inode(&data))
-                .or_default()
-                .push(path.to_owned());
+            self.paths.entry(inode(&data)).or_default().push(path.to_owned());
         }
         self.note(&mut entry, |scan, entry| {
             // Unlike a path from the root, this one cannot be too long. The name itself is not followed.
@@ -111,10 +101,7 @@ impl Scan<'_> {
             }
             Kind::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                scan.directory(
-                    &openat(dir, name, flags, Mode::empty())?,
-                    &format!("{path}/"),
-                )
+                scan.directory(&openat(dir, name, flags, Mode::empty())?, &format!("{path}/"))
             }
             _ => Ok(()),
         });
@@ -129,10 +116,8 @@ impl Scan<'_> {
         entry.size = (entry.kind == Kind::File).then_some(data.stx_size);
         let device = matches!(entry.kind, Kind::CharDevice | Kind::BlockDevice);
         entry.rdev = device.then_some((data.stx_rdev_major, data.stx_rdev_minor));
-        entry.mtime = self
-            .options
-            .wants_mtimes()
-            .then_some((data.stx_mtime.tv_sec, data.stx_mtime.tv_nsec));
+        entry.mtime =
+            self.options.wants_mtimes().then_some((data.stx_mtime.tv_sec, data.stx_mtime.tv_nsec));
         entry
     }
 
@@ -176,10 +161,8 @@ impl Scan<'_> {
             Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
             result => result?,
         };
-        let names: Vec<Vec<u8>> = self.buffer[..length]
-            .split(|byte| *byte == 0)
-            .map(<[u8]>::to_vec)
-            .collect();
+        let names: Vec<Vec<u8>> =
+            self.buffer[..length].split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
         let mut xattrs = BTreeMap::new();
         for name in names.iter().filter(|name| !name.is_empty()) {
             let length = rustix::fs::lgetxattr(path, &**name, &mut self.buffer[..])?;
@@ -197,9 +180,7 @@ impl Scan<'_> {
                 }
             }
         }
-        Manifest {
-            entries: self.entries,
-        }
+        Manifest { entries: self.entries }
     }
 }
 

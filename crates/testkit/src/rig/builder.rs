@@ -114,11 +114,7 @@ impl Builder {
             .transpose()?;
         let owner = ProcessId::current().context("look up", "/proc/self")?;
         let dir = Record::new_dir()?;
-        let name = dir
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let record = Record {
             owner: Some(owner),
             fs: self.fs,
@@ -149,9 +145,7 @@ impl Drop for Cleanup {
 
 /// Everything but the mount: from there on the rig's own drop cleans up.
 fn assemble(mut cleanup: Cleanup, program: &Path) -> Result<Rig> {
-    let Some(record) = &cleanup.0 else {
-        unreachable!("nothing has taken it yet")
-    };
+    let Some(record) = &cleanup.0 else { unreachable!("nothing has taken it yet") };
     if record.mount_point.starts_with(&record.dir) {
         fs::create_dir(&record.mount_point).context("create", &record.mount_point)?;
     }
@@ -169,16 +163,8 @@ fn assemble(mut cleanup: Cleanup, program: &Path) -> Result<Rig> {
     // Data that passes the daemon is to pass it when the file system writes it, not when the page
     // cache of the FUSE file sees fit. With passthrough, the cache of tmpfs is the disk itself.
     let device = system::attach(&record.disk_file(), !passthrough)?;
-    let Some(record) = cleanup.0.take() else {
-        unreachable!("it was there above")
-    };
-    Ok(Rig {
-        record,
-        daemon: Some(daemon),
-        device,
-        disk,
-        passthrough,
-    })
+    let Some(record) = cleanup.0.take() else { unreachable!("it was there above") };
+    Ok(Rig { record, daemon: Some(daemon), device, disk, passthrough })
 }
 
 fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
@@ -186,19 +172,12 @@ fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
     fs::create_dir(&fuse_dir).context("create", &fuse_dir)?;
     let log = File::create(&log_path).context("create", &log_path)?;
     let mut command = Command::new(program);
-    command
-        .arg("serve")
-        .arg(&record.dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log);
+    command.arg("serve").arg(&record.dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     let mut daemon = command.spawn().context("start", program)?;
     let mut said = String::new();
     if let Some(stdout) = daemon.stdout.take() {
         // Ends with the line, or with the daemon.
-        BufReader::new(stdout)
-            .read_line(&mut said)
-            .context("hear from", program)?;
+        BufReader::new(stdout).read_line(&mut said).context("hear from", program)?;
     }
     if said == "ready\n" {
         return Ok(daemon);
@@ -228,11 +207,8 @@ pub fn requirements(fs: FsKind) -> Result<()> {
             )));
         }
     }
-    for (program, package) in [
-        (fs.mkfs(), fs.package()),
-        ("losetup", "mount"),
-        ("mount", "mount"),
-    ] {
+    for (program, package) in [(fs.mkfs(), fs.package()), ("losetup", "mount"), ("mount", "mount")]
+    {
         if !on_path(program) {
             return Err(Error::Refused(format!(
                 "a rig needs {program} (apt-get install {package})"

@@ -61,9 +61,7 @@ pub struct Transfers {
 
 impl Disk {
     pub(super) fn at(socket: impl Into<PathBuf>) -> Self {
-        Self {
-            socket: socket.into(),
-        }
+        Self { socket: socket.into() }
     }
 
     pub(super) fn socket(&self) -> &Path {
@@ -149,10 +147,7 @@ impl Disk {
     /// Whether the daemon lets data bypass it; an error if its binary is not of this library's version.
     pub(super) fn passthrough(&self) -> Result<bool> {
         match self.ask(&Request::Hello)? {
-            Response::Hello {
-                version: VERSION,
-                passthrough,
-            } => Ok(passthrough),
+            Response::Hello { version: VERSION, passthrough } => Ok(passthrough),
             other => Err(self.nonsense(&other)),
         }
     }
@@ -196,10 +191,7 @@ impl Sub for Stats {
             failed_flushes: self.failed_flushes - earlier.failed_flushes,
             waiting_flushes: self.waiting_flushes,
             flush_nanos: self.flush_nanos - earlier.flush_nanos,
-            transfers: self
-                .transfers
-                .zip(earlier.transfers)
-                .map(|(now, then)| now - then),
+            transfers: self.transfers.zip(earlier.transfers).map(|(now, then)| now - then),
         }
     }
 }

@@ -26,11 +26,7 @@ impl ProcessId {
     fn of(pid: i32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let start = alive_since(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        Ok(Self {
-            boot: boot_id()?,
-            pid,
-            start,
-        })
+        Ok(Self { boot: boot_id()?, pid, start })
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -82,9 +78,7 @@ fn alive_since(stat: &str) -> Option<u64> {
 }
 
 fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-        .trim()
-        .to_owned())
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -102,19 +96,7 @@ mod tests {
     fn this_process_is_alive_and_its_number_with_another_start_is_not() {
         let mine = ProcessId::current().unwrap();
         assert!(mine.is_alive());
-        assert!(
-            !ProcessId {
-                start: mine.start + 1,
-                ..mine.clone()
-            }
-            .is_alive()
-        );
-        assert!(
-            !ProcessId {
-                boot: "an earlier boot".into(),
-                ..mine
-            }
-            .is_alive()
-        );
+        assert!(!ProcessId { start: mine.start + 1, ..mine.clone() }.is_alive());
+        assert!(!ProcessId { boot: "an earlier boot".into(), ..mine }.is_alive());
     }
 }

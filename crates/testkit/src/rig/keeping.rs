@@ -68,9 +68,7 @@ impl Entry {
             return Ok(());
         }
         let point = self.record.mount_point.display();
-        Err(Error::Refused(format!(
-            "another process is taking down {point}"
-        )))
+        Err(Error::Refused(format!("another process is taking down {point}")))
     }
 }
 
@@ -79,10 +77,7 @@ impl Entry {
 /// # Errors
 /// The work directory cannot be read.
 pub fn entries() -> Result<Vec<Entry>> {
-    Ok(Record::all()?
-        .into_iter()
-        .map(|record| Entry { record })
-        .collect())
+    Ok(Record::all()?.into_iter().map(|record| Entry { record }).collect())
 }
 
 /// The rig that is mounted at `mount_point`.
@@ -92,9 +87,7 @@ pub fn entries() -> Result<Vec<Entry>> {
 pub fn find(mount_point: &Path) -> Result<Entry> {
     let path = std::path::absolute(mount_point).context("resolve", mount_point)?;
     let path = path.canonicalize().unwrap_or(path);
-    let found = entries()?
-        .into_iter()
-        .find(|entry| entry.record.mount_point == path);
+    let found = entries()?.into_iter().find(|entry| entry.record.mount_point == path);
     found.ok_or_else(|| Error::Refused(format!("no rig is mounted at {}", path.display())))
 }
 

@@ -22,9 +22,11 @@
 //! # }
 //! ```
 //!
+//! The loop device serves its requests in order: while a flush takes its time, nothing else is served.
+//!
 //! A rig goes with its value: file system, loop device, FUSE mount, daemon and files. What a `SIGKILL`
-//! of the owner leaves, the next rig of anyone takes down at its start, and so does `rig reap`; rigs of
-//! living owners are never touched. Needs root, `/dev/fuse`, loop devices and the mkfs programs; ask
+//! (or Ctrl-C) of the owner leaves, the next rig of anyone takes down at its start, and so does `rig
+//! reap`; rigs of living owners are never touched. Needs root, `/dev/fuse`, loop devices and the mkfs programs; ask
 //! [`requirements`] to skip a test with a reason.
 
 mod binary;
@@ -126,12 +128,7 @@ impl Rig {
     /// mount(8) fails, for instance because the disk's errors have damaged the file system.
     pub fn mount(&self) -> Result<()> {
         let options = self.record.mount_options.as_deref();
-        system::mount(
-            self.record.fs,
-            &self.device,
-            &self.record.mount_point,
-            options,
-        )
+        system::mount(self.record.fs, &self.device, &self.record.mount_point, options)
     }
 
     /// Takes everything down, and says what is in the way if something is. Then the rig stays as it

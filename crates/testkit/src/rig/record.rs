@@ -55,9 +55,7 @@ impl Record {
 
     pub(super) fn write(&self) -> Result<()> {
         let new = self.dir.join("rig.json.new");
-        let text = serde_json::to_vec(self)
-            .map_err(io::Error::from)
-            .context("write", &new)?;
+        let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &new)?;
         fs::write(&new, text).context("write", &new)?;
         fs::rename(&new, self.dir.join("rig.json")).context("rename", &new)
     }
@@ -65,30 +63,21 @@ impl Record {
     pub(super) fn read(dir: &Path) -> Result<Self> {
         let path = dir.join("rig.json");
         let text = fs::read(&path).context("read", &path)?;
-        let record: Self = serde_json::from_slice(&text)
-            .map_err(io::Error::from)
-            .context("understand", &path)?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            ..record
-        })
+        let record: Self =
+            serde_json::from_slice(&text).map_err(io::Error::from).context("understand", &path)?;
+        Ok(Self { dir: dir.to_owned(), ..record })
     }
 
     /// Every rig on record, whoever owns it.
     pub(super) fn all() -> Result<Vec<Self>> {
-        Ok(directories()?
-            .iter()
-            .filter_map(|dir| Self::read(dir).ok())
-            .collect())
+        Ok(directories()?.iter().filter_map(|dir| Self::read(dir).ok()).collect())
     }
 
     /// Directories that a sudden death left before their record was written.
     pub(super) fn stillborn() -> Result<Vec<PathBuf>> {
         let old = |dir: &PathBuf| {
             let changed = fs::metadata(dir).and_then(|data| data.modified()).ok();
-            changed
-                .and_then(|time| time.elapsed().ok())
-                .is_some_and(|age| age > MAKING)
+            changed.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MAKING)
         };
         Ok(directories()?
             .into_iter()
@@ -109,14 +98,9 @@ impl Record {
 
     /// Says that this process is the daemon. A torn write reads as "no daemon", hence the rename.
     pub(super) fn write_daemon(&self) -> Result<()> {
-        let (new, path) = (
-            self.dir.join("daemon.json.new"),
-            self.dir.join("daemon.json"),
-        );
+        let (new, path) = (self.dir.join("daemon.json.new"), self.dir.join("daemon.json"));
         let identity = ProcessId::current().context("look up the process of", &self.dir)?;
-        let text = serde_json::to_vec(&identity)
-            .map_err(io::Error::from)
-            .context("write", &new)?;
+        let text = serde_json::to_vec(&identity).map_err(io::Error::from).context("write", &new)?;
         fs::write(&new, text).context("write", &new)?;
         fs::rename(&new, &path).context("rename", &new)
     }
@@ -163,11 +147,9 @@ fn work_dir() -> PathBuf {
 fn directories() -> Result<Vec<PathBuf>> {
     let work = work_dir();
     match fs::read_dir(&work) {
-        Ok(entries) => Ok(entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.is_dir())
-            .collect()),
+        Ok(entries) => {
+            Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error).context("read", &work),
     }

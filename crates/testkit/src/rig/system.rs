@@ -36,10 +36,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let point = unescape(fields.nth(4)?);
     let source = fields.skip_while(|field| *field != b"-").nth(2)?;
-    Some(Mount {
-        point,
-        source: unescape(source),
-    })
+    Some(Mount { point, source: unescape(source) })
 }
 
 /// Undoes the kernel's octal escapes of space, tab, newline and backslash.
@@ -82,14 +79,8 @@ pub(super) fn detach(file: &Path, limit: Duration) -> Result<()> {
         return Ok(());
     };
     run(Command::new("losetup").arg("--detach").arg(&device))?;
-    retry(limit, || {
-        if loop_device(file).is_none() {
-            Ok(())
-        } else {
-            Err(Errno::BUSY)
-        }
-    })
-    .context("detach", &device)
+    retry(limit, || if loop_device(file).is_none() { Ok(()) } else { Err(Errno::BUSY) })
+        .context("detach", &device)
 }
 
 pub(super) fn make_fs(kind: FsKind, file: &Path) -> Result<()> {
@@ -162,11 +153,8 @@ pub(super) fn users(point: &Path) -> Vec<String> {
 }
 
 fn uses(process: &Path, point: &Path) -> bool {
-    let descriptors = fs::read_dir(process.join("fd"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
+    let descriptors =
+        fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut links = descriptors.chain(["cwd", "root", "exe"].map(|name| process.join(name)));
     links.any(|link| fs::read_link(link).is_ok_and(|target| target.starts_with(point)))
 }
@@ -178,10 +166,7 @@ mod tests {
     #[test]
     fn a_mount_line_is_read_past_its_optional_fields_and_escapes() {
         let line = br"36 35 98:0 /a /mnt/a\040b rw,noatime master:1 shared:2 - ext4 /dev/loop7 rw";
-        let mount = Mount {
-            point: "/mnt/a b".into(),
-            source: "/dev/loop7".into(),
-        };
+        let mount = Mount { point: "/mnt/a b".into(), source: "/dev/loop7".into() };
         assert_eq!(parse_mount(line), Some(mount));
         assert_eq!(parse_mount(b""), None);
     }

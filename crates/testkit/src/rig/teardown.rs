@@ -77,9 +77,8 @@ fn remove_files(record: &Record) {
     let _ = fs::remove_file(&record.backing);
     let entries = fs::read_dir(&record.dir).into_iter().flatten().flatten();
     // The record goes last, as it leads to the rest.
-    let (known, rest): (Vec<_>, Vec<_>) = entries
-        .map(|entry| entry.path())
-        .partition(|path| path.ends_with("rig.json"));
+    let (known, rest): (Vec<_>, Vec<_>) =
+        entries.map(|entry| entry.path()).partition(|path| path.ends_with("rig.json"));
     for path in rest.iter().chain(&known) {
         let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
     }
@@ -89,11 +88,8 @@ fn remove_files(record: &Record) {
 /// The error with the names of those who are in the way.
 fn named(record: &Record, error: &Error) -> Error {
     let users = system::users(&record.mount_point);
-    let by = if users.is_empty() {
-        String::new()
-    } else {
-        format!("; in use by {}", users.join(", "))
-    };
+    let by =
+        if users.is_empty() { String::new() } else { format!("; in use by {}", users.join(", ")) };
     Error::Refused(format!("{error}{by}"))
 }
 

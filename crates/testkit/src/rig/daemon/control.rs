@@ -32,10 +32,7 @@ impl Shared {
     fn obey(&self, request: &Request) -> Response {
         match *request {
             Request::Hello => {
-                return Response::Hello {
-                    version: VERSION,
-                    passthrough: self.bypassed(),
-                };
+                return Response::Hello { version: VERSION, passthrough: self.bypassed() };
             }
             Request::Stats => return Response::Stats(self.stats()),
             Request::FailWrites(true) if self.bypassed() => {

@@ -57,10 +57,7 @@ impl<A> Default for Flushes<A> {
             to_fail: 0,
             counts: Counts::default(),
         };
-        Self {
-            queue: Mutex::new(queue),
-            changed: Condvar::new(),
-        }
+        Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 }
 
@@ -86,10 +83,8 @@ impl<A: Answer> Flushes<A> {
 
     fn answer_one(&self) {
         let idle = |queue: &mut Queue<A>| queue.stalled || queue.waiting.is_empty();
-        let mut queue = self
-            .changed
-            .wait_while(self.queue(), idle)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut queue =
+            self.changed.wait_while(self.queue(), idle).unwrap_or_else(PoisonError::into_inner);
         let Some((arrived, answer)) = queue.waiting.pop_front() else {
             return;
         };
@@ -124,10 +119,7 @@ impl<A: Answer> Flushes<A> {
     /// The counts, and how many flushes wait for their answer.
     pub(super) fn counts(&self) -> (Counts, u64) {
         let queue = self.queue();
-        (
-            queue.counts,
-            queue.waiting.len() as u64 + u64::from(queue.busy),
-        )
+        (queue.counts, queue.waiting.len() as u64 + u64::from(queue.busy))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<A>> {
@@ -184,10 +176,7 @@ mod tests {
         flushes.answer_one();
         flushes.answer_one();
         assert_eq!(answered.iter().collect::<Vec<_>>(), [false, true]);
-        assert_eq!(
-            (flushes.counts().0.arrived, flushes.counts().0.failed),
-            (2, 1)
-        );
+        assert_eq!((flushes.counts().0.arrived, flushes.counts().0.failed), (2, 1));
     }
 
     #[test]

@@ -30,11 +30,7 @@ pub(super) struct OneFile {
 
 impl OneFile {
     pub(super) fn new(shared: Arc<Shared>, wanted: Option<bool>) -> Self {
-        Self {
-            shared,
-            wanted,
-            backing_id: Mutex::new(None),
-        }
+        Self { shared, wanted, backing_id: Mutex::new(None) }
     }
 
     /// Asks the kernel (6.9 and later) to take data straight to the backing file.
@@ -45,18 +41,13 @@ impl OneFile {
         let able = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(1).is_ok();
         if !able && self.wanted == Some(true) {
-            return Err(io::Error::other(
-                "this kernel has no FUSE passthrough (Linux 6.9)",
-            ));
+            return Err(io::Error::other("this kernel has no FUSE passthrough (Linux 6.9)"));
         }
         Ok(able)
     }
 
     fn open_passthrough(&self, reply: ReplyOpen) {
-        let mut id = self
-            .backing_id
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut id = self.backing_id.lock().unwrap_or_else(PoisonError::into_inner);
         if id.is_none() {
             match reply.open_backing(&self.shared.backing) {
                 Ok(opened) => *id = Some(opened),
@@ -123,9 +114,7 @@ impl Shared {
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
         self.change(|| self.backing.write_all_at(data, offset))?;
         self.transfers.writes.fetch_add(1, Relaxed);
-        self.transfers
-            .written_bytes
-            .fetch_add(data.len() as u64, Relaxed);
+        self.transfers.written_bytes.fetch_add(data.len() as u64, Relaxed);
         Ok(())
     }
 
@@ -273,9 +262,8 @@ impl Filesystem for OneFile {
             (root, FileType::Directory, ".."),
             (DISK, FileType::RegularFile, "disk"),
         ];
-        for (next, (ino, kind, name)) in (1..)
-            .zip(names)
-            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        for (next, (ino, kind, name)) in
+            (1..).zip(names).skip(usize::try_from(offset).unwrap_or(usize::MAX))
         {
             if reply.add(ino, next, kind, name) {
                 break;

@@ -97,17 +97,11 @@ pub fn serve(dir: &Path) -> Result<()> {
 /// what is refused is noted in the log.
 fn stay_out_of_write_back() {
     // Inherited by the threads, so it comes before them (Linux 5.6, CAP_SYS_RESOURCE).
-    note(
-        "become an I/O flusher",
-        rustix::process::configure_io_flusher_behavior(true),
-    );
+    note("become an I/O flusher", rustix::process::configure_io_flusher_behavior(true));
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     note("lock memory", mlockall(flags));
     // The disk is the last that should go when memory is short.
-    note(
-        "avoid the OOM killer",
-        std::fs::write("/proc/self/oom_score_adj", "-1000"),
-    );
+    note("avoid the OOM killer", std::fs::write("/proc/self/oom_score_adj", "-1000"));
 }
 
 fn note<E: Display>(act: &str, result: std::result::Result<(), E>) {
@@ -118,10 +112,8 @@ fn note<E: Display>(act: &str, result: std::result::Result<(), E>) {
 
 fn config() -> Config {
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName("synconce-rig".into()),
-        MountOption::Subtype("rig".into()),
-    ];
+    config.mount_options =
+        vec![MountOption::FSName("synconce-rig".into()), MountOption::Subtype("rig".into())];
     config.n_threads = Some(2);
     config.clone_fd = true;
     config
