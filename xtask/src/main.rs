@@ -1,2 +1,28 @@
-//! Tasks.
-fn main() {}
+//! Tasks of the project: `cargo xtask generate`, `cargo xtask licences`.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+mod generate;
+mod licences;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["generate"] => generate::write(),
+        ["generate", "--check"] => generate::check(),
+        ["licences"] => licences::check(),
+        _ => Err("usage: cargo xtask generate [--check] | licences".into()),
+    };
+    match result {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -132,7 +132,7 @@ pub struct Install {
     pub dir: PathBuf,
     /// Rounds over all variants
     #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: usize,
+    pub rounds: u32,
     /// Packages to install
     #[arg(
         long,
@@ -144,6 +144,9 @@ pub struct Install {
     /// Debian release of the root
     #[arg(long, value_name = "NAME", default_value = "bookworm")]
     pub suite: String,
+    /// A mirror to install from, instead of this machine's own apt sources
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
     /// Only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
@@ -166,7 +169,10 @@ pub struct Cost {
     pub dir: PathBuf,
     /// Rounds over all variants
     #[arg(long, value_name = "N", default_value_t = 20)]
-    pub rounds: usize,
+    pub rounds: u32,
+    /// Only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
     /// Every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,

@@ -13,11 +13,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // A closed stream is the reader's choice.
             let _ = error.print();
-            return if error.use_stderr() {
-                exit::FAILED.into()
-            } else {
-                ExitCode::SUCCESS
-            };
+            return if error.use_stderr() { exit::FAILED.into() } else { ExitCode::SUCCESS };
         }
     };
     match arguments.command {

@@ -17,11 +17,7 @@ pub fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{count} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
 /// Microseconds in a unit that suits them.
@@ -35,11 +31,7 @@ pub fn micros(count: u64) -> String {
 
 /// `words` as a shell would take them.
 pub fn shell(words: &[String]) -> String {
-    words
-        .iter()
-        .map(|word| quote(word))
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 fn quote(word: &str) -> String {

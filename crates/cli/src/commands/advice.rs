@@ -63,12 +63,7 @@ fn dpkg(root: Option<&Path>) -> Vec<String> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
-    let at = |path: &str| {
-        root.unwrap_or(Path::new("/"))
-            .join(path)
-            .display()
-            .to_string()
-    };
+    let at = |path: &str| root.unwrap_or(Path::new("/")).join(path).display().to_string();
     let (old, new) = (at("var/lib/dpkg/status-old"), at("var/lib/dpkg/status"));
     vec![
         "to keep the system instead, install every package again (dpkg's checks do not see all):"
@@ -88,9 +83,7 @@ mod tests {
     #[test]
     fn a_program_that_drives_dpkg_is_found_inside_a_chroot_and_a_shell() {
         let words = |text: &str| text.split('|').map(str::to_owned).collect::<Vec<_>>();
-        assert!(installs_packages(&words(
-            "chroot|/t|/usr/bin/apt-get|install|x"
-        )));
+        assert!(installs_packages(&words("chroot|/t|/usr/bin/apt-get|install|x")));
         assert!(installs_packages(&words("sh|-c|apt install x")));
         assert!(!installs_packages(&words("make|apt-docs/x")));
     }

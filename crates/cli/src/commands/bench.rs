@@ -1,10 +1,76 @@
 //! `synconce bench`
 
-use crate::arguments::Bench;
+use crate::arguments::{Bench, Cost, Install, Loop, Scenario};
 use crate::exit;
+use crate::text::say;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
+use synconce_bench::runner::WarmUp;
+use synconce_bench::{LoopKind, cost, install, measure_loop};
+
+/// The binary under test: ourselves.
+const OURSELVES: &str = "/proc/self/exe";
 
 /// Measures.
-pub fn bench(_arguments: Bench) -> ExitCode {
-    exit::FAILED.into()
+pub fn bench(arguments: Bench) -> ExitCode {
+    let out = &mut io::stdout().lock();
+    let result = match arguments.scenario {
+        Scenario::Install(arguments) => {
+            let json = arguments.json;
+            install(&install_options(arguments), Path::new(OURSELVES), out, json)
+        }
+        Scenario::Cost(arguments) => {
+            let json = arguments.json;
+            cost(&cost_options(arguments), Path::new(OURSELVES), out, json)
+        }
+        Scenario::Loop(arguments) => return print_loop(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&error.to_string());
+            exit::FAILED.into()
+        }
+    }
+}
+
+fn install_options(arguments: Install) -> install::Options {
+    let defaults = install::Options::new(&arguments.dir);
+    install::Options {
+        packages: arguments.packages,
+        suite: arguments.suite,
+        mirror: arguments.mirror,
+        rounds: arguments.rounds,
+        // One round cannot tell what two plain installs differ in anyway.
+        warm_up: if arguments.rounds > 1 { defaults.warm_up } else { WarmUp::Off },
+        identity: arguments.rounds > 1,
+        variants: arguments.variants,
+        keep: arguments.keep,
+        cache: arguments.cache.unwrap_or(defaults.cache.clone()),
+        ..defaults
+    }
+}
+
+fn cost_options(arguments: Cost) -> cost::Options {
+    let defaults = cost::Options::new(&arguments.dir);
+    cost::Options { rounds: arguments.rounds, variants: arguments.variants, ..defaults }
+}
+
+fn print_loop(arguments: &Loop) -> ExitCode {
+    let kind = arguments.call.parse::<LoopKind>();
+    let measured = kind.and_then(|kind| {
+        measure_loop(kind, arguments.count, arguments.file.as_deref())
+            .map_err(|error| error.to_string())
+    });
+    match measured {
+        Ok(nanoseconds) => {
+            println!("{nanoseconds}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            say(&error);
+            exit::FAILED.into()
+        }
+    }
 }

@@ -74,17 +74,11 @@ fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
         Trouble::Exec { command, errno } => {
             let error = std::io::Error::from_raw_os_error(*errno);
             say(&format!("cannot execute {command}: {error}"));
-            let code = if *errno == ENOENT {
-                exit::NOT_FOUND
-            } else {
-                exit::CANNOT_EXECUTE
-            };
+            let code = if *errno == ENOENT { exit::NOT_FOUND } else { exit::CANNOT_EXECUTE };
             return code.into();
         }
         Trouble::Marker(why) => {
-            say(&format!(
-                "{why}; no sync was held, and the command was asked to end"
-            ));
+            say(&format!("{why}; no sync was held, and the command was asked to end"));
         }
         Trouble::Commit => say_not_durable(finished),
         Trouble::Clear(why) => {
@@ -111,25 +105,14 @@ fn hint(why: &str) {
 
 fn say_not_durable(finished: &Finished) {
     if finished.commit.is_none() {
-        let places: Vec<_> = finished
-            .unfinished
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        let places = if places.is_empty() {
-            "everything".into()
-        } else {
-            places.join(", ")
-        };
+        let places: Vec<_> =
+            finished.unfinished.iter().map(|path| path.display().to_string()).collect();
+        let places = if places.is_empty() { "everything".into() } else { places.join(", ") };
         say(&format!("not yet durable: {places}"));
         say("hint: the commit goes on in the background; `synconce status` tells when it is done");
         return;
     }
-    for one in finished
-        .commit
-        .iter()
-        .flat_map(|CommitReport { file_systems, .. }| file_systems)
-    {
+    for one in finished.commit.iter().flat_map(|CommitReport { file_systems, .. }| file_systems) {
         if let Some(error) = &one.error {
             say(&format!(
                 "not durable: {} ({} on {}): {error}",
@@ -177,15 +160,8 @@ impl Observer for Screen {
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
         if bar.elapsed() >= Duration::from_secs(1) {
-            let places: Vec<_> = waiting
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect();
-            bar.set_message(format!(
-                "committing {}: {} dirty",
-                places.join(", "),
-                bytes(dirty)
-            ));
+            let places: Vec<_> = waiting.iter().map(|path| path.display().to_string()).collect();
+            bar.set_message(format!("committing {}: {} dirty", places.join(", "), bytes(dirty)));
             bar.tick();
         }
     }

@@ -15,10 +15,7 @@ struct Stats<'a> {
 
 /// Prints the accounts of `finished` to standard error.
 pub fn print(finished: &Finished, json: bool) {
-    let stats = Stats {
-        accounts: &finished.accounts,
-        commit: &finished.commit,
-    };
+    let stats = Stats { accounts: &finished.accounts, commit: &finished.commit };
     let text = if json {
         serde_json::to_string(&stats).unwrap_or_default() + "\n"
     } else {
@@ -34,11 +31,7 @@ fn table(accounts: &Accounts, commit: Option<&CommitReport>) -> String {
     section(&mut text, "program", &accounts.programs);
     for one in commit.iter().flat_map(|commit| &commit.file_systems) {
         let how = one.micros.map_or_else(|| "not durable".to_owned(), micros);
-        text += &format!(
-            "commit {} ({}) {how}\n",
-            one.mount_point.display(),
-            one.type_name
-        );
+        text += &format!("commit {} ({}) {how}\n", one.mount_point.display(), one.type_name);
     }
     if let Some(commit) = commit {
         text += &format!("commit in all {}\n", micros(commit.micros));
@@ -50,22 +43,10 @@ fn section(text: &mut String, title: &str, rows: &BTreeMap<String, Tally>) {
     if rows.is_empty() {
         return;
     }
-    let width = rows
-        .keys()
-        .map(String::len)
-        .max()
-        .unwrap_or(0)
-        .max(title.len());
-    *text += &format!(
-        "{title:width$} {:>10} {:>10} {:>10}\n",
-        "held", "passed", "refused"
-    );
+    let width = rows.keys().map(String::len).max().unwrap_or(0).max(title.len());
+    *text += &format!("{title:width$} {:>10} {:>10} {:>10}\n", "held", "passed", "refused");
     for (name, tally) in rows {
-        let Tally {
-            held,
-            passed,
-            refused,
-        } = tally;
+        let Tally { held, passed, refused } = tally;
         *text += &format!("{name:width$} {held:>10} {passed:>10} {refused:>10}\n");
     }
 }

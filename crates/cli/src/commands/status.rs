@@ -46,10 +46,7 @@ pub fn status(arguments: &Status) -> ExitCode {
 }
 
 fn markers(arguments: &Status) -> Result<Vec<Found>, String> {
-    let below_root = arguments
-        .root
-        .as_ref()
-        .map(|root| root.join(places::STATE_BELOW_ROOT));
+    let below_root = arguments.root.as_ref().map(|root| root.join(places::STATE_BELOW_ROOT));
     let mut found = Vec::new();
     for directory in places::state().into_iter().chain(below_root) {
         found.extend(recovery::markers(&directory).map_err(|error: Error| error.to_string())?);
@@ -67,9 +64,7 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     } else {
         runs.iter().map(render).collect()
     };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| format!("cannot write: {error}"))?;
+    io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot write: {error}"))?;
     let any = |state: &str| runs.iter().any(|run| run.state == state);
     Ok(match () {
         () if any("interrupted") => exit::INTERRUPTED.into(),
@@ -81,20 +76,12 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
 fn merge(living: Vec<Live>, markers: Vec<Found>) -> Vec<Shown> {
     let mut seen = HashSet::new();
     let mut runs: Vec<Shown> = Vec::new();
-    for found in markers
-        .into_iter()
-        .filter(|found| found.state == State::Interrupted)
-    {
+    for found in markers.into_iter().filter(|found| found.state == State::Interrupted) {
         if seen.insert(found.id.clone()) {
             runs.push(interrupted(found));
         }
     }
-    runs.extend(
-        living
-            .into_iter()
-            .filter(|run| !seen.contains(&run.record.id))
-            .map(alive),
-    );
+    runs.extend(living.into_iter().filter(|run| !seen.contains(&run.record.id)).map(alive));
     runs.sort_by(|a, b| a.id.cmp(&b.id));
     runs
 }
@@ -128,17 +115,10 @@ fn alive(run: Live) -> Shown {
 }
 
 fn render(run: &Shown) -> String {
-    let command = run
-        .run
-        .as_ref()
-        .map_or("unknown command".into(), |run| shell(&run.command));
+    let command = run.run.as_ref().map_or("unknown command".into(), |run| shell(&run.command));
     let mut text = format!("{} {} {command}\n", run.id, run.state);
     if let Some(record) = &run.run {
-        text += &format!(
-            "  started {} in {}\n",
-            record.started,
-            record.directory.display()
-        );
+        text += &format!("  started {} in {}\n", record.started, record.directory.display());
     }
     if !run.survivors.is_empty() {
         text += &format!("  real syncs again for: {}\n", run.survivors.join(", "));
@@ -150,14 +130,10 @@ fn render(run: &Shown) -> String {
 }
 
 fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
-    let found: Vec<Found> = markers(arguments)?
-        .into_iter()
-        .filter(|found| found.id == id)
-        .collect();
+    let found: Vec<Found> =
+        markers(arguments)?.into_iter().filter(|found| found.id == id).collect();
     if found.is_empty() {
-        return Err(format!(
-            "there is no run {id}; `synconce status` lists them"
-        ));
+        return Err(format!("there is no run {id}; `synconce status` lists them"));
     }
     if found.iter().any(|found| found.state == State::InFlight) {
         return Err(format!("the run {id} is in flight, not interrupted"));

@@ -1,0 +1,65 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_synconce_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_synconce_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_synconce_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_synconce_using_subcommand
+    set -l cmd (__fish_synconce_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c synconce -n "__fish_synconce_needs_command" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_needs_command" -s V -l version -d 'Print version'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "run" -d 'Run a command with its disk syncs held, and commit once when it ends'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "status" -d 'Show runs in flight, runs that were interrupted, and survivors'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "bench" -d 'Measure against the rivals, side by side'
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-only -d 'Commit only the file system of PATH (may be given several times)' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-timeout -d 'Give a device up that completes nothing for this long during the commit' -r
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l root -d 'The work is for the system whose root is DIR: keep a marker in it, too' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l io-uring -d 'What a program gets that wants io_uring, whose syncs no filter sees' -r -f -a "refuse\t'ENOSYS: programs fall back to calls that can be held'
+pass\t'Let it through: its syncs are not held'"
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l sealed -d 'Answer inside the kernel, without a supervisor'
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l no-commit -d 'Do not commit: the result is thrown away, or synced by somebody else'
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l stats -d 'Say on standard error what was held and passed, and what the commit took'
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l json -d 'With --stats: one JSON object instead of a table'
+complete -c synconce -n "__fish_synconce_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c synconce -n "__fish_synconce_using_subcommand status" -l root -d 'Look for markers inside the system whose root is DIR, as well' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand status" -l clear -d 'Forget the interrupted run ID: its result was thrown away or repaired' -r
+complete -c synconce -n "__fish_synconce_using_subcommand status" -l json -d 'JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand status" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, a held call, any other call'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l rounds -d 'Rounds over all variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l packages -d 'Packages to install' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l suite -d 'Debian release of the root' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l mirror -d 'A mirror to install from, instead of this machine\'s own apt sources' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l variants -d 'Only these variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l cache -d 'Where the prepared root is kept between benchmarks' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l keep -d 'Leave the installed roots of the last round'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l json -d 'Every sample as JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l dir -d 'Work in DIR, on a disk' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l rounds -d 'Rounds over all variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l variants -d 'Only these variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l json -d 'Every sample as JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from loop" -s h -l help -d 'Print help'
