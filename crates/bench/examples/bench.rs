@@ -1,6 +1,7 @@
 //! Runs the scenarios without the command line tool:
 //! `bench install DIR SYNCONCE ROUNDS [PACKAGE...]`, `bench cost DIR SYNCONCE ROUNDS`,
-//! `bench loop KIND N [FILE]`. With JSON set in the environment, prints JSON.
+//! `bench loop KIND N [FILE]`. In the environment: JSON prints JSON, KEEP keeps,
+//! VARIANTS selects, CACHE is the directory of the base.
 
 use std::io::stdout;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,10 @@ fn run(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             if !packages.is_empty() {
                 options.packages = packages.iter().map(|p| (*p).to_owned()).collect();
             }
+            if let Ok(variants) = std::env::var("VARIANTS") {
+                options.variants = variants.split(' ').map(str::to_owned).collect();
+            }
+            options.keep = std::env::var_os("KEEP").is_some();
             if let Some(cache) = std::env::var_os("CACHE") {
                 options.cache = PathBuf::from(cache);
             }

@@ -75,11 +75,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
 }
 
 fn with_launcher(options: &Options, synconce: &Path, launcher: &Launcher) -> Result<Report, Error> {
-    let settings = Settings {
-        rounds: options.rounds,
-        warm_up: WarmUp::All,
-        seed: options.seed,
-    };
+    let settings = Settings { rounds: options.rounds, warm_up: WarmUp::All, seed: options.seed };
     let mut scenario = scenario(options, synconce)?;
     let host = Host::read(&options.dir, &scenario.tools, launcher)?;
     let record = run(&mut scenario, &settings, launcher)?;
@@ -113,11 +109,7 @@ fn variants(options: &Options, synconce: &Path) -> Vec<Variant> {
         // A loop pays its commit outside the time it prints.
         for (way, flags) in WAYS.into_iter().filter(|(way, _)| !is_committing(way)) {
             let bare_fsync = kind == "fsync" && flags.is_none();
-            let count = if bare_fsync {
-                options.syncs
-            } else {
-                options.calls
-            };
+            let count = if bare_fsync { options.syncs } else { options.calls };
             let words = [&program, "bench", "loop", kind, &count.to_string(), inner];
             let words = words.into_iter().filter(|word| !word.is_empty());
             let command = words.map(str::to_owned).collect();
@@ -178,10 +170,7 @@ impl OneFile {
 impl Steps for OneFile {
     fn reset(&mut self, _turn: &Turn<'_>, _launcher: &Launcher) -> Result<Place, Error> {
         let file = self.dir.path().join("file").display().to_string();
-        Ok(Place {
-            values: BTreeMap::from([("file".to_owned(), file)]),
-            settle: None,
-        })
+        Ok(Place { values: BTreeMap::from([("file".to_owned(), file)]), settle: None })
     }
 }
 
@@ -195,11 +184,7 @@ mod tests {
         assert_eq!(all.len(), 5 + 3 * 3);
         for variant in &all {
             let baseline = all.iter().find(|v| v.name == variant.against);
-            assert!(
-                baseline.is_some_and(Variant::is_baseline),
-                "{}",
-                variant.name
-            );
+            assert!(baseline.is_some_and(Variant::is_baseline), "{}", variant.name);
         }
     }
 
@@ -212,10 +197,7 @@ mod tests {
         };
         assert_eq!(
             command("openat/sealed-no-commit"),
-            format!(
-                "/opt/synconce run --sealed --no-commit -- {}",
-                command("openat/bare")
-            )
+            format!("/opt/synconce run --sealed --no-commit -- {}", command("openat/bare"))
         );
         assert_eq!(command("start/bare"), "true");
     }

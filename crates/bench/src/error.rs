@@ -66,11 +66,7 @@ impl Error {
         path: impl AsRef<Path>,
     ) -> impl FnOnce(E) -> Self {
         let path = path.as_ref().to_path_buf();
-        move |source| Self::Io {
-            act,
-            path,
-            source: source.into(),
-        }
+        move |source| Self::Io { act, path, source: source.into() }
     }
 }
 
@@ -80,25 +76,14 @@ impl fmt::Display for Error {
             Self::Io { act, path, source } => {
                 write!(f, "cannot {act} {}: {source}", path.display())
             }
-            Self::Variant {
-                variant,
-                phase,
-                ending,
-                log,
-            } => write!(
+            Self::Variant { variant, phase, ending, log } => write!(
                 f,
                 "variant {variant} failed in {phase} ({ending}); its output is in {}",
                 log.display()
             ),
-            Self::Helper {
-                purpose,
-                ending,
-                log,
-            } => write!(
-                f,
-                "cannot {purpose} ({ending}); the output is in {}",
-                log.display()
-            ),
+            Self::Helper { purpose, ending, log } => {
+                write!(f, "cannot {purpose} ({ending}); the output is in {}", log.display())
+            }
             Self::Unsuitable { what, reason } => write!(f, "cannot use {what}: {reason}"),
             Self::UnknownVariant { name, known } => {
                 write!(f, "no variant {name}; there are {}", known.join(", "))

@@ -38,10 +38,8 @@ impl Watch {
         other: Option<BorrowedFd<'_>>,
         milliseconds: Option<i64>,
     ) -> Result<bool, Error> {
-        let timeout = milliseconds.map(|ms| Timespec {
-            tv_sec: ms / 1000,
-            tv_nsec: (ms % 1000) * 1_000_000,
-        });
+        let timeout =
+            milliseconds.map(|ms| Timespec { tv_sec: ms / 1000, tv_nsec: (ms % 1000) * 1_000_000 });
         loop {
             let mut watched = vec![PollFd::from_borrowed_fd(self.woken.as_fd(), PollFlags::IN)];
             watched.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));

@@ -53,10 +53,7 @@ impl FromStr for LoopKind {
 ///
 /// # Errors
 /// When the path is missing or the first failing call says so.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts and nanoseconds here are far below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds here are far below 2^52")]
 pub fn measure_loop(kind: LoopKind, count: u64, path: Option<&Path>) -> Result<f64, Error> {
     let path = path.unwrap_or(Path::new(""));
     let start;
@@ -88,11 +85,7 @@ pub fn measure_loop(kind: LoopKind, count: u64, path: Option<&Path>) -> Result<f
 }
 
 fn open(path: &Path) -> Result<File, Error> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(Error::io("open", path))
+    OpenOptions::new().create(true).append(true).open(path).map_err(Error::io("open", path))
 }
 
 #[cfg(test)]

@@ -39,17 +39,12 @@ pub(crate) fn in_private_namespace<T: Send>(
     let enter = || {
         unshare(CloneFlags::CLONE_NEWNS)
             .map_err(Error::io("enter", "a private mount namespace"))?;
-        mount_change(
-            "/",
-            MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
-        )
-        .map_err(Error::io("make private", "/"))
+        mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+            .map_err(Error::io("make private", "/"))
     };
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| enter().and_then(|()| work()));
-        worker
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -63,10 +58,7 @@ impl Furnished {
     /// Mounts a proc and a /dev with nodes of its own, so that nothing done in
     /// it can reach the host's.
     pub(crate) fn new(root: &Path) -> Result<Self, Error> {
-        let mut made = Self {
-            root: root.to_path_buf(),
-            mounted: Vec::new(),
-        };
+        let mut made = Self { root: root.to_path_buf(), mounted: Vec::new() };
         let plain = MountFlags::NOSUID | MountFlags::NOEXEC;
         made.mount("proc", "proc", plain | MountFlags::NODEV, c"")?;
         made.mount("tmpfs", "dev", plain, c"mode=755,size=4m")?;
@@ -82,12 +74,7 @@ impl Furnished {
             let path = dev.join(name);
             std::fs::create_dir(&path).map_err(Error::io("create", &path))?;
         }
-        made.mount(
-            "devpts",
-            "dev/pts",
-            plain,
-            c"newinstance,ptmxmode=0666,mode=620",
-        )?;
+        made.mount("devpts", "dev/pts", plain, c"newinstance,ptmxmode=0666,mode=620")?;
         Ok(made)
     }
 
@@ -126,14 +113,8 @@ impl Drop for Furnished {
 }
 
 fn node(path: &Path, number: u64) -> Result<(), Error> {
-    mknodat(
-        CWD,
-        path,
-        FileType::CharacterDevice,
-        Mode::from_raw_mode(0o666),
-        number,
-    )
-    .map_err(Error::io("make the device", path))?;
+    mknodat(CWD, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), number)
+        .map_err(Error::io("make the device", path))?;
     // mknod obeys the umask.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
         .map_err(Error::io("change the mode of", path))
@@ -141,8 +122,8 @@ fn node(path: &Path, number: u64) -> Result<(), Error> {
 
 /// Removes a tree, and refuses if anything is mounted in it.
 pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo")
-        .map_err(Error::io("read", "/proc/self/mountinfo"))?;
+    let table = std::fs::read_to_string("/proc/thread-self/mountinfo")
+        .map_err(Error::io("read", "/proc/thread-self/mountinfo"))?;
     if let Some(place) = mounts_below(&table, tree) {
         return Err(Error::Unsuitable {
             what: tree.display().to_string(),
@@ -173,10 +154,7 @@ mod tests {
     #[test]
     fn a_mount_below_a_tree_is_seen_and_one_beside_it_is_not() {
         let table = "1 2 0:1 / /a/b/proc rw - proc proc rw\n2 2 0:1 / /a/bc rw - x y rw\n";
-        assert_eq!(
-            mounts_below(table, Path::new("/a/b")).as_deref(),
-            Some("/a/b/proc")
-        );
+        assert_eq!(mounts_below(table, Path::new("/a/b")).as_deref(), Some("/a/b/proc"));
         assert_eq!(mounts_below(table, Path::new("/a/bc")), None);
     }
 
@@ -202,7 +180,7 @@ mod tests {
             Ok(())
         })
         .expect("the namespace works");
-        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("proc is there");
+        let table = std::fs::read_to_string("/proc/thread-self/mountinfo").expect("proc is there");
         assert_eq!(mounts_below(&table, dir.path()), None);
     }
 }

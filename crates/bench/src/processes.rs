@@ -56,10 +56,7 @@ fn descendants(top: Pid) -> Vec<Pid> {
     while next < found.len() {
         let parent = found[next];
         found.extend(
-            parents
-                .iter()
-                .filter(|(_, above)| **above == Some(parent))
-                .map(|(pid, _)| *pid),
+            parents.iter().filter(|(_, above)| **above == Some(parent)).map(|(pid, _)| *pid),
         );
         next += 1;
     }

@@ -29,8 +29,6 @@ pub struct Report {
     pub scenario: String,
     /// The scenario's line.
     pub about: String,
-    /// When it started, in seconds since 1970.
-    pub started: u64,
     /// Rounds, warm-up and seed.
     pub settings: Settings,
     /// Where it ran.
@@ -59,16 +57,12 @@ impl Report {
     /// Judges a record. The host is read before the rounds, so that its load
     /// is not the benchmark's own.
     pub fn new(scenario: &Scenario, settings: Settings, host: Host, record: Record) -> Self {
-        let results = record
-            .measured
-            .iter()
-            .map(|one| judge(one, &record.measured, settings.seed))
-            .collect();
+        let results =
+            record.measured.iter().map(|one| judge(one, &record.measured, settings.seed)).collect();
         Self {
             schema: SCHEMA,
             scenario: scenario.name.clone(),
             about: scenario.about.clone(),
-            started: host.started,
             settings,
             host,
             results,
@@ -99,10 +93,11 @@ impl Report {
     /// The report for people.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{}: {}\n{} rounds, order shuffled with seed {}\n\n{}\n{}",
+            "{}: {}\n{} {}, order shuffled with seed {}\n\n{}\n{}",
             self.scenario,
             self.about,
             self.settings.rounds,
+            if self.settings.rounds == 1 { "round" } else { "rounds" },
             self.settings.seed,
             self.host.text(),
             self.table().render()
@@ -112,14 +107,7 @@ impl Report {
                 "\nratio: of medians, with a bootstrap 95 % interval; p: Mann-Whitney, two-sided\n",
             );
         }
-        for left in &self.left_out {
-            let remedy = left.package.as_ref();
-            let remedy = remedy.map_or(String::new(), |p| format!("; the package {p} brings it"));
-            text.push_str(&format!(
-                "left out: {}: {}{remedy}\n",
-                left.variant, left.reason
-            ));
-        }
+        text.push_str(&left_out_text(&self.left_out));
         for finding in &self.findings {
             text.push_str(&finding_text(finding));
         }
@@ -133,7 +121,6 @@ impl Report {
             ("variant", Align::Left),
             ("median", Align::Right),
             ("min .. max", Align::Right),
-            ("IQR", Align::Right),
             ("user+sys", Align::Right),
         ]);
         if flushed {
@@ -171,9 +158,8 @@ impl Report {
 
 fn judge(one: &Measured, all: &[Measured], seed: u64) -> Judged {
     let values = |m: &Measured| m.samples.iter().map(|s| s.value).collect::<Vec<_>>();
-    let baseline = all
-        .iter()
-        .find(|m| m.variant.name == one.variant.against && !one.variant.is_baseline());
+    let baseline =
+        all.iter().find(|m| m.variant.name == one.variant.against && !one.variant.is_baseline());
     Judged {
         measured: one.clone(),
         summary: summarize(&values(one)),
@@ -191,12 +177,8 @@ fn cells(result: &Judged, flushed: bool, settled: bool) -> Vec<String> {
     let cpu = middle(samples.iter().map(|s| s.user_ms + s.system_ms).collect());
     let mut cells = vec![variant.name.clone()];
     match &result.summary {
-        None => cells.extend([none(), none(), none()]),
-        Some(s) => cells.extend([
-            shown(s.median),
-            format!("{} .. {}", shown(s.min), shown(s.max)),
-            shown(s.q3 - s.q1),
-        ]),
+        None => cells.extend([none(), none()]),
+        Some(s) => cells.extend([shown(s.median), format!("{} .. {}", shown(s.min), shown(s.max))]),
     }
     cells.push(cpu.map_or_else(none, |ms| quantity(ms / f64::from(variant.repeat) * 1e6)));
     if flushed {
@@ -208,10 +190,7 @@ fn cells(result: &Judged, flushed: bool, settled: bool) -> Vec<String> {
         None => cells.extend(["1", "", "", ""].map(str::to_owned)),
         Some(c) => cells.extend([
             format!("{:.3}", c.ratio),
-            format!(
-                "[{:.3}, {:.3}]",
-                c.ratio_interval.low, c.ratio_interval.high
-            ),
+            format!("[{:.3}, {:.3}]", c.ratio_interval.low, c.ratio_interval.high),
             format::signed(c.difference * unit),
             shown_p(c.p_value),
         ]),
@@ -231,6 +210,20 @@ fn cells(result: &Judged, flushed: bool, settled: bool) -> Vec<String> {
     cells
 }
 
+/// One line for all that lack the same thing.
+fn left_out_text(left_out: &[LeftOut]) -> String {
+    let alike = left_out.chunk_by(|a, b| a.reason == b.reason && a.package == b.package);
+    alike
+        .map(|group| {
+            let names: Vec<&str> = group.iter().map(|left| left.variant.as_str()).collect();
+            let remedy = group[0].package.as_ref();
+            let remedy = remedy.map_or(String::new(), |p| format!("; the package {p} brings it"));
+            let reason = &group[0].reason;
+            format!("left out: {}: {reason}{remedy}\n", names.join(", "))
+        })
+        .collect()
+}
+
 fn finding_text(finding: &Finding) -> String {
     let subject = finding.variant.as_ref();
     let subject = subject.map_or(String::new(), |name| format!("{name}: "));
@@ -239,10 +232,7 @@ fn finding_text(finding: &Finding) -> String {
         text.push_str(&format!("  {line}\n"));
     }
     if let Some(more) = finding.details.len().checked_sub(DETAILS_SHOWN + 1) {
-        text.push_str(&format!(
-            "  and {} more (all of them with --json)\n",
-            more + 1
-        ));
+        text.push_str(&format!("  and {} more (all of them with --json)\n", more + 1));
     }
     text
 }

@@ -56,7 +56,8 @@ pub struct Sample {
     pub system_ms: f64,
     /// Exit code of the last command.
     pub exit_code: i32,
-    /// Flushes the device completed during the run, where the kernel counts them.
+    /// Flushes the whole device completed during the run, where the kernel
+    /// counts them; another user of the same disk adds to it.
     pub flushes: Option<u64>,
     /// Time a `syncfs` took right after the run, in milliseconds: what the
     /// variant had left at risk.
@@ -113,9 +114,7 @@ pub fn run(
     if variants.is_empty() {
         let left_out = record.left_out.iter();
         return Err(Error::NothingToMeasure {
-            left_out: left_out
-                .map(|v| format!("{} ({})", v.variant, v.reason))
-                .collect(),
+            left_out: left_out.map(|v| format!("{} ({})", v.variant, v.reason)).collect(),
         });
     }
     warm_up(scenario, &variants, settings, launcher, &bar)?;
@@ -131,11 +130,7 @@ pub fn run(
                 variant: &variants[index],
             };
             bar.set_message(format!("{} {}", turn.phase, turn.variant.name));
-            samples[index].push(Sample {
-                round,
-                position,
-                ..play(scenario, &turn, launcher)?
-            });
+            samples[index].push(Sample { round, position, ..play(scenario, &turn, launcher)? });
             bar.inc(1);
         }
     }
@@ -188,11 +183,7 @@ fn take_usable(
             usable.push(variant);
             continue;
         };
-        let turn = Turn {
-            phase: Phase::Trial,
-            last: false,
-            variant: &variant,
-        };
+        let turn = Turn { phase: Phase::Trial, last: false, variant: &variant };
         let log = launcher.log(&format!("trial-{}", variant.name));
         let outcome = on_stage(scenario, &turn, launcher, |_, place| {
             launcher.run(&fill(&trial, &place.values), &log, None)
@@ -223,11 +214,7 @@ fn warm_up(
         WarmUp::All => true,
     };
     for variant in variants.iter().filter(wanted) {
-        let turn = Turn {
-            phase: Phase::WarmUp,
-            last: false,
-            variant,
-        };
+        let turn = Turn { phase: Phase::WarmUp, last: false, variant };
         bar.set_message(format!("{} {}", turn.phase, variant.name));
         play(scenario, &turn, launcher)?;
     }
@@ -260,11 +247,7 @@ fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result
 
 fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample, Error> {
     let variant = turn.variant;
-    let commands: Vec<_> = variant
-        .commands
-        .iter()
-        .map(|c| fill(c, &place.values))
-        .collect();
+    let commands: Vec<_> = variant.commands.iter().map(|c| fill(c, &place.values)).collect();
     let name = format!("{}-{}", turn.phase, variant.name).replace([' ', '/'], "-");
     let log = launcher.log(&name);
     let printed = log.with_extension("out");

@@ -126,10 +126,7 @@ pub struct Need {
 impl Need {
     /// A need for `program`, which `package` brings.
     pub fn new(program: &str, package: &str) -> Self {
-        Self {
-            program: program.to_owned(),
-            package: package.to_owned(),
-        }
+        Self { program: program.to_owned(), package: package.to_owned() }
     }
 
     /// True if the program can be executed.
@@ -247,9 +244,9 @@ pub fn fill(command: &[String], values: &BTreeMap<String, String>) -> Vec<String
     command
         .iter()
         .map(|word| {
-            values.iter().fold(word.clone(), |word, (key, value)| {
-                word.replace(&format!("{{{key}}}"), value)
-            })
+            values
+                .iter()
+                .fold(word.clone(), |word, (key, value)| word.replace(&format!("{{{key}}}"), value))
         })
         .collect()
 }
@@ -264,13 +261,7 @@ pub fn select(variants: Vec<Variant>, names: &[String]) -> Result<Vec<Variant>, 
     }
     let known: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(name)) {
-        return Err(Error::UnknownVariant {
-            name: name.clone(),
-            known,
-        });
+        return Err(Error::UnknownVariant { name: name.clone(), known });
     }
-    Ok(variants
-        .into_iter()
-        .filter(|v| names.contains(&v.name))
-        .collect())
+    Ok(variants.into_iter().filter(|v| names.contains(&v.name)).collect())
 }

@@ -174,10 +174,7 @@ fn resampled_median(
 fn interval(values: &[f64]) -> Option<Interval> {
     let ordered = sorted(values);
     let tail = (1.0 - COVERAGE) / 2.0;
-    Some(Interval {
-        low: quantile(&ordered, tail)?,
-        high: quantile(&ordered, 1.0 - tail)?,
-    })
+    Some(Interval { low: quantile(&ordered, tail)?, high: quantile(&ordered, 1.0 - tail)? })
 }
 
 fn sorted(values: &[f64]) -> Vec<f64> {

@@ -41,11 +41,7 @@ fn measured(name: &str, promise: Promise, values: &[f64]) -> Measured {
         settle_ms: Some(250.0),
     };
     Measured {
-        variant: Variant {
-            promise,
-            against: "plain".to_owned(),
-            ..Variant::new(name, ["true"])
-        },
+        variant: Variant { promise, against: "plain".to_owned(), ..Variant::new(name, ["true"]) },
         samples: (1..).zip(values).map(sample).collect(),
     }
 }
@@ -59,19 +55,13 @@ fn report(record: Record) -> Report {
         tools: Vec::new(),
         steps: Box::new(Idle),
     };
-    let settings = Settings {
-        rounds: 5,
-        warm_up: WarmUp::Off,
-        seed: 1,
-    };
+    let settings = Settings { rounds: 5, warm_up: WarmUp::Off, seed: 1 };
     Report::new(&scenario, settings, host(), record)
 }
 
 fn line<'a>(text: &'a str, start: &str) -> &'a str {
     let mut lines = text.lines();
-    lines
-        .find(|line| line.starts_with(start))
-        .expect("the line is there")
+    lines.find(|line| line.starts_with(start)).expect("the line is there")
 }
 
 #[test]
@@ -88,23 +78,11 @@ fn a_table_shows_ratio_interval_and_what_is_left_unsafe() {
     .text();
     assert!(line(&text, "plain").ends_with("baseline"), "{text}");
     let rival = line(&text, "eatmydata");
-    assert!(
-        rival.contains("500 ms") && rival.contains("0.500  [0.49"),
-        "{text}"
-    );
-    assert!(
-        rival.contains("-500 ms") && rival.contains("0.008"),
-        "{text}"
-    );
+    assert!(rival.contains("500 ms") && rival.contains("0.500  [0.49"), "{text}");
+    assert!(rival.contains("-500 ms") && rival.contains("0.008"), "{text}");
     assert!(rival.ends_with("250 ms  lower"), "{text}");
-    assert!(
-        line(&text, "synconce").ends_with("nothing  lower"),
-        "{text}"
-    );
-    assert!(
-        line(&text, "disk").ends_with("write + fdatasync 4.00 ms"),
-        "{text}"
-    );
+    assert!(line(&text, "synconce").ends_with("nothing  lower"), "{text}");
+    assert!(line(&text, "disk").ends_with("write + fdatasync 4.00 ms"), "{text}");
 }
 
 #[test]
@@ -117,10 +95,7 @@ fn a_null_result_is_printed_as_one() {
         ..Record::default()
     })
     .text();
-    assert!(
-        line(&text, "other").ends_with("no difference shown"),
-        "{text}"
-    );
+    assert!(line(&text, "other").ends_with("no difference shown"), "{text}");
 }
 
 #[test]
@@ -130,10 +105,7 @@ fn a_variant_whose_baseline_was_not_measured_says_so() {
         ..Record::default()
     })
     .text();
-    assert!(
-        line(&text, "eatmydata").ends_with("plain was not measured"),
-        "{text}"
-    );
+    assert!(line(&text, "eatmydata").ends_with("plain was not measured"), "{text}");
 }
 
 #[test]

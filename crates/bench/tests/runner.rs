@@ -37,20 +37,14 @@ impl Steps for Diary {
     }
 
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
-        Ok(vec![Finding {
-            variant: None,
-            summary: "done".to_owned(),
-            details: Vec::new(),
-        }])
+        Ok(vec![Finding { variant: None, summary: "done".to_owned(), details: Vec::new() }])
     }
 }
 
 impl Diary {
     fn note(&self, act: &str, turn: &Turn<'_>) {
         let last = if turn.last { " last" } else { "" };
-        self.lines
-            .borrow_mut()
-            .push(format!("{act} {} {}{last}", turn.phase, turn.variant.name));
+        self.lines.borrow_mut().push(format!("{act} {} {}{last}", turn.phase, turn.variant.name));
     }
 }
 
@@ -64,10 +58,7 @@ struct Bench {
 fn bench(variants: Vec<Variant>) -> Bench {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let lines = Rc::new(RefCell::new(Vec::new()));
-    let steps = Diary {
-        lines: Rc::clone(&lines),
-        file: dir.path().join("file"),
-    };
+    let steps = Diary { lines: Rc::clone(&lines), file: dir.path().join("file") };
     Bench {
         scenario: Scenario {
             name: "dummy".to_owned(),
@@ -85,20 +76,12 @@ fn bench(variants: Vec<Variant>) -> Bench {
 
 impl Bench {
     fn run(&mut self, rounds: u32, warm_up: WarmUp) -> Result<Record, Error> {
-        run(
-            &mut self.scenario,
-            &settings(rounds, warm_up),
-            &self.launcher,
-        )
+        run(&mut self.scenario, &settings(rounds, warm_up), &self.launcher)
     }
 }
 
 fn settings(rounds: u32, warm_up: WarmUp) -> Settings {
-    Settings {
-        rounds,
-        warm_up,
-        seed: 3,
-    }
+    Settings { rounds, warm_up, seed: 3 }
 }
 
 fn shell(name: &str, script: &str) -> Variant {
@@ -150,10 +133,7 @@ fn the_steps_frame_every_turn_and_only_the_last_round_is_called_last() {
 
 #[test]
 fn only_baselines_are_warmed_up_when_that_is_asked() {
-    let other = Variant {
-        against: "a".to_owned(),
-        ..shell("b", "true")
-    };
+    let other = Variant { against: "a".to_owned(), ..shell("b", "true") };
     let mut bench = bench(vec![shell("a", "true"), other]);
     let record = bench.run(1, WarmUp::Baselines).expect("it runs");
     let lines = bench.lines.borrow();
@@ -171,18 +151,12 @@ fn a_failing_variant_stops_the_run_with_its_name_and_a_log_that_says_why() {
         panic!("another error: {text}");
     };
     assert_eq!(variant, "broken");
-    assert!(
-        text.contains("round 1") && text.contains("exit status: 7"),
-        "{text}"
-    );
+    assert!(text.contains("round 1") && text.contains("exit status: 7"), "{text}");
     assert!(text.contains(&log.display().to_string()), "{text}");
     let logged = std::fs::read_to_string(log).expect("the log is there");
     assert_eq!(logged, "no space left\n");
     let lines = bench.lines.borrow();
-    assert_eq!(
-        lines.last().map(String::as_str),
-        Some("clear round 1 broken last")
-    );
+    assert_eq!(lines.last().map(String::as_str), Some("clear round 1 broken last"));
 }
 
 #[test]
@@ -203,25 +177,13 @@ fn an_absent_rival_is_named_with_its_package_and_the_others_run() {
 #[test]
 fn a_rival_that_is_installed_and_does_not_work_is_left_out_with_its_error() {
     let rival = Variant {
-        trial: Some(
-            ["sh", "-c", "echo no cgroup; exit 1"]
-                .map(str::to_owned)
-                .to_vec(),
-        ),
+        trial: Some(["sh", "-c", "echo no cgroup; exit 1"].map(str::to_owned).to_vec()),
         ..shell("rival", "true")
     };
     let mut bench = bench(vec![shell("a", "true"), rival]);
     let record = bench.run(1, WarmUp::Off).expect("it runs");
-    assert_eq!(
-        record.left_out[0].reason,
-        "trial ended with exit status: 1: no cgroup"
-    );
-    assert!(
-        bench
-            .lines
-            .borrow()
-            .contains(&"clear trial rival".to_owned())
-    );
+    assert_eq!(record.left_out[0].reason, "trial ended with exit status: 1: no cgroup");
+    assert!(bench.lines.borrow().contains(&"clear trial rival".to_owned()));
 }
 
 #[test]
@@ -230,54 +192,32 @@ fn with_no_variant_left_the_error_says_what_was_left_out() {
         needs: vec![Need::new("no-such-program", "rival-package")],
         ..shell("rival", "true")
     };
-    let error = bench(vec![rival])
-        .run(1, WarmUp::Off)
-        .expect_err("nothing is left");
+    let error = bench(vec![rival]).run(1, WarmUp::Off).expect_err("nothing is left");
     let text = error.to_string();
-    assert!(
-        text.contains("rival (no-such-program is not installed)"),
-        "{text}"
-    );
+    assert!(text.contains("rival (no-such-program is not installed)"), "{text}");
 }
 
 #[test]
 fn a_printed_value_is_the_last_word_of_the_last_line() {
-    let variant = Variant {
-        measure: Measure::Printed,
-        ..shell("loop", "echo noise; echo per call 94.5")
-    };
+    let variant =
+        Variant { measure: Measure::Printed, ..shell("loop", "echo noise; echo per call 94.5") };
     let record = bench(vec![variant]).run(1, WarmUp::Off).expect("it runs");
     assert_eq!(record.measured[0].samples[0].value, 94.5);
-    let silent = Variant {
-        measure: Measure::Printed,
-        ..shell("silent", "true")
-    };
-    let error = bench(vec![silent])
-        .run(1, WarmUp::Off)
-        .expect_err("no number");
-    assert!(
-        error.to_string().contains("it printed no number"),
-        "{error}"
-    );
+    let silent = Variant { measure: Measure::Printed, ..shell("silent", "true") };
+    let error = bench(vec![silent]).run(1, WarmUp::Off).expect_err("no number");
+    assert!(error.to_string().contains("it printed no number"), "{error}");
 }
 
 #[test]
 fn all_commands_and_repeats_are_timed_and_the_places_are_filled_in() {
     let mut variant = shell("two", "printf a >> {file}; sleep 0.02");
-    variant.commands.push(
-        ["sh", "-c", "printf b >> {file}"]
-            .map(str::to_owned)
-            .to_vec(),
-    );
+    variant.commands.push(["sh", "-c", "printf b >> {file}"].map(str::to_owned).to_vec());
     variant.repeat = 3;
     let mut bench = bench(vec![variant]);
     let file = bench.scenario.dir.join("file");
     let record = bench.run(1, WarmUp::Off).expect("it runs");
     let sample = &record.measured[0].samples[0];
-    assert_eq!(
-        std::fs::read_to_string(file).expect("it was written"),
-        "ababab"
-    );
+    assert_eq!(std::fs::read_to_string(file).expect("it was written"), "ababab");
     assert!(sample.wall_ms >= 60.0, "{}", sample.wall_ms);
     assert!((sample.value - sample.wall_ms / 3.0).abs() < 1e-9);
     assert!(sample.settle_ms.is_some());
@@ -294,15 +234,8 @@ fn processor_time_of_a_command_is_counted() {
 #[test]
 fn a_program_that_does_not_exist_is_an_error_with_its_name() {
     let variant = Variant::new("a", ["/no/such/program"]);
-    let error = bench(vec![variant])
-        .run(1, WarmUp::Off)
-        .expect_err("it cannot run");
-    assert!(
-        error
-            .to_string()
-            .starts_with("cannot run /no/such/program: No such file"),
-        "{error}"
-    );
+    let error = bench(vec![variant]).run(1, WarmUp::Off).expect_err("it cannot run");
+    assert!(error.to_string().starts_with("cannot run /no/such/program: No such file"), "{error}");
 }
 
 #[test]
@@ -310,28 +243,20 @@ fn a_filter_keeps_the_scenarios_order_and_refuses_unknown_names() {
     let all = || vec![shell("a", "true"), shell("b", "true"), shell("c", "true")];
     let names = ["c".to_owned(), "a".to_owned()];
     let kept = select(all(), &names).expect("the names are known");
-    assert_eq!(
-        kept.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(),
-        ["a", "c"]
-    );
+    assert_eq!(kept.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
     let error = select(all(), &["d".to_owned()]).expect_err("it is not known");
     assert_eq!(error.to_string(), "no variant d; there are a, b, c");
 }
 
 #[test]
 fn a_report_survives_json_with_every_sample() {
-    let slow = Variant {
-        against: "quick".to_owned(),
-        ..shell("slow", "sleep 0.02")
-    };
+    let slow = Variant { against: "quick".to_owned(), ..shell("slow", "sleep 0.02") };
     let mut bench = bench(vec![shell("quick", "true"), slow]);
     let host = Host::read(&bench.scenario.dir, &[], &bench.launcher).expect("it can be read");
     let record = bench.run(5, WarmUp::Off).expect("it runs");
     let report = Report::new(&bench.scenario, settings(5, WarmUp::Off), host, record);
     let mut json = Vec::new();
-    report
-        .write(&mut json, true)
-        .expect("a vector can be written");
+    report.write(&mut json, true).expect("a vector can be written");
     let back: Report = serde_json::from_slice(&json).expect("it can be read back");
     assert_eq!(back, report);
     assert!(back.results.iter().all(|r| r.measured.samples.len() == 5));

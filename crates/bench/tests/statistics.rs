@@ -34,10 +34,7 @@ fn the_exact_rank_test_agrees_with_the_enumeration_of_all_arrangements() {
     assert!(close(five.p_value, 2.0 / 252.0), "{}", five.p_value);
     assert!(close(five.least_p, 2.0 / 252.0));
     let mixed = mann_whitney(&[1.0, 3.0, 5.0, 7.0], &[2.0, 4.0, 6.0, 8.0, 10.0]);
-    assert!(close(
-        mixed.expect("neither is empty").p_value,
-        0.412_698_412_7
-    ));
+    assert!(close(mixed.expect("neither is empty").p_value, 0.412_698_412_7));
     let ages = mann_whitney(&[19.0, 22.0, 16.0, 29.0, 24.0], &[20.0, 11.0, 17.0, 12.0]);
     let ages = ages.expect("neither is empty");
     assert_eq!(ages.u, 17.0);
@@ -46,11 +43,9 @@ fn the_exact_rank_test_agrees_with_the_enumeration_of_all_arrangements() {
 
 #[test]
 fn with_ties_or_many_values_the_rank_test_is_the_corrected_normal_one() {
-    let tied = mann_whitney(
-        &[1.0, 2.0, 2.0, 3.0, 4.0, 5.0, 5.0],
-        &[2.0, 3.0, 5.0, 6.0, 6.0, 7.0, 8.0],
-    )
-    .expect("neither is empty");
+    let tied =
+        mann_whitney(&[1.0, 2.0, 2.0, 3.0, 4.0, 5.0, 5.0], &[2.0, 3.0, 5.0, 6.0, 6.0, 7.0, 8.0])
+            .expect("neither is empty");
     assert_eq!(tied.u, 9.5);
     assert!(close(tied.p_value, 0.061_007_138_9), "{}", tied.p_value);
     let first: Vec<f64> = (0..30).map(f64::from).collect();
@@ -89,10 +84,7 @@ fn a_clear_difference_is_shown_with_its_size() {
 fn a_comparison_depends_on_nothing_but_its_values_and_its_seed() {
     let (a, b) = ([3.0, 1.0, 2.0, 5.0, 9.0], [2.0, 3.0, 4.0, 7.0, 8.0]);
     assert_eq!(compare(&a, &b, 7), compare(&a, &b, 7));
-    assert_eq!(
-        compare(&a, &b, 7).map(|c| c.verdict),
-        Some(Verdict::NoDifferenceShown)
-    );
+    assert_eq!(compare(&a, &b, 7).map(|c| c.verdict), Some(Verdict::NoDifferenceShown));
 }
 
 #[test]

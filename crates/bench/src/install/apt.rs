@@ -27,15 +27,8 @@ pub(super) struct Source {
 impl Source {
     /// A plain archive.
     pub(super) fn new(uri: &str, suite: &str) -> Self {
-        let fields = [
-            ("Types", "deb"),
-            ("URIs", uri),
-            ("Suites", suite),
-            ("Components", "main"),
-        ];
-        Self {
-            fields: fields.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
-        }
+        let fields = [("Types", "deb"), ("URIs", uri), ("Suites", suite), ("Components", "main")];
+        Self { fields: fields.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec() }
     }
 
     fn get(&self, key: &str) -> &str {
@@ -46,11 +39,7 @@ impl Source {
     }
 
     fn set(&mut self, key: &str, value: String) {
-        match self
-            .fields
-            .iter_mut()
-            .find(|(k, _)| k.eq_ignore_ascii_case(key))
-        {
+        match self.fields.iter_mut().find(|(k, _)| k.eq_ignore_ascii_case(key)) {
             Some((_, old)) => *old = value,
             None => self.fields.push((key.to_owned(), value)),
         }
@@ -75,11 +64,7 @@ impl Source {
     /// Cuts it down to the binary packages of a suite and its updates in
     /// main, or nothing if it has none.
     fn narrow(mut self, suite: &str) -> Option<Self> {
-        let wanted = [
-            suite.to_owned(),
-            format!("{suite}-updates"),
-            format!("{suite}-security"),
-        ];
+        let wanted = [suite.to_owned(), format!("{suite}-updates"), format!("{suite}-security")];
         let has = |key: &str, word: &str| self.get(key).split_whitespace().any(|w| w == word);
         let suites: Vec<String> = wanted.into_iter().filter(|w| has("Suites", w)).collect();
         let enabled = !self.get("Enabled").eq_ignore_ascii_case("no");
@@ -204,9 +189,7 @@ fn parse_deb822(text: &str) -> Vec<Source> {
                 value.push_str(line);
             }
         } else if let Some((key, value)) = line.split_once(':') {
-            source
-                .fields
-                .push((key.to_owned(), value.trim().to_owned()));
+            source.fields.push((key.to_owned(), value.trim().to_owned()));
         }
     }
     found

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Part of the key, to be raised whenever the preparation changes.
-const LAYOUT: &str = "1";
+const LAYOUT: &str = "2";
 
 /// What the base has beside the suite's minimum.
 const EXTRA: &str = "eatmydata";
@@ -64,11 +64,7 @@ impl Base {
         let root = work.path().join("root");
         bootstrap(&root, options, sources, launcher)?;
         let versions = furnish(&root, options, sources, &configuration, launcher)?;
-        let base = Self {
-            archives: count_archives(&root),
-            versions,
-            tar,
-        };
+        let base = Self { archives: count_archives(&root), versions, tar };
         base.store(&root, &note, launcher)?;
         // Not left to the directory's drop: it must not run into a mount.
         mounts::remove_tree(&root)?;
@@ -83,9 +79,7 @@ impl Base {
         let mut command = words.to_vec();
         command.extend([show(&part), "-C".to_owned(), show(root), ".".to_owned()]);
         launcher.help("pack the base", &command)?;
-        fs::File::open(&part)
-            .and_then(|file| file.sync_all())
-            .map_err(Error::io("sync", &part))?;
+        fs::File::open(&part).and_then(|file| file.sync_all()).map_err(Error::io("sync", &part))?;
         fs::rename(&part, &self.tar).map_err(Error::io("rename", &part))?;
         let text = serde_json::to_string_pretty(self)
             .map_err(Error::io::<serde_json::Error>("encode", note))?;
@@ -95,14 +89,7 @@ impl Base {
     /// Unpacks the base into a new directory.
     pub(super) fn unpack(&self, root: &Path, launcher: &Launcher) -> Result<(), Error> {
         fs::create_dir_all(root).map_err(Error::io("create", root))?;
-        let words = [
-            "tar",
-            "-xp",
-            "--numeric-owner",
-            "--xattrs",
-            "--xattrs-include=*",
-            "-f",
-        ];
+        let words = ["tar", "-xp", "--numeric-owner", "--xattrs", "--xattrs-include=*", "-f"];
         let mut command = words.map(str::to_owned).to_vec();
         command.extend([show(&self.tar), "-C".to_owned(), show(root)]);
         launcher.help("unpack the base", &command)
@@ -112,11 +99,7 @@ impl Base {
     pub(super) fn summary(&self) -> String {
         let versions = self.versions.iter();
         let versions: Vec<String> = versions.map(|(k, v)| format!("{k} {v}")).collect();
-        format!(
-            "base: {} packages downloaded; {}",
-            self.archives,
-            versions.join(", ")
-        )
+        format!("base: {} packages downloaded; {}", self.archives, versions.join(", "))
     }
 }
 
@@ -136,6 +119,7 @@ fn key(options: &Options, sources: &[Source], configuration: &str) -> String {
         std::env::consts::ARCH,
         &options.suite,
         &options.packages.join(" "),
+        &options.recommends.to_string(),
         &apt::render(sources),
         configuration,
     ] {
@@ -157,16 +141,12 @@ fn bootstrap(
     if Need::new("mmdebstrap", "").is_met() {
         let list = root.with_extension("sources");
         fs::write(&list, apt::render(sources)).map_err(Error::io("write", &list))?;
-        command = ["mmdebstrap", "--mode=root", "--variant=apt"]
-            .map(str::to_owned)
-            .to_vec();
+        command = ["mmdebstrap", "--mode=root", "--variant=apt"].map(str::to_owned).to_vec();
         command.extend([suite, show(root), show(&list)]);
     } else if Need::new("debootstrap", "").is_met() {
         let main = sources.iter().find(|s| s.has_suite(&suite));
         let uri = main.map_or("", Source::uri).to_owned();
-        command = ["debootstrap", "--variant=minbase"]
-            .map(str::to_owned)
-            .to_vec();
+        command = ["debootstrap", "--variant=minbase"].map(str::to_owned).to_vec();
         command.extend([suite, show(root), uri]);
     } else {
         return Err(Error::Unsuitable {
@@ -187,19 +167,11 @@ fn furnish(
     configuration: &str,
     launcher: &Launcher,
 ) -> Result<BTreeMap<String, String>, Error> {
-    configure(root, sources, configuration)?;
+    configure(root, options, sources, configuration)?;
     let mut inside = Furnished::new(root)?;
     let apt = |purpose: &str, words: &[&str], packages: &[String]| {
-        let before = [
-            "chroot",
-            &show(root),
-            "/usr/bin/env",
-            "DEBIAN_FRONTEND=noninteractive",
-        ];
-        let before = before
-            .into_iter()
-            .chain(["apt-get", "-y"])
-            .chain(words.iter().copied());
+        let before = ["chroot", &show(root), "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive"];
+        let before = before.into_iter().chain(["apt-get", "-y"]).chain(words.iter().copied());
         let words = before.map(str::to_owned).chain(packages.iter().cloned());
         launcher.help(purpose, &words.collect::<Vec<_>>())
     };
@@ -207,17 +179,18 @@ fn furnish(
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
     // The base's own packages are no part of what is measured.
     apt("empty the package cache", &["clean"], &[])?;
-    apt(
-        "download the packages",
-        &["install", "--download-only"],
-        &options.packages,
-    )?;
+    apt("download the packages", &["install", "--download-only"], &options.packages)?;
     let versions = versions(root, launcher)?;
     inside.dismantle()?;
     Ok(versions)
 }
 
-fn configure(root: &Path, sources: &[Source], configuration: &str) -> Result<(), Error> {
+fn configure(
+    root: &Path,
+    options: &Options,
+    sources: &[Source],
+    configuration: &str,
+) -> Result<(), Error> {
     let etc = root.join("etc/apt");
     let lists = etc.join("sources.list.d");
     fs::remove_dir_all(&lists)
@@ -225,7 +198,8 @@ fn configure(root: &Path, sources: &[Source], configuration: &str) -> Result<(),
         .map_err(Error::io("empty", &lists))?;
     let _ = fs::remove_file(etc.join("sources.list"));
     put(&lists.join("base.sources"), &apt::render(sources), 0o644)?;
-    let own = format!("{KEEP_PACKAGES}{configuration}");
+    let recommends = format!("APT::Install-Recommends \"{}\";\n", options.recommends);
+    let own = format!("{KEEP_PACKAGES}{recommends}{configuration}");
     put(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
     put(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
     for keyring in sources.iter().filter_map(Source::keyring) {
@@ -252,14 +226,7 @@ fn put(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
 fn versions(root: &Path, launcher: &Launcher) -> Result<BTreeMap<String, String>, Error> {
     let log = launcher.log("versions");
     let out = log.with_extension("out");
-    let words = [
-        "chroot",
-        &show(root),
-        "dpkg-query",
-        "-W",
-        "-f",
-        "${Package} ${Version}\n",
-    ];
+    let words = ["chroot", &show(root), "dpkg-query", "-W", "-f", "${Package} ${Version}\n"];
     let words = words.into_iter().chain(VERSIONED).map(str::to_owned);
     launcher.run(&words.collect::<Vec<_>>(), &log, Some(&out))?;
     let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;

@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+/// Name of the directory of all roots.
+pub(super) const WORK: &str = "synconce-bench";
+
 /// Unpacks, furnishes, checks and removes roots.
 pub(super) struct Ground {
     options: Options,
@@ -41,7 +44,7 @@ impl Ground {
             options: options.clone(),
             sources,
             base: None,
-            work: dir.join("synconce-bench"),
+            work: dir.join(WORK),
             lock: None,
             turns: 0,
             root: PathBuf::new(),
@@ -55,10 +58,8 @@ impl Ground {
     fn occupy(&mut self) -> Result<(), Error> {
         fs::create_dir_all(&self.work).map_err(Error::io("create", &self.work))?;
         let dir = File::open(&self.work).map_err(Error::io("open", &self.work))?;
-        flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(Error::io(
-            "lock (is another benchmark running?)",
-            &self.work,
-        ))?;
+        flock(&dir, FlockOperation::NonBlockingLockExclusive)
+            .map_err(Error::io("lock (is another benchmark running?)", &self.work))?;
         self.lock = Some(dir);
         for entry in fs::read_dir(&self.work).map_err(Error::io("list", &self.work))? {
             let path = entry.map_err(Error::io("list", &self.work))?.path();
@@ -81,14 +82,7 @@ impl Ground {
             launcher.log(&format!("{}-{}-check", turn.phase, turn.variant.name).replace(' ', "-"));
         let out = log.with_extension("out");
         let root = self.root.display().to_string();
-        let words = [
-            "chroot",
-            &root,
-            "dpkg-query",
-            "-W",
-            "-f",
-            "${db:Status-Abbrev}\n",
-        ];
+        let words = ["chroot", &root, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}\n"];
         let words = words.into_iter().map(str::to_owned);
         let command: Vec<String> = words.chain(self.options.packages.iter().cloned()).collect();
         let outcome = launcher.run(&command, &log, Some(&out))?;
@@ -125,8 +119,15 @@ impl Ground {
 
     fn compare(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let Some(reference) = self.reference.as_ref().filter(|_| self.options.identity) else {
+        if !self.options.identity {
             return findings;
+        }
+        let Some(reference) = &self.reference else {
+            return vec![Finding {
+                variant: None,
+                summary: format!("trees not compared: {PLAIN} was not measured"),
+                details: Vec::new(),
+            }];
         };
         let own: BTreeMap<PathBuf, String> = self
             .last
@@ -145,11 +146,7 @@ impl Ground {
                 0 => format!("same tree as {PLAIN}, {} entries", tree.len()),
                 count => format!("{count} of {} entries differ from {PLAIN}", tree.len()),
             };
-            findings.push(Finding {
-                variant: Some(name.clone()),
-                summary,
-                details,
-            });
+            findings.push(Finding { variant: Some(name.clone()), summary, details });
         }
         findings
     }
@@ -157,16 +154,11 @@ impl Ground {
 
 /// What two plain runs differ in, which nobody else is blamed for.
 fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
-    let surprising = own.iter().filter(|(path, _)| !manifest::is_volatile(path));
+    let details = own.iter();
     Finding {
         variant: Some(PLAIN.to_owned()),
-        summary: format!(
-            "two runs of it differ in {} entries, left out below",
-            own.len()
-        ),
-        details: surprising
-            .map(|(path, what)| format!("/{}: {what}", path.display()))
-            .collect(),
+        summary: format!("two runs of it differ in {}, left out below", own.len()),
+        details: details.map(|(path, what)| format!("/{}: {what}", path.display())).collect(),
     }
 }
 

@@ -10,21 +10,11 @@ use std::path::{Path, PathBuf};
 
 /// Paths that differ between any two runs although two given ones may happen
 /// to agree, with the reason.
-pub(super) const VOLATILE: [(&str, &str); 5] = [
+pub(super) const VOLATILE: [(&str, &str); 4] = [
     ("var/log", "time stamps"),
-    (
-        "var/cache/ldconfig/aux-cache",
-        "inode numbers and change times",
-    ),
-    (
-        "var/cache/apt/pkgcache.bin",
-        "a memory image with addresses",
-    ),
-    (
-        "var/cache/apt/srcpkgcache.bin",
-        "a memory image with addresses",
-    ),
-    ("var/lib/dpkg/lock-frontend", "holds the state of a lock"),
+    ("var/cache/ldconfig/aux-cache", "inode numbers and change times"),
+    ("var/cache/apt/pkgcache.bin", "a memory image with addresses"),
+    ("var/cache/apt/srcpkgcache.bin", "a memory image with addresses"),
 ];
 
 /// What is compared of one entry. Times are left out: an install makes them.
@@ -119,18 +109,14 @@ fn compare(ours: &Entry, theirs: &Entry) -> Option<String> {
         ("size", ours.size != theirs.size),
         ("content", ours.content != theirs.content),
     ];
-    let differing: Vec<&str> = aspects
-        .into_iter()
-        .filter_map(|(name, differs)| differs.then_some(name))
-        .collect();
+    let differing: Vec<&str> =
+        aspects.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
     (!differing.is_empty()).then(|| differing.join(", "))
 }
 
 /// True for a path that no two runs need agree on.
 pub(super) fn is_volatile(path: &Path) -> bool {
-    VOLATILE
-        .iter()
-        .any(|(volatile, _)| path.starts_with(volatile))
+    VOLATILE.iter().any(|(volatile, _)| path.starts_with(volatile))
 }
 
 #[cfg(test)]
@@ -173,12 +159,8 @@ mod tests {
         fs::remove_file(root.join("d/link")).expect("the link can be removed");
         symlink("elsewhere", root.join("d/link")).expect("a link can be made");
         fs::write(root.join("new"), "").expect("a file can be written");
-        let expected = [
-            ("d/file", "content"),
-            ("d/link", "content"),
-            ("new", "added"),
-            ("same", "mode"),
-        ];
+        let expected =
+            [("d/file", "content"), ("d/link", "content"), ("new", "added"), ("same", "mode")];
         let expected = expected.map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(differ(root, b.path()), expected);
         let back = differ(b.path(), root);
@@ -189,10 +171,7 @@ mod tests {
     fn an_emptied_file_is_seen_by_its_size() {
         let (a, b) = (tree(), tree());
         fs::write(a.path().join("same"), "").expect("a file can be written");
-        assert_eq!(
-            differ(a.path(), b.path()),
-            [("same".to_owned(), "size, content".to_owned())]
-        );
+        assert_eq!(differ(a.path(), b.path()), [("same".to_owned(), "size, content".to_owned())]);
     }
 
     #[test]

@@ -109,18 +109,8 @@ fn ours(synconce: &Path, packages: &[String]) -> Vec<Variant> {
     let program = synconce.display().to_string();
     let ways: [(_, _, _, &[&str]); 4] = [
         ("synconce", "held, one commit", Promise::Durable, &[]),
-        (
-            "synconce-no-commit",
-            "held, no commit",
-            Promise::Nothing,
-            &["--no-commit"],
-        ),
-        (
-            "synconce-sealed",
-            "held in the kernel, one commit",
-            Promise::Durable,
-            &["--sealed"],
-        ),
+        ("synconce-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),
+        ("synconce-sealed", "held in the kernel, one commit", Promise::Durable, &["--sealed"]),
         (
             "synconce-sealed-no-commit",
             "held in the kernel, no commit",
@@ -138,10 +128,7 @@ fn ours(synconce: &Path, packages: &[String]) -> Vec<Variant> {
             preload: false,
             options: &[],
         };
-        Variant {
-            needs: vec![Need::new(&program, "synconce")],
-            ..way.variant(packages)
-        }
+        Variant { needs: vec![Need::new(&program, "synconce")], ..way.variant(packages) }
     };
     ways.into_iter().map(make).collect()
 }
@@ -231,15 +218,7 @@ mod tests {
         let sealed = variants().pop().expect("there are variants");
         assert_eq!(
             sealed.commands[0][..7],
-            [
-                "/opt/synconce",
-                "run",
-                "--sealed",
-                "--no-commit",
-                "--",
-                "chroot",
-                "{root}"
-            ]
+            ["/opt/synconce", "run", "--sealed", "--no-commit", "--", "chroot", "{root}"]
         );
         assert_eq!(sealed.needs, [Need::new("/opt/synconce", "synconce")]);
     }

@@ -4,10 +4,7 @@
 pub(super) fn quantity(nanoseconds: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
     let size = nanoseconds.abs();
-    let (scale, unit) = UNITS
-        .into_iter()
-        .find(|(scale, _)| size >= *scale)
-        .unwrap_or((1.0, "ns"));
+    let (scale, unit) = UNITS.into_iter().find(|(scale, _)| size >= *scale).unwrap_or((1.0, "ns"));
     let value = nanoseconds / scale;
     match value.abs() {
         v if v >= 99.95 => format!("{value:.0} {unit}"),
@@ -24,11 +21,7 @@ pub(super) fn signed(nanoseconds: f64) -> String {
 
 /// A p value: three decimals, or a bound under a thousandth.
 pub(super) fn shown_p(p: f64) -> String {
-    if p < 0.001 {
-        "<0.001".to_owned()
-    } else {
-        format!("{p:.3}")
-    }
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
 #[cfg(test)]

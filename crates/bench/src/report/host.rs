@@ -23,7 +23,7 @@ const PROBE_SIZE: usize = 4096;
 /// The machine and the disk under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// Seconds since 1970.
+    /// When the benchmark started, in seconds since 1970.
     pub started: u64,
     /// Kernel name and release.
     pub kernel: String,
@@ -79,11 +79,8 @@ impl Host {
             || "unknown".to_owned(),
             |m| format!("{} on {} ({})", m.kind, m.device, m.options),
         );
-        let tools: Vec<String> = self
-            .tools
-            .iter()
-            .map(|(name, version)| format!("{name} {version}"))
-            .collect();
+        let tools: Vec<String> =
+            self.tools.iter().map(|(name, version)| named(name, version)).collect();
         format!(
             "host   {}, {}, {}, {} CPUs, {} MiB\n\
              disk   {mount}; write + fdatasync {}\n\
@@ -101,15 +98,18 @@ impl Host {
     }
 }
 
+/// Most programs say their own name before their version.
+fn named(name: &str, version: &str) -> String {
+    if version.starts_with(name) {
+        return version.to_owned();
+    }
+    format!("{name} {version}")
+}
+
 fn loads() -> String {
     std::fs::read_to_string("/proc/loadavg").map_or_else(
         |_| "unknown".to_owned(),
-        |text| {
-            text.split_whitespace()
-                .take(3)
-                .collect::<Vec<_>>()
-                .join(" ")
-        },
+        |text| text.split_whitespace().take(3).collect::<Vec<_>>().join(" "),
     )
 }
 
@@ -135,8 +135,7 @@ fn flush_ms(dir: &Path) -> Result<f64, Error> {
     let mut times = Vec::with_capacity(PROBES);
     for _ in 0..PROBES {
         let start = Instant::now();
-        file.write_all(&[0x5a; PROBE_SIZE])
-            .map_err(Error::io("write in", dir))?;
+        file.write_all(&[0x5a; PROBE_SIZE]).map_err(Error::io("write in", dir))?;
         rustix::fs::fdatasync(&file).map_err(Error::io("sync in", dir))?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
@@ -152,10 +151,7 @@ fn versions(tools: &[Tool], launcher: &Launcher) -> Result<BTreeMap<String, Stri
             Ok(outcome) if outcome.status.success() => first_line(&log),
             Ok(_) | Err(_) => None,
         };
-        found.insert(
-            tool.name.clone(),
-            version.unwrap_or_else(|| "absent".to_owned()),
-        );
+        found.insert(tool.name.clone(), version.unwrap_or_else(|| "absent".to_owned()));
     }
     Ok(found)
 }

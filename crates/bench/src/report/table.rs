@@ -22,9 +22,7 @@ impl Table {
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
         let columns = columns.into_iter();
         Self {
-            columns: columns
-                .map(|(name, align)| (name.to_owned(), align))
-                .collect(),
+            columns: columns.map(|(name, align)| (name.to_owned(), align)).collect(),
             rows: Vec::new(),
         }
     }

@@ -34,11 +34,7 @@ fn stat_file(device: &Path) -> Option<PathBuf> {
     let number = rustix::fs::stat(device).ok()?.st_rdev;
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let own = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    let disk = if own.join("partition").exists() {
-        own.parent()?.to_path_buf()
-    } else {
-        own
-    };
+    let disk = if own.join("partition").exists() { own.parent()?.to_path_buf() } else { own };
     Some(disk.join("stat"))
 }
 

@@ -56,10 +56,7 @@ impl Launcher {
             .prefix("synconce-bench-")
             .tempdir_in(&parent)
             .map_err(Error::io("make a log directory in", &parent))?;
-        Ok(Self {
-            watch: Watch::new()?,
-            logs,
-        })
+        Ok(Self { watch: Watch::new()?, logs })
     }
 
     /// Leaves the logs in place and says where they are.
@@ -100,9 +97,7 @@ impl Launcher {
         let appended = appended.map_err(Error::io("open", log))?;
         let standard = match stdout {
             Some(path) => File::create(path).map_err(Error::io("create", path))?,
-            None => appended
-                .try_clone()
-                .map_err(Error::io("duplicate the descriptor of", log))?,
+            None => appended.try_clone().map_err(Error::io("duplicate the descriptor of", log))?,
         };
         let program = command.first().map_or("", String::as_str);
         let mut prepared = Command::new(program);
@@ -136,11 +131,7 @@ impl Launcher {
         if outcome.status.success() {
             return Ok(());
         }
-        Err(Error::Helper {
-            purpose: purpose.to_owned(),
-            ending: outcome.status.to_string(),
-            log,
-        })
+        Err(Error::Helper { purpose: purpose.to_owned(), ending: outcome.status.to_string(), log })
     }
 
     fn wait(&self, child: &mut Child, program: &str) -> Result<ExitStatus, Error> {
@@ -152,7 +143,12 @@ impl Launcher {
             processes::kill_tree(pid);
         }
         let status = child.wait().map_err(Error::io("wait for", program))?;
-        ended.map(|_| status)
+        ended?;
+        if !status.success() {
+            // A Ctrl-C reaches the command as well, and its end may be seen first.
+            self.watch.wait(None, Some(50))?;
+        }
+        Ok(status)
     }
 }
 

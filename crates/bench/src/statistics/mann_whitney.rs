@@ -18,36 +18,19 @@ pub struct RankTest {
 ///
 /// The p value is exact without ties and up to 400 pairs; otherwise the
 /// normal approximation with tie and continuity correction.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "sample sizes are far below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "sample sizes are far below 2^52")]
 pub fn mann_whitney(first: &[f64], second: &[f64]) -> Option<RankTest> {
     if first.is_empty() || second.is_empty() {
         return None;
     }
     let (n, m) = (first.len(), second.len());
-    let u = first
-        .iter()
-        .flat_map(|a| second.iter().map(move |b| pair(*a, *b)))
-        .sum::<f64>();
+    let u = first.iter().flat_map(|a| second.iter().map(move |b| pair(*a, *b))).sum::<f64>();
     let ties = tie_term(first, second);
     let exact = n * m <= EXACT_PAIRS;
-    let p_value = if exact && ties == 0.0 {
-        exact_p(n, m, u)
-    } else {
-        normal_p(n as f64, m as f64, u, ties)
-    };
-    let least_p = if exact {
-        exact_p(n, m, 0.0)
-    } else {
-        normal_p(n as f64, m as f64, 0.0, 0.0)
-    };
-    Some(RankTest {
-        u,
-        p_value,
-        least_p,
-    })
+    let p_value =
+        if exact && ties == 0.0 { exact_p(n, m, u) } else { normal_p(n as f64, m as f64, u, ties) };
+    let least_p = if exact { exact_p(n, m, 0.0) } else { normal_p(n as f64, m as f64, 0.0, 0.0) };
+    Some(RankTest { u, p_value, least_p })
 }
 
 fn pair(a: f64, b: f64) -> f64 {
@@ -59,10 +42,7 @@ fn pair(a: f64, b: f64) -> f64 {
 }
 
 /// Sum of t^3 - t over the groups of equal values.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "sample sizes are far below 2^52"
-)]
+#[expect(clippy::cast_precision_loss, reason = "sample sizes are far below 2^52")]
 fn tie_term(first: &[f64], second: &[f64]) -> f64 {
     let mut all: Vec<f64> = first.iter().chain(second).copied().collect();
     all.sort_unstable_by(f64::total_cmp);

@@ -28,10 +28,7 @@ fn a_stanza_is_cut_down_to_the_binaries_of_the_suite_and_its_updates() {
          Components: main\nSigned-By: /usr/share/keyrings/archive.gpg\n"
     );
     assert_eq!(first.uri(), "http://mirror.invalid/debian");
-    assert_eq!(
-        first.keyring(),
-        Some(PathBuf::from("/usr/share/keyrings/archive.gpg"))
-    );
+    assert_eq!(first.keyring(), Some(PathBuf::from("/usr/share/keyrings/archive.gpg")));
 }
 
 #[test]

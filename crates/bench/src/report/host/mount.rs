@@ -4,7 +4,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A line of /proc/self/mountinfo, as far as a report needs it.
+/// A line of /proc/thread-self/mountinfo, as far as a report needs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// File system type: "ext4".
@@ -19,7 +19,7 @@ impl Mount {
     /// The mount of a path, by its id (statx, Linux 5.8+).
     pub fn of(path: &Path) -> Option<Self> {
         let found = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
-        let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let text = std::fs::read_to_string("/proc/thread-self/mountinfo").ok()?;
         parse(&text, found.stx_mnt_id)
     }
 }
@@ -38,11 +38,7 @@ fn parse(text: &str, id: u64) -> Option<Mount> {
             options.push(option);
         }
     }
-    Some(Mount {
-        kind: kind.to_owned(),
-        device: device.to_owned(),
-        options: options.join(","),
-    })
+    Some(Mount { kind: kind.to_owned(), device: device.to_owned(), options: options.join(",") })
 }
 
 #[cfg(test)]
