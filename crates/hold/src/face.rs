@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use synconce_sys::notify::Listener;
-use synconce_sys::process::{self, Side};
+use synconce_sys::process::{self, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
@@ -106,12 +106,13 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
             drop((ours, signals));
             process::exit_now(lifecycle::supervise(options, theirs, mask));
         }
-        Side::Parent(_) => {
+        Side::Parent(supervisor) => {
             drop(theirs);
             let face = Face {
                 socket: ours,
                 signals,
                 observer,
+                supervisor,
                 command: None,
                 listener: None,
                 ending: Ending::Unknown,
@@ -143,6 +144,7 @@ struct Face<'a> {
     socket: OwnedFd,
     signals: Reader,
     observer: &'a mut dyn Observer,
+    supervisor: u32,
     command: Option<u32>,
     listener: Option<Listener>,
     ending: Ending,
@@ -207,6 +209,11 @@ impl Face<'_> {
         self.observer.progress_ends();
         if let Some(end) = summary.end {
             self.ending = end.into();
+        }
+        if !summary.stays {
+            // With its end the command's processor time becomes ours, as time(1) expects.
+            let ends = WaitFor { ends: true, block: true, ..WaitFor::default() };
+            let _ = process::wait(Whose::Id(self.supervisor), ends);
         }
         Finished {
             ending: self.ending,

@@ -90,17 +90,22 @@ impl<L: Ledger> Judge<L> {
         Self { options: options.clone(), listener, face, command, book }
     }
 
-    /// Answers `waiting`.
-    pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting) {
-        if let Some(answer) = self.consider(targets, waiting) {
+    /// Answers `waiting`; `false` when `targets` has to be a patient one for that.
+    pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting) -> bool {
+        let decision = decide(targets, waiting, &self.options);
+        if targets.take_missed() {
+            return false;
+        }
+        if let Some(answer) = self.consider(waiting, decision) {
             // An error means that the caller is gone; nothing was done in its name.
             let _ = self.listener.answer(waiting.notification.id, answer);
         }
+        true
     }
 
     /// The answer; `None` when the call has been answered already.
-    fn consider(&self, targets: &mut Targets, waiting: &Waiting) -> Option<Answer> {
-        match decide(targets, waiting, &self.options) {
+    fn consider(&self, waiting: &Waiting, decision: Decision) -> Option<Answer> {
+        match decision {
             Decision::Hold(devices) => Some(self.hold(waiting, &devices)),
             Decision::Rewrite(change) => self.change(waiting, &change),
             Decision::Pass => {

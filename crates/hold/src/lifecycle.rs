@@ -168,7 +168,7 @@ impl Started {
                     accounts: book.accounts,
                     trouble: book.failure.map(Trouble::Marker),
                     end: Some(end),
-                    commit: None,
+                    ..Summary::default()
                 };
                 over.finish(options, &face, end, summary, &book.unsynced);
             }
@@ -233,6 +233,7 @@ impl Over {
         for notice in self.notices(options, &summary.accounts, unsynced) {
             tell(&Message::Notice(notice));
         }
+        summary.stays = self.stays() || summary.trouble == Some(Trouble::Commit);
         tell(&Message::Done(Box::new(summary)));
     }
 

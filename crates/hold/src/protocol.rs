@@ -46,6 +46,8 @@ pub(crate) struct Summary {
     pub trouble: Option<Trouble>,
     /// How the command ended; `None` when it did not start.
     pub end: Option<CommandEnd>,
+    /// Whether the supervisor stays, for survivors or a device that hangs.
+    pub stays: bool,
 }
 
 /// What the user should know, though nothing failed.

@@ -111,11 +111,15 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             return self.let_through(notification.id, released_answer(notification));
         };
         let waiting = Waiting { notification: *notification, abi, call };
-        if !may_block(call) {
-            return judge.judge(&mut self.targets, &waiting);
+        if !may_block(call) && judge.judge(&mut self.targets, &waiting) {
+            return;
         }
-        let (judge, mut targets) = (Arc::clone(judge), self.targets.fork());
-        if self.workers.run(move || judge.judge(&mut targets, &waiting)).is_err() {
+        let (judge, mut targets) = (Arc::clone(judge), self.targets.patient());
+        // A patient look-up misses nothing.
+        let job = move || {
+            judge.judge(&mut targets, &waiting);
+        };
+        if self.workers.run(job).is_err() {
             self.let_through(notification.id, Answer::Continue);
         }
     }

@@ -7,7 +7,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlag
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::mounts::{self, DeviceId};
 
 /// `STATX_MNT_ID_UNIQUE`, Linux 6.8: an id that is never used again.
@@ -49,7 +50,11 @@ struct Place {
 /// Looks targets up, remembering mounts.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    places: HashMap<u64, Place>,
+    places: Arc<Mutex<HashMap<u64, Place>>>,
+    /// Whether a mount that is not known yet may be asked about.
+    patient: bool,
+    /// Whether one was met that may not.
+    missed: bool,
     directories: VecDeque<(u32, OwnedFd)>,
 }
 
@@ -65,10 +70,8 @@ impl Targets {
             return None;
         }
         let stat = self.at_descriptor(thread, name.as_str(), AtFlags::empty())?;
-        let place = self.place(thread, &stat, |flags| {
-            let path = format!("/proc/{thread}/fd/{fd}");
-            rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, flags).ok()
-        })?;
+        let path = PathBuf::from(format!("/proc/{thread}/fd/{fd}"));
+        let place = self.place(thread, &stat, &path)?;
         Some(target(&stat, place, readable))
     }
 
@@ -85,22 +88,34 @@ impl Targets {
 
     /// What the file `file`, opened by us on behalf of `thread`, is.
     fn opened(&mut self, thread: u32, file: &OwnedFd) -> Option<Target> {
-        let look = |flags| rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags).ok();
-        let stat = look(StatxFlags::BASIC_STATS | MNT_ID_UNIQUE)?;
-        let place = self.place(thread, &stat, look)?;
+        let flags = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
+        let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags).ok()?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let place = self.place(thread, &stat, &path)?;
         Some(target(&stat, place, true))
     }
 
-    /// The devices of disk file systems in the mount namespace of `thread`.
+    /// The devices of disk file systems that `thread` or we can see.
     pub(crate) fn disks(thread: u32) -> Vec<DeviceId> {
-        let mounts = mounts::read(&thread.to_string()).unwrap_or_default();
-        let disks = mounts.iter().filter(|mount| mount.kind().is_held());
+        let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
+        let ours = mounts::ours().unwrap_or_default();
+        let disks = theirs.iter().chain(&ours).filter(|mount| mount.kind().is_held());
         disks.map(|mount| mount.device).collect()
     }
 
-    /// A copy that knows the same mounts, for another thread.
-    pub(crate) fn fork(&self) -> Self {
-        Self { places: self.places.clone(), directories: VecDeque::new() }
+    /// Another look-up that shares the known mounts and may wait for answers
+    /// about others.
+    pub(crate) fn patient(&self) -> Self {
+        Self { places: Arc::clone(&self.places), patient: true, ..Self::default() }
+    }
+
+    /// Whether the last look-up met a mount that only a patient one may ask about.
+    pub(crate) fn take_missed(&mut self) -> bool {
+        std::mem::take(&mut self.missed)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks only for what the kernel knows already (`AT_STATX_DONT_SYNC`): a FUSE
@@ -126,32 +141,40 @@ impl Targets {
         stat
     }
 
-    /// The place that `stat` is in. `look` asks again for other fields.
-    fn place(
-        &mut self,
-        thread: u32,
-        stat: &Statx,
-        look: impl Fn(StatxFlags) -> Option<Statx>,
-    ) -> Option<Place> {
+    /// The place that `stat`, of the file at `path`, is in.
+    fn place(&mut self, thread: u32, stat: &Statx, path: &Path) -> Option<Place> {
         let unique = (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id);
-        if let Some(place) = unique.and_then(|id| self.places.get(&id)) {
-            return Some(*place);
+        if let Some(place) = unique.and_then(|id| self.known().get(&id).copied()) {
+            return Some(place);
         }
+        if !self.patient {
+            self.missed = true;
+            return None;
+        }
+        let place = ask(thread, path)?;
         // Without unique ids an id may be used again unseen, so nothing is remembered.
-        let stat = look(StatxFlags::MNT_ID)?;
-        let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
-        let place = place_of(thread, id)?;
         if let Some(unique) = unique {
-            self.places.insert(unique, place);
+            self.known().insert(unique, place);
         }
         Some(place)
     }
 }
 
-fn place_of(thread: u32, id: u64) -> Option<Place> {
-    let mounts = mounts::read(&thread.to_string()).ok()?;
-    let mount = mounts.iter().find(|mount| mount.id == id)?;
-    Some(Place { id, device: mount.device, on_disk: mount.kind().is_held() })
+/// Finds out about the mount of the file at `path`: by the caller's mounts, by
+/// ours, or, where a chroot in another namespace hides it from both, by what
+/// the file system says. A FUSE daemon may be asked, so this may wait for it.
+fn ask(thread: u32, path: &Path) -> Option<Place> {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
+    let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
+    for process in [thread.to_string().as_str(), "self"] {
+        let mounts = mounts::read(process).unwrap_or_default();
+        if let Some(mount) = mounts.iter().find(|mount| mount.id == id) {
+            return Some(Place { id, device: mount.device, on_disk: mount.kind().is_held() });
+        }
+    }
+    let device = DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
+    Some(Place { id, device, on_disk: mounts::at(path).is_some() })
 }
 
 fn target(stat: &Statx, place: Place, readable: bool) -> Target {

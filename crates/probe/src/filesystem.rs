@@ -40,3 +40,29 @@ impl Kind {
         self != Self::Other
     }
 }
+
+/// The type of a file system by the magic number that `statfs(2)` gives
+/// (`linux/magic.h` and the file systems' own headers); `None` for those that
+/// are not held. ext2 and ext3 share ext4's number and are taken for it.
+pub fn name_of_magic(magic: u64) -> Option<&'static str> {
+    Some(match magic {
+        0xEF53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683E => "btrfs",
+        0xF2F5_2010 => "f2fs",
+        0xCA45_1A4E => "bcachefs",
+        0x2FC1_2FC1 => "zfs",
+        0x4D44 => "vfat",
+        0x2011_BAB0 => "exfat",
+        0x7366_746E => "ntfs3",
+        0x3153_464A => "jfs",
+        0x3434 => "nilfs2",
+        0x5265_4973 => "reiserfs",
+        0x1501_3346 => "udf",
+        0x2405_1905 => "ubifs",
+        0x4244 => "hfs",
+        0x482B => "hfsplus",
+        0x794C_7630 => "overlay",
+        _ => return None,
+    })
+}

@@ -1,6 +1,7 @@
 //! The mounts of a process, from `/proc/PID/mountinfo` (`proc(5)`).
 
-use crate::filesystem::Kind;
+use crate::filesystem::{Kind, name_of_magic};
+use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -68,6 +69,41 @@ impl Mount {
 /// Those of reading `/proc/PID/mountinfo`.
 pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read_to_string(Path::new("/proc").join(pid).join("mountinfo"))?))
+}
+
+/// Our own mounts, the one that our root is on included: a chroot's mountinfo
+/// leaves it out, because its mount point lies outside.
+///
+/// # Errors
+/// Those of reading `/proc/self/mountinfo`.
+pub fn ours() -> io::Result<Vec<Mount>> {
+    let mut mounts = read("self")?;
+    for point in [Path::new("/"), Path::new(".")] {
+        if let Some(mount) = at(point)
+            && !mounts.iter().any(|known| known.id == mount.id)
+        {
+            mounts.push(mount);
+        }
+    }
+    Ok(mounts)
+}
+
+/// The mount at `path`, by what the kernel says of the file system there; `None`
+/// when it is not a disk, or cannot be looked at.
+pub fn at(path: &Path) -> Option<Mount> {
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
+    let stat = stat.ok().filter(|stat| stat.stx_mask & StatxFlags::MNT_ID.bits() != 0)?;
+    let system = rustix::fs::statfs(path).ok()?;
+    let flags = rustix::fs::statvfs(path).ok()?.f_flag;
+    Some(Mount {
+        id: stat.stx_mnt_id,
+        device: DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor },
+        point: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+        type_name: name_of_magic(system.f_type as u64)?.to_owned(),
+        source: "unknown".to_owned(),
+        writable: !flags.contains(StatVfsMountFlags::RDONLY),
+        options: String::new(),
+    })
 }
 
 /// Parses the text of a mountinfo file; lines of another shape are left out.

@@ -95,6 +95,9 @@ impl Run {
             let missing = pins.missing(&mounts).into_iter();
             let held = missing.filter(|mount| self.held_on.contains(&mount.device));
             lost.extend(held.map(unreachable));
+            for directory in ["root", "cwd"] {
+                adopt(pins, &Path::new("/proc").join(&place).join(directory));
+            }
         }
         lost.retain(|(device, _)| !pins.covers(*device));
         lost.into_iter().map(|(_, outcome)| outcome).collect()
@@ -146,6 +149,16 @@ impl Ledger for Run {
         if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
             self.pins.adopt(mount, file);
         }
+    }
+}
+
+/// Pins the file system that the directory `path` is on, which a chroot's
+/// mountinfo does not show.
+fn adopt(pins: &mut Pins, path: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mount = mounts::at(path).filter(|mount| mount.writable && !pins.covers(mount.device));
+    if let (Some(mount), Ok(file)) = (mount, rustix::fs::open(path, flags, Mode::empty())) {
+        pins.adopt(&mount, file);
     }
 }
 

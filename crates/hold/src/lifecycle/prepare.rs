@@ -15,7 +15,7 @@ use synconce_probe::mounts::{self, Mount};
 /// Finds the file systems, arms the markers, writes the run file.
 pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
     let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
-    let mounts = mounts::read("self").map_err(|error| {
+    let mounts = mounts::ours().map_err(|error| {
         set_up(&Error::new("cannot read", Path::new("/proc/self/mountinfo"), error))
     })?;
     let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
