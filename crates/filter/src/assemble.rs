@@ -53,10 +53,7 @@ impl Assembler {
     /// 255 instructions: a defect of the generator, for which tests go through
     /// every policy and every set of ABIs.
     pub(crate) fn finish(self) -> Program {
-        let Self {
-            instructions,
-            bound,
-        } = self;
+        let Self { instructions, bound } = self;
         let skip = |from: usize, label: Label| {
             let to = bound[label.0].expect("every label is bound");
             let distance = to.checked_sub(from + 1).expect("jumps go forward");

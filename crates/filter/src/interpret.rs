@@ -70,10 +70,7 @@ impl fmt::Display for InterpretError {
                 write!(f, "instruction {at} loads from offset {offset}")
             }
             Self::BadOperand { at } => {
-                write!(
-                    f,
-                    "instruction {at} divides by zero or shifts by 32 bits or more"
-                )
+                write!(f, "instruction {at} divides by zero or shifts by 32 bits or more")
             }
             Self::Unsupported { at, code } => {
                 write!(f, "instruction {at} has the unsupported code {code:#x}")
@@ -114,9 +111,7 @@ pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretEr
     let (mut at, mut accumulator) = (0, 0);
     // Jumps only go forward, so the loop ends with the program at the latest.
     loop {
-        let instruction = instructions
-            .get(at)
-            .ok_or(InterpretError::OutOfProgram { at })?;
+        let instruction = instructions.get(at).ok_or(InterpretError::OutOfProgram { at })?;
         path.push(at);
         match step(at, instruction, accumulator, data)? {
             Step::Load(offset, value) => {
@@ -130,11 +125,7 @@ pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretEr
             }
             Step::Skip(count) => at = at.saturating_add(1).saturating_add(count),
             Step::Return(value) => {
-                return Ok(Trace {
-                    verdict: verdict(value),
-                    path,
-                    loads,
-                });
+                return Ok(Trace { verdict: verdict(value), path, loads });
             }
         }
     }
@@ -160,10 +151,7 @@ fn step(
     let branch = |holds: bool| Step::Skip(usize::from(if holds { jt } else { jf }));
     Ok(match code {
         0x00 => Step::Value(k),
-        0x20 => Step::Load(
-            k,
-            word(data, k).ok_or(InterpretError::BadLoad { at, offset: k })?,
-        ),
+        0x20 => Step::Load(k, word(data, k).ok_or(InterpretError::BadLoad { at, offset: k })?),
         0x04 => Step::Value(a.wrapping_add(k)),
         0x14 => Step::Value(a.wrapping_sub(k)),
         0x24 => Step::Value(a.wrapping_mul(k)),
@@ -191,11 +179,7 @@ fn word(data: &SeccompData, at: u32) -> Option<u32> {
         return None;
     }
     let half = |value: u64| {
-        if at.is_multiple_of(8) {
-            value as u32
-        } else {
-            (value >> 32) as u32
-        }
+        if at.is_multiple_of(8) { value as u32 } else { (value >> 32) as u32 }
     };
     Some(match at {
         offset::NR => data.nr.cast_unsigned(),

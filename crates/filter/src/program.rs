@@ -58,10 +58,7 @@ struct Block<'a> {
 
 impl<'a> Block<'a> {
     fn new(assembler: &'a mut Assembler) -> Self {
-        Self {
-            assembler,
-            endings: Vec::new(),
-        }
+        Self { assembler, endings: Vec::new() }
     }
 
     fn emit(mut self, rules: &BTreeMap<u32, Rule>) {
@@ -69,10 +66,7 @@ impl<'a> Block<'a> {
         let mut bodies: Vec<(&Rule, Label)> = Vec::new();
         let mut entries = Vec::with_capacity(rules.len());
         for (&number, rule) in rules {
-            let known = bodies
-                .iter()
-                .find(|(body, _)| *body == rule)
-                .map(|&(_, label)| label);
+            let known = bodies.iter().find(|(body, _)| *body == rule).map(|&(_, label)| label);
             let label = match (known, rule) {
                 (Some(label), _) => label,
                 (None, &Rule::Done(action)) => self.ending(action),
@@ -101,14 +95,11 @@ impl<'a> Block<'a> {
     /// Find the loaded number among `entries`, which are in ascending order.
     fn search(&mut self, entries: &[(u32, Label)], otherwise: Label) {
         if let [(number, label)] = *entries {
-            return self
-                .assembler
-                .branch(code::JUMP_EQUAL, number, label, otherwise);
+            return self.assembler.branch(code::JUMP_EQUAL, number, label, otherwise);
         }
         let (below, above) = entries.split_at(entries.len() / 2);
         let (low, high) = (self.assembler.label(), self.assembler.label());
-        self.assembler
-            .branch(code::JUMP_AT_LEAST, above[0].0, high, low);
+        self.assembler.branch(code::JUMP_AT_LEAST, above[0].0, high, low);
         self.assembler.bind(low);
         self.search(below, otherwise);
         self.assembler.bind(high);
@@ -117,13 +108,7 @@ impl<'a> Block<'a> {
 
     /// The tests of `rule`; `loaded` is the argument that is in the accumulator.
     fn tests(&mut self, rule: &Rule, loaded: Option<usize>) {
-        let Rule::Test {
-            argument,
-            condition,
-            yes,
-            no,
-        } = rule
-        else {
+        let Rule::Test { argument, condition, yes, no } = rule else {
             return;
         };
         if loaded != Some(*argument) {
@@ -132,19 +117,16 @@ impl<'a> Block<'a> {
         let (yes_label, no_label) = (self.place(yes), self.place(no));
         let after = match *condition {
             Condition::AnyBit(mask) => {
-                self.assembler
-                    .branch(code::JUMP_ANY_BIT, mask, yes_label, no_label);
+                self.assembler.branch(code::JUMP_ANY_BIT, mask, yes_label, no_label);
                 Some(*argument)
             }
             Condition::Equal(value) => {
-                self.assembler
-                    .branch(code::JUMP_EQUAL, value, yes_label, no_label);
+                self.assembler.branch(code::JUMP_EQUAL, value, yes_label, no_label);
                 Some(*argument)
             }
             Condition::MaskedEqual { mask, value } => {
                 self.assembler.and(mask);
-                self.assembler
-                    .branch(code::JUMP_EQUAL, value, yes_label, no_label);
+                self.assembler.branch(code::JUMP_EQUAL, value, yes_label, no_label);
                 None
             }
         };

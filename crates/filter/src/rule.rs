@@ -33,12 +33,7 @@ pub(crate) enum Rule {
     /// Decided.
     Done(Action),
     /// One more test.
-    Test {
-        argument: usize,
-        condition: Condition,
-        yes: Box<Rule>,
-        no: Box<Rule>,
-    },
+    Test { argument: usize, condition: Condition, yes: Box<Rule>, no: Box<Rule> },
 }
 
 use Action::{Allow, Errno, Notify};
@@ -50,12 +45,7 @@ const SIGN_BIT: u32 = 1 << 31;
 
 /// A rule that tests one argument.
 fn test(argument: usize, condition: Condition, yes: Rule, no: Rule) -> Rule {
-    Rule::Test {
-        argument,
-        condition,
-        yes: Box::new(yes),
-        no: Box::new(no),
-    }
+    Rule::Test { argument, condition, yes: Box::new(yes), no: Box::new(no) }
 }
 
 /// The rule for `call` made through `abi`.
@@ -128,10 +118,7 @@ fn sync_file_range(spec: &Spec, abi: Abi, handshake: Action, answer: Rule) -> Ru
 /// rest goes on for the right error.
 fn sealed_msync() -> Rule {
     let aligned = test(0, AnyBit(args::PAGE_SIZE - 1), ALLOW, Rule::Done(Errno(0)));
-    let syncs = MaskedEqual {
-        mask: !args::MS_INVALIDATE,
-        value: args::MS_SYNC,
-    };
+    let syncs = MaskedEqual { mask: !args::MS_INVALIDATE, value: args::MS_SYNC };
     test(2, syncs, aligned, ALLOW)
 }
 
@@ -143,7 +130,5 @@ fn is_quota_sync() -> Condition {
 }
 
 fn one_of(argument: usize, values: &[u32], answer: Rule) -> Rule {
-    values.iter().rfold(ALLOW, |no, &value| {
-        test(argument, Equal(value), answer.clone(), no)
-    })
+    values.iter().rfold(ALLOW, |no, &value| test(argument, Equal(value), answer.clone(), no))
 }

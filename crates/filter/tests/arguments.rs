@@ -6,22 +6,13 @@ use synconce_filter::{Abi, Call, args};
 fn the_constants_are_those_of_the_c_library() {
     assert_eq!(args::OPEN_SYNC_MASK, (libc::O_SYNC | libc::O_DSYNC) as u32);
     assert_eq!(args::OPEN_SYNC_MASK, 0o4_010_000);
-    assert_eq!(
-        args::RWF_SYNC_MASK,
-        (libc::RWF_SYNC | libc::RWF_DSYNC) as u32
-    );
+    assert_eq!(args::RWF_SYNC_MASK, (libc::RWF_SYNC | libc::RWF_DSYNC) as u32);
     assert_eq!(args::MS_SYNC, libc::MS_SYNC as u32);
     assert_eq!(args::MS_ASYNC, libc::MS_ASYNC as u32);
     assert_eq!(args::MS_INVALIDATE, libc::MS_INVALIDATE as u32);
-    assert_eq!(
-        args::SYNC_FILE_RANGE_WAIT_BEFORE,
-        libc::SYNC_FILE_RANGE_WAIT_BEFORE
-    );
+    assert_eq!(args::SYNC_FILE_RANGE_WAIT_BEFORE, libc::SYNC_FILE_RANGE_WAIT_BEFORE);
     assert_eq!(args::SYNC_FILE_RANGE_WRITE, libc::SYNC_FILE_RANGE_WRITE);
-    assert_eq!(
-        args::SYNC_FILE_RANGE_WAIT_AFTER,
-        libc::SYNC_FILE_RANGE_WAIT_AFTER
-    );
+    assert_eq!(args::SYNC_FILE_RANGE_WAIT_AFTER, libc::SYNC_FILE_RANGE_WAIT_AFTER);
     assert_eq!(args::Q_SYNC, libc::Q_SYNC as u32);
 }
 
@@ -48,22 +39,11 @@ fn i386_splits_the_offsets_of_sync_file_range() {
 
 #[test]
 fn only_calls_with_flags_in_an_argument_have_an_index_for_them() {
-    let with: Vec<_> = Call::ALL
-        .iter()
-        .filter_map(|&c| args::open_flags_index(c).map(|at| (c, at)))
-        .collect();
-    assert_eq!(
-        with,
-        [
-            (Call::Open, 1),
-            (Call::Openat, 2),
-            (Call::OpenByHandleAt, 2)
-        ]
-    );
-    let quota: Vec<_> = Call::ALL
-        .iter()
-        .filter_map(|&c| args::quota_command_index(c).map(|at| (c, at)))
-        .collect();
+    let with: Vec<_> =
+        Call::ALL.iter().filter_map(|&c| args::open_flags_index(c).map(|at| (c, at))).collect();
+    assert_eq!(with, [(Call::Open, 1), (Call::Openat, 2), (Call::OpenByHandleAt, 2)]);
+    let quota: Vec<_> =
+        Call::ALL.iter().filter_map(|&c| args::quota_command_index(c).map(|at| (c, at))).collect();
     assert_eq!(quota, [(Call::Quotactl, 0), (Call::QuotactlFd, 1)]);
 }
 

@@ -19,10 +19,7 @@ fn run(instructions: &[(u16, u8, u8, u32)]) -> Result<Verdict, InterpretError> {
 #[test]
 fn a_program_that_ends_without_a_return_is_an_error() {
     assert_eq!(run(&[]), Err(InterpretError::OutOfProgram { at: 0 }));
-    assert_eq!(
-        run(&[(0x20, 0, 0, 0)]),
-        Err(InterpretError::OutOfProgram { at: 1 })
-    );
+    assert_eq!(run(&[(0x20, 0, 0, 0)]), Err(InterpretError::OutOfProgram { at: 1 }));
 }
 
 #[test]
@@ -32,10 +29,7 @@ fn a_jump_past_the_end_is_an_error() {
         Err(InterpretError::OutOfProgram { at: 8 })
     );
     let far = run(&[(0x05, 0, 0, u32::MAX), (0x06, 0, 0, 0)]);
-    assert!(
-        matches!(far, Err(InterpretError::OutOfProgram { .. })),
-        "{far:?}"
-    );
+    assert!(matches!(far, Err(InterpretError::OutOfProgram { .. })), "{far:?}");
 }
 
 #[test]
@@ -50,11 +44,7 @@ fn a_load_outside_the_data_or_across_words_is_an_error() {
 fn division_by_zero_and_shifts_of_a_word_are_errors() {
     for (code, k) in [(0x34, 0), (0x64, 32), (0x74, 32)] {
         let wanted = Err(InterpretError::BadOperand { at: 0 });
-        assert_eq!(
-            run(&[(code, 0, 0, k), (0x16, 0, 0, 0)]),
-            wanted,
-            "code {code:#x}"
-        );
+        assert_eq!(run(&[(code, 0, 0, k), (0x16, 0, 0, 0)]), wanted, "code {code:#x}");
     }
 }
 
@@ -75,16 +65,11 @@ fn each_field_of_the_data_is_read_from_its_place() {
         instruction_pointer: 0x0404_0404_0303_0303,
         args: [5, 7, 9, 11, 13, 15].map(|n: u64| ((n + 1) << 32) | n),
     };
-    let words = [0x0101_0101, 0x0202_0202, 0x0303_0303, 0x0404_0404]
-        .into_iter()
-        .chain(5..=16);
+    let words = [0x0101_0101, 0x0202_0202, 0x0303_0303, 0x0404_0404].into_iter().chain(5..=16);
     for (word, at) in words.zip((0..).step_by(4)) {
         let program = of(&[(0x20, 0, 0, at), (0x16, 0, 0, 0)]);
         let found = trace(&program, &question).expect("a valid program");
-        assert_eq!(
-            (found.verdict, found.loads),
-            (Verdict::Other(word), vec![at])
-        );
+        assert_eq!((found.verdict, found.loads), (Verdict::Other(word), vec![at]));
     }
 }
 
@@ -115,12 +100,7 @@ fn arithmetic_and_jumps_do_what_bpf_says() {
         (0x45, 4, true),
         (0x45, 3, false),
     ] {
-        let program = [
-            (0x00, 0, 0, 12),
-            (code, 1, 0, k),
-            (0x06, 0, 0, 1),
-            (0x06, 0, 0, 2),
-        ];
+        let program = [(0x00, 0, 0, 12), (code, 1, 0, k), (0x06, 0, 0, 1), (0x06, 0, 0, 2)];
         let wanted = Ok(Verdict::Other(1 + u32::from(holds)));
         assert_eq!(run(&program), wanted, "code {code:#x} {k}");
     }
@@ -141,9 +121,8 @@ fn return_values_become_verdicts() {
 
 #[test]
 fn random_programs_end_in_a_verdict_or_an_error() {
-    let codes = [
-        0x00, 0x20, 0x04, 0x34, 0x54, 0x64, 0x05, 0x15, 0x25, 0x35, 0x45, 0x06, 0x16, 0x07,
-    ];
+    let codes =
+        [0x00, 0x20, 0x04, 0x34, 0x54, 0x64, 0x05, 0x15, 0x25, 0x35, 0x45, 0x06, 0x16, 0x07];
     let mut random = Random(0x5EED);
     let (mut verdicts, mut errors) = (0, 0);
     for _ in 0..20_000 {
@@ -152,12 +131,7 @@ fn random_programs_end_in_a_verdict_or_an_error() {
             let code = codes[random.word() as usize % codes.len()];
             let small = random.word().is_multiple_of(4);
             let k = random.word() % if small { u32::MAX } else { 80 };
-            (
-                code,
-                (random.word() % 8) as u8,
-                (random.word() % 8) as u8,
-                k,
-            )
+            (code, (random.word() % 8) as u8, (random.word() % 8) as u8, k)
         };
         let program: Vec<_> = (0..length).map(|_| one(&mut random)).collect();
         let args = [0; 6].map(|_: u64| random.next());
@@ -172,8 +146,5 @@ fn random_programs_end_in_a_verdict_or_an_error() {
             }
         }
     }
-    assert!(
-        verdicts > 1_000 && errors > 1_000,
-        "{verdicts} verdicts, {errors} errors"
-    );
+    assert!(verdicts > 1_000 && errors > 1_000, "{verdicts} verdicts, {errors} errors");
 }

@@ -28,10 +28,7 @@ const MARK_OF_ERRNO: u16 = 2100;
 fn usable_abis() -> Vec<Abi> {
     let usable = |abi: &Abi| {
         if *abi == Abi::I386 && !child::i386_works() {
-            skipped(
-                "i386 calls in the kernel",
-                "int 0x80 does not work in this process",
-            );
+            skipped("i386 calls in the kernel", "int 0x80 does not work in this process");
             return false;
         }
         true
@@ -44,17 +41,9 @@ fn usable_abis() -> Vec<Abi> {
 fn questions(abis: &[Abi], bare: bool) -> Vec<Question> {
     let mut questions = Vec::new();
     for &abi in abis {
-        for &call in Call::ALL
-            .iter()
-            .filter(|&&call| !(bare && call == Call::Sync))
-        {
+        for &call in Call::ALL.iter().filter(|&&call| !(bare && call == Call::Sync)) {
             for number in call.numbers(abi) {
-                let ask = |args| Question {
-                    abi,
-                    call,
-                    number,
-                    args,
-                };
+                let ask = |args| Question { abi, call, number, args };
                 questions.extend(cases(call, abi, 0).into_iter().map(ask));
             }
         }
@@ -98,10 +87,7 @@ fn compare(change: fn(&Program) -> Program, wanted: fn(Verdict) -> Option<i64>) 
     let bare_questions = questions(&abis, true);
     let bare = ask(None, &bare_questions).expect("a child without a program");
     let bare_answer = |question: &Question| {
-        bare_questions
-            .iter()
-            .position(|other| other == question)
-            .map(|at| bare[at])
+        bare_questions.iter().position(|other| other == question).map(|at| bare[at])
     };
     let questions = questions(&abis, false);
     let bare: Vec<Option<i64>> = questions.iter().map(bare_answer).collect();
@@ -110,12 +96,7 @@ fn compare(change: fn(&Program) -> Program, wanted: fn(Verdict) -> Option<i64>) 
         let program = program(&spec, native_abis());
         let answers = ask(Some(&change(&program)), &questions).expect("a child with a program");
         for ((question, &found), bare) in questions.iter().zip(&answers).zip(&bare) {
-            let Question {
-                abi,
-                call,
-                number,
-                args,
-            } = *question;
+            let Question { abi, call, number, args } = *question;
             let verdict = interpret(&program, &data(abi, number, args)).expect("a valid program");
             assert_eq!(verdict, expected(&spec, abi, call, &args));
             let wanted = wanted(verdict).or(*bare).expect("sync is never allowed");
@@ -141,16 +122,7 @@ fn without_a_hold_the_kernel_answers_the_handshake_with_ebadf() {
         args[if abi == Abi::I386 { 5 } else { 3 }] = u64::from(HANDSHAKE_FLAGS);
         let call = Call::SyncFileRange;
         let number = call.number(abi).expect("every ABI has it");
-        ask(
-            None,
-            &[Question {
-                abi,
-                call,
-                number,
-                args,
-            }],
-        )
-        .expect("a child without a program")
+        ask(None, &[Question { abi, call, number, args }]).expect("a child without a program")
     };
     for abi in usable_abis() {
         let wanted: &[i32] = match abi {
@@ -159,10 +131,7 @@ fn without_a_hold_the_kernel_answers_the_handshake_with_ebadf() {
             _ => &[libc::EBADF],
         };
         let found = ask_kernel(abi)[0];
-        assert!(
-            wanted.iter().any(|&errno| found == -i64::from(errno)),
-            "{found} on {abi:?}"
-        );
+        assert!(wanted.iter().any(|&errno| found == -i64::from(errno)), "{found} on {abi:?}");
     }
 }
 

@@ -13,11 +13,9 @@ const X32_BIT: u32 = 0x4000_0000;
 fn header(path: &str) -> Option<HashMap<String, u32>> {
     let text = fs::read_to_string(path).ok()?;
     let number = |value: &str| match value.strip_prefix("(__X32_SYSCALL_BIT") {
-        Some(rest) => rest
-            .trim_matches([' ', '+', ')'])
-            .parse::<u32>()
-            .ok()
-            .map(|number| X32_BIT | number),
+        Some(rest) => {
+            rest.trim_matches([' ', '+', ')']).parse::<u32>().ok().map(|number| X32_BIT | number)
+        }
         None => value.trim().parse().ok(),
     };
     let entry = |line: &str| {
@@ -32,31 +30,14 @@ fn compare_with(abi: Abi, path: &str) {
         common::skipped(&format!("{} numbers", abi.name()), &format!("no {path}"));
         return;
     };
-    assert!(
-        header.len() > 250,
-        "{path} was not understood: {} entries",
-        header.len()
-    );
+    assert!(header.len() > 250, "{path} was not understood: {} entries", header.len());
     for &call in Call::ALL {
         let wanted = header.get(call.name()).copied();
-        assert_eq!(
-            call.number(abi),
-            wanted,
-            "{} on {}",
-            call.name(),
-            abi.name()
-        );
+        assert_eq!(call.number(abi), wanted, "{} on {}", call.name(), abi.name());
     }
     let umounts: Vec<u32> = Call::Umount.numbers(abi).collect();
-    let wanted = ["umount2", "umount"]
-        .iter()
-        .filter_map(|&name| header.get(name).copied());
-    assert_eq!(
-        umounts,
-        wanted.collect::<Vec<_>>(),
-        "umount on {}",
-        abi.name()
-    );
+    let wanted = ["umount2", "umount"].iter().filter_map(|&name| header.get(name).copied());
+    assert_eq!(umounts, wanted.collect::<Vec<_>>(), "umount on {}", abi.name());
 }
 
 #[test]
@@ -95,10 +76,7 @@ fn every_number_leads_back_to_its_call() {
 #[test]
 fn no_number_of_an_abi_stands_for_two_calls() {
     for &abi in Abi::ALL {
-        let mut numbers: Vec<u32> = Call::ALL
-            .iter()
-            .flat_map(|call| call.numbers(abi))
-            .collect();
+        let mut numbers: Vec<u32> = Call::ALL.iter().flat_map(|call| call.numbers(abi)).collect();
         let count = numbers.len();
         numbers.sort_unstable();
         numbers.dedup();

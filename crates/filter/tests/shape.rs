@@ -30,9 +30,9 @@ fn every_program() -> impl Iterator<Item = (Spec, Vec<Abi>, Program)> {
 fn successors(at: usize, instruction: &Instruction) -> Vec<usize> {
     match instruction.code {
         RETURN => vec![],
-        code if JUMPS.contains(&code) => [instruction.jt, instruction.jf]
-            .map(|skip| at + 1 + usize::from(skip))
-            .to_vec(),
+        code if JUMPS.contains(&code) => {
+            [instruction.jt, instruction.jf].map(|skip| at + 1 + usize::from(skip)).to_vec()
+        }
         _ => vec![at + 1],
     }
 }
@@ -41,9 +41,7 @@ fn successors(at: usize, instruction: &Instruction) -> Vec<usize> {
 fn longest_path(program: &Program) -> usize {
     let mut longest = vec![0; program.instructions().len()];
     for (at, instruction) in program.instructions().iter().enumerate().rev() {
-        let next = successors(at, instruction)
-            .into_iter()
-            .map(|next| longest[next]);
+        let next = successors(at, instruction).into_iter().map(|next| longest[next]);
         longest[at] = 1 + next.max().unwrap_or(0);
     }
     longest[0]
@@ -62,19 +60,10 @@ fn every_way_through_every_program_ends_in_a_return() {
         reached[0] = true;
         for (at, instruction) in instructions.iter().enumerate() {
             let known = [RETURN, LOAD, 0x54].contains(&instruction.code);
-            assert!(
-                known || JUMPS.contains(&instruction.code),
-                "{instruction:?}"
-            );
-            assert!(
-                reached[at],
-                "instruction {at} is dead for {spec:?} {set:?}\n{program}"
-            );
+            assert!(known || JUMPS.contains(&instruction.code), "{instruction:?}");
+            assert!(reached[at], "instruction {at} is dead for {spec:?} {set:?}\n{program}");
             for next in successors(at, instruction) {
-                assert!(
-                    next < instructions.len(),
-                    "{at} leaves the program\n{program}"
-                );
+                assert!(next < instructions.len(), "{at} leaves the program\n{program}");
                 reached[next] = true;
             }
         }
@@ -86,14 +75,8 @@ fn programs_and_the_ways_through_them_stay_short() {
     let (mut instructions, mut path) = (0, 0);
     for (spec, set, program) in every_program() {
         let (count, longest) = (program.instructions().len(), longest_path(&program));
-        assert!(
-            count <= MOST_INSTRUCTIONS,
-            "{count} instructions for {spec:?} {set:?}"
-        );
-        assert!(
-            longest <= LONGEST_PATH,
-            "a way of {longest} for {spec:?} {set:?}\n{program}"
-        );
+        assert!(count <= MOST_INSTRUCTIONS, "{count} instructions for {spec:?} {set:?}");
+        assert!(longest <= LONGEST_PATH, "a way of {longest} for {spec:?} {set:?}\n{program}");
         (instructions, path) = (instructions.max(count), path.max(longest));
         if set == native_abis() {
             println!("{count:3} instructions, longest way {longest:2}: {spec:?}");
@@ -114,18 +97,9 @@ fn a_plain_openat_is_let_go_within_a_dozen_instructions() {
         let number = Call::Openat.number(abi).expect("every ABI has openat");
         let program = program(&spec, native_abis());
         let trace = trace(&program, &data(abi, number, [0; 6])).expect("a valid program");
-        println!(
-            "{:3} instructions for openat on {}",
-            trace.path.len(),
-            abi.name()
-        );
+        println!("{:3} instructions for openat on {}", trace.path.len(), abi.name());
         assert_eq!(trace.verdict, Verdict::Allow);
-        assert!(
-            trace.path.len() <= 13,
-            "{} on {}",
-            trace.path.len(),
-            abi.name()
-        );
+        assert!(trace.path.len() <= 13, "{} on {}", trace.path.len(), abi.name());
     }
 }
 
@@ -133,25 +107,13 @@ fn a_plain_openat_is_let_go_within_a_dozen_instructions() {
 fn numbers_of_no_interest_are_allowed_without_a_look_at_an_argument() {
     for spec in specs() {
         let program = program(&spec, Abi::ALL);
-        for arch in Abi::ALL
-            .iter()
-            .map(|abi| abi.audit_arch())
-            .chain([0x4000_0028])
-        {
+        for arch in Abi::ALL.iter().map(|abi| abi.audit_arch()).chain([0x4000_0028]) {
             let numbers = (-1..1024).chain(0x4000_0000..0x4000_0400);
             for nr in numbers.filter(|&nr| is_of_no_interest(arch, nr)) {
-                let question = SeccompData {
-                    nr,
-                    arch,
-                    instruction_pointer: 1,
-                    args: [2; 6],
-                };
+                let question = SeccompData { nr, arch, instruction_pointer: 1, args: [2; 6] };
                 let trace = trace(&program, &question).expect("a valid program");
                 assert_eq!(trace.verdict, Verdict::Allow, "{arch:#x} {nr}");
-                assert!(
-                    trace.loads.iter().all(|offset| [0, 4].contains(offset)),
-                    "{trace:?}"
-                );
+                assert!(trace.loads.iter().all(|offset| [0, 4].contains(offset)), "{trace:?}");
                 // Of these the kernel's seccomp_is_const_allow can follow each.
                 let mut codes = trace.path.iter().map(|&at| program.instructions()[at].code);
                 assert!(codes.all(|c| c == LOAD || c == RETURN || JUMPS.contains(&c)));
@@ -169,20 +131,11 @@ fn a_call_that_the_policy_lets_pass_needs_no_argument_either() {
         watch_exec: true,
     };
     let program = program(&spec, Abi::ALL);
-    for call in [
-        Call::Openat,
-        Call::Ioctl,
-        Call::Execve,
-        Call::IoUringSetup,
-        Call::Pwritev2,
-    ] {
+    for call in [Call::Openat, Call::Ioctl, Call::Execve, Call::IoUringSetup, Call::Pwritev2] {
         for &abi in Abi::ALL {
             let number = call.number(abi).expect("every ABI has these");
             let trace = trace(&program, &data(abi, number, [0; 6])).expect("a valid program");
-            assert!(
-                trace.loads.iter().all(|offset| [0, 4].contains(offset)),
-                "{call:?} {abi:?}"
-            );
+            assert!(trace.loads.iter().all(|offset| [0, 4].contains(offset)), "{call:?} {abi:?}");
         }
     }
 }
@@ -222,11 +175,7 @@ fn random_call(random: &mut Random) -> SeccompData {
         }
         _ => SeccompData {
             nr: random.word().cast_signed(),
-            arch: if known {
-                abi.audit_arch()
-            } else {
-                random.word()
-            },
+            arch: if known { abi.audit_arch() } else { random.word() },
             instruction_pointer: random.next(),
             args,
         },

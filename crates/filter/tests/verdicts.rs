@@ -14,10 +14,7 @@ const SUPERVISED: Spec = Spec {
     io_uring_pass: false,
     watch_exec: false,
 };
-const SEALED: Spec = Spec {
-    answer: Answer::Sealed,
-    ..SUPERVISED
-};
+const SEALED: Spec = Spec { answer: Answer::Sealed, ..SUPERVISED };
 
 fn verdict(program: &Program, abi: Abi, call: Call, args: [u64; 6]) -> Verdict {
     let number = call.number(abi).expect("the ABI has the call");
@@ -92,14 +89,8 @@ fn a_plain_open_is_never_stopped_and_a_synchronous_one_is() {
     let program = program(&SUPERVISED, Abi::ALL);
     let ask = |call, args| verdict(&program, Abi::X86_64, call, args);
     let (sync, dsync) = (libc::O_SYNC as u64, libc::O_DSYNC as u64);
-    assert_eq!(
-        ask(Call::Openat, [0, 0, 0o102, 0o644, 0, 0]),
-        Verdict::Allow
-    );
-    assert_eq!(
-        ask(Call::Openat, [0, 0, 0o102 | sync, 0o644, 0, 0]),
-        Verdict::Notify
-    );
+    assert_eq!(ask(Call::Openat, [0, 0, 0o102, 0o644, 0, 0]), Verdict::Allow);
+    assert_eq!(ask(Call::Openat, [0, 0, 0o102 | sync, 0o644, 0, 0]), Verdict::Notify);
     assert_eq!(ask(Call::Openat, [0, 0, dsync, 0, 0, 0]), Verdict::Notify);
     assert_eq!(ask(Call::Open, [0, dsync, 0, 0, 0, 0]), Verdict::Notify);
     assert_eq!(ask(Call::Open, [0, 0, dsync, 0, 0, 0]), Verdict::Allow);
@@ -109,25 +100,12 @@ fn a_plain_open_is_never_stopped_and_a_synchronous_one_is() {
 fn the_flags_of_pwritev2_are_found_where_each_abi_keeps_them() {
     let program = program(&SUPERVISED, Abi::ALL);
     let dsync = libc::RWF_DSYNC as u64;
-    for (abi, at) in [
-        (Abi::X86_64, 5),
-        (Abi::X32, 4),
-        (Abi::I386, 5),
-        (Abi::Aarch64, 5),
-    ] {
+    for (abi, at) in [(Abi::X86_64, 5), (Abi::X32, 4), (Abi::I386, 5), (Abi::Aarch64, 5)] {
         for flags_at in [4, 5] {
             let mut args = [0; 6];
             args[flags_at] = dsync;
-            let wanted = if flags_at == at {
-                Verdict::Notify
-            } else {
-                Verdict::Allow
-            };
-            assert_eq!(
-                verdict(&program, abi, Call::Pwritev2, args),
-                wanted,
-                "{abi:?} {flags_at}"
-            );
+            let wanted = if flags_at == at { Verdict::Notify } else { Verdict::Allow };
+            assert_eq!(verdict(&program, abi, Call::Pwritev2, args), wanted, "{abi:?} {flags_at}");
         }
     }
 }
@@ -136,12 +114,7 @@ fn the_flags_of_pwritev2_are_found_where_each_abi_keeps_them() {
 fn the_kernel_answers_a_negative_descriptor_itself() {
     for spec in [SUPERVISED, SEALED] {
         let program = program(&spec, Abi::ALL);
-        for call in [
-            Call::Fsync,
-            Call::Fdatasync,
-            Call::Syncfs,
-            Call::SyncFileRange,
-        ] {
+        for call in [Call::Fsync, Call::Fdatasync, Call::Syncfs, Call::SyncFileRange] {
             for fd in [u64::MAX, 0xFFFF_FFFF, 0x8000_0000] {
                 let found = verdict(&program, Abi::X86_64, call, [fd, 0, 0, 2, 0, 0]);
                 assert_eq!(found, Verdict::Allow, "{call:?}({fd:#x}) under {spec:?}");
@@ -153,11 +126,7 @@ fn the_kernel_answers_a_negative_descriptor_itself() {
 #[test]
 fn a_held_process_can_ask_whether_it_is_held() {
     let kernel_flags = 7;
-    assert_ne!(
-        HANDSHAKE_FLAGS & !kernel_flags,
-        0,
-        "the kernel must refuse the flags"
-    );
+    assert_ne!(HANDSHAKE_FLAGS & !kernel_flags, 0, "the kernel must refuse the flags");
     let question = |abi| {
         let mut args = [u64::from(u32::MAX), 0, 0, 0, 0, 0];
         args[if abi == Abi::I386 { 5 } else { 3 }] = u64::from(HANDSHAKE_FLAGS);
@@ -170,10 +139,7 @@ fn a_held_process_can_ask_whether_it_is_held() {
         };
         let program = program(&spec, Abi::ALL);
         for &abi in Abi::ALL {
-            assert_eq!(
-                verdict(&program, abi, Call::SyncFileRange, question(abi)),
-                wanted
-            );
+            assert_eq!(verdict(&program, abi, Call::SyncFileRange, question(abi)), wanted);
         }
     }
     assert_eq!(i32::from(HANDSHAKE_SEALED_ERRNO), libc::ENOTUNIQ);
@@ -181,21 +147,8 @@ fn a_held_process_can_ask_whether_it_is_held() {
 
 #[test]
 fn early_writeback_lets_only_the_call_through_that_waits_for_nothing() {
-    let program = program(
-        &Spec {
-            early_writeback: true,
-            ..SEALED
-        },
-        Abi::ALL,
-    );
-    let ask = |flags| {
-        verdict(
-            &program,
-            Abi::Aarch64,
-            Call::SyncFileRange,
-            [3, 0, 0, flags, 0, 0],
-        )
-    };
+    let program = program(&Spec { early_writeback: true, ..SEALED }, Abi::ALL);
+    let ask = |flags| verdict(&program, Abi::Aarch64, Call::SyncFileRange, [3, 0, 0, flags, 0, 0]);
     assert_eq!([ask(0), ask(2)], [Verdict::Allow; 2]);
     for waits in [1, 3, 4, 5, 6, 7] {
         assert_eq!(ask(waits), Verdict::Errno(0), "flags {waits}");

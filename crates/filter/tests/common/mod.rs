@@ -16,24 +16,15 @@ pub fn specs() -> Vec<Spec> {
         io_uring_pass: bits & 2 != 0,
         watch_exec: bits & 4 != 0,
     };
-    answers
-        .iter()
-        .flat_map(|&answer| (0..8).map(move |bits| build((answer, bits))))
-        .collect()
+    answers.iter().flat_map(|&answer| (0..8).map(move |bits| build((answer, bits)))).collect()
 }
 
 /// Every set of ABIs, the empty one included.
 pub fn abi_sets() -> Vec<Vec<Abi>> {
     let pick = |bits: usize| {
-        Abi::ALL
-            .iter()
-            .enumerate()
-            .filter(move |(i, _)| bits >> i & 1 != 0)
-            .map(|(_, &abi)| abi)
+        Abi::ALL.iter().enumerate().filter(move |(i, _)| bits >> i & 1 != 0).map(|(_, &abi)| abi)
     };
-    (0..1 << Abi::ALL.len())
-        .map(|bits| pick(bits).collect())
-        .collect()
+    (0..1 << Abi::ALL.len()).map(|bits| pick(bits).collect()).collect()
 }
 
 /// What the kernel would show a program.
@@ -73,14 +64,8 @@ const NOISE: u64 = 0xDEAD_BEEF_0000_0000;
 const HANDSHAKE: u64 = 0x5359_4E43;
 
 /// Descriptors; none of them is open.
-const DESCRIPTORS: [u64; 6] = [
-    NOT_OPEN,
-    0x7FFF_FFFF,
-    0x8000_0000,
-    0xFFFF_FFFE,
-    0xFFFF_FFFF,
-    NOISE | NOT_OPEN,
-];
+const DESCRIPTORS: [u64; 6] =
+    [NOT_OPEN, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFE, 0xFFFF_FFFF, NOISE | NOT_OPEN];
 const OPEN_FLAGS: [u64; 10] = [
     0,
     0o101,
@@ -93,34 +78,11 @@ const OPEN_FLAGS: [u64; 10] = [
     NOISE | 0o10_001,
     NOISE | 2,
 ];
-const RANGE_FLAGS: [u64; 14] = [
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    10,
-    HANDSHAKE,
-    HANDSHAKE + 1,
-    0x8000_0000,
-    NOISE | 2,
-];
+const RANGE_FLAGS: [u64; 14] =
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, HANDSHAKE, HANDSHAKE + 1, 0x8000_0000, NOISE | 2];
 const RWF_FLAGS: [u64; 9] = [0, 1, 2, 4, 6, 8, 0x12, 0xFFFF_FFF9, NOISE | 4];
-const IOCTLS: [u64; 9] = [
-    0x1261,
-    0xC004_5877,
-    0x9408,
-    0x1260,
-    0x5401,
-    0x9409,
-    0,
-    NOISE | 0x1261,
-    NOISE | 0x5401,
-];
+const IOCTLS: [u64; 9] =
+    [0x1261, 0xC004_5877, 0x9408, 0x1260, 0x5401, 0x9409, 0, NOISE | 0x1261, NOISE | 0x5401];
 const QUOTA_COMMANDS: [u64; 7] = [
     0x8000_0100,
     0x8000_0101,
@@ -164,17 +126,11 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
             case[at] = value;
             case
         };
-        cases = cases
-            .iter()
-            .flat_map(|case| values.iter().map(|&v| with(case, v)))
-            .collect();
+        cases = cases.iter().flat_map(|case| values.iter().map(|&v| with(case, v))).collect();
     }
     if abi == Abi::I386 {
         // A 32-bit caller has no upper halves.
-        cases
-            .iter_mut()
-            .flatten()
-            .for_each(|arg| *arg &= 0xFFFF_FFFF);
+        cases.iter_mut().flatten().for_each(|arg| *arg &= 0xFFFF_FFFF);
     }
     cases
 }

@@ -47,10 +47,7 @@ pub fn ask(program: Option<&Program>, questions: &[Question]) -> Result<Vec<i64>
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(waited, pid, "cannot wait for the child");
     if libc::WIFSIGNALED(status) {
-        return Err(format!(
-            "the child died of signal {}",
-            libc::WTERMSIG(status)
-        ));
+        return Err(format!("the child died of signal {}", libc::WTERMSIG(status)));
     }
     match libc::WEXITSTATUS(status) {
         0 => Ok((0..questions.len()).map(|at| answers.get(at)).collect()),
@@ -63,12 +60,7 @@ pub fn ask(program: Option<&Program>, questions: &[Question]) -> Result<Vec<i64>
 /// `CONFIG_IA32_EMULATION`, or with it turned off, kills one that tries.
 pub fn i386_works() -> bool {
     let number = 20;
-    let getpid = Question {
-        abi: Abi::I386,
-        call: Call::Sync,
-        number,
-        args: [0; 6],
-    };
+    let getpid = Question { abi: Abi::I386, call: Call::Sync, number, args: [0; 6] };
     ask(None, &[getpid]).is_ok_and(|answers| answers[0] > 0)
 }
 
@@ -84,10 +76,7 @@ fn child(filter: Option<&[libc::sock_filter]>, questions: &[Question], answers: 
 }
 
 fn install(filter: &[libc::sock_filter]) -> bool {
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_ptr().cast_mut(),
-    };
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: prctl and seccomp read their arguments only; the program and its
     // instructions outlive the calls.
     unsafe {
@@ -102,24 +91,14 @@ fn install(filter: &[libc::sock_filter]) -> bool {
 }
 
 fn call(question: &Question) -> i64 {
-    let Question {
-        abi, number, args, ..
-    } = *question;
+    let Question { abi, number, args, .. } = *question;
     if abi == Abi::I386 {
         return i386_call(number, args);
     }
     // SAFETY: the questions are harmless by construction: every pointer in them
     // is null or an unmapped address and no descriptor in them is open.
     let result = unsafe {
-        libc::syscall(
-            i64::from(number),
-            args[0],
-            args[1],
-            args[2],
-            args[3],
-            args[4],
-            args[5],
-        )
+        libc::syscall(i64::from(number), args[0], args[1], args[2], args[3], args[4], args[5])
     };
     if result == -1 {
         // SAFETY: the location is valid for the life of the thread.
@@ -184,10 +163,7 @@ impl Shared {
             )
         };
         assert_ne!(base, libc::MAP_FAILED, "cannot map shared memory");
-        Self {
-            base: base.cast(),
-            count,
-        }
+        Self { base: base.cast(), count }
     }
 
     fn set(&self, at: usize, value: i64) {
