@@ -91,6 +91,7 @@ mod signal {
 /// Set-up that failed before there was a supervisor.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
+    origin::learn_of_children();
     if outer() != Outer::None {
         return Ok(execute_in_place(options));
     }
@@ -114,6 +115,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
                 observer,
                 supervisor,
                 command: None,
+                early: Vec::new(),
                 listener: None,
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
@@ -146,6 +148,8 @@ struct Face<'a> {
     observer: &'a mut dyn Observer,
     supervisor: u32,
     command: Option<u32>,
+    /// Signals that came before there was a command.
+    early: Vec<i32>,
     listener: Option<Listener>,
     ending: Ending,
     waiting: Vec<PathBuf>,
@@ -185,6 +189,11 @@ impl Face<'_> {
             Message::Started { pid } => {
                 self.command = Some(pid);
                 self.listener = fd.map(Listener::from);
+                for signal in self.early.drain(..) {
+                    signals::send(pid, signal);
+                }
+                // A pipe shall end when the command's copies do; we only give notices.
+                lifecycle::give_up_inherited(Some(rustix::stdio::stderr()));
             }
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => self.stop(signal),
@@ -235,15 +244,21 @@ impl Face<'_> {
         while let Some(received) = self.signals.next() {
             match self.command {
                 Some(pid) => pass(&received, pid),
-                None if matches!(self.ending, Ending::Unknown) => {}
+                None if matches!(self.ending, Ending::Unknown) => self.early.push(received.signal),
                 None if signal::STOPS.contains(&received.signal) => {
                     signals::stop_by(received.signal);
                 }
-                None if received.signal == signal::CONT => {}
+                None if Self::is_of_no_interest(received.signal) => {}
                 None => return false,
             }
         }
         true
+    }
+
+    /// Whether `signal` says nothing about the commit: what the command could
+    /// have been told by, and what our caller had us ignore (nohup).
+    fn is_of_no_interest(signal: i32) -> bool {
+        [signal::CONT, signal::USR1, signal::USR2].contains(&signal) || signals::is_ignored(signal)
     }
 
     fn unfinished(mut self) -> Finished {

@@ -22,7 +22,7 @@ use crate::supervisor::{Stopped, Supervisor};
 use ledger::Run;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::HashSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
@@ -69,7 +69,10 @@ fn start(options: &Options, face: &OwnedFd, mask: Set) -> Result<Started, Troubl
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut run = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut run, mask)?;
+    let launched = launch_held(options, &mut run, mask).inspect_err(|_| {
+        // Nothing was held. A marker that cannot be removed says too much, not too little.
+        let _ = run.clear(false);
+    })?;
     leave_session();
     let listener = launched.listener.map(Arc::new);
     if let Some(listener) = &listener {
@@ -147,9 +150,14 @@ pub(crate) fn leave_session() {
     // It fails only for a group leader, which a forked process is not.
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
+    give_up_inherited(None);
+}
+
+/// Closes what was inherited, but `keep`; the standard descriptors lead nowhere.
+pub(crate) fn give_up_inherited(keep: Option<BorrowedFd<'_>>) {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).ok();
-    process::close_inherited(null.as_ref().map(AsFd::as_fd));
+    process::close_inherited(null.as_ref().map(AsFd::as_fd), keep);
 }
 
 impl Started {
@@ -233,7 +241,12 @@ impl Over {
         for notice in self.notices(options, &summary.accounts, unsynced) {
             tell(&Message::Notice(notice));
         }
-        summary.stays = self.stays() || summary.trouble == Some(Trouble::Commit);
+        let serves = self.stays();
+        if serves {
+            // Before the face ends: whoever looks then shall not see a commit.
+            self.run.iter_mut().for_each(|run| run.enter(Phase::Serving));
+        }
+        summary.stays = serves || summary.trouble == Some(Trouble::Commit);
         tell(&Message::Done(Box::new(summary)));
     }
 

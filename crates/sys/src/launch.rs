@@ -101,7 +101,7 @@ pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launch
 pub fn execute_in_place(command: &Command) -> io::Error {
     let filter = Filter { supervised: false, program: &[] };
     let mut shared = Shared::new(command, filter, Set::of(&[]));
-    restore_dispositions();
+    origin::restore_dispositions();
     io::Error::from_raw_os_error(execute(&mut shared))
 }
 
@@ -164,7 +164,7 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the parent passed its Shared and sleeps meanwhile.
     let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
     // Without CLONE_SIGHAND the dispositions are our own copy.
-    restore_dispositions();
+    origin::restore_dispositions();
     if let Err(error) = install(shared) {
         shared.filter_error = error.raw_os_error().unwrap_or(libc::EINVAL);
         return 125;
@@ -172,12 +172,6 @@ extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
     shared.mask.set();
     shared.exec_error = execute(shared);
     125
-}
-
-fn restore_dispositions() {
-    let disposition = if origin::sigpipe_was_ignored() { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: neither disposition is a pointer to code.
-    unsafe { libc::signal(libc::SIGPIPE, disposition) };
 }
 
 /// Installs the filter, setting no_new_privs only where the kernel asks for it.
@@ -198,7 +192,7 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
 /// Executes the first candidate that can be; returns the errno that
 /// `execvp(3)` would.
 fn execute(shared: &mut Shared<'_>) -> i32 {
-    let mut result = libc::ENOENT;
+    let (mut result, mut denied) = (libc::ENOENT, false);
     for path in &shared.candidates {
         // SAFETY: every vector ends with a null pointer and its strings live on.
         unsafe { libc::execve(*path, shared.arguments.as_ptr(), shared.environment.as_ptr()) };
@@ -213,10 +207,14 @@ fn execute(shared: &mut Shared<'_>) -> i32 {
                 return libc::ENOEXEC;
             }
             // As execvp: an unusable entry does not end the search, but is remembered.
-            libc::EACCES => result = libc::EACCES,
-            libc::ENOENT | libc::ENOTDIR => {}
+            libc::EACCES => denied = true,
+            error @ (libc::ENOENT
+            | libc::ENOTDIR
+            | libc::ENODEV
+            | libc::ESTALE
+            | libc::ETIMEDOUT) => result = error,
             other => return other,
         }
     }
-    result
+    if denied { libc::EACCES } else { result }
 }

@@ -1,12 +1,15 @@
 //! What the process inherited, recorded before the Rust runtime starts.
 //!
 //! The runtime ignores `SIGPIPE` and opens `/dev/null` on closed standard
-//! descriptors. A command started by us must get what *we* got, so both are
-//! noted by a constructor that runs before `main`.
+//! descriptors, and we cannot work with `SIGCHLD` ignored. A command started by
+//! us must get what *we* got, so all three are noted by a constructor that runs
+//! before `main`.
 
+use crate::signals::is_ignored;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static SIGCHLD_IGNORED: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 extern "C" fn record() {
@@ -16,13 +19,8 @@ extern "C" fn record() {
             CLOSED.fetch_or(1 << fd, Relaxed);
         }
     }
-    let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only reads the old one, into memory we own.
-    let read = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), old.as_mut_ptr()) };
-    // SAFETY: zeroed is a valid sigaction, and the call filled it when it returned 0.
-    if read == 0 && unsafe { old.assume_init() }.sa_sigaction == libc::SIG_IGN {
-        SIGPIPE_IGNORED.store(true, Relaxed);
-    }
+    SIGPIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Relaxed);
+    SIGCHLD_IGNORED.store(is_ignored(libc::SIGCHLD), Relaxed);
 }
 
 // SAFETY: the C runtime calls every entry of .init_array once, before main, on
@@ -31,9 +29,22 @@ extern "C" fn record() {
 #[unsafe(link_section = ".init_array")]
 static RECORD: extern "C" fn() = record;
 
-/// Whether `SIGPIPE` was ignored when the process was started.
-pub fn sigpipe_was_ignored() -> bool {
-    SIGPIPE_IGNORED.load(Relaxed)
+/// Gives `SIGPIPE` and `SIGCHLD` the dispositions that we inherited. Only for a
+/// process that is about to execute; async-signal-safe.
+pub(crate) fn restore_dispositions() {
+    for (signal, ignored) in [(libc::SIGPIPE, &SIGPIPE_IGNORED), (libc::SIGCHLD, &SIGCHLD_IGNORED)]
+    {
+        let disposition = if ignored.load(Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: neither disposition is a pointer to code.
+        unsafe { libc::signal(signal, disposition) };
+    }
+}
+
+/// Sees to it that we learn of our children's ends: where `SIGCHLD` is ignored
+/// the kernel reaps them itself (`wait(2)`).
+pub fn learn_of_children() {
+    // SAFETY: the default disposition is no pointer to code.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 /// Whether standard descriptor `fd` (0, 1 or 2) was closed at the start.

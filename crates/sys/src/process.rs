@@ -137,15 +137,17 @@ pub fn adopt_orphans() -> io::Result<()> {
 }
 
 /// Closes every descriptor that survived our own execution, which is all that
-/// we inherited: ours are close-on-exec. The standard ones become `null`.
-pub fn close_inherited(null: Option<BorrowedFd<'_>>) {
+/// we inherited: ours are close-on-exec. The standard ones become `null`; the
+/// one in `keep` stays.
+pub fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
     let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let listed: Vec<i32> =
         listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for fd in listed {
         // SAFETY: F_GETFD only reads the descriptor table.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-        if flags == -1 || flags & libc::FD_CLOEXEC != 0 {
+        let kept = keep.is_some_and(|keep| keep.as_raw_fd() == fd);
+        if kept || flags == -1 || flags & libc::FD_CLOEXEC != 0 {
             continue;
         }
         match null.filter(|_| fd < 3) {

@@ -100,13 +100,22 @@ impl Reader {
 /// Ends the calling process by `signal` with its default action, without a
 /// core dump of our own. Returns only when the signal does not kill.
 pub fn die_by(signal: i32) {
-    // SAFETY: plain calls; a zero core limit keeps the command's core file.
+    // SAFETY: plain calls. A process that is not dumpable leaves the command's
+    // core file alone; a core limit of 0 would not stop a dump into a pipe (core(5)).
     unsafe {
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::signal(signal, libc::SIG_DFL);
     }
     raise_unblocked(signal);
+}
+
+/// Whether the calling process ignores `signal`. Async-signal-safe.
+pub fn is_ignored(signal: i32) -> bool {
+    let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only reads the old one, into memory we own.
+    let read = unsafe { libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) };
+    // SAFETY: zeroed is a valid sigaction, and the call filled it when it returned 0.
+    read == 0 && unsafe { old.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 /// Stops the calling process by `signal`, as the terminal would; returns when it
