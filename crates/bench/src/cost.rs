@@ -25,7 +25,8 @@ pub struct Options {
     pub rounds: u32,
     /// Starts of `true` behind one sample.
     pub starts: u32,
-    /// Calls behind one sample of a loop.
+    /// Held fsync calls behind one sample; five times as many openat and
+    /// fifty times as many getppid.
     pub calls: u64,
     /// Real fsync calls behind one sample: fewer, as each may wait for a disk.
     pub syncs: u64,
@@ -59,10 +60,15 @@ const WAYS: [(&str, Option<&[&str]>); 5] = [
     ("sealed-no-commit", Some(&["--sealed", "--no-commit"])),
 ];
 
+/// The loops: call, what it works on, and how many times the calls of a held
+/// fsync, so that each lasts about as long and none is mere warm-up.
+const LOOPS: [(&str, &str, u64); 3] =
+    [("fsync", "{file}", 1), ("getppid", "", 50), ("openat", "{file}", 5)];
+
 /// Runs the scenario and reports.
 ///
 /// # Errors
-/// See [`crate::cost`].
+/// See [`crate::cost()`].
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     std::fs::create_dir_all(&options.dir).map_err(Error::io("create", &options.dir))?;
     let synconce = resolve(synconce);
@@ -105,11 +111,11 @@ fn variants(options: &Options, synconce: &Path) -> Vec<Variant> {
             ..variant("start", way, flags, &program, vec!["true".to_owned()])
         });
     }
-    for (kind, inner) in [("fsync", "{file}"), ("getppid", ""), ("openat", "{file}")] {
+    for (kind, inner, factor) in LOOPS {
         // A loop pays its commit outside the time it prints.
         for (way, flags) in WAYS.into_iter().filter(|(way, _)| !is_committing(way)) {
             let bare_fsync = kind == "fsync" && flags.is_none();
-            let count = if bare_fsync { options.syncs } else { options.calls };
+            let count = if bare_fsync { options.syncs } else { options.calls * factor };
             let words = [&program, "bench", "loop", kind, &count.to_string(), inner];
             let words = words.into_iter().filter(|word| !word.is_empty());
             let command = words.map(str::to_owned).collect();

@@ -91,7 +91,7 @@ pub fn variant_names() -> Vec<String> {
 /// Runs the scenario and reports.
 ///
 /// # Errors
-/// See [`crate::install`]. The logs of a failure stay in place, and the error
+/// See [`crate::install()`]. The logs of a failure stay in place, and the error
 /// names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     if !rustix::process::geteuid().is_root() {

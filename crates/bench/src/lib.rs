@@ -4,7 +4,7 @@
 //! set the stage ([`scenario`]). One *runner* interleaves all variants round
 //! by round ([`runner`]), pure *statistics* judge the samples
 //! ([`statistics`]), and a *report* shows them to people and to programs
-//! ([`report`]). The scenarios themselves are [`install`] and [`cost`].
+//! ([`report`]). The scenarios themselves are [`mod@install`] and [`mod@cost`].
 //!
 //! The binary under test is run as a process, never linked: what is measured
 //! is what a user would get.
