@@ -90,24 +90,26 @@ fn start(options: &Options, face: &OwnedFd, mask: Set) -> Result<Started, Troubl
 fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, Trouble> {
     let bad = |error: std::io::Error| Trouble::SetUp(format!("cannot use the command: {error}"));
     let command = launching::command(&options.command, Some(run.id())).map_err(bad)?;
-    let sealed = instructions(&filter(options, Answer::Sealed, false));
-    if options.sealed {
+    // Nobody sees the first call of a sealed run, so its marker comes before it.
+    let launch_sealed = |run: &mut Run| {
         run.engage_all().map_err(Trouble::Marker)?;
-        return launch(&command, Filter { supervised: false, program: &sealed }, mask)
-            .map_err(|error| launch_trouble(error, options));
+        let program = instructions(&filter(options, Answer::Sealed, false));
+        launch(&command, Filter { supervised: false, program: &program }, mask)
+            .map_err(|error| launch_trouble(error, options))
+    };
+    if options.sealed {
+        return launch_sealed(run);
     }
     // Executions are looked at only where they might gain no rights.
     let watch = !rustix::process::geteuid().is_root();
     let supervised = instructions(&filter(options, Answer::Supervised, watch));
     match launch(&command, Filter { supervised: true, program: &supervised }, mask) {
-        // A foreign listener: the fallback is sealed, and its marker comes first.
+        // A foreign listener.
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
-            run.engage_all().map_err(Trouble::Marker)?;
-            launch(&command, Filter { supervised: false, program: &sealed }, mask)
+            launch_sealed(run)
         }
-        other => other,
+        other => other.map_err(|error| launch_trouble(error, options)),
     }
-    .map_err(|error| launch_trouble(error, options))
 }
 
 fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {

@@ -7,7 +7,7 @@
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::record::Record;
@@ -42,11 +42,19 @@ pub(crate) struct RunFile {
 impl RunFile {
     /// Writes the run file of `record` in `directory`, which is made.
     pub(crate) fn create(directory: &Path, record: &Record) -> io::Result<Self> {
-        fs::create_dir_all(directory)?;
         let path = directory.join(format!("{}.json", record.supervisor));
-        // Whatever bears our process id is stale.
-        let _ = fs::remove_file(&path);
-        let file = File::options().write(true).create_new(true).open(&path)?;
+        let file = match create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(directory)?;
+                create(&path)?
+            }
+            // Whatever bears our process id is stale.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                fs::remove_file(&path)?;
+                create(&path)?
+            }
+            other => other?,
+        };
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let mut run_file = Self { path, file, record: record.clone() };
         run_file.write(Phase::Running)?;
@@ -64,9 +72,12 @@ impl RunFile {
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
         self.file.write_all_at(&text, 0)?;
-        self.file.set_len(text.len() as u64)?;
-        self.file.flush()
+        self.file.set_len(text.len() as u64)
     }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).open(path)
 }
 
 impl Drop for RunFile {
@@ -108,8 +119,11 @@ fn read(path: &Path) -> Option<Live> {
     }
     let file = File::open(path).ok()?;
     if !recovery::is_locked(&file) {
-        // Without the right to remove it, it is only passed over.
-        let _ = fs::remove_file(path);
+        // It is stale, or so new that it has no lock yet: then its owner lives.
+        if !Path::new("/proc").join(path.file_stem()?).exists() {
+            // Without the right to remove it, it is only passed over.
+            let _ = fs::remove_file(path);
+        }
         return None;
     }
     // A rewrite may be seen half done; it is short.

@@ -15,7 +15,9 @@ use synconce_probe::mounts::{self, Mount};
 /// Finds the file systems, arms the markers, writes the run file.
 pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
     let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
-    let mounts = mounts::ours().map_err(|error| {
+    // Without a commit there is nothing to find file systems for.
+    let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
+    let mounts = mounts.map_err(|error| {
         set_up(&Error::new("cannot read", Path::new("/proc/self/mountinfo"), error))
     })?;
     let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
