@@ -15,6 +15,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+use synconce_sys::last_call::LastCall;
 use synconce_sys::notify::Listener;
 use synconce_sys::process::{self, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
@@ -102,10 +104,11 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let last_call = Arc::new(LastCall::new()?);
     match process::fork()? {
         Side::Child => {
             drop((ours, signals));
-            process::exit_now(lifecycle::supervise(options, theirs, mask));
+            process::exit_now(lifecycle::supervise(options, theirs, mask, last_call));
         }
         Side::Parent(supervisor) => {
             drop(theirs);
@@ -117,6 +120,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
                 command: None,
                 early: Vec::new(),
                 listener: None,
+                last_call,
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
@@ -151,6 +155,7 @@ struct Face<'a> {
     /// Signals that came before there was a command.
     early: Vec<i32>,
     listener: Option<Listener>,
+    last_call: Arc<LastCall>,
     ending: Ending,
     waiting: Vec<PathBuf>,
 }
@@ -275,7 +280,7 @@ impl Face<'_> {
     fn supervisor_died(mut self) -> Finished {
         self.observer.progress_ends();
         if let Some(pid) = self.command {
-            orphaned::finish(pid, self.listener.take());
+            orphaned::finish(pid, self.listener.take(), &self.last_call);
         }
         Finished {
             ending: self.ending,

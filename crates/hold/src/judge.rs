@@ -4,7 +4,7 @@ use crate::accounts::{Accounts, End};
 use crate::answers::{Change, Decision, Waiting, decide};
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
-use crate::protocol::{Message, Notice, send};
+use crate::protocol::{Message, Notice, offer};
 use crate::rewrite::{Rewritten, rewrite};
 use crate::targets::Targets;
 use std::collections::HashSet;
@@ -191,8 +191,7 @@ impl<L: Ledger> Judge<L> {
     }
 
     fn tell(&self, notice: Notice) {
-        // The face's end is noticed by the loop.
-        let _ = send(&*self.face, &Message::Notice(notice), None);
+        offer(&*self.face, &Message::Notice(notice));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::families::{self, Process};
 use crate::judge::Unsynced;
 use crate::launching;
 use crate::options::{IoUring, Options};
-use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, send};
+use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, offer, send};
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
 use crate::supervisor::{Stopped, Supervisor};
@@ -23,11 +23,14 @@ use ledger::Run;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
+use synconce_sys::last_call::LastCall;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
-use synconce_sys::notify::Listener;
+use synconce_sys::notify::{Listener, Notification};
 use synconce_sys::process::{self, WaitFor, Whose};
 use synconce_sys::seccomp::Instruction;
 use synconce_sys::signals::{Reader, Set, send as kill};
@@ -38,9 +41,14 @@ const SIGCHLD: i32 = 17;
 
 /// Supervises a run to its end and serves its survivors; the exit code is of no
 /// interest to anybody. `mask` is the signal mask for the command.
-pub(crate) fn supervise(options: &Options, face: OwnedFd, mask: Set) -> i32 {
+pub(crate) fn supervise(
+    options: &Options,
+    face: OwnedFd,
+    mask: Set,
+    last_call: Arc<LastCall>,
+) -> i32 {
     process::set_name(c"synconce-hold");
-    match start(options, &face, mask) {
+    match start(options, &face, mask, last_call) {
         Ok(started) => {
             started.go_on(options, face);
             0
@@ -59,10 +67,17 @@ struct Started {
     listener: Option<Arc<Listener>>,
     signals: Reader,
     command: u32,
+    /// A call that the command made before we could listen.
+    first_call: Option<Notification>,
 }
 
 /// Mark and launch.
-fn start(options: &Options, face: &OwnedFd, mask: Set) -> Result<Started, Trouble> {
+fn start(
+    options: &Options,
+    face: &OwnedFd,
+    mask: Set,
+    last_call: Arc<LastCall>,
+) -> Result<Started, Trouble> {
     let set_up = |act: &str, error: std::io::Error| Trouble::SetUp(format!("{act}: {error}"));
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
     let children = Set::of(&[SIGCHLD]);
@@ -74,7 +89,7 @@ fn start(options: &Options, face: &OwnedFd, mask: Set) -> Result<Started, Troubl
         let _ = run.clear(false);
     })?;
     leave_session();
-    let listener = launched.listener.map(Arc::new);
+    let listener = launched.listener.map(|listener| Arc::new(listener.noting(last_call)));
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
     }
@@ -84,7 +99,11 @@ fn start(options: &Options, face: &OwnedFd, mask: Set) -> Result<Started, Troubl
     if listener.is_none() && !options.sealed {
         let _ = send(face, &Message::Notice(Notice::ForeignListener), None);
     }
-    Ok(Started { run, listener, signals, command: launched.pid })
+    if let Some(path) = launched.no_new_privs.then(|| would_gain_rights(launched.pid)).flatten() {
+        let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)), None);
+    }
+    let first_call = launched.first_call;
+    Ok(Started { run, listener, signals, command: launched.pid, first_call })
 }
 
 fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, Trouble> {
@@ -94,8 +113,8 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     let launch_sealed = |run: &mut Run| {
         run.engage_all().map_err(Trouble::Marker)?;
         let program = instructions(&filter(options, Answer::Sealed, false));
-        launch(&command, Filter { supervised: false, program: &program }, mask)
-            .map_err(|error| launch_trouble(error, options))
+        let filter = Filter { supervised: false, stops_exec: false, program: &program };
+        launch(&command, filter, mask).map_err(|error| launch_trouble(error, options))
     };
     if options.sealed {
         return launch_sealed(run);
@@ -103,13 +122,21 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     // Executions are looked at only where they might gain no rights.
     let watch = !rustix::process::geteuid().is_root();
     let supervised = instructions(&filter(options, Answer::Supervised, watch));
-    match launch(&command, Filter { supervised: true, program: &supervised }, mask) {
+    let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
+    match launch(&command, filter, mask) {
         // A foreign listener.
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
             launch_sealed(run)
         }
         other => other.map_err(|error| launch_trouble(error, options)),
     }
+}
+
+/// The program that `pid` executes, if it is setuid or setgid.
+fn would_gain_rights(pid: u32) -> Option<PathBuf> {
+    let link = format!("/proc/{pid}/exe");
+    let mode = std::fs::metadata(&link).ok()?.permissions().mode();
+    (mode & 0o6000 != 0).then(|| std::fs::read_link(&link)).and_then(Result::ok)
 }
 
 fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
@@ -165,10 +192,10 @@ pub(crate) fn give_up_inherited(keep: Option<BorrowedFd<'_>>) {
 impl Started {
     fn go_on(self, options: &Options, face: OwnedFd) {
         let face = Arc::new(face);
-        let Self { run, listener, signals, command } = self;
+        let Self { run, listener, signals, command, first_call } = self;
         let mut supervisor =
             Supervisor::new(options, listener.clone(), Arc::clone(&face), &signals, command, run);
-        let stopped = supervisor.run();
+        let stopped = supervisor.run(first_call);
         let book = supervisor.close();
         let mut over = Over { run: book.ledger, listener, signals };
         over.release();
@@ -229,7 +256,8 @@ impl Over {
             if options.commit {
                 let report = run.commit(options, &survivors, &mut |progress| {
                     let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
-                    tell(&Message::Progress { waiting: waiting.collect(), dirty: progress.dirty });
+                    let waiting = waiting.collect();
+                    offer(face, &Message::Progress { waiting, dirty: progress.dirty });
                 });
                 if report.file_systems.iter().any(|one| one.error.is_some()) {
                     summary.trouble.get_or_insert(Trouble::Commit);

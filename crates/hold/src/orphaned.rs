@@ -4,13 +4,21 @@
 use crate::serve::serve;
 use std::sync::Arc;
 use std::thread;
-use synconce_sys::notify::Listener;
+use synconce_sys::last_call::LastCall;
+use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 
 /// Serves the command `pid`, which is ours now that its parent is gone, to its
 /// end, and leaves a process behind for those that outlive it.
-pub(crate) fn finish(pid: u32, listener: Option<Listener>) {
+///
+/// Calls about `last_call` were received by the supervisor, and if it did not
+/// answer one, nobody would.
+pub(crate) fn finish(pid: u32, listener: Option<Listener>, last_call: &LastCall) {
     if let Some(listener) = listener {
+        for id in last_call.candidates() {
+            // For most there is no such call, or it was never received.
+            let _ = listener.answer(id, Answer::Continue);
+        }
         leave_server(&listener);
     }
     let options = WaitFor { ends: true, block: true, ..WaitFor::default() };

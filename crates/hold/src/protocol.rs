@@ -112,7 +112,8 @@ pub struct Committed {
     pub error: Option<String>,
 }
 
-/// Sends `message`, with `fd` as a copy in the receiver's table.
+/// Sends `message`, with `fd` as a copy in the receiver's table. Waits while the
+/// receiver, which may be stopped, has too much to read already.
 ///
 /// # Errors
 /// `EPIPE` when the other side is gone.
@@ -120,6 +121,22 @@ pub(crate) fn send(
     socket: impl AsFd,
     message: &Message,
     fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    send_with(socket, message, fd, SendFlags::NOSIGNAL)
+}
+
+/// Sends `message` unless that would have to wait: whoever answers calls must
+/// not wait for a face that is stopped. A message that is lost is one among
+/// hundreds that were not read; the face's end is noticed elsewhere.
+pub(crate) fn offer(socket: impl AsFd, message: &Message) {
+    let _ = send_with(socket, message, None, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+fn send_with(
+    socket: impl AsFd,
+    message: &Message,
+    fd: Option<BorrowedFd<'_>>,
+    flags: SendFlags,
 ) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -129,7 +146,7 @@ pub(crate) fn send(
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
     }
     let slices = [IoSlice::new(&text)];
-    rustix::net::sendmsg(socket, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
+    rustix::net::sendmsg(socket, &slices, &mut ancillary, flags)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use crate::answers::{Waiting, may_block};
 use crate::judge::{Book, Judge, Ledger, open};
 use crate::options::Options;
-use crate::protocol::{CommandEnd, Message, send};
+use crate::protocol::{CommandEnd, Message, offer};
 use crate::serve::released_answer;
 use crate::targets::Targets;
 use crate::workers::Workers;
@@ -67,7 +67,11 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
     }
 
     /// Answers until the command ends or the face is gone.
-    pub(crate) fn run(&mut self) -> Stopped {
+    /// `first_call` has been received already.
+    pub(crate) fn run(&mut self, first_call: Option<Notification>) -> Stopped {
+        if let Some(notification) = first_call {
+            self.answer(&notification);
+        }
         let mut listening = self.listener.clone();
         let stopped = loop {
             let again = self.reap_again || self.workers.busy() > 0;
@@ -161,8 +165,7 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         let stops = WaitFor { stops: true, ..WaitFor::default() };
         let stopped = process::wait(Whose::Id(self.command), stops);
         if let Ok(Some((_, Change::Stopped(signal)))) = stopped {
-            // The face's end is noticed by the loop.
-            let _ = send(&*self.face, &Message::Stopped(signal), None);
+            offer(&*self.face, &Message::Stopped(signal));
         }
     }
 

@@ -5,7 +5,10 @@
 //! listener that the filter makes appears in our table without a message, and
 //! nothing of ours that is close-on-exec reaches the command.
 
-use crate::notify::Listener;
+mod usher;
+
+use self::usher::Usher;
+use crate::notify::{Listener, Notification};
 use crate::origin;
 use crate::seccomp::{self, Instruction, Listen};
 use crate::signals::Set;
@@ -13,6 +16,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 /// What to execute.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub struct Command {
 pub struct Filter<'a> {
     /// Whether a listener is wanted.
     pub supervised: bool,
+    /// Whether it is told of executions, the first one among them.
+    pub stops_exec: bool,
     /// The filter.
     pub program: &'a [Instruction],
 }
@@ -41,6 +48,8 @@ pub struct Launched {
     pub pid: u32,
     /// The listener of its filter, unless it is sealed.
     pub listener: Option<Listener>,
+    /// A call that it made already and that waits for its answer.
+    pub first_call: Option<Notification>,
     /// Whether no_new_privs had to be set, for want of `CAP_SYS_ADMIN`.
     pub no_new_privs: bool,
 }
@@ -68,7 +77,7 @@ struct Shared<'a> {
     environment: Vec<*const libc::c_char>,
     filter: Filter<'a>,
     mask: Set,
-    listener: i32,
+    listener: Arc<AtomicI32>,
     no_new_privs: bool,
     filter_error: i32,
     exec_error: i32,
@@ -81,13 +90,17 @@ struct Shared<'a> {
 /// See [`LaunchError`]; no process is left behind.
 pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launched, LaunchError> {
     let mut shared = Shared::new(command, filter, mask);
-    let pid = clone_and_wait(&mut shared).map_err(LaunchError::Clone)?;
+    let usher = filter.stops_exec.then(|| Usher::start(Arc::clone(&shared.listener)));
+    let usher = usher.transpose().map_err(LaunchError::Clone)?;
+    let cloned = clone_and_wait(&mut shared);
+    let first_call = usher.and_then(Usher::finish);
+    let pid = cloned.map_err(LaunchError::Clone)?;
+    let fd = shared.listener.load(SeqCst);
     // SAFETY: the child stored a descriptor that its filter made in the shared
     // table; nobody else owns it.
-    let listener = (shared.listener >= 0)
-        .then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(shared.listener) }));
+    let listener = (fd >= 0).then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(fd) }));
     if shared.filter_error == 0 && shared.exec_error == 0 {
-        return Ok(Launched { pid, listener, no_new_privs: shared.no_new_privs });
+        return Ok(Launched { pid, listener, first_call, no_new_privs: shared.no_new_privs });
     }
     reap(pid);
     Err(match shared.filter_error {
@@ -99,7 +112,7 @@ pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launch
 /// Executes `command` in our place, with the dispositions we inherited. Returns
 /// only the error.
 pub fn execute_in_place(command: &Command) -> io::Error {
-    let filter = Filter { supervised: false, program: &[] };
+    let filter = Filter { supervised: false, stops_exec: false, program: &[] };
     let mut shared = Shared::new(command, filter, Set::of(&[]));
     origin::restore_dispositions();
     io::Error::from_raw_os_error(execute(&mut shared))
@@ -114,7 +127,7 @@ impl<'a> Shared<'a> {
             environment: pointers(&command.environment),
             filter,
             mask,
-            listener: -1,
+            listener: Arc::new(AtomicI32::new(-1)),
             no_new_privs: false,
             filter_error: 0,
             exec_error: 0,
@@ -185,7 +198,7 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
         }
         other => other,
     };
-    shared.listener = installed?.map_or(-1, IntoRawFd::into_raw_fd);
+    shared.listener.store(installed?.map_or(-1, IntoRawFd::into_raw_fd), SeqCst);
     Ok(())
 }
 

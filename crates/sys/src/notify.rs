@@ -1,8 +1,10 @@
 //! The supervisor's side of seccomp user notification (`seccomp_unotify(2)`).
 
 use crate::check;
+use crate::last_call::LastCall;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// A call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
@@ -44,26 +46,35 @@ const ID_VALID: libc::c_ulong = 0x4008_2102;
 
 /// The listening end of a filter.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    fd: OwnedFd,
+    last_call: Option<Arc<LastCall>>,
+}
 
 impl From<OwnedFd> for Listener {
     fn from(fd: OwnedFd) -> Self {
-        Self(fd)
+        Self { fd, last_call: None }
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl Listener {
+    /// Notes every call that is received in `last_call`.
+    #[must_use]
+    pub fn noting(self, last_call: Arc<LastCall>) -> Self {
+        Self { last_call: Some(last_call), ..self }
+    }
+
     /// Asks the kernel to wake the supervisor on the caller's processor
     /// (`SYNC_WAKE_UP`, Linux 6.6); says whether it will.
     pub fn wake_on_same_cpu(&self) -> bool {
         // SAFETY: the request takes the flags by value.
-        unsafe { libc::ioctl(self.0.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) == 0 }
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) == 0 }
     }
 
     /// Receives one call. `Ok(None)` when the caller died or was interrupted
@@ -80,15 +91,18 @@ impl Listener {
         };
         // SAFETY: the kernel writes one struct seccomp_notif, which must be zeroed.
         match check(libc::c_long::from(unsafe {
-            libc::ioctl(self.0.as_raw_fd(), RECV, &raw mut raw)
+            libc::ioctl(self.fd.as_raw_fd(), RECV, &raw mut raw)
         })) {
-            Ok(_) => Ok(Some(Notification {
-                id: raw.id,
-                thread: raw.pid,
-                number: raw.data.nr,
-                arch: raw.data.arch,
-                args: raw.data.args,
-            })),
+            Ok(_) => {
+                self.last_call.iter().for_each(|last| last.note(raw.id));
+                Ok(Some(Notification {
+                    id: raw.id,
+                    thread: raw.pid,
+                    number: raw.data.nr,
+                    arch: raw.data.arch,
+                    args: raw.data.args,
+                }))
+            }
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
                 Ok(None)
             }
@@ -111,7 +125,7 @@ impl Listener {
         loop {
             // SAFETY: the kernel reads one struct seccomp_notif_resp.
             let sent = check(libc::c_long::from(unsafe {
-                libc::ioctl(self.0.as_raw_fd(), SEND, &raw mut raw)
+                libc::ioctl(self.fd.as_raw_fd(), SEND, &raw mut raw)
             }));
             match sent {
                 Ok(_) => return Ok(true),
@@ -125,6 +139,6 @@ impl Listener {
     /// Whether the caller of `id` still waits, so that its pid is still its own.
     pub fn is_valid(&self, id: u64) -> bool {
         // SAFETY: the kernel reads one u64.
-        unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID, &raw const id) == 0 }
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), ID_VALID, &raw const id) == 0 }
     }
 }

@@ -1,0 +1,82 @@
+//! Sees a command through its own `execve` where the filter stops that call.
+//!
+//! The launching thread is suspended until the child has executed, so somebody
+//! else has to answer meanwhile.
+
+use crate::notify::{Answer, Listener, Notification};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+use std::thread::{Builder, JoinHandle};
+
+/// A thread that lets the executions of one launch go on.
+pub(super) struct Usher {
+    thread: JoinHandle<Option<Notification>>,
+    /// Closed when the launch is over.
+    over: PipeWriter,
+}
+
+impl Usher {
+    /// Starts it. The child stores its listener in `listener`, which is -1
+    /// before, and which nobody closes before [`Usher::finish`].
+    ///
+    /// # Errors
+    /// No thread or pipe can be had.
+    pub(super) fn start(listener: Arc<AtomicI32>) -> io::Result<Self> {
+        let (reader, over) = io::pipe()?;
+        let usher = Builder::new().name("usher".into()).stack_size(64 * 1024);
+        let thread = usher.spawn(move || attend(&listener, &reader))?;
+        Ok(Self { thread, over })
+    }
+
+    /// The launch is over. Returns a call of the executed command that came
+    /// before we knew; it still waits for its answer.
+    pub(super) fn finish(self) -> Option<Notification> {
+        drop(self.over);
+        self.thread.join().ok().flatten()
+    }
+}
+
+fn attend(listener: &AtomicI32, over: &PipeReader) -> Option<Notification> {
+    let listener = wait_for_listener(listener, over)?;
+    loop {
+        let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(over, PollFlags::IN)];
+        if poll(&mut fds, None).is_err() {
+            // An interruption only means to look again.
+            continue;
+        }
+        if !fds[0].revents().contains(PollFlags::IN) {
+            return None;
+        }
+        let Ok(call) = listener.receive() else { return None };
+        match call {
+            Some(call) if !executes(&call) => return Some(call),
+            // An error means that the caller is gone.
+            Some(call) => drop(listener.answer(call.id, Answer::Continue)),
+            None => {}
+        }
+    }
+}
+
+/// A copy of the listener; `None` when the launch is over without one.
+fn wait_for_listener(listener: &AtomicI32, over: &PipeReader) -> Option<Listener> {
+    let soon = Timespec { tv_sec: 0, tv_nsec: 20_000 };
+    while listener.load(SeqCst) < 0 {
+        let mut fds = [PollFd::new(over, PollFlags::IN)];
+        if poll(&mut fds, Some(&soon)).is_ok_and(|ready| ready > 0) {
+            break;
+        }
+    }
+    let fd = listener.load(SeqCst);
+    // SAFETY: the child made it in the table that we share, and it stays open
+    // until this thread has ended.
+    let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
+    Some(Listener::from(fd.try_clone_to_owned().ok()?))
+}
+
+/// The launching child is of our own kind, so numbers of other ABIs do not matter.
+fn executes(call: &Notification) -> bool {
+    [libc::SYS_execve, libc::SYS_execveat].contains(&libc::c_long::from(call.number))
+}
