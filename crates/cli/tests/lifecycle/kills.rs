@@ -1,0 +1,225 @@
+//! Parts of a run that are killed or stopped: no call is left without an
+//! answer, and no interrupted run is forgotten.
+
+use super::support::{
+    AFTER_RELEASE, LIMIT, Place, Started, daemon, eventually, exists, finish, isolated, parent,
+    perl,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+use synconce_testkit::rig::Rig;
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+/// Starts a run whose command says in `before` who it is, and runs `script` then.
+fn start(place: &Place, script: &str) -> (Started, u32) {
+    let words = perl(&format!("say_to('before', $$); {script}"));
+    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let command = place.wait_for("before").trim().parse().unwrap();
+    (run, command)
+}
+
+/// The run is listed as interrupted until it is cleared, once.
+fn assert_interrupted(place: &Place) {
+    // A killed process lets go of its locks a moment after it is gone.
+    eventually("the run is found interrupted", || place.status(&[]).status.code() == Some(4));
+    let status = place.status(&[]);
+    assert_eq!(status.status.code(), Some(4), "{status:?}");
+    assert!(status.stdout.contains(" interrupted perl "), "{status:?}");
+    let json = place.status(&["--json"]);
+    assert_eq!(json.status.code(), Some(4));
+    let runs: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(runs.as_array().map(Vec::len), Some(1), "{runs}");
+    assert_eq!(runs[0]["state"], "interrupted", "{runs}");
+    let id = runs[0]["id"].as_str().unwrap();
+    assert!(status.stdout.contains(&format!("synconce status --clear {id}")));
+
+    let cleared = place.status(&["--clear", id]);
+    assert!(cleared.status.success() && cleared.stdout.is_empty(), "{cleared:?}");
+    assert!(place.markers().is_empty());
+    assert_eq!(place.status(&["--clear", id]).status.code(), Some(125));
+    let status = place.status(&[]);
+    assert!(status.status.success() && !status.stdout.contains("interrupted"), "{status:?}");
+}
+
+#[test]
+fn a_run_whose_face_is_killed_ends_and_is_found_interrupted() {
+    isolated(|place| {
+        let (run, command) = start(place, "sync_file('data'); say_to('synced', 1); sleep 60;");
+        place.wait_for("synced");
+        let supervisor = place.supervisor();
+        kill(run.pid(), Signal::KILL);
+        eventually("the command is ended", || !exists(command));
+        eventually("the supervisor ends", || !exists(supervisor));
+        assert_interrupted(place);
+    });
+}
+
+#[test]
+fn a_run_that_held_nothing_leaves_nothing_when_it_is_killed() {
+    isolated(|place| {
+        for of_supervisor in [false, true] {
+            let (run, command) = start(place, "wait_for('stop');");
+            let supervisor = place.supervisor();
+            kill(if of_supervisor { supervisor } else { run.pid() }, Signal::KILL);
+            place.write("stop", "");
+            eventually("all is over", || !exists(command) && !exists(supervisor));
+            run.end();
+            let status = place.status(&[]);
+            assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+            assert!(place.markers().is_empty() && place.run_files().is_empty());
+            std::fs::remove_file(place.path("stop")).unwrap();
+            std::fs::remove_file(place.path("before")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn survivors_of_a_run_whose_face_is_killed_get_real_syncs() {
+    isolated(|place| {
+        let script = format!("sync_file('data'); {} sleep 60;", daemon(&format!("say_to('daemon', $$); {AFTER_RELEASE}")));
+        let (run, _) = start(place, &script);
+        place.wait_for("daemon");
+        kill(run.pid(), Signal::KILL);
+        eventually("the run is over", || place.status(&[]).status.code() == Some(4));
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+        assert_interrupted(place);
+    });
+}
+
+#[test]
+fn a_command_whose_supervisor_is_killed_goes_on_with_real_syncs() {
+    isolated(|place| {
+        let script = format!("sync_file('data'); say_to('synced', 1); {AFTER_RELEASE} exit 5;");
+        let (run, command) = start(place, &script);
+        place.wait_for("synced");
+        let supervisor = place.supervisor();
+        assert_eq!(parent(command), supervisor);
+        kill(supervisor, Signal::KILL);
+        eventually("the command is the face's", || parent(command) == run.pid());
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+        assert_eq!(run.end().code(), Some(125));
+        assert!(run.text().contains("the supervisor was killed"), "{}", run.text());
+        assert_interrupted(place);
+    });
+}
+
+/// Syncs until it is told to stop, from several processes, and says how often.
+const BUSY: &str = "fork; fork; open(my $file, '>', \"data$$\") or die; my $count = 0; \
+    until (-e 'stop') { $file->sync or $!{ENOSYS} or die \"sync: $!\"; $count++ } \
+    say_to(\"count$$\", $count); exit 0 if $$ != $ENV{FIRST}; 1 while wait != -1; exit 0;";
+
+fn start_busy(place: &Place) -> (Started, u32) {
+    start(place, &format!("use Errno; $ENV{{FIRST}} = $$; {BUSY}"))
+}
+
+#[test]
+fn no_call_is_stuck_when_the_supervisor_is_killed_at_any_moment() {
+    isolated(|place| {
+        for round in 0..25 {
+            let (run, command) = start_busy(place);
+            eventually("calls are held", || !place.markers().is_empty());
+            std::thread::sleep(Duration::from_micros(round * 731));
+            kill(parent(command), Signal::KILL);
+            std::thread::sleep(Duration::from_millis(5));
+            place.write("stop", "");
+            assert_eq!(run.end().code(), Some(125), "round {round}: {}", run.text());
+            assert!(!exists(command));
+            assert_interrupted(place);
+            std::fs::remove_file(place.path("stop")).unwrap();
+            std::fs::remove_file(place.path("before")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn no_call_is_stuck_when_all_of_us_are_killed_at_any_moment() {
+    isolated(|place| {
+        for round in 0..20 {
+            let (run, command) = start_busy(place);
+            eventually("calls are held", || !place.markers().is_empty());
+            std::thread::sleep(Duration::from_micros(round * 913));
+            let mut both = [parent(command), run.pid()];
+            if round % 2 == 0 {
+                both.reverse();
+            }
+            // The second may have gone with the first.
+            finish(place.command("kill").arg("-9").args(both.map(|pid| pid.to_string())));
+            place.write("stop", "");
+            eventually("the command is over", || !exists(command));
+            assert_interrupted(place);
+            std::fs::remove_file(place.path("stop")).unwrap();
+            std::fs::remove_file(place.path("before")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_killed_command_is_committed_and_its_signal_passed_on() {
+    isolated(|place| {
+        let (run, command) = start(place, "sync_file('data'); say_to('synced', 1); sleep 60;");
+        place.wait_for("synced");
+        kill(command, Signal::KILL);
+        assert_eq!(run.end().signal(), Some(9));
+        assert!(place.markers().is_empty());
+        assert!(place.status(&[]).status.success());
+    });
+}
+
+#[test]
+fn calls_are_answered_while_the_face_is_stopped() {
+    isolated(|place| {
+        let (run, _) = start(place, "wait_for('go'); say_to('after', hold() . ' ' . sync_file('data'));");
+        kill(run.pid(), Signal::STOP);
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "held synced\n");
+        assert_eq!(run.wait(Duration::from_millis(50)).unwrap(), None);
+        kill(run.pid(), Signal::CONT);
+        assert!(run.end().success());
+    });
+}
+
+#[test]
+fn calls_are_answered_however_much_a_stopped_face_has_not_read() {
+    isolated(|place| {
+        let script = "my $first = $$; if (!fork) { wait_for('go'); \
+            for (1..2000) { kill 'STOP', $first; Time::HiRes::sleep(0.0005); kill 'CONT', $first; } \
+            say_to('after', hold() . ' ' . sync_file('data')); exit } \
+            until (-e 'after') { Time::HiRes::sleep(0.01) } wait;";
+        let (run, _) = start(place, script);
+        kill(run.pid(), Signal::STOP);
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "held synced\n");
+        kill(run.pid(), Signal::CONT);
+        // It may have been stopped with the command's last stop, as a shell would have it.
+        eventually("the run ends", || {
+            kill(run.pid(), Signal::CONT);
+            run.wait(Duration::from_millis(20)).unwrap().is_some()
+        });
+        assert!(run.end().success(), "{}", run.text());
+    });
+}
+
+#[test]
+fn a_commit_whose_face_is_killed_is_finished_all_the_same() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).up().unwrap();
+        rig.disk().stall_flushes().unwrap();
+        let script = format!("sync_file('{}');", rig.path().join("data").display());
+        let (run, _) = start(place, &script);
+        rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
+        kill(run.pid(), Signal::KILL);
+        let status = place.status(&[]);
+        assert_eq!(status.status.code(), Some(3), "{status:?}");
+        rig.disk().release_flushes().unwrap();
+        eventually("the marker goes", || place.status(&[]).status.success());
+        assert!(place.markers().is_empty());
+        rig.down().unwrap();
+    });
+}

@@ -1,0 +1,17 @@
+//! The life of a run, from the command line to the last survivor, by topic.
+//!
+//! Every test runs in a process, a mount and a pid namespace of its own (see
+//! `support::isolated`) and so needs root, util-linux, perl and strace.
+
+mod commit;
+mod exit_codes;
+mod kills;
+mod marker;
+mod nesting;
+mod processes;
+mod sealed;
+mod status;
+mod support;
+mod survivors;
+mod terminal;
+mod transparency;

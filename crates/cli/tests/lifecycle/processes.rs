@@ -1,0 +1,56 @@
+//! Many processes, and those that nobody waits for.
+
+use super::support::{Started, children, eventually, isolated, perl};
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn hundreds_of_short_processes_sync_and_end() {
+    isolated(|place| {
+        place.write("data", "x");
+        let script = "for i in $(seq 300); do sync data & done; wait; echo all";
+        let finished = place.run(&["--stats", "--json"], &["sh", "-c", script]);
+        assert_eq!(finished.stdout, "all\n", "{finished:?}");
+        let stats: serde_json::Value = serde_json::from_str(&finished.stderr).unwrap();
+        assert_eq!(stats["calls"]["fsync"]["held"], 300, "{stats}");
+    });
+}
+
+#[test]
+fn orphans_are_reaped_while_the_command_goes_on() {
+    isolated(|place| {
+        let script = "for (1..300) { next if my $child = fork; fork; sync_file('data') if $_ % 10 == 0; \
+                      exit } 1 while wait != -1; say_to('forked', 'yes'); wait_for('stop');";
+        let words = perl(script);
+        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        place.wait_for("forked");
+        let supervisor = place.supervisor();
+        eventually("only the command is the supervisor's child", || children(supervisor).len() == 1);
+        place.write("stop", "");
+        assert!(run.end().success(), "{}", run.text());
+    });
+}
+
+#[test]
+fn a_bounded_fork_bomb_ends_with_the_commands_own_code() {
+    isolated(|place| {
+        // A user whose number nobody else has, because the limit counts all its processes.
+        let all = std::fs::Permissions::from_mode(0o777);
+        for name in ["state", "runtime", "work"] {
+            std::fs::create_dir(place.path(name)).unwrap();
+            std::fs::set_permissions(place.path(name), all.clone()).unwrap();
+        }
+        let script = "chdir 'work'; my $failed = 0; \
+                      for (1..8) { my $child = fork; defined $child or $failed = 1; } \
+                      sync_file(\"data$$\"); my $end = time + 1; select(undef, undef, undef, 0.2) while time < $end; \
+                      1 while wait != -1; exit($failed ? 33 : 0);";
+        let mut run = place.command("setpriv");
+        run.args(["--reuid", "64123", "--regid", "64123", "--clear-groups", "prlimit"])
+            .args(["--nproc=60", super::support::SYNCONCE, "run", "--stats", "--json", "--"])
+            .args(perl(script));
+        let finished = super::support::finish(&mut run);
+        assert_eq!(finished.status.code(), Some(33), "{finished:?}");
+        let stats: serde_json::Value = serde_json::from_str(&finished.stderr).unwrap();
+        assert!(stats["calls"]["fsync"]["held"].as_u64() > Some(20), "{stats}");
+        assert!(place.status(&[]).status.success());
+    });
+}

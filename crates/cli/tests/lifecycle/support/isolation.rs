@@ -1,0 +1,67 @@
+//! Each test runs in a process, a mount namespace and a pid namespace of its
+//! own: nothing of it outlives it, and what others mount is not committed by it.
+
+use super::Place;
+use rustix::mount::{UnmountFlags, unmount};
+use std::any::type_name_of_val;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::process;
+
+const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
+
+/// Longer than all limits within a test together, in practice.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Runs `test` in a namespace of its own, in this same program started again.
+pub fn isolated<T: Fn(&Place)>(test: T) {
+    let path = type_name_of_val(&test);
+    let name = path.trim_end_matches("::{{closure}}").split_once("::").expect("a module path").1;
+    if std::env::var_os(INSIDE).is_some() {
+        leave_other_file_systems();
+        keep_rigs_apart();
+        let place = Place::new(name);
+        test(&place);
+        place.down();
+        return;
+    }
+    assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
+    let program = std::env::current_exe().expect("the name of this program");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
+        .arg("--mount-proc")
+        .arg(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1");
+    let finished = process::run(&mut command, LIMIT).unwrap();
+    let ran_one = finished.stdout.contains("test result: ok. 1 passed");
+    assert!(
+        finished.status.success() && ran_one,
+        "{name}: {}\n{}\n{}",
+        finished.status,
+        finished.stdout,
+        finished.stderr
+    );
+}
+
+/// Detaches every mount of a disk but that of `/`: they are other people's
+/// rigs, with slow or broken disks, and a commit would wait for them.
+fn leave_other_file_systems() {
+    let mounts = synconce_probe::mounts::read("self").expect("the mounts of this process");
+    for mount in mounts.iter().rev() {
+        if mount.point != Path::new("/") && mount.kind().is_held() {
+            // One below another is gone already.
+            let _ = unmount(&mount.point, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// Records of rigs name processes by number, which mean others outside.
+fn keep_rigs_apart() {
+    let directory = "/run/synconce-rig";
+    std::fs::create_dir_all(directory).expect("a directory for the rigs' records");
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("rigs", directory, "tmpfs", flags, None).expect("a tmpfs for them");
+}

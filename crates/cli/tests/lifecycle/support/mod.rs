@@ -1,0 +1,26 @@
+//! What every test of a run's life is made with: a place of its own, commands
+//! with a limit of time, and words for what is asked over and over.
+
+mod isolation;
+mod place;
+mod programs;
+mod tracks;
+
+pub use isolation::isolated;
+pub use place::{Place, SYNCONCE, Started, finish};
+pub use programs::{AFTER_RELEASE, HOLD, SYNC, c_program, daemon, perl};
+pub use tracks::{Trail, children, exists, parent, process_status};
+
+use std::time::{Duration, Instant};
+
+/// Far more than anything here takes on a slow machine.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Waits until `holds`; panics after [`LIMIT`], naming `what`.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {LIMIT:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,165 @@
+//! A directory for one test, with state and runtime directories of its own.
+
+use super::{LIMIT, eventually};
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use synconce_testkit::process::{self, Finished, Group};
+
+pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
+
+/// Where one test works.
+pub struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    pub(super) fn new(name: &str) -> Self {
+        let name = name.replace("::", "-");
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a directory for the test");
+        Self { dir }
+    }
+
+    /// Removes the directory; a test that failed leaves it to be looked at.
+    pub(super) fn down(self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+
+    /// The path of `name` in the directory, which is on a disk.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The same, as text for a script.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).into_os_string().into_string().expect("a path of ours is UTF-8")
+    }
+
+    /// What the file `name` says; empty when there is none.
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Writes the file `name`.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).expect("a file in our own directory");
+        path
+    }
+
+    /// Waits until the file `name` is not empty.
+    pub fn wait_for(&self, name: &str) -> String {
+        eventually(&format!("{name} is written"), || self.read(name).ends_with('\n'));
+        self.read(name)
+    }
+
+    /// `program` in our directory, with state and runtime directories of its own.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.dir)
+            .env_remove("SYNCONCE_RUN")
+            .env("SYNCONCE_STATE_DIR", self.path("state"))
+            .env("SYNCONCE_RUNTIME_DIR", self.path("runtime"));
+        command
+    }
+
+    /// `synconce` with `arguments`.
+    pub fn synconce(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(SYNCONCE);
+        command.args(arguments);
+        command
+    }
+
+    /// `synconce run OPTIONS -- WORDS`.
+    pub fn held(&self, options: &[&str], words: &[&str]) -> Command {
+        let mut command = self.synconce(&["run"]);
+        command.args(options).arg("--").args(words);
+        command
+    }
+
+    /// `synconce run OPTIONS -- WORDS`, to its end.
+    pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
+        finish(&mut self.held(options, words))
+    }
+
+    /// `synconce run -- sh -c SCRIPT`, to its end.
+    pub fn sh(&self, script: &str) -> Finished {
+        self.run(&[], &["sh", "-c", script])
+    }
+
+    /// `WORDS` without us, to their end.
+    pub fn bare(&self, words: &[&str]) -> Finished {
+        finish(self.command(words[0]).args(&words[1..]))
+    }
+
+    /// `synconce run -- sh -c SCRIPT`, started.
+    pub fn start(&self, script: &str) -> Started {
+        Started::new(&mut self.held(&[], &["sh", "-c", script]))
+    }
+
+    /// `synconce status ARGUMENTS`.
+    pub fn status(&self, arguments: &[&str]) -> Finished {
+        finish(self.synconce(&["status"]).args(arguments))
+    }
+
+    /// The markers in the state directory.
+    pub fn markers(&self) -> Vec<PathBuf> {
+        files(&self.path("state/runs"))
+    }
+
+    /// The run files in the runtime directory.
+    pub fn run_files(&self) -> Vec<PathBuf> {
+        files(&self.path("runtime"))
+    }
+
+    /// The supervisor of the only living run.
+    pub fn supervisor(&self) -> u32 {
+        let files = self.run_files();
+        assert_eq!(files.len(), 1, "one run is alive: {files:?}");
+        files[0].file_stem().unwrap().to_str().unwrap().parse().expect("named after a process")
+    }
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Runs `command` to its end.
+pub fn finish(command: &mut Command) -> Finished {
+    process::run(command, LIMIT).unwrap()
+}
+
+/// A command that runs.
+pub struct Started(Group);
+
+impl Started {
+    /// Starts `command` in a process group of its own.
+    pub fn new(command: &mut Command) -> Self {
+        Self(Group::spawn(command).unwrap())
+    }
+
+    /// Waits for the end of the command itself.
+    pub fn end(&self) -> ExitStatus {
+        let status = self.0.wait(LIMIT).unwrap();
+        status.unwrap_or_else(|| panic!("it did not end:\n{}", self.text()))
+    }
+
+    /// What it wrote so far.
+    pub fn text(&self) -> String {
+        self.0.stdout().unwrap() + &self.0.stderr().unwrap()
+    }
+}
+
+impl Deref for Started {
+    type Target = Group;
+    fn deref(&self) -> &Group {
+        &self.0
+    }
+}

@@ -1,0 +1,203 @@
+//! Processes that outlive their run: their syncs are real again.
+
+use super::support::{
+    AFTER_RELEASE, Place, SYNCONCE, Started, children, daemon, eventually, exists, isolated, perl,
+    process_status,
+};
+use std::time::Duration;
+use synconce_testkit::rig::Rig;
+
+/// Starts a run that leaves a daemon behind and waits for its end. The daemon
+/// said in `before` whether it was held, and waits for `go`.
+fn leave_daemon(place: &Place, then: &str) {
+    let script = daemon(&format!("say_to('before', hold() . ' ' . sync_file('data')); {then}"));
+    let words = perl(&format!("{script} wait_for('before');"));
+    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    assert!(run.end().success(), "{}", run.text());
+    assert_eq!(run.text(), "", "there is nothing to say about a survivor that is served");
+    assert_eq!(place.read("before"), "held synced\n");
+}
+
+#[test]
+fn a_daemon_that_outlives_the_run_gets_real_syncs_again() {
+    isolated(|place| {
+        // The kernel's own timer must not flush in between.
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+        let flushes = || rig.disk().stats().unwrap().flushes;
+        let file = rig.path().join("data");
+        let sync = format!("hold() . ' ' . sync_file('{}')", file.display());
+        let script = daemon(&format!(
+            "say_to('before', {sync}); wait_for('go'); say_to('after', {sync});"
+        ));
+        let words = perl(&format!("{script} wait_for('stop');"));
+        let start = flushes();
+        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        assert_eq!(place.wait_for("before"), "held synced\n");
+        assert_eq!(flushes() - start, 0, "a held sync does not reach the disk");
+
+        place.write("stop", "");
+        assert!(run.end().success(), "{}", run.text());
+        let committed = flushes();
+        assert!(committed > start, "the commit reaches the disk");
+
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+        assert!(flushes() > committed, "a real sync reaches the disk");
+        eventually("the supervisor ends with its survivor", || place.run_files().is_empty());
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn status_names_a_survivor_and_finds_nothing_wrong() {
+    isolated(|place| {
+        leave_daemon(place, AFTER_RELEASE);
+        let status = place.status(&[]);
+        assert!(status.status.success(), "{status:?}");
+        assert!(status.stdout.contains(" serving perl "), "{status:?}");
+        assert!(status.stdout.contains("real syncs again for: perl (pid "), "{status:?}");
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+        eventually("the run file goes", || place.run_files().is_empty());
+        assert_eq!(place.status(&[]).stdout, "");
+        assert!(place.markers().is_empty());
+    });
+}
+
+#[test]
+fn a_run_is_never_seen_unfinished_once_its_command_line_returned() {
+    isolated(|place| {
+        for round in 0..30 {
+            let survivor = round % 2 == 0;
+            let script = if survivor { "sync data; sleep 0.05 &" } else { "sync data" };
+            place.write("data", "x");
+            let words = ["sh", "-c", &format!("({script}) >/dev/null 2>&1 </dev/null")];
+            assert!(place.run(&[], &words).status.success());
+            let status = place.status(&[]);
+            assert!(status.status.success(), "{round}: {status:?}");
+            assert!(survivor || status.stdout.is_empty(), "{status:?}");
+        }
+    });
+}
+
+#[test]
+fn the_supervisor_is_small_and_ends_with_the_last_survivor() {
+    isolated(|place| {
+        leave_daemon(place, AFTER_RELEASE);
+        let supervisor = place.supervisor();
+        let rollup = std::fs::read_to_string(format!("/proc/{supervisor}/smaps_rollup")).unwrap();
+        let line = rollup.lines().find(|line| line.starts_with("Pss:")).expect("a Pss line");
+        let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        println!("a supervisor that stays takes {kib} KiB (Pss)");
+        assert!(kib < 4096, "{rollup}");
+        let status = process_status(supervisor);
+        assert_eq!(status["Threads"].parse::<u32>().unwrap(), 2, "one to serve, one to reap");
+
+        place.write("go", "");
+        place.wait_for("after");
+        eventually("the supervisor ends", || !exists(supervisor));
+    });
+}
+
+#[test]
+fn the_supervisor_keeps_nothing_open_that_it_inherited() {
+    isolated(|place| {
+        place.write("seven", "x");
+        let words = perl(&daemon(AFTER_RELEASE));
+        let mut around = place.command("bash");
+        around.args(["-c", "exec 7<seven; \"$@\"", "bash", SYNCONCE, "run", "--"]).args(&words);
+        assert!(super::support::finish(&mut around).status.success());
+        let supervisor = place.supervisor();
+        let directory = format!("/proc/{supervisor}/fd");
+        let links = std::fs::read_dir(directory).unwrap().flatten();
+        let links: Vec<_> = links
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+            .map(|link| link.display().to_string())
+            .collect();
+        let ours = |link: &String| {
+            link == "/dev/null"
+                || link.starts_with("anon_inode:")
+                || link.starts_with(&place.text("runtime"))
+        };
+        assert!(links.iter().all(ours), "{links:?}");
+        let cwd = std::fs::read_link(format!("/proc/{supervisor}/cwd")).unwrap();
+        assert_eq!(cwd.to_str(), Some("/"));
+        place.write("go", "");
+        place.wait_for("after");
+    });
+}
+
+#[test]
+fn every_one_of_many_survivors_gets_real_syncs() {
+    isolated(|place| {
+        let mut script = String::new();
+        for number in 0..40 {
+            let then = format!("wait_for('go'); say_to('after{number}', hold() . ' ' . sync_file('data{number}'));");
+            script += &daemon(&then);
+        }
+        let words = perl(&(script + "sync_file('data');"));
+        let run = place.run(&[], &words.each_ref().map(String::as_str));
+        assert!(run.status.success(), "{run:?}");
+        assert_eq!(place.status(&[]).stdout.matches("perl (pid ").count(), 40);
+        place.write("go", "");
+        for number in 0..40 {
+            assert_eq!(place.wait_for(&format!("after{number}")), "free synced\n");
+        }
+        eventually("the supervisor ends", || place.run_files().is_empty());
+    });
+}
+
+#[test]
+fn children_of_survivors_are_served_too() {
+    isolated(|place| {
+        // The daemon ends at once; its grandchild, which it forks after the run, goes on.
+        let then = "wait_for('go'); exit if fork; exit if fork; wait_for('further'); \
+                    say_to('after', hold() . ' ' . sync_file('data'));";
+        leave_daemon(place, then);
+        let supervisor = place.supervisor();
+        place.write("go", "");
+        eventually("the grandchild is the supervisor's", || children(supervisor).len() == 1);
+        assert!(exists(supervisor));
+        place.write("further", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+        eventually("the supervisor ends", || !exists(supervisor));
+    });
+}
+
+#[test]
+fn a_survivor_does_not_keep_a_pipeline_from_ending() {
+    isolated(|place| {
+        let [perl, dash_e, script] = perl(&format!("print \"done\\n\"; {}", daemon(AFTER_RELEASE)));
+        let line = format!("{SYNCONCE} run -- {perl} {dash_e} \"$1\" | cat; echo ${{PIPESTATUS[0]}}");
+        let finished = place.bare(&["bash", "-c", &line, "bash", &script]);
+        assert_eq!(finished.stdout, "done\n0\n");
+        assert_eq!(place.run_files().len(), 1, "the daemon is there");
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+    });
+}
+
+#[test]
+fn a_daemon_is_free_before_the_commit_is_done() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).up().unwrap();
+        let script = format!(
+            "{} sync_file('data'); sync_file('{}');",
+            daemon(AFTER_RELEASE),
+            rig.path().join("data").display()
+        );
+        rig.disk().stall_flushes().unwrap();
+        let words = perl(&script);
+        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        rig.disk().wait_for_waiting_flush(Duration::from_secs(20)).unwrap();
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+        let status = place.status(&[]);
+        assert_eq!(status.status.code(), Some(3), "{status:?}");
+        assert!(status.stdout.contains(" committing "), "{status:?}");
+        assert_eq!(run.wait(Duration::ZERO).unwrap(), None, "the run waits for its commit");
+        rig.disk().release_flushes().unwrap();
+        assert!(run.end().success(), "{}", run.text());
+        rig.down().unwrap();
+    });
+}
