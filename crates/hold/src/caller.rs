@@ -58,6 +58,12 @@ impl Memory {
         Ok(chunks.map(|chunk| chunk.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))).collect())
     }
 
+    /// Whether `bytes` are at `address`.
+    pub(crate) fn holds(&self, address: u64, bytes: &[u8]) -> bool {
+        let mut found = vec![0; bytes.len()];
+        self.0.read_exact_at(&mut found, address).is_ok() && found == bytes
+    }
+
     /// Writes `bytes` at `address`, also where the caller may not.
     pub(crate) fn patch(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, address)

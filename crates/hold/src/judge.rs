@@ -53,6 +53,8 @@ pub(crate) struct Judge<L> {
     face: Arc<OwnedFd>,
     command: u32,
     book: Arc<Mutex<Book<L>>>,
+    /// Threads whose last call a signal came upon while it was to be changed.
+    disturbed: Mutex<HashSet<u32>>,
 }
 
 const SIGTERM: i32 = 15;
@@ -75,7 +77,7 @@ impl<L> Book<L> {
 }
 
 /// The book; one that a panicking thread left is still the truth so far.
-pub(crate) fn open<L>(book: &Mutex<Book<L>>) -> MutexGuard<'_, Book<L>> {
+pub(crate) fn open<T>(book: &Mutex<T>) -> MutexGuard<'_, T> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -87,7 +89,8 @@ impl<L: Ledger> Judge<L> {
         command: u32,
         book: Arc<Mutex<Book<L>>>,
     ) -> Self {
-        Self { options: options.clone(), listener, face, command, book }
+        let disturbed = Mutex::default();
+        Self { options: options.clone(), listener, face, command, book, disturbed }
     }
 
     /// Answers `waiting`; `false` when `targets` has to be a patient one for that.
@@ -150,16 +153,22 @@ impl<L: Ledger> Judge<L> {
         if !self.engage(&mut open(&self.book), waiting, &change.devices) {
             return Some(Answer::Continue);
         }
-        let rewritten = rewrite(&self.listener, waiting, change);
+        let thread = waiting.notification.thread;
+        let shielded = open(&self.disturbed).remove(&thread);
+        let rewritten = rewrite(&self.listener, waiting, change, shielded);
         let end = match rewritten {
             Rewritten::Done(value) if value >= 0 => End::Held,
             Rewritten::Passed => End::Passed,
+            Rewritten::Disturbed => {
+                open(&self.disturbed).insert(thread);
+                return None;
+            }
             Rewritten::Done(_) | Rewritten::Dropped => return None,
         };
         let mut book = open(&self.book);
         book.accounts.count(waiting.call.name(), program.as_deref(), end);
         if let (true, Rewritten::Done(fd)) = (change.opens, rewritten) {
-            book.unsynced.extend(unsynced(waiting.notification.thread, fd));
+            book.unsynced.extend(unsynced(thread, fd));
         }
         None
     }

@@ -2,9 +2,10 @@
 //!
 //! The caller is traced for the length of this one call: it restarts the call,
 //! is stopped at its entry, gets the changed arguments, and at the exit its own
-//! back. A signal handler that comes between simply runs; the call is then
-//! notified again. Where tracing is not allowed (a debugger is there already)
-//! the call passes as it is.
+//! back. A signal that comes between is delivered, and the call is then notified
+//! again; that time the caller's signals are held off until it is at the entry,
+//! so that a storm of them cannot keep it from ever getting there. Where tracing
+//! is not allowed (a debugger is there already) the call passes as it is.
 
 use crate::answers::{Change, Patch, Waiting};
 use crate::caller::Memory;
@@ -20,13 +21,29 @@ pub(crate) enum Rewritten {
     Done(i64),
     /// It was done as it is.
     Passed,
-    /// It was not done: the caller is gone, or will make the call again.
+    /// It was not done, or is counted elsewhere: the caller is gone, or will
+    /// make the call again.
     Dropped,
+    /// The same, because of a signal.
+    Disturbed,
 }
 
-/// Changes and finishes the call `waiting`. The calling thread traces it
-/// meanwhile, and must trace nothing else.
-pub(crate) fn rewrite(listener: &Listener, waiting: &Waiting, change: &Change) -> Rewritten {
+/// Where a thread came to that was to enter its call again.
+enum Entered {
+    Call,
+    /// A signal comes first, or a stop (0).
+    Disturbed(i32),
+}
+
+/// Changes and finishes the call `waiting`; a `shielded` caller gets its signals
+/// no earlier than at the call's entry. The calling thread traces it meanwhile,
+/// and must trace nothing else.
+pub(crate) fn rewrite(
+    listener: &Listener,
+    waiting: &Waiting,
+    change: &Change,
+    shielded: bool,
+) -> Rewritten {
     let notification = &waiting.notification;
     let Ok(tracee) = Tracee::seize(notification.thread) else {
         // It may be gone, or traced by somebody else: then the kernel does the call.
@@ -35,14 +52,19 @@ pub(crate) fn rewrite(listener: &Listener, waiting: &Waiting, change: &Change) -
             _ => Rewritten::Dropped,
         };
     };
-    let rewritten = restart(listener, waiting, &tracee)
-        .and_then(|restarted| match restarted {
-            true => perform(&tracee, waiting, change),
-            false => run_to(&tracee, Stop::Interrupt).map(|_| Rewritten::Dropped),
-        })
-        .unwrap_or(Rewritten::Dropped);
-    // An error means that the thread is gone, and then so is the trace.
-    let _ = tracee.detach(0);
+    let entered = match restart(listener, waiting, &tracee) {
+        Ok(true) => enter(&tracee, shielded),
+        Ok(false) => wait_for_stop(&tracee),
+        Err(error) => Err(error),
+    };
+    let (rewritten, signal) = match entered {
+        Ok(Entered::Call) => (perform(&tracee, waiting, change).unwrap_or(Rewritten::Dropped), 0),
+        Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
+        Err(_) => (Rewritten::Dropped, 0),
+    };
+    // An error means that the thread is gone, and then so is the trace. One that
+    // job control has stopped stays stopped.
+    let _ = tracee.detach(signal);
     rewritten
 }
 
@@ -55,10 +77,39 @@ fn restart(listener: &Listener, waiting: &Waiting, tracee: &Tracee) -> io::Resul
     Ok(valid && listener.answer(id, Answer::Restart)?)
 }
 
-fn perform(tracee: &Tracee, waiting: &Waiting, change: &Change) -> io::Result<Rewritten> {
-    if !run_to(tracee, Stop::Entry)? {
-        return Ok(Rewritten::Dropped);
+/// Lets the thread go on to the entry of a call.
+fn enter(tracee: &Tracee, shielded: bool) -> io::Result<Entered> {
+    let mut mask = None;
+    let entered = loop {
+        match tracee.wait()? {
+            Stop::Entry => break Entered::Call,
+            Stop::Interrupt | Stop::Exit => {
+                if shielded && mask.is_none() {
+                    mask = Some(tracee.block_signals()?);
+                }
+                tracee.run_to_syscall(0)?;
+            }
+            Stop::Signal(signal) => break Entered::Disturbed(signal),
+            Stop::Group => break Entered::Disturbed(0),
+            Stop::Gone => return Err(io::ErrorKind::NotFound.into()),
+        }
+    };
+    if let Some(mask) = mask {
+        tracee.set_mask(mask)?;
     }
+    Ok(entered)
+}
+
+/// Waits for the stop that was asked for, of a thread that is left alone then.
+fn wait_for_stop(tracee: &Tracee) -> io::Result<Entered> {
+    match tracee.wait()? {
+        Stop::Signal(signal) => Ok(Entered::Disturbed(signal)),
+        Stop::Gone => Err(io::ErrorKind::NotFound.into()),
+        _ => Ok(Entered::Disturbed(0)),
+    }
+}
+
+fn perform(tracee: &Tracee, waiting: &Waiting, change: &Change) -> io::Result<Rewritten> {
     let mut registers = tracee.registers()?;
     if !is_same_call(&mut registers, waiting) {
         return Ok(Rewritten::Dropped);
@@ -69,11 +120,11 @@ fn perform(tracee: &Tracee, waiting: &Waiting, change: &Change) -> io::Result<Re
         *registers.argument(convention(waiting.abi), index) &= !bits;
         tracee.set_registers(&registers)?;
     }
-    let exited = run_to(tracee, Stop::Exit)?;
+    let exited = leave(tracee);
     if applied {
         put_back(&change.patches, &memory);
     }
-    if !exited {
+    if !exited? {
         return Ok(Rewritten::Dropped);
     }
     let mut registers = tracee.registers()?;
@@ -81,23 +132,20 @@ fn perform(tracee: &Tracee, waiting: &Waiting, change: &Change) -> io::Result<Re
         *registers.argument(convention(waiting.abi), index) = waiting.notification.args[index];
         tracee.set_registers(&registers)?;
     }
-    Ok(if applied { Rewritten::Done(registers.returned()) } else { Rewritten::Passed })
+    // A call that could not be patched was notified again, and passed then.
+    Ok(if applied { Rewritten::Done(registers.returned()) } else { Rewritten::Dropped })
 }
 
-/// Lets the thread run to the stop `wanted`; `Ok(false)` when it came to
-/// another call. Signals are delivered, and job control is obeyed, meanwhile.
-fn run_to(tracee: &Tracee, wanted: Stop) -> io::Result<bool> {
-    if wanted == Stop::Exit {
-        tracee.run_to_syscall(0)?;
-    }
+/// Lets the thread do the call that it is entering; `Ok(false)` when it came
+/// to another.
+fn leave(tracee: &Tracee) -> io::Result<bool> {
+    tracee.run_to_syscall(0)?;
     loop {
         match tracee.wait()? {
-            stop if stop == wanted => return Ok(true),
-            // A call that is not the one; it goes on when the trace ends.
+            Stop::Exit => return Ok(true),
             Stop::Entry => return Ok(false),
-            Stop::Exit | Stop::Interrupt => tracee.run_to_syscall(0)?,
+            Stop::Interrupt | Stop::Group => tracee.run_to_syscall(0)?,
             Stop::Signal(signal) => tracee.run_to_syscall(signal)?,
-            Stop::Group => tracee.listen()?,
             Stop::Gone => return Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -128,8 +176,10 @@ fn patch(change: &Change, memory: &Memory) -> bool {
     true
 }
 
+/// Puts back what is still as we left it: once the kernel has read a request, its
+/// memory may be used for the next one.
 fn put_back(patches: &[Patch], memory: &Memory) {
-    for patch in patches {
+    for patch in patches.iter().filter(|patch| memory.holds(patch.address, &patch.new)) {
         // It could be written a moment ago; if it was unmapped since, nothing is to be put back.
         let _ = memory.patch(patch.address, &patch.old);
     }

@@ -155,8 +155,13 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
                 _ => {}
             }
         }
-        if end.is_none() && self.workers.busy() == 0 {
-            self.pass_stop_on();
+        if end.is_none() {
+            if self.workers.busy() == 0 {
+                self.pass_stop_on();
+            } else {
+                // Not now: it would take a stop that a worker waits for.
+                self.reap_again = true;
+            }
         }
         end
     }

@@ -12,6 +12,10 @@ use crate::check;
 use crate::process::{self, Change, WaitFor, Whose};
 use std::io;
 
+/// A thread's signal mask, as the kernel keeps it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mask(u64);
+
 /// A traced thread. Dropping it does not detach; the end of the tracing thread does.
 #[derive(Debug)]
 pub struct Tracee {
@@ -105,12 +109,26 @@ impl Tracee {
         request(libc::PTRACE_SYSCALL, self.thread, 0, signal as usize)
     }
 
-    /// Leaves a thread that is stopped by job control stopped, listening for its end.
+    /// Blocks every signal of a stopped thread (but those that cannot be) and
+    /// returns its mask.
     ///
     /// # Errors
     /// `ESRCH` when it is gone.
-    pub fn listen(&self) -> io::Result<()> {
-        request(libc::PTRACE_LISTEN, self.thread, 0, 0)
+    pub fn block_signals(&self) -> io::Result<Mask> {
+        let mut mask = Mask(0);
+        let at = &raw mut mask.0 as usize;
+        request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), at)?;
+        self.set_mask(Mask(u64::MAX))?;
+        Ok(mask)
+    }
+
+    /// Makes `mask` the signal mask of a stopped thread.
+    ///
+    /// # Errors
+    /// `ESRCH` when it is gone.
+    pub fn set_mask(&self, mask: Mask) -> io::Result<()> {
+        let at = &raw const mask.0 as usize;
+        request(libc::PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), at)
     }
 
     /// Ends the tracing; the thread goes on, with `signal` delivered (0: none).
