@@ -3,8 +3,9 @@
 use crate::caller::{Memory, program};
 use crate::mapping;
 use crate::options::{IoUring, Options};
+use crate::paths::Start;
 use crate::targets::{Target, Targets};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use synconce_filter::{Abi, Call, HANDSHAKE_FLAGS, args};
@@ -187,8 +188,16 @@ fn open(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize) -
     let Some(index) = args::open_flags_index(waiting.call) else {
         return Decision::Ignore;
     };
-    let target = path_target(targets, waiting, directory, path);
+    if ignores_sync(args::low(waiting.argument(index)).into()) {
+        return Decision::Ignore;
+    }
+    let target = path_target(targets, waiting, directory, path, false);
     strip_open(target, Change { argument: Some((index, args::OPEN_SYNC_MASK.into())), ..opening() })
+}
+
+/// With `O_PATH` the flag means nothing; openat2(2) even refuses the two together.
+fn ignores_sync(flags: u64) -> bool {
+    flags & u64::from(OFlags::PATH.bits()) != 0
 }
 
 fn opening() -> Change {
@@ -206,14 +215,23 @@ fn strip_open(target: Option<Target>, change: Change) -> Decision {
 
 fn open_by_handle(targets: &mut Targets, waiting: &Waiting) -> Decision {
     let directory = waiting.descriptor(0);
+    if ignores_sync(args::low(waiting.argument(2)).into()) {
+        return Decision::Ignore;
+    }
     let target = if directory == rustix::fs::CWD.as_raw_fd() {
-        targets.path(waiting.thread(), directory, &PathBuf::new())
+        targets.path(Start::new(waiting.thread(), directory), &PathBuf::new())
     } else {
         targets.descriptor(waiting.thread(), directory)
     };
     // The handle names a file on the file system of the descriptor.
     let target = target.map(|target| Target { file_type: FileType::RegularFile, ..target });
     strip_open(target, Change { argument: Some((2, args::OPEN_SYNC_MASK.into())), ..opening() })
+}
+
+/// Offsets and values in `struct open_how` (include/uapi/linux/openat2.h).
+mod open_how {
+    pub(super) const RESOLVE: u64 = 16;
+    pub(super) const IN_ROOT: u64 = 0x10;
 }
 
 /// `struct open_how` begins with the flags, 64 bits.
@@ -223,10 +241,12 @@ fn openat2(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
     let old = memory.bytes::<8>(how).ok()?;
     let flags = u64::from_ne_bytes(old);
     let new = flags & !u64::from(args::OPEN_SYNC_MASK);
-    if new == flags {
+    if new == flags || ignores_sync(flags) {
         return None;
     }
-    let target = path_target(targets, waiting, waiting.descriptor(0), 1);
+    let resolve = memory.bytes::<8>(how.wrapping_add(open_how::RESOLVE)).ok()?;
+    let in_root = u64::from_ne_bytes(resolve) & open_how::IN_ROOT != 0;
+    let target = path_target(targets, waiting, waiting.descriptor(0), 1, in_root);
     let patch = Patch { address: how, old: old.to_vec(), new: new.to_ne_bytes().to_vec() };
     Some(strip_open(target, Change { patches: vec![patch], ..opening() }))
 }
@@ -236,14 +256,17 @@ fn path_target(
     waiting: &Waiting,
     directory: i32,
     path: usize,
+    is_root: bool,
 ) -> Option<Target> {
     let memory = Memory::open(waiting.thread(), false).ok()?;
     let path = memory.path(waiting.argument(path)).ok()?;
-    targets.path(waiting.thread(), directory, &path)
+    targets.path(Start { thread: waiting.thread(), directory, is_root }, &path)
 }
 
 fn transfer(targets: &mut Targets, waiting: &Waiting) -> Decision {
-    match sync_target(targets, waiting, Target::is_held) {
+    // Of a directory the kernel refuses the flag, and else something else.
+    let regular = |target: &Target| target.on_disk && target.file_type == FileType::RegularFile;
+    match sync_target(targets, waiting, regular) {
         Some(device) => Decision::Rewrite(Change {
             argument: Some((args::rwf_index(waiting.abi), args::RWF_SYNC_MASK.into())),
             devices: vec![device],
@@ -259,6 +282,8 @@ mod iocb {
     pub(super) const RW_FLAGS: usize = 12;
     pub(super) const OPCODE: usize = 16;
     pub(super) const DESCRIPTOR: usize = 20;
+    /// Buffer, length and offset: 0 in a sync, or the kernel refuses it.
+    pub(super) const TRANSFER: std::ops::Range<usize> = 24..48;
     pub(super) const PREAD: u16 = 0;
     pub(super) const PWRITE: u16 = 1;
     pub(super) const FSYNC: u16 = 2;
@@ -270,7 +295,11 @@ mod iocb {
 fn io_submit(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
     let memory = Memory::open(waiting.thread(), false).ok()?;
     let width = if matches!(waiting.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+    // The kernel takes a long of the caller's width, and refuses a negative one.
     let count = waiting.argument(1);
+    if count >> (8 * width - 1) != 0 {
+        return None;
+    }
     let requests = memory.pointers(waiting.argument(2), count, width).ok()?;
     let mut change = Change::default();
     let mut passed = count > requests.len() as u64;
@@ -315,6 +344,10 @@ fn strip_request(
     if !syncs && flags & args::RWF_SYNC_MASK == 0 {
         return Stripped::Plain;
     }
+    // What the kernel refuses as a sync it could do as a transfer.
+    if syncs && (flags != 0 || request[iocb::TRANSFER].iter().any(|byte| *byte != 0)) {
+        return Stripped::Passes;
+    }
     let target = targets.descriptor(thread, word(iocb::DESCRIPTOR).cast_signed());
     let held = target.filter(|t| t.on_disk && t.file_type == FileType::RegularFile);
     let Some(target) = held else {
@@ -331,14 +364,16 @@ fn strip_request(
 }
 
 fn unmount(targets: &mut Targets, waiting: &Waiting) -> Decision {
-    let target = path_target(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0);
-    Decision::Unmount(target.map(|target| target.mount))
+    let target = path_target(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0, false);
+    // Of anything else the kernel refuses it.
+    let root = target.filter(|target| target.is_mount_root);
+    Decision::Unmount(root.map(|target| target.mount))
 }
 
 const SETUID_OR_SETGID: u16 = 0o6000;
 
 fn execute(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize) -> Decision {
-    let gains = path_target(targets, waiting, directory, path).filter(|target| {
+    let gains = path_target(targets, waiting, directory, path, false).filter(|target| {
         target.file_type == FileType::RegularFile && target.mode & SETUID_OR_SETGID != 0
     });
     let memory = Memory::open(waiting.thread(), false);

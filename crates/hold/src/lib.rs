@@ -18,6 +18,7 @@ mod lifecycle;
 mod mapping;
 mod options;
 mod orphaned;
+mod paths;
 mod protocol;
 mod rewrite;
 mod runfile;

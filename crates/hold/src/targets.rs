@@ -3,10 +3,11 @@
 //! Only disks are held. Everything else goes to the kernel, which knows the
 //! right error, and when in doubt so does the call: a sync too many is safe.
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use crate::paths::{self, Start};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::mounts::{self, DeviceId};
@@ -31,6 +32,8 @@ pub(crate) struct Target {
     pub readable: bool,
     /// The mount that it was reached through.
     pub mount: u64,
+    /// Whether it is that mount's root.
+    pub is_mount_root: bool,
 }
 
 impl Target {
@@ -75,15 +78,11 @@ impl Targets {
         Some(target(&stat, place, readable))
     }
 
-    /// What `path`, seen by `thread` from its directory descriptor `directory`,
-    /// leads to; for a path that does not exist yet, its directory.
-    pub(crate) fn path(&mut self, thread: u32, directory: i32, path: &Path) -> Option<Target> {
-        let file = match resolve(thread, directory, path) {
-            Err(Errno::NOENT) => resolve(thread, directory, parent(path)?),
-            other => other,
-        }
-        .ok()?;
-        self.opened(thread, &file)
+    /// What `path`, begun at `start`, leads to; for a path that does not exist
+    /// yet, its directory.
+    pub(crate) fn path(&mut self, start: Start, path: &Path) -> Option<Target> {
+        let file = paths::find(start, path).ok()?;
+        self.opened(start.thread, &file)
     }
 
     /// What the file `file`, opened by us on behalf of `thread`, is.
@@ -185,34 +184,8 @@ fn target(stat: &Statx, place: Place, readable: bool) -> Target {
         on_disk: place.on_disk,
         readable,
         mount: place.id,
+        is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     }
-}
-
-/// Opens `path` as `thread` sees it, without side effects (`O_PATH`). An
-/// absolute path stays below the caller's root; magic links are not followed.
-pub(crate) fn resolve(thread: u32, directory: i32, path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    if path.is_absolute() {
-        let root = rustix::fs::open(format!("/proc/{thread}/root"), flags, Mode::empty())?;
-        let resolve = ResolveFlags::IN_ROOT;
-        return rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
-    }
-    let base = if directory == rustix::fs::CWD.as_raw_fd() {
-        format!("/proc/{thread}/cwd")
-    } else {
-        format!("/proc/{thread}/fd/{directory}")
-    };
-    let base = rustix::fs::open(base, flags, Mode::empty())?;
-    let resolve = ResolveFlags::NO_MAGICLINKS;
-    if path.as_os_str().is_empty() {
-        return Ok(base);
-    }
-    rustix::fs::openat2(base.as_fd(), path, flags, Mode::empty(), resolve)
-}
-
-fn parent(path: &Path) -> Option<&Path> {
-    let parent = path.parent()?;
-    Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 /// A descriptor number as text; `None` for a negative one.
