@@ -107,10 +107,17 @@ fn rivals() -> [Way; 5] {
 
 fn ours(synconce: &Path, packages: &[String]) -> Vec<Variant> {
     let program = synconce.display().to_string();
+    // The disk of the root alone, as the rival's sync -f: the commit of others
+    // measures what else this machine is doing.
     let ways: [(_, _, _, &[&str]); 4] = [
-        ("synconce", "held, one commit", Promise::Durable, &[]),
+        ("synconce", "held, one commit", Promise::Durable, &["--commit-only", "{root}"]),
         ("synconce-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),
-        ("synconce-sealed", "held in the kernel, one commit", Promise::Durable, &["--sealed"]),
+        (
+            "synconce-sealed",
+            "held in the kernel, one commit",
+            Promise::Durable,
+            &["--sealed", "--commit-only", "{root}"],
+        ),
         (
             "synconce-sealed-no-commit",
             "held in the kernel, no commit",
