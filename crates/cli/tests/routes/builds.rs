@@ -1,0 +1,135 @@
+//! The programs, built once for all tests.
+
+use crate::support::{LIMIT, skipped};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+use synconce_testkit::process;
+
+/// How the C program is built.
+#[derive(Clone, Copy, Debug)]
+pub enum Build {
+    /// As usual: glibc, shared.
+    Dynamic,
+    /// glibc, static.
+    Static,
+    /// For the 32-bit entries of the kernel.
+    I386,
+    /// musl, static.
+    Musl,
+}
+
+impl Build {
+    fn compiler(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Dynamic => ("gcc", &[]),
+            Self::Static => ("gcc", &["-static"]),
+            Self::I386 => ("gcc", &["-m32"]),
+            Self::Musl => ("musl-gcc", &["-static"]),
+        }
+    }
+}
+
+const FLAGS: [&str; 6] = [
+    "-std=gnu11",
+    "-O2",
+    "-U_FORTIFY_SOURCE",
+    "-D_FORTIFY_SOURCE=2",
+    "-D_FILE_OFFSET_BITS=64",
+    "-pthread",
+];
+
+/// The program with all ways; `None`, said aloud, where there is no compiler.
+pub fn ways(build: Build) -> Option<PathBuf> {
+    let sources = sources("ways", "c");
+    let (compiler, options) = build.compiler();
+    let mut command = Command::new(compiler);
+    command.args(FLAGS).args(options);
+    if let Err(why) = can_compile(compiler, options) {
+        skipped(&format!("the ways of a program built as {build:?}"), &why);
+        return None;
+    }
+    Some(built(&format!("ways-{build:?}"), &sources, |output| {
+        let code = sources.iter().filter(|path| path.extension().is_some_and(|e| e == "c"));
+        command.arg("-o").arg(output).args(code);
+        command
+    }))
+}
+
+/// The same, which every machine that runs these tests has.
+pub fn dynamic() -> String {
+    let program = ways(Build::Dynamic).expect("gcc, which the tests need");
+    program.into_os_string().into_string().expect("a path of ours is UTF-8")
+}
+
+/// The Go program; `None`, said aloud, where there is no Go.
+pub fn go() -> Option<PathBuf> {
+    if Command::new("go").arg("version").output().is_err() {
+        skipped("a Go program", "there is no go command");
+        return None;
+    }
+    let sources = sources("go", "go");
+    Some(built("go-syncs", &sources, |output| {
+        let mut command = Command::new("go");
+        command.args(["build", "-o"]).arg(output).args(&sources);
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
+        let settings = [("GO111MODULE", "off"), ("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local")];
+        command.envs(settings).env("GOCACHE", cache).env_remove("GOFLAGS");
+        command
+    }))
+}
+
+fn sources(directory: &str, extension: &str) -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/routes").join(directory);
+    let entries = fs::read_dir(directory).expect("our sources").flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|e| e == extension || e == "h"));
+    paths.sort();
+    paths
+}
+
+fn can_compile(compiler: &str, options: &[&str]) -> Result<(), String> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("probe-{}", nonce()));
+    let mut command = Command::new("sh");
+    let script = format!(
+        "printf '#include <stdio.h>\\nint main(void) {{ return puts(\"\") < 0; }}' | \
+         {compiler} {} -x c -o '{}' -",
+        options.join(" "),
+        program.display()
+    );
+    let compiled = process::run(command.args(["-c", &script]), LIMIT).map_err(|e| e.to_string())?;
+    let _ = fs::remove_file(program);
+    match compiled.status.success() {
+        true => Ok(()),
+        false => Err(compiled.stderr.lines().next().unwrap_or("it does not compile").to_owned()),
+    }
+}
+
+/// The program `name`, made anew by `command` when it is older than its sources.
+/// Tests are processes of their own, so a lock is held meanwhile.
+fn built(name: &str, sources: &[PathBuf], command: impl FnOnce(&Path) -> Command) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = directory.join(name);
+    let lock = File::create(directory.join(format!("{name}.lock"))).expect("a lock file");
+    flock(&lock, FlockOperation::LockExclusive).expect("the lock");
+    let newest = sources.iter().filter_map(|path| changed(path)).max();
+    if changed(&program).is_some_and(|built| Some(built) > newest) {
+        return program;
+    }
+    let fresh = directory.join(format!("{name}.new"));
+    let compiled = process::run(&mut command(&fresh), LIMIT).unwrap();
+    assert!(compiled.status.success(), "{name}: {}{}", compiled.stdout, compiled.stderr);
+    fs::rename(fresh, &program).expect("the program in its place");
+    program
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|meta| meta.modified()).ok()
+}
+
+fn nonce() -> u128 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos())
+}

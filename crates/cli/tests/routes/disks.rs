@@ -1,0 +1,120 @@
+//! What reaches a disk: a loop device counts its flushes.
+
+use crate::builds::dynamic;
+use crate::support::{Place, agree, isolated};
+use std::fs;
+use std::path::PathBuf;
+use synconce_testkit::process;
+
+/// An ext4 file system on a loop device of its own, mounted.
+struct Disk {
+    mount: PathBuf,
+    device: String,
+}
+
+impl Disk {
+    /// Mounted on `disk` in `place`, so that the kernel writes nothing back by
+    /// itself for ten minutes. It goes with the mount namespace.
+    fn new(place: &Place) -> Self {
+        let mount = place.directory("disk");
+        let script = "truncate -s 64M image && mkfs.ext4 -q -E lazy_itable_init=0 image && \
+                      mount -o loop,commit=600 image disk && findmnt -no SOURCE disk";
+        let made = place.bare(&place.path(""), &["sh", "-c", script]);
+        assert!(made.status.success(), "{}", made.stderr);
+        let disk = Self { mount, device: made.stdout.trim().to_owned() };
+        assert!(place.bare(&disk.mount, &["sync", "-f", "."]).status.success());
+        disk
+    }
+
+    /// Flushes that the device has completed (Documentation/block/stat.rst).
+    fn flushes(&self) -> u64 {
+        let name = self.device.trim_start_matches("/dev/");
+        let text = fs::read_to_string(format!("/sys/block/{name}/stat")).expect("its counters");
+        text.split_whitespace().nth(15).expect("a count of flushes").parse().expect("a number")
+    }
+
+    /// The flushes during `act`.
+    fn count(&self, act: impl FnOnce()) -> u64 {
+        let before = self.flushes();
+        act();
+        self.flushes() - before
+    }
+}
+
+/// Ways that make the disk flush.
+const FLUSHING: [&str; 14] = [
+    "sync-file",
+    "sync-directory",
+    "sync-all",
+    "syncfs-disk",
+    "msync-good",
+    "open-libc",
+    "open-fortify",
+    "openat-raw",
+    "open-handle",
+    "openat2",
+    "rwf-write",
+    "aio-alone",
+    "aio-flagged",
+    "vfork",
+];
+
+#[test]
+fn the_disk_is_flushed_by_every_way_when_bare_and_by_none_when_held() {
+    isolated(|place: &Place| {
+        let (disk, program) = (Disk::new(place), dynamic());
+        for way in FLUSHING {
+            let (bare, held) = (disk.mount.join(way), disk.mount.join(format!("{way}-held")));
+            fs::create_dir(&bare).unwrap();
+            fs::create_dir(&held).unwrap();
+            let flushes = disk.count(|| {
+                assert!(place.bare(&bare, &[&program, way]).status.success());
+            });
+            assert!(flushes > 0, "{way}: the bare way does not flush, so it proves nothing");
+            let flushes = disk.count(|| {
+                let run = place.held(&held, &["--no-commit"], &[&program, way]);
+                assert!(run.accounts.total().held > 0, "{way}: {:?}", run.accounts);
+            });
+            assert_eq!(flushes, 0, "{way}: flushes in a held run");
+        }
+    });
+}
+
+#[test]
+fn a_thousand_syncs_become_the_few_flushes_of_one_commit() {
+    isolated(|place: &Place| {
+        let (disk, program) = (Disk::new(place), dynamic());
+        let words = [program.as_str(), "rounds", "500"];
+        let bare = disk.count(|| {
+            assert!(place.bare(&disk.mount, &words).status.success());
+        });
+        let held = disk.count(|| {
+            let run = place.held(&disk.mount, &[], &words);
+            assert_eq!(run.counts("fsync"), [500, 0, 0]);
+            assert!(run.committed.contains(&place.text("disk")), "{:?}", run.committed);
+        });
+        assert!(bare >= 500, "{bare} flushes bare");
+        assert!((1..20).contains(&held), "{held} flushes held");
+    });
+}
+
+#[test]
+fn flushing_a_device_and_freezing_a_file_system_pass_and_are_counted() {
+    isolated(|place: &Place| {
+        let (disk, program) = (Disk::new(place), dynamic());
+        let run = |held: bool| {
+            let directory = place.directory(if held { "held" } else { "bare" });
+            let words = [&["run", "--stats", "--json", "--"], &[&*program, "device"][..]].concat();
+            let words = [&[crate::support::SYNCONCE], words.as_slice()].concat();
+            let words = if held { words.as_slice() } else { &words[5..] };
+            let mut command = place.command(&directory, words);
+            command.env("DEVICE", &disk.device).env("MOUNT", &disk.mount);
+            process::run(&mut command, crate::support::LIMIT).unwrap()
+        };
+        let (bare, held) = (run(false), run(true));
+        agree(&bare, &held);
+        assert_eq!(bare.stdout.matches(" = 0, errno untouched").count(), 3, "{}", bare.stdout);
+        let counted = r#""ioctl":{"held":0,"passed":2,"refused":0}"#;
+        assert!(held.stderr.contains(counted), "{}", held.stderr);
+    });
+}

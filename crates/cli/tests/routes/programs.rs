@@ -1,0 +1,119 @@
+//! Programs of another kind: Go, io_uring, one under a debugger, one that is
+//! stopped and continued.
+
+use crate::builds::{dynamic, go};
+use crate::support::{LIMIT, Place, SYNCONCE, isolated, skipped};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::time::{Duration, Instant};
+use synconce_testkit::process::Group;
+
+#[test]
+fn a_go_program_with_many_goroutines_is_held_and_loses_nothing() {
+    isolated(|place: &Place| {
+        let Some(program) = go() else { return };
+        let run = place.twice(&["--commit-only", "."], &[program.to_str().unwrap()]);
+        assert_eq!(run.finished.stdout, "1000 rounds, 1000 bytes\n");
+        assert_eq!(run.counts("openat"), [1000, 0, 0]);
+        assert_eq!(run.counts("fsync"), [1000, 0, 0]);
+        assert_eq!(run.counts("sync"), [1, 0, 0]);
+    });
+}
+
+#[test]
+fn io_uring_is_not_there_unless_it_is_let_through() {
+    isolated(|place: &Place| {
+        let (program, here) = (dynamic(), place.directory("here"));
+        let words = [program.as_str(), "ring", "file"];
+        let bare = place.bare(&here, &words);
+        if bare.stdout.starts_with("io_uring_setup") {
+            return skipped("io_uring", &bare.stdout);
+        }
+        assert_eq!(bare.stdout, "fsync by io_uring: 0\n");
+        let refused = place.held(&here, &["--no-commit"], &words);
+        assert_eq!(refused.finished.stdout, "io_uring_setup: Function not implemented\n");
+        assert_eq!(refused.counts("io_uring_setup"), [0, 0, 1]);
+        assert_eq!(refused.notices(), "");
+        let passed = place.held(&here, &["--no-commit", "--io-uring", "pass"], &words);
+        assert_eq!(passed.finished.stdout, bare.stdout);
+        assert_eq!(passed.counts("io_uring_setup"), [0, 1, 0]);
+        assert_eq!(passed.notices(), "synconce: io_uring was let through: its syncs were not held");
+    });
+}
+
+#[test]
+fn under_a_debugger_syncs_are_held_and_opens_pass_as_they_are() {
+    isolated(|place: &Place| {
+        let program = dynamic();
+        let traced = ["strace", "-f", "-o", "/dev/null", &program];
+        let ways = ["sync-file", "msync-good", "openat-raw", "rwf-write", "openat2", "aio-alone"];
+        let words = [&traced[..], &ways].concat();
+        let bare = place.bare(&place.directory("bare"), &words);
+        let run = place.held(&place.directory("held"), &["--no-commit"], &words);
+        // Here the flags stay, too.
+        assert_eq!(bare.stdout, run.finished.stdout);
+        assert_eq!(bare.stdout.matches("disk-sync=1").count(), 3, "{}", bare.stdout);
+        assert_eq!(run.counts("fsync"), [1, 0, 0]);
+        assert_eq!(run.counts("msync"), [3, 0, 0]);
+        assert_eq!(run.counts("openat"), [0, 1, 0]);
+        assert_eq!(run.counts("pwritev2"), [0, 4, 0]);
+        assert_eq!(run.counts("openat2"), [0, 2, 0]);
+        assert_eq!(run.counts("io_submit"), [0, 4, 0]);
+    });
+}
+
+/// The state of `pid` as /proc shows it: `T` when it is stopped.
+fn state(pid: u32) -> Option<char> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(") ")?.1.chars().next()
+}
+
+fn child_named(name: &str) -> Option<u32> {
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
+    })
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).expect("a living process");
+}
+
+/// Waits until `holds`; `false` after a while.
+fn soon(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+#[test]
+fn a_command_that_is_stopped_amid_its_opens_stops_the_run_and_goes_on() {
+    isolated(|place: &Place| {
+        let program = dynamic();
+        let words = [SYNCONCE, "run", "--no-commit", "--", &program, "rounds", "20000"];
+        let group = Group::spawn(&mut place.command(&place.directory("here"), &words)).unwrap();
+        assert!(soon(|| child_named("rounds").is_some()), "it did not start");
+        let command = child_named("rounds").unwrap();
+        for round in 0..20 {
+            if state(command).is_none_or(|state| state == 'Z') {
+                assert!(round > 3, "it ended too early to be stopped");
+                break;
+            }
+            send(command, Signal::STOP);
+            let stopped = soon(|| state(group.pid()) == Some('T'));
+            assert!(stopped, "round {round}: the shell would not learn of the stop");
+            send(group.pid(), Signal::CONT);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        let status = group.wait(LIMIT).unwrap().expect("it goes on to its end");
+        assert!(status.success());
+        assert_eq!(group.stdout().unwrap(), "rounds: 20000 of 20000\n");
+    });
+}

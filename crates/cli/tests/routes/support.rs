@@ -1,0 +1,190 @@
+//! A place for each test, and what the accounts of a run say.
+
+use rustix::mount::{UnmountFlags, unmount};
+use serde_json::Value;
+use std::any::type_name_of_val;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use synconce_hold::{Accounts, Tally};
+use synconce_testkit::process::{self, Finished};
+
+const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
+pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
+/// Far more than any command here takes on a slow machine.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs `test` in namespaces of its own, in this same program started again:
+/// what it mounts, nobody else commits, and what it leaves behind ends with it.
+pub fn isolated<T: Fn(&Place)>(test: T) {
+    let path = type_name_of_val(&test);
+    let name = path.trim_end_matches("::{{closure}}").split_once("::").expect("a module path").1;
+    if std::env::var_os(INSIDE).is_some() {
+        leave_other_disks();
+        let place = Place::new(name);
+        test(&place);
+        let _ = fs::remove_dir_all(&place.0);
+        return;
+    }
+    assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
+        .arg("--mount-proc")
+        .arg(std::env::current_exe().expect("the name of this program"))
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1");
+    let finished = process::run(&mut command, 2 * LIMIT).unwrap();
+    for line in finished.stderr.lines().filter(|line| line.starts_with("SKIPPED")) {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+    let ran_one = finished.stdout.contains("test result: ok. 1 passed");
+    assert!(
+        finished.status.success() && ran_one,
+        "{name}: {}\n{}\n{}",
+        finished.status,
+        finished.stdout,
+        finished.stderr
+    );
+}
+
+/// Detaches every disk but `/`: others' rigs are slow or broken on purpose.
+fn leave_other_disks() {
+    let mounts = synconce_probe::mounts::read("self").expect("the mounts of this process");
+    for mount in mounts.iter().rev() {
+        if mount.point != Path::new("/") && mount.kind().is_held() {
+            // One below another is gone already.
+            let _ = unmount(&mount.point, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// Says on the real standard error that `what` was not tested.
+pub fn skipped(what: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
+}
+
+/// A directory of the test's own, on a disk.
+pub struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace("::", "-"));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a directory for the test");
+        Self(dir)
+    }
+
+    /// The path of `name` in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The same, as text.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).into_os_string().into_string().expect("a path of ours is UTF-8")
+    }
+
+    /// The directory `name` in it, made.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(&path).expect("a directory in our own");
+        path
+    }
+
+    /// `words`, to be run in `directory` with our state and runtime directories.
+    pub fn command(&self, directory: &Path, words: &[&str]) -> Command {
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .current_dir(directory)
+            .env_remove("SYNCONCE_RUN")
+            .env("SYNCONCE_STATE_DIR", self.path("state"))
+            .env("SYNCONCE_RUNTIME_DIR", self.path("runtime"));
+        command
+    }
+
+    /// `words` in `directory`, to their end.
+    pub fn bare(&self, directory: &Path, words: &[&str]) -> Finished {
+        process::run(&mut self.command(directory, words), LIMIT).unwrap()
+    }
+
+    /// `synconce run --stats --json OPTIONS -- WORDS` in `directory`, to its end.
+    pub fn held(&self, directory: &Path, options: &[&str], words: &[&str]) -> Run {
+        let run = [SYNCONCE, "run", "--stats", "--json"];
+        Run::of(self.bare(directory, &[&run, options, &["--"], words].concat()))
+    }
+
+    /// Runs `words` bare and held, each in an empty directory; they must agree.
+    /// Says what the run's accounts were.
+    pub fn twice(&self, options: &[&str], words: &[&str]) -> Run {
+        let bare = self.bare(&self.directory("bare"), words);
+        let held = self.held(&self.directory("held"), options, words);
+        agree(&bare, &held.finished);
+        held
+    }
+}
+
+/// A run that has ended.
+pub struct Run {
+    pub finished: Finished,
+    /// Calls by kind and by program.
+    pub accounts: Accounts,
+    /// Mount points that were committed.
+    pub committed: Vec<String>,
+}
+
+impl Run {
+    fn of(finished: Finished) -> Self {
+        let line = finished.stderr.lines().rfind(|line| line.starts_with('{'));
+        let line = line.unwrap_or_else(|| panic!("no accounts: {finished:?}"));
+        let value: Value = serde_json::from_str(line).expect("accounts in JSON");
+        let systems = value["commit"]["file_systems"].as_array().cloned().unwrap_or_default();
+        let points = systems.iter().filter_map(|one| one["mount_point"].as_str());
+        Self {
+            committed: points.map(str::to_owned).collect(),
+            accounts: serde_json::from_value(value).expect("accounts"),
+            finished,
+        }
+    }
+
+    /// How many of `call` were held, passed and refused.
+    pub fn counts(&self, call: &str) -> [u64; 3] {
+        numbers(self.accounts.calls.get(call).copied().unwrap_or_default())
+    }
+
+    /// What it said beside the accounts.
+    pub fn notices(&self) -> String {
+        let lines = self.finished.stderr.lines().filter(|line| !line.starts_with('{'));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The counts of every program that was seen.
+    pub fn programs(&self) -> BTreeMap<&str, [u64; 3]> {
+        let programs = self.accounts.programs.iter();
+        programs.map(|(name, tally)| (name.as_str(), numbers(*tally))).collect()
+    }
+}
+
+fn numbers(Tally { held, passed, refused }: Tally) -> [u64; 3] {
+    [held, passed, refused]
+}
+
+/// Asserts that both printed the same and ended the same way, but for the sync
+/// flag, which a hold takes away.
+pub fn agree(bare: &Finished, held: &Finished) {
+    let stripped = bare.stdout.replace("disk-sync=1", "disk-sync=0");
+    let (bare_lines, held_lines): (Vec<_>, Vec<_>) =
+        (stripped.lines().collect(), held.stdout.lines().collect());
+    let at = bare_lines.iter().zip(&held_lines).position(|(one, other)| one != other);
+    let at = at.or((bare_lines.len() != held_lines.len()).then_some(0));
+    if let Some(at) = at {
+        panic!("they differ from line {at} on:\n{}\n-- held --\n{}", stripped, held.stdout);
+    }
+    assert_eq!(bare.status, held.status, "{}{}", bare.stderr, held.stderr);
+    assert!(!stripped.is_empty(), "it printed nothing: {}", bare.stderr);
+    assert!(!stripped.contains("set-up failed"), "{stripped}");
+}

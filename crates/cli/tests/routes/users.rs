@@ -1,0 +1,108 @@
+//! Other users: unprivileged ones, and programs that change who they are.
+
+use crate::builds::{Build, dynamic, ways};
+use crate::support::{Place, SYNCONCE, agree, isolated};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use synconce_testkit::process::{self, Finished};
+
+const NOBODY: u32 = 65534;
+const AS_NOBODY: [&str; 5] = ["setpriv", "--reuid", "65534", "--regid", "65534"];
+const PLAIN: [&str; 5] = ["sync-file", "msync-good", "open-raw", "openat2", "aio-alone"];
+
+/// The directory `name`, which belongs to nobody.
+fn of_nobody(place: &Place, name: &str) -> PathBuf {
+    let path = place.directory(name);
+    chown(&path, Some(NOBODY), Some(NOBODY)).expect("a directory that is given away");
+    path
+}
+
+/// `words` as nobody in `directory`, who has no other groups either.
+fn as_nobody(place: &Place, directory: &Path, words: &[&str]) -> Finished {
+    for name in ["state", "runtime"] {
+        of_nobody(place, name);
+    }
+    let words = [&AS_NOBODY[..], &["--clear-groups"], words].concat();
+    process::run(&mut place.command(directory, &words), crate::support::LIMIT).unwrap()
+}
+
+fn held_as_nobody(place: &Place, directory: &Path, words: &[&str]) -> Finished {
+    let run = [SYNCONCE, "run", "--commit-only", ".", "--stats", "--json", "--"];
+    as_nobody(place, directory, &[&run, words].concat())
+}
+
+#[test]
+fn an_unprivileged_user_is_held_without_a_word() {
+    isolated(|place: &Place| {
+        let program = dynamic();
+        let words = [&[program.as_str()], &PLAIN[..]].concat();
+        let bare = as_nobody(place, &of_nobody(place, "bare"), &words);
+        let held = held_as_nobody(place, &of_nobody(place, "held"), &words);
+        agree(&bare, &held);
+        assert_eq!(held.stderr.lines().count(), 1, "only the accounts: {}", held.stderr);
+        for counted in [
+            r#""fsync":{"held":1,"passed":0,"refused":0}"#,
+            r#""msync":{"held":3,"passed":0,"refused":0}"#,
+            r#""open":{"held":2,"passed":0,"refused":0}"#,
+            r#""openat2":{"held":2,"passed":0,"refused":0}"#,
+            r#""io_submit":{"held":4,"passed":0,"refused":0}"#,
+        ] {
+            assert!(held.stderr.contains(counted), "{counted}: {}", held.stderr);
+        }
+    });
+}
+
+#[test]
+fn an_unprivileged_user_is_held_in_a_user_namespace_of_its_own() {
+    isolated(|place: &Place| {
+        let program = dynamic();
+        let words = [&["unshare", "-Ur", program.as_str()], &PLAIN[..]].concat();
+        let bare = as_nobody(place, &of_nobody(place, "bare"), &words);
+        let held = held_as_nobody(place, &of_nobody(place, "held"), &words);
+        agree(&bare, &held);
+        assert!(held.stderr.contains(r#""open":{"held":2,"passed":0"#), "{}", held.stderr);
+    });
+}
+
+/// A copy of the program that is executed as `owner`.
+fn setuid(place: &Place, owner: u32) -> String {
+    let path = place.path("setuid");
+    let program = ways(Build::Static).map_or_else(|| PathBuf::from(dynamic()), PathBuf::from);
+    fs::copy(program, &path).expect("a copy of the program");
+    chown(&path, Some(owner), Some(owner)).expect("a copy that is given away");
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o6755)).expect("a setuid copy");
+    place.text("setuid")
+}
+
+#[test]
+fn an_unprivileged_user_is_told_once_of_a_setuid_program_and_only_then() {
+    isolated(|place: &Place| {
+        let (program, here) = (setuid(place, 0), of_nobody(place, "here"));
+        let script = format!("{program} as one a; {program} as two b");
+        let held = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        assert!(held.status.success(), "{}", held.stderr);
+        assert_eq!(held.stdout.matches("disk-sync=0").count(), 2, "{}", held.stdout);
+        let notices: Vec<_> =
+            held.stderr.lines().filter(|line| line.contains("gains no rights")).collect();
+        assert_eq!(notices.len(), 1, "{}", held.stderr);
+        assert!(notices[0].contains(&program), "{}", notices[0]);
+    });
+}
+
+#[test]
+fn a_setuid_program_run_by_root_changes_who_it_is_and_is_held() {
+    isolated(|place: &Place| {
+        let program = setuid(place, NOBODY);
+        let directories = ["bare", "held"].map(|name| of_nobody(place, name));
+        let words = [program.as_str(), "sync-file", "open-raw", "openat2"];
+        let bare = place.bare(&directories[0], &words);
+        let run = place.held(&directories[1], &["--no-commit"], &words);
+        agree(&bare, &run.finished);
+        assert!(bare.stdout.contains("owner=65534:65534"), "{}", bare.stdout);
+        assert_eq!(run.programs().get("sync-file"), Some(&[2, 0, 0]));
+        assert_eq!(run.programs().get("open-raw"), Some(&[2, 0, 0]));
+        assert_eq!(run.programs().get("openat2"), Some(&[2, 0, 0]));
+        assert_eq!(run.notices(), "");
+    });
+}

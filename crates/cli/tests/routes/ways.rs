@@ -1,0 +1,111 @@
+//! All ways of the C program, by every kind of program: what they return and
+//! leave behind is the same bare and held, and the accounts are exact.
+
+use crate::builds::{Build, ways};
+use crate::support::{Place, Run, isolated};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Held, passed, refused; `None` where the count depends on time.
+type Counts = [Option<u64>; 3];
+
+/// What the accounts must say of each way, by call.
+struct Expected(BTreeMap<String, Vec<(String, Counts)>>);
+
+impl Expected {
+    fn of(place: &Place, program: &str) -> Self {
+        let list = place.bare(Path::new("/"), &[program, "list"]);
+        assert!(list.status.success(), "{list:?}");
+        Self(list.stdout.lines().map(parse_way).collect())
+    }
+
+    fn assert_programs(&self, run: &Run) {
+        let seen = run.programs();
+        for (way, calls) in &self.0 {
+            let counts = seen.get(way.as_str()).copied().unwrap_or_default();
+            let sum = calls.iter().fold([Some(0); 3], |sum, (_, counts)| plus(sum, *counts));
+            for (at, wanted) in sum.iter().enumerate() {
+                let fits = wanted.is_none_or(|wanted| wanted == counts[at]);
+                assert!(fits, "{way}: {counts:?} held, passed, refused, and not {sum:?}");
+            }
+        }
+        let unknown: Vec<_> = seen.keys().filter(|name| !self.0.contains_key(**name)).collect();
+        assert!(unknown.is_empty(), "accounts of others: {unknown:?}");
+    }
+
+    fn assert_calls(&self, run: &Run) {
+        let mut sums: BTreeMap<&str, Counts> = BTreeMap::new();
+        for (call, counts) in self.0.values().flatten() {
+            let sum = sums.entry(call).or_insert([Some(0); 3]);
+            *sum = plus(*sum, *counts);
+        }
+        for (call, sum) in &sums {
+            let counts = run.counts(call);
+            for (at, wanted) in sum.iter().enumerate() {
+                let fits = wanted.is_none_or(|wanted| wanted == counts[at]);
+                assert!(fits, "{call}: {counts:?} held, passed, refused, and not {sum:?}");
+            }
+        }
+        let unknown = run.accounts.calls.keys().find(|call| !sums.contains_key(call.as_str()));
+        assert_eq!(unknown, None, "a call that no way makes");
+    }
+}
+
+fn plus(sum: Counts, more: Counts) -> Counts {
+    [0, 1, 2].map(|at| Some(sum[at]? + more[at]?))
+}
+
+/// `NAME TAB CALL HELD PASSED REFUSED, ...`
+fn parse_way(line: &str) -> (String, Vec<(String, Counts)>) {
+    let (name, accounts) = line.split_once('\t').expect("a name and accounts");
+    let calls = accounts.split(',').filter(|part| !part.is_empty()).map(|part| {
+        let words: Vec<_> = part.split(' ').collect();
+        let count = |at: usize| match words[at] {
+            "*" => None,
+            number => Some(number.parse().expect("a count")),
+        };
+        (words[0].to_owned(), [count(1), count(2), count(3)])
+    });
+    (name.to_owned(), calls.collect())
+}
+
+/// Makes every way bare and held, and compares.
+fn compare(place: &Place, build: Build) {
+    let Some(program) = ways(build) else { return };
+    let program = program.to_str().expect("a path of ours is UTF-8");
+    let expected = Expected::of(place, program);
+    let bare = place.bare(&place.directory("bare"), &[program, "all"]);
+    let held = place.held(&place.directory("held"), &["--commit-only", "."], &[program, "all"]);
+    crate::support::agree(&bare, &held.finished);
+    for way in expected.0.keys() {
+        let spoke = bare.stdout.lines().any(|line| line.starts_with(&format!("{way}: ")));
+        assert!(spoke, "{way} said nothing");
+    }
+    let (flagged, unflagged) =
+        ["disk-sync=1", "disk-sync=0"].map(|text| bare.stdout.matches(text).count()).into();
+    assert!(flagged >= 30 && unflagged == 2, "bare: {flagged} with the flag, {unflagged} without");
+    assert!(!held.finished.stdout.contains("disk-sync=1"), "{}", held.finished.stdout);
+    expected.assert_programs(&held);
+    expected.assert_calls(&held);
+    assert_eq!(held.notices(), "");
+}
+
+#[test]
+fn every_way_of_a_dynamic_program_is_held_and_looks_as_it_does_bare() {
+    isolated(|place: &Place| compare(place, Build::Dynamic));
+}
+
+#[test]
+fn every_way_of_a_static_program_is_held_and_looks_as_it_does_bare() {
+    isolated(|place: &Place| compare(place, Build::Static));
+}
+
+#[test]
+fn every_way_of_a_32_bit_program_is_held_and_looks_as_it_does_bare() {
+    isolated(|place: &Place| compare(place, Build::I386));
+}
+
+#[test]
+fn every_way_of_a_program_with_musl_is_held_and_looks_as_it_does_bare() {
+    isolated(|place: &Place| compare(place, Build::Musl));
+}
