@@ -5,6 +5,7 @@
 
 use crate::accounts::Accounts;
 use crate::held::outer;
+use crate::job;
 use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
@@ -201,7 +202,9 @@ impl Face<'_> {
                 lifecycle::give_up_inherited(Some(rustix::stdio::stderr()));
             }
             Message::Notice(notice) => self.observer.notice(&notice),
-            Message::Stopped(signal) => self.stop(signal),
+            Message::Stopped(signal) => {
+                self.command.iter().for_each(|pid| job::stop_with(*pid, signal));
+            }
             Message::Ended(end) => {
                 self.command = None;
                 self.ending = end.into();
@@ -236,12 +239,6 @@ impl Face<'_> {
             trouble: summary.trouble,
             unfinished: Vec::new(),
         }
-    }
-
-    /// The command was stopped: so are we, for the shell to see.
-    fn stop(&self, signal: i32) {
-        signals::stop_by(signal);
-        self.command.map(|pid| signals::send(pid, signal::CONT));
     }
 
     /// Passes signals on; `false` when the user gives up waiting for the commit.
@@ -295,7 +292,12 @@ impl Face<'_> {
 /// Passes on what reached us alone. What the terminal sent (Ctrl-C, Ctrl-Z, a
 /// hang-up) reached the command as well.
 fn pass(received: &Received, command: u32) {
-    if received.by_process && received.sender != command {
+    if !received.by_process || received.sender == command {
+        return;
+    }
+    if received.signal == signal::CONT {
+        job::go_on(command);
+    } else {
         signals::send(command, received.signal);
     }
 }

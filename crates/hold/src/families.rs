@@ -41,6 +41,11 @@ pub fn descendants(ancestor: u32) -> Vec<Process> {
     found
 }
 
+/// Whether `pid` is stopped by job control; so it seems when /proc cannot say.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    status(pid).is_none_or(|(_, _, state)| state == 'T')
+}
+
 fn status(pid: u32) -> Option<(Process, u32, char)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(pid, &text)

@@ -12,6 +12,7 @@ mod caller;
 mod face;
 mod families;
 mod held;
+mod job;
 mod judge;
 mod launching;
 mod lifecycle;

@@ -22,9 +22,11 @@ use crate::supervisor::{Stopped, Supervisor};
 use ledger::Run;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::HashSet;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
@@ -88,6 +90,7 @@ fn start(
         // Nothing was held. A marker that cannot be removed says too much, not too little.
         let _ = run.clear(false);
     })?;
+    let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
     leave_session();
     let listener = launched.listener.map(|listener| Arc::new(listener.noting(last_call)));
     if let Some(listener) = &listener {
@@ -99,7 +102,7 @@ fn start(
     if listener.is_none() && !options.sealed {
         let _ = send(face, &Message::Notice(Notice::ForeignListener), None);
     }
-    if let Some(path) = launched.no_new_privs.then(|| would_gain_rights(launched.pid)).flatten() {
+    if let Some(path) = no_rights {
         let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)), None);
     }
     let first_call = launched.first_call;
@@ -132,11 +135,11 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     }
 }
 
-/// The program that `pid` executes, if it is setuid or setgid.
-fn would_gain_rights(pid: u32) -> Option<PathBuf> {
-    let link = format!("/proc/{pid}/exe");
-    let mode = std::fs::metadata(&link).ok()?.permissions().mode();
-    (mode & 0o6000 != 0).then(|| std::fs::read_link(&link)).and_then(Result::ok)
+/// The path of the command itself, if it is setuid or setgid.
+fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
+    let path = Path::new(OsStr::from_bytes(command.to_bytes()));
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    (mode & 0o6000 != 0).then(|| path.to_owned())
 }
 
 fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {

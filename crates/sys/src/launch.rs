@@ -48,6 +48,8 @@ pub struct Launched {
     pub pid: u32,
     /// The listener of its filter, unless it is sealed.
     pub listener: Option<Listener>,
+    /// Which of the candidates it is.
+    pub executed: CString,
     /// A call that it made already and that waits for its answer.
     pub first_call: Option<Notification>,
     /// Whether no_new_privs had to be set, for want of `CAP_SYS_ADMIN`.
@@ -81,6 +83,8 @@ struct Shared<'a> {
     no_new_privs: bool,
     filter_error: i32,
     exec_error: i32,
+    /// Which candidate was tried last.
+    tried: usize,
 }
 
 /// Starts `command` under `filter`, with the signal mask `mask` and the
@@ -100,7 +104,9 @@ pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launch
     // table; nobody else owns it.
     let listener = (fd >= 0).then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(fd) }));
     if shared.filter_error == 0 && shared.exec_error == 0 {
-        return Ok(Launched { pid, listener, first_call, no_new_privs: shared.no_new_privs });
+        let no_new_privs = shared.no_new_privs;
+        let executed = command.candidates[shared.tried].clone();
+        return Ok(Launched { pid, listener, executed, first_call, no_new_privs });
     }
     reap(pid);
     Err(match shared.filter_error {
@@ -131,6 +137,7 @@ impl<'a> Shared<'a> {
             no_new_privs: false,
             filter_error: 0,
             exec_error: 0,
+            tried: 0,
         }
     }
 }
@@ -206,7 +213,8 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
 /// `execvp(3)` would.
 fn execute(shared: &mut Shared<'_>) -> i32 {
     let (mut result, mut denied) = (libc::ENOENT, false);
-    for path in &shared.candidates {
+    for (index, path) in shared.candidates.iter().enumerate() {
+        shared.tried = index;
         // SAFETY: every vector ends with a null pointer and its strings live on.
         unsafe { libc::execve(*path, shared.arguments.as_ptr(), shared.environment.as_ptr()) };
         match io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL) {

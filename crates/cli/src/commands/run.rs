@@ -42,7 +42,8 @@ fn options(arguments: Run) -> Options {
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,
         patience: Duration::from_secs(arguments.commit_timeout),
-        root: arguments.root,
+        // The supervisor works in "/".
+        root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
         io_uring: match arguments.io_uring {
             IoUring::Refuse => Answer::Refuse,
             IoUring::Pass => Answer::Pass,

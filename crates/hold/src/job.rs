@@ -1,0 +1,56 @@
+//! Stopping with the command, and going on with it.
+
+use crate::families;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use std::os::fd::OwnedFd;
+use synconce_sys::signals;
+
+/// The command `pid` was stopped by `signal`: so are we, for the shell to see,
+/// until the shell has us go on. Not if the command goes on already: then the
+/// stop reached the whole job, us among it.
+///
+/// A command may be a process group of its own (an interactive shell that
+/// suspends itself): the shell hands the terminal to ours, and we hand it on.
+/// Needs SIGTTOU blocked.
+pub(crate) fn stop_with(pid: u32, signal: i32) {
+    if !families::is_stopped(pid) {
+        return;
+    }
+    let own_group = own_group(pid);
+    let terminal = terminal().filter(|terminal| tcgetpgrp(terminal).ok() == own_group);
+    signals::stop_by(signal);
+    if let Some(terminal) = terminal
+        && let Some(group) = own_group
+        && tcgetpgrp(&terminal) == Ok(getpgrp())
+    {
+        // Where it fails the command's next read says so.
+        let _ = tcsetpgrp(&terminal, group);
+    }
+    go_on(pid);
+}
+
+/// Continues the command `pid`, unless it goes on already: a shell continues
+/// the whole job, and a second signal would be one too many.
+pub(crate) fn go_on(pid: u32) {
+    if !families::is_stopped(pid) {
+        return;
+    }
+    // An error means that there is nobody left to continue.
+    match own_group(pid) {
+        Some(group) => drop(kill_process_group(group, Signal::CONT)),
+        None => drop(signals::send(pid, Signal::CONT.as_raw())),
+    }
+}
+
+/// The process group of `pid`, when it is not ours.
+fn own_group(pid: u32) -> Option<Pid> {
+    let group = getpgid(Pid::from_raw(pid.cast_signed())).ok()?;
+    (group != getpgrp()).then_some(group)
+}
+
+fn terminal() -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()
+}
