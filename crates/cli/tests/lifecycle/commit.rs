@@ -1,1 +1,364 @@
-//! TODO
+//! The commit: once, by file system, with descriptors opened before the run.
+
+use super::support::{LIMIT, Place, SYNCONCE, Started, Trail, eventually, finish, isolated, perl};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::{Path, PathBuf};
+use synconce_testkit::rig::{FsKind, Rig};
+
+fn rig() -> Rig {
+    Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Where the commit of a run with `--stats --json` synced, by its report.
+fn committed(stderr: &str) -> Vec<(PathBuf, bool)> {
+    let line = stderr.lines().find(|line| line.starts_with('{')).expect("the accounts");
+    let stats: serde_json::Value = serde_json::from_str(line).unwrap();
+    let list = stats["commit"]["file_systems"].as_array().expect("a commit").iter();
+    let mut list: Vec<_> = list
+        .map(|one| (one["mount_point"].as_str().unwrap().into(), one["error"].is_null()))
+        .collect();
+    list.sort();
+    list
+}
+
+const STATS: [&str; 2] = ["--stats", "--json"];
+
+fn signal(run: &Started, signal: Signal) {
+    kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn each_file_system_is_synced_once_by_a_descriptor_opened_before_the_command() {
+    isolated(|place| {
+        let rig = rig();
+        let mut strace = place.command("strace");
+        strace
+            .args(["-f", "-y", "-o", "trace", "-e", "trace=open,openat,syncfs,sync,execve"])
+            .args([SYNCONCE, "run", "--", "sh", "-c", "echo x > data; sync; sync -f data"]);
+        let finished = finish(&mut strace);
+        assert!(finished.status.success(), "{finished:?}");
+        let trail = Trail::of(&place.read("trace"));
+        let command = trail.expect(1, &["execve(", "\"sh\""]);
+        for point in ["/", text(rig.path())] {
+            let by = format!("<{point}>");
+            let opened =
+                trail.expect(0, &["open", &format!("\"{point}\", O_RDONLY|O_NOCTTY|O_NONBLOCK")]);
+            assert!(opened < command, "{}", trail.line(opened));
+            // The command's own syncfs calls are on its file, and held.
+            let synced = trail.expect(command, &["syncfs(", &by]);
+            assert_eq!(trail.find(synced + 1, &["syncfs(", &by]), None, "once");
+        }
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn commit_only_narrows_the_commit() {
+    isolated(|place| {
+        let rigs = [rig(), rig()];
+        fs::create_dir(rigs[0].path().join("below")).unwrap();
+        let only = rigs[0].path().join("below");
+        let options = [&STATS[..], &["--commit-only", text(&only)]].concat();
+        let run = place.run(&options, &["sh", "-c", ":"]);
+        assert_eq!(committed(&run.stderr), [(rigs[0].path().to_owned(), true)]);
+        let run = place.run(&STATS, &["sh", "-c", ":"]);
+        let mut all = vec![("/".into(), true)];
+        all.extend(rigs.iter().map(|rig| (rig.path().to_owned(), true)));
+        all.sort();
+        assert_eq!(committed(&run.stderr), all);
+        rigs.into_iter().for_each(|rig| rig.down().unwrap());
+    });
+}
+
+#[test]
+fn commit_only_refuses_a_path_that_is_not_there_or_not_on_a_disk() {
+    isolated(|place| {
+        for path in ["/proc", "/dev/shm", "/no/such/path"] {
+            let run = place.run(&["--commit-only", path], &["touch", "started"]);
+            assert_eq!(run.status.code(), Some(125), "{run:?}");
+            assert!(run.stderr.contains(path), "{run:?}");
+            assert!(!place.path("started").exists());
+        }
+    });
+}
+
+#[test]
+fn without_a_commit_nothing_reaches_the_disk_and_there_is_no_marker() {
+    isolated(|place| {
+        let rig = rig();
+        let file = rig.path().join("data");
+        let before = rig.disk().stats().unwrap().flushes;
+        let script =
+            format!("echo x > {0}; sync {0}; sync; ls -A state 2>/dev/null; true", file.display());
+        let run = place.run(&["--no-commit"], &["sh", "-c", &script]);
+        assert!(run.status.success(), "{run:?}");
+        assert_eq!(run.stdout + &run.stderr, "");
+        assert_eq!(rig.disk().stats().unwrap().flushes, before);
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_system_that_was_mounted_during_the_run_is_committed_too() {
+    isolated(|place| {
+        let rig = rig();
+        let (device, point) = (rig.device().to_owned(), place.path("mounted"));
+        fs::create_dir(&point).unwrap();
+        rig.unmount().unwrap();
+        let script = format!(
+            "mount {} mounted && echo x > mounted/data && sync mounted/data",
+            device.display()
+        );
+        let run = place.run(&STATS, &["sh", "-c", &script]);
+        assert!(run.status.success(), "{run:?}");
+        assert!(committed(&run.stderr).contains(&(point.clone(), true)), "{run:?}");
+        unmount(&point, UnmountFlags::empty()).expect("nobody keeps it busy");
+        rig.mount().unwrap();
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_system_can_be_unmounted_in_the_run_and_is_synced_before() {
+    isolated(|place| {
+        let rig = rig();
+        let point = text(rig.path()).to_owned();
+        let script = format!("echo kept > {point}/data && sync {point}/data && umount {point}");
+        let run = place.run(&STATS, &["sh", "-c", &script]);
+        assert!(run.status.success(), "{run:?}");
+        assert!(committed(&run.stderr).contains(&(point.into(), true)), "{run:?}");
+        rig.mount().unwrap();
+        assert_eq!(fs::read_to_string(rig.path().join("data")).unwrap(), "kept\n");
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_system_can_be_unmounted_as_soon_as_the_run_is_over() {
+    isolated(|place| {
+        let rig = rig();
+        for _ in 0..20 {
+            let file = rig.path().join("data");
+            let words = perl(&format!("sync_file('{}')", file.display()));
+            assert!(place.run(&[], &words.each_ref().map(String::as_str)).status.success());
+            unmount(rig.path(), UnmountFlags::empty()).expect("nobody keeps it busy");
+            rig.mount().unwrap();
+        }
+        rig.down().unwrap();
+    });
+}
+
+/// An overlay at `merged` whose upper directory is on `rig`.
+fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
+    let [lower, merged] = ["lower", "merged"].map(|name| place.path(name));
+    let [upper, work] = ["upper", "work"].map(|name| rig.path().join(name));
+    for directory in [&lower, &merged, &upper, &work] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    let data = format!(
+        "lowerdir={},upperdir={},workdir={}{options}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let data = std::ffi::CString::new(data).unwrap();
+    mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+    merged
+}
+
+#[test]
+fn a_run_on_an_overlay_syncs_the_file_system_of_its_upper_directory() {
+    isolated(|place| {
+        for options in ["", ",volatile"] {
+            let rig = rig();
+            let merged = overlay(place, &rig, options);
+            for only in [None, Some(text(&merged))] {
+                let narrow = only.map(|path| ["--commit-only", path]);
+                let all = [&STATS[..], narrow.as_ref().map_or(&[], |words| &words[..])].concat();
+                let before = rig.disk().stats().unwrap().flushes;
+                let words = ["sh", "-c", "cd merged && echo x >> data && sync data"];
+                let run = place.run(&all, &words);
+                assert!(run.status.success(), "{options} {run:?}");
+                assert!(rig.disk().stats().unwrap().flushes > before, "{options} {only:?}");
+                let synced = committed(&run.stderr);
+                assert!(synced.contains(&(rig.path().to_owned(), true)), "{synced:?}");
+                assert_eq!(synced.contains(&("/".into(), true)), only.is_none(), "{synced:?}");
+            }
+            unmount(&merged, UnmountFlags::empty()).unwrap();
+            rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused() {
+    isolated(|place| {
+        let rig = rig();
+        let merged = overlay(place, &rig, ",volatile");
+        unmount(rig.path(), UnmountFlags::empty()).unwrap_or(());
+        unmount(rig.path(), UnmountFlags::DETACH).unwrap_or(());
+        let words = ["touch", "started"];
+        let run = place.run(&[], &words);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        let named = format!("cannot commit {}: it is a volatile overlay", merged.display());
+        assert!(run.stderr.contains(&named) && run.stderr.contains("hint: "), "{run:?}");
+        assert!(!place.path("started").exists());
+        assert!(place.run(&["--no-commit"], &words).status.success());
+        assert!(place.run(&["--commit-only", "/"], &words).status.success());
+        unmount(&merged, UnmountFlags::empty()).unwrap();
+    });
+}
+
+#[test]
+fn a_failing_device_is_named_and_the_others_commit() {
+    isolated(|place| {
+        for kind in [FsKind::Ext4, FsKind::Xfs] {
+            let size = if kind == FsKind::Xfs { 512 << 20 } else { 64 << 20 };
+            let bad = Rig::builder().fs(kind).size(size).up().unwrap();
+            let good = rig();
+            let script = format!(
+                "sync_file('{}'); say_to('before', 1); wait_for('go');",
+                bad.path().join("data").display()
+            );
+            let words = perl(&script);
+            let run = Started::new(&mut place.held(&STATS, &words.each_ref().map(String::as_str)));
+            place.wait_for("before");
+            bad.disk().fail_flushes(1_000_000).unwrap();
+            place.write("go", "");
+            assert_eq!(run.end().code(), Some(125), "{}", run.text());
+            let named = format!("synconce: not durable: {} (", bad.path().display());
+            assert!(run.text().contains(&named), "{}", run.text());
+            assert!(run.text().contains(text(bad.device())), "{}", run.text());
+            assert!(run.text().contains("Input/output error"), "{}", run.text());
+            let synced = committed(&run.text());
+            assert!(synced.contains(&(bad.path().to_owned(), false)), "{synced:?}");
+            assert!(synced.contains(&(good.path().to_owned(), true)), "{synced:?}");
+            assert!(synced.contains(&("/".into(), true)), "{synced:?}");
+
+            eventually("it is found", || place.status(&[]).status.code() == Some(4));
+            let status = place.status(&[]).stdout;
+            let id = status.split(' ').next().unwrap();
+            assert!(place.status(&["--clear", id]).status.success());
+            bad.disk().fail_flushes(0).unwrap();
+            good.down().unwrap();
+            ["before", "go"].iter().for_each(|name| place.remove(name));
+        }
+    });
+}
+
+#[test]
+fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+        let file = rig.path().join("data");
+        // There before, so that writing it needs no journal, which would be aborted.
+        fs::write(&file, [b'a'; 8192]).unwrap();
+        rustix::fs::syncfs(fs::File::open(&file).unwrap()).unwrap();
+        let script = format!(
+            "open(my $file, '+<', '{}') or die; print $file 'b' x 8192; close $file; \
+             say_to('before', 1); wait_for('go');",
+            file.display()
+        );
+        let words = perl(&script);
+        let run = Started::new(&mut place.held(&STATS, &words.each_ref().map(String::as_str)));
+        place.wait_for("before");
+        rig.disk().fail_writes(true).unwrap();
+        let told = fs::File::open(&file).unwrap().sync_all();
+        assert!(told.is_err(), "the bystander is told: {told:?}");
+        rig.disk().fail_writes(false).unwrap();
+        place.write("go", "");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        assert!(committed(&run.text()).contains(&(rig.path().to_owned(), false)), "{}", run.text());
+    });
+}
+
+/// Starts a run whose commit waits for a flush of `rig`, without an end.
+fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> Started {
+    let words = perl(&format!("sync_file('{}');", rig.path().join("data").display()));
+    rig.disk().stall_flushes().unwrap();
+    let all = [around, &[SYNCONCE, "run"], options, &["--"]].concat();
+    let mut command = place.command(all[0]);
+    let run = Started::new(command.args(&all[1..]).args(&words));
+    rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
+    run
+}
+
+#[test]
+fn a_flush_that_hangs_is_given_up_and_named() {
+    isolated(|place| {
+        let rig = rig();
+        let run = stalled(place, &rig, &["--stats", "--json", "--commit-timeout", "1"], &[]);
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        let named = format!(
+            "synconce: not durable: {} (ext4 on {}): no answer for ",
+            rig.path().display(),
+            rig.device().display()
+        );
+        assert!(run.text().contains(&named), "{}", run.text());
+        assert!(committed(&run.text()).contains(&("/".into(), true)), "{}", run.text());
+        let status = place.status(&[]);
+        assert_eq!(status.status.code(), Some(4), "{status:?}");
+        rig.disk().release_flushes().unwrap();
+        eventually("the supervisor ends", || place.run_files().is_empty());
+        assert_eq!(place.markers().len(), 1, "nobody said that it became durable");
+    });
+}
+
+#[test]
+fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on() {
+    isolated(|place| {
+        for by in [Signal::INT, Signal::TERM, Signal::HUP] {
+            let rig = rig();
+            let run = stalled(place, &rig, &[], &[]);
+            // Told after the first quarter of a second, when others are done.
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            signal(&run, by);
+            assert_eq!(run.end().code(), Some(125), "{}", run.text());
+            let named = format!("synconce: not yet durable: {}", rig.path().display());
+            assert!(run.text().contains(&named), "{}", run.text());
+            let status = place.status(&[]);
+            assert_eq!(status.status.code(), Some(3), "{status:?}");
+            assert!(status.stdout.contains(" committing "), "{status:?}");
+            rig.disk().release_flushes().unwrap();
+            eventually("it is durable", || place.status(&[]).status.success());
+            assert!(place.markers().is_empty());
+            rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_was_ignored_and_what_is_for_the_command_does_not_cut_the_wait_short() {
+    isolated(|place| {
+        let rig = rig();
+        let run = stalled(place, &rig, &[], &["nohup"]);
+        for by in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::CONT, Signal::HUP] {
+            signal(&run, by);
+        }
+        let waited = run.wait(std::time::Duration::from_millis(300)).unwrap();
+        assert_eq!(waited, None, "{}", run.text());
+        rig.disk().release_flushes().unwrap();
+        assert!(run.end().success(), "{}", run.text());
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_failed_command_is_committed_too() {
+    isolated(|place| {
+        let rig = rig();
+        let before = rig.disk().stats().unwrap().flushes;
+        let file = rig.path().join("data");
+        let run = place.run(&STATS, &["sh", "-c", &format!("echo x > {}; exit 3", file.display())]);
+        assert_eq!(run.status.code(), Some(3));
+        assert!(committed(&run.stderr).contains(&(rig.path().to_owned(), true)));
+        assert!(rig.disk().stats().unwrap().flushes > before);
+        rig.down().unwrap();
+    });
+}

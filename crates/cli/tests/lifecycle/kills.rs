@@ -72,8 +72,8 @@ fn a_run_that_held_nothing_leaves_nothing_when_it_is_killed() {
             let status = place.status(&[]);
             assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
             assert!(place.markers().is_empty() && place.run_files().is_empty());
-            std::fs::remove_file(place.path("stop")).unwrap();
-            std::fs::remove_file(place.path("before")).unwrap();
+            place.remove("stop");
+            place.remove("before");
         }
     });
 }
@@ -81,7 +81,10 @@ fn a_run_that_held_nothing_leaves_nothing_when_it_is_killed() {
 #[test]
 fn survivors_of_a_run_whose_face_is_killed_get_real_syncs() {
     isolated(|place| {
-        let script = format!("sync_file('data'); {} sleep 60;", daemon(&format!("say_to('daemon', $$); {AFTER_RELEASE}")));
+        let script = format!(
+            "sync_file('data'); {} sleep 60;",
+            daemon(&format!("say_to('daemon', $$); {AFTER_RELEASE}"))
+        );
         let (run, _) = start(place, &script);
         place.wait_for("daemon");
         kill(run.pid(), Signal::KILL);
@@ -132,8 +135,8 @@ fn no_call_is_stuck_when_the_supervisor_is_killed_at_any_moment() {
             assert_eq!(run.end().code(), Some(125), "round {round}: {}", run.text());
             assert!(!exists(command));
             assert_interrupted(place);
-            std::fs::remove_file(place.path("stop")).unwrap();
-            std::fs::remove_file(place.path("before")).unwrap();
+            place.remove("stop");
+            place.remove("before");
         }
     });
 }
@@ -154,8 +157,8 @@ fn no_call_is_stuck_when_all_of_us_are_killed_at_any_moment() {
             place.write("stop", "");
             eventually("the command is over", || !exists(command));
             assert_interrupted(place);
-            std::fs::remove_file(place.path("stop")).unwrap();
-            std::fs::remove_file(place.path("before")).unwrap();
+            place.remove("stop");
+            place.remove("before");
         }
     });
 }
@@ -175,7 +178,8 @@ fn a_killed_command_is_committed_and_its_signal_passed_on() {
 #[test]
 fn calls_are_answered_while_the_face_is_stopped() {
     isolated(|place| {
-        let (run, _) = start(place, "wait_for('go'); say_to('after', hold() . ' ' . sync_file('data'));");
+        let (run, _) =
+            start(place, "wait_for('go'); say_to('after', hold() . ' ' . sync_file('data'));");
         kill(run.pid(), Signal::STOP);
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "held synced\n");

@@ -1,1 +1,222 @@
-//! TODO
+//! The marker: durable before the first held call, gone after the commit.
+
+use super::support::{Place, Started, Trail, eventually, finish, isolated, perl};
+use rustix::mount::{MountFlags, mount};
+use std::fs;
+use std::path::Path;
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::Rig;
+
+/// Runs `script` in a shell under a hold and strace; what was called by whom.
+fn trace(place: &Place, options: &[&str], script: &str) -> Trail {
+    let calls = "trace=fsync,fdatasync,sync,syncfs,linkat,unlinkat,rename,renameat,ioctl,execve,\
+                 openat,mkdir,rmdir";
+    let mut strace = place.command("strace");
+    strace.args(["-f", "-y", "-s", "200", "-o", "trace", "-e", calls, super::support::SYNCONCE]);
+    strace.arg("run").args(options).args(["--", "sh", "-c", script]);
+    let finished = finish(&mut strace);
+    assert!(finished.status.success(), "{finished:?}");
+    Trail::of(&place.read("trace"))
+}
+
+#[test]
+fn the_marker_is_durable_before_the_first_call_is_held_and_removed_after_the_commit() {
+    isolated(|place| {
+        place.write("data", "x");
+        let trail = trace(place, &[], "sync data; ls state/runs > seen");
+        assert_eq!(place.read("seen").lines().count(), 1);
+        let data = format!("{}> <unfinished", place.text("data"));
+        let held = trail.expect(0, &["fsync(", &data]);
+        let content = trail.expect(0, &["fsync(", "/state/runs/#"]);
+        let named = trail.expect(content, &["linkat(", "/state/runs>", ".json"]);
+        let entry = trail.expect(named, &["fsync(", "/state/runs>"]);
+        // The directories were new: each parent has a new name to be made durable.
+        let parent = trail.expect(entry, &["fsync(", "/state>"]);
+        let answer = trail.expect(parent, &["SECCOMP_IOCTL_NOTIF_SEND"]);
+        let done = trail.expect(held, &["fsync resumed", "= 0"]);
+        assert!(held < content && answer < done, "{held} {content} {answer} {done}");
+        assert_eq!(trail.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
+
+        let commit = trail.expect(done, &["syncfs("]);
+        let removed = trail.expect(commit, &["unlinkat(", "/state/runs>", ".json"]);
+        assert_eq!(trail.find(removed, &["syncfs("]), None, "nothing is committed after that");
+        trail.expect(removed, &["fsync(", "/state/runs>"]);
+        assert_eq!(trail.count(&["unlinkat(", ".json"]), 1);
+    });
+}
+
+#[test]
+fn a_command_that_never_syncs_pays_for_no_marker() {
+    isolated(|place| {
+        let trail = trace(place, &[], "ls state/runs; : > data; mv data moved");
+        assert_eq!(trail.count(&["fsync("]) + trail.count(&["fdatasync("]), 0);
+        assert_eq!(trail.count(&["linkat("]), 0);
+        assert!(trail.count(&["syncfs("]) > 0, "it is committed all the same");
+        let run = place.sh("ls state/runs | wc -l");
+        assert_eq!(run.stdout, "0\n");
+    });
+}
+
+#[test]
+fn an_open_whose_o_sync_is_taken_away_counts_as_a_hold() {
+    isolated(|place| {
+        let script =
+            "dd if=/dev/zero of=data oflag=sync bs=1 count=1 2>/dev/null; ls state/runs | wc -l";
+        assert_eq!(place.sh(script).stdout, "1\n");
+    });
+}
+
+#[test]
+fn a_run_for_another_root_keeps_a_marker_inside_it_and_leaves_no_trace() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        place.write("data", "x");
+        let script = "sync data; ls state/runs root/var/lib/synconce/runs";
+        let run = place.run(&["--root", &place.text("root")], &["sh", "-c", script]);
+        assert!(run.status.success(), "{run:?}");
+        assert_eq!(run.stdout.matches(".json").count(), 2, "{run:?}");
+        assert_eq!(fs::read_dir(place.path("root")).unwrap().count(), 0, "no trace");
+
+        fs::create_dir_all(place.path("root/var/lib/other")).unwrap();
+        assert!(place.run(&["--root", "root"], &["sync", "data"]).status.success());
+        assert_eq!(fs::read_dir(place.path("root/var/lib")).unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn an_interrupted_run_for_another_root_is_found_from_another_machine() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        let words = perl("sync_file('data'); kill 'KILL', getppid; sleep 1;");
+        let root = place.text("root");
+        let words = words.each_ref().map(String::as_str);
+        assert_eq!(place.run(&["--root", &root], &words).status.code(), Some(125));
+        // The other machine has the target's disk, and a state directory of its own.
+        fs::remove_dir_all(place.path("state")).unwrap();
+        assert!(place.status(&[]).status.success());
+        let found = place.status(&["--root", &root]);
+        assert_eq!(found.status.code(), Some(4), "{found:?}");
+        let id = found.stdout.split(' ').next().unwrap();
+        assert!(place.status(&["--root", &root, "--clear", id]).status.success());
+        assert!(place.status(&["--root", &root]).status.success());
+    });
+}
+
+/// The run fails before the command starts, and says where.
+fn assert_refused(place: &Place, run: &Finished, at: &str) {
+    assert_eq!(run.status.code(), Some(125), "{run:?}");
+    assert!(run.stderr.starts_with("synconce: cannot "), "{run:?}");
+    assert!(run.stderr.contains(at), "{run:?}");
+    assert!(!place.path("started").exists(), "the command did not start");
+    assert!(place.run_files().is_empty());
+}
+
+fn run_with_state(place: &Place, state: &Path) -> Finished {
+    let mut run = place.held(&[], &["touch", "started"]);
+    finish(run.env("SYNCONCE_STATE_DIR", state))
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written_is_found_before_the_command_starts() {
+    isolated(|place| {
+        let file = place.write("file", "not a directory\n");
+        assert_refused(place, &run_with_state(place, &file), "/file");
+        assert_refused(place, &run_with_state(place, &file.join("below")), "/file/below");
+
+        fs::create_dir_all(place.path("read-only")).unwrap();
+        mount("none", place.path("read-only"), "tmpfs", MountFlags::RDONLY, None).unwrap();
+        let run = run_with_state(place, &place.path("read-only"));
+        assert_refused(place, &run, "read-only/runs: Read-only file system");
+        assert!(run.stderr.contains("hint: the marker needs a writable disk"), "{run:?}");
+    });
+}
+
+#[test]
+fn a_full_disk_is_found_before_the_command_starts() {
+    isolated(|place| {
+        let rig = Rig::builder().size(16 << 20).up().unwrap();
+        fs::create_dir_all(rig.path().join("state/runs")).unwrap();
+        // A second time for what the first had reserved and did not need.
+        let fillers = ["one", "two"].map(|name| rig.path().join(name));
+        for filler in &fillers {
+            let mut dd = place.command("dd");
+            dd.args(["if=/dev/zero", "bs=1k", "conv=fsync"])
+                .arg(format!("of={}", filler.display()));
+            assert!(finish(&mut dd).stderr.contains("No space left"));
+        }
+        let run = run_with_state(place, &rig.path().join("state"));
+        assert_refused(place, &run, "No space left on device");
+        assert!(run.stderr.contains("/state/runs: "), "{run:?}");
+        fillers.iter().for_each(|filler| fs::remove_file(filler).unwrap());
+        assert!(run_with_state(place, &rig.path().join("state")).status.success());
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_user_without_a_home_is_told_so_before_the_command_starts() {
+    isolated(|place| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o777)).unwrap();
+        let mut run = place.command("setpriv");
+        run.args(["--reuid", "64121", "--regid", "64121", "--clear-groups"])
+            .args([super::support::SYNCONCE, "run", "--", "touch", "started"])
+            .env_remove("SYNCONCE_STATE_DIR")
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("HOME");
+        assert_refused(place, &finish(&mut run), "neither XDG_STATE_HOME nor HOME is set");
+        run.env("HOME", place.path("."));
+        assert!(finish(&mut run).status.success());
+        assert!(place.path("started").exists() && place.path(".local/state/synconce").exists());
+    });
+}
+
+#[test]
+fn a_marker_that_cannot_be_made_durable_means_that_nothing_is_held() {
+    isolated(|place| {
+        // Gone between the start and the first sync.
+        let words = perl("system 'rm', '-r', 'state'; print sync_file('data'), \"\\n\"; sleep 20;");
+        let words = words.each_ref().map(String::as_str);
+        let run = place.run(&["--stats", "--json"], &words);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        assert!(run.stderr.contains("cannot name a marker in "), "{run:?}");
+        assert!(run.stderr.contains("no sync was held, and the command was asked to end"));
+        let stats = run.stderr.lines().find(|line| line.starts_with('{')).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(stats).unwrap();
+        assert_eq!(stats["calls"].as_object().map(serde_json::Map::len), Some(0), "{stats}");
+        assert!(place.status(&[]).status.success(), "nothing was held");
+    });
+}
+
+#[test]
+fn a_disk_that_fails_under_the_marker_means_that_nothing_is_held() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).up().unwrap();
+        fs::create_dir_all(rig.path().join("state/runs")).unwrap();
+        let words = perl(
+            "say_to('before', 1); wait_for('go'); say_to('after', hold()); \
+                          sync_file('data'); sleep 20; say_to('late', 1);",
+        );
+        let mut run = place.held(&["--commit-only", "/"], &words.each_ref().map(String::as_str));
+        let run = Started::new(run.env("SYNCONCE_STATE_DIR", rig.path().join("state")));
+        place.wait_for("before");
+        rig.disk().fail_flushes(1_000_000).unwrap();
+        place.write("go", "");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        assert!(run.text().contains("cannot sync a marker in "), "{}", run.text());
+        assert!(!place.path("late").exists());
+        rig.disk().fail_flushes(0).unwrap();
+    });
+}
+
+#[test]
+fn a_marker_goes_with_a_killed_supervisor_only_when_it_was_never_engaged() {
+    isolated(|place| {
+        let words = perl("kill 'KILL', getppid; wait_for('stop');");
+        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        eventually("the supervisor is gone", || place.status(&[]).stdout.is_empty());
+        place.write("stop", "");
+        assert_eq!(run.end().code(), Some(125));
+        assert!(place.markers().is_empty());
+    });
+}

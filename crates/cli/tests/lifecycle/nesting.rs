@@ -1,1 +1,157 @@
-//! TODO
+//! Runs inside runs, inside other supervisors, and where no filter can be had.
+
+use super::support::{
+    HOLD, Place, SYNCONCE, Started, daemon, finish, isolated, perl, under_a_listener,
+    without_seccomp,
+};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::Rig;
+
+/// Runs `synconce run OPTIONS -- WORDS` as the command of the words `around`.
+fn inside(place: &Place, around: &[String], options: &[&str], words: &[&str]) -> Finished {
+    let mut command = place.command(&around[0]);
+    command.args(&around[1..]).args([SYNCONCE, "run"]).args(options).arg("--").args(words);
+    finish(&mut command)
+}
+
+#[test]
+fn an_inner_run_is_transparent_and_only_the_outermost_commits() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+        let flushes = || rig.disk().stats().unwrap().flushes;
+        let file = rig.path().join("data");
+        for options in [&[][..], &["--sealed"]] {
+            let inner = perl(&format!("print sync_file('{}'); exit 9;", file.display()));
+            place.write("inner", &inner[2]);
+            let script = "\"$SYNCONCE\" run --stats --sealed -- \"$SYNCONCE\" run -- perl inner; \
+                          echo \" $?\"; ls runtime | wc -l; touch waiting; \
+                          until [ -e stop ]; do sleep 0.01; done; exit 6";
+            let before = flushes();
+            let mut command = place.held(options, &["sh", "-c", script]);
+            let run = Started::new(command.env("SYNCONCE", SYNCONCE));
+            super::support::eventually("the inner runs are over", || {
+                place.path("waiting").exists()
+            });
+            assert_eq!(flushes(), before, "{options:?}: an inner run commits nothing");
+            place.write("stop", "");
+            assert_eq!(run.end().code(), Some(6));
+            assert!(flushes() > before);
+            assert_eq!(run.text(), "synced 9\n1\n", "{options:?}");
+            ["waiting", "stop"].iter().for_each(|name| place.remove(name));
+        }
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn an_inner_command_that_is_not_there_is_127() {
+    isolated(|place| {
+        for options in [&[][..], &["--sealed"]] {
+            let run = place.run(options, &[SYNCONCE, "run", "--", "no-such-command"]);
+            assert_eq!(run.status.code(), Some(127), "{run:?}");
+            assert!(run.stderr.starts_with("synconce: cannot execute no-such-command"), "{run:?}");
+        }
+    });
+}
+
+#[test]
+fn an_inner_run_is_held_by_the_outer_one_in_a_chroot_without_anything() {
+    isolated(|place| {
+        std::fs::create_dir(place.path("root")).unwrap();
+        std::fs::copy(SYNCONCE, place.path("root/synconce")).unwrap();
+        let words = [
+            "env",
+            "-i",
+            "/usr/sbin/chroot",
+            "root",
+            "/synconce",
+            "run",
+            "--",
+            "/synconce",
+            "--version",
+        ];
+        let run = place.run(&[], &words);
+        assert!(run.status.success() && run.stdout.starts_with("synconce "), "{run:?}");
+        assert_eq!(run.stderr, "");
+    });
+}
+
+#[test]
+fn under_a_foreign_listener_a_run_is_sealed_and_says_so_once() {
+    isolated(|place| {
+        let words = perl(&format!("{HOLD} sync_file('data'); exit 5;"));
+        let words = words.each_ref().map(String::as_str);
+        let run = inside(place, &under_a_listener(), &[], &words);
+        assert_eq!((run.stdout.as_str(), run.status.code()), ("sealed\n", Some(5)), "{run:?}");
+        assert_eq!(
+            run.stderr,
+            "synconce: another supervisor listens to this process: the run is sealed\n"
+        );
+        assert!(place.markers().is_empty() && place.run_files().is_empty());
+        let asked_for = inside(place, &under_a_listener(), &["--sealed"], &words);
+        assert_eq!((asked_for.stdout.as_str(), asked_for.stderr.as_str()), ("sealed\n", ""));
+    });
+}
+
+#[test]
+fn a_survivor_of_a_run_that_is_over_can_make_a_run_of_its_own() {
+    isolated(|place| {
+        let inner = perl(&format!("{HOLD} sync_file('data'); exit 5;"));
+        place.write("inner", &inner[2]);
+        let then = format!(
+            "wait_for('go'); my $said = `'{SYNCONCE}' run -- perl inner 2>&1`; \
+             say_to('after', $said . ($? >> 8));"
+        );
+        let words = perl(&daemon(&then));
+        assert!(place.run(&[], &words.each_ref().map(String::as_str)).status.success());
+        place.write("go", "");
+        let after = place.wait_for("after");
+        let notice = "synconce: another supervisor listens to this process: the run is sealed\n";
+        assert_eq!(after.replace(notice, ""), "sealed\n5\n", "{after}");
+        assert_eq!(after.matches(notice).count(), 1);
+        assert!(place.markers().is_empty());
+    });
+}
+
+#[test]
+fn where_no_filter_can_be_had_the_command_does_not_start() {
+    isolated(|place| {
+        for errno in [1, 38, 22] {
+            for options in [&[][..], &["--sealed"], &["--no-commit"]] {
+                let run = inside(place, &without_seccomp(errno), options, &["touch", "started"]);
+                assert_eq!(run.status.code(), Some(125), "{run:?}");
+                let named = "synconce: cannot install the seccomp filter: ";
+                assert!(run.stderr.starts_with(named), "{run:?}");
+                assert!(!place.path("started").exists());
+                assert!(place.markers().is_empty() && place.run_files().is_empty());
+            }
+        }
+    });
+}
+
+#[test]
+fn an_unprivileged_user_is_held_and_told_only_of_rights_that_are_not_gained() {
+    isolated(|place| {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.path("."), mode(0o777)).unwrap();
+        let run = |words: &[&str]| {
+            let user = ["setpriv", "--reuid", "64122", "--regid", "64122", "--clear-groups"];
+            inside(place, &user.map(str::to_owned), &[], words)
+        };
+        let words = perl(&format!("{HOLD} print sync_file('data'), \"\\n\"; exit 5;"));
+        let plain = run(&words.each_ref().map(String::as_str));
+        assert_eq!((plain.stdout.as_str(), plain.status.code()), ("held\nsynced\n", Some(5)));
+        assert_eq!(plain.stderr, "");
+        assert_eq!(run(&["/no/such/command"]).status.code(), Some(127));
+
+        std::fs::copy("/usr/bin/id", place.path("setuid-id")).unwrap();
+        std::fs::set_permissions(place.path("setuid-id"), mode(0o4755)).unwrap();
+        for words in [&["./setuid-id", "-u"][..], &["sh", "-c", "./setuid-id -u; ./setuid-id -u"]] {
+            let told = run(words);
+            assert!(told.stdout.starts_with("64122\n"), "{told:?}");
+            assert_eq!(told.stderr.matches("gains no rights").count(), 1, "{told:?}");
+            assert!(told.stderr.contains("setuid-id is setuid or setgid"), "{told:?}");
+        }
+    });
+}

@@ -24,7 +24,9 @@ fn orphans_are_reaped_while_the_command_goes_on() {
         let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         place.wait_for("forked");
         let supervisor = place.supervisor();
-        eventually("only the command is the supervisor's child", || children(supervisor).len() == 1);
+        eventually("only the command is the supervisor's child", || {
+            children(supervisor).len() == 1
+        });
         place.write("stop", "");
         assert!(run.end().success(), "{}", run.text());
     });
@@ -39,10 +41,11 @@ fn a_bounded_fork_bomb_ends_with_the_commands_own_code() {
             std::fs::create_dir(place.path(name)).unwrap();
             std::fs::set_permissions(place.path(name), all.clone()).unwrap();
         }
-        let script = "chdir 'work'; my $failed = 0; \
-                      for (1..8) { my $child = fork; defined $child or $failed = 1; } \
-                      sync_file(\"data$$\"); my $end = time + 1; select(undef, undef, undef, 0.2) while time < $end; \
-                      1 while wait != -1; exit($failed ? 33 : 0);";
+        let script = "chdir 'work'; \
+                      for (1..8) { defined(fork) or open(my $file, '>', 'failed'); } \
+                      sync_file(\"data$$\"); my $end = time + 1; \
+                      select(undef, undef, undef, 0.2) while time < $end; \
+                      1 while wait != -1; exit(-e 'failed' ? 33 : 0);";
         let mut run = place.command("setpriv");
         run.args(["--reuid", "64123", "--regid", "64123", "--clear-groups", "prlimit"])
             .args(["--nproc=60", super::support::SYNCONCE, "run", "--stats", "--json", "--"])

@@ -1,1 +1,92 @@
-//! TODO
+//! Sealed runs: the filter alone answers.
+
+use super::support::{AFTER_RELEASE, HOLD, SYNC, daemon, exists, isolated, perl};
+use synconce_testkit::rig::Rig;
+
+const SEALED: &[&str] = &["--sealed"];
+
+#[test]
+fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+        let before = rig.disk().stats().unwrap().flushes;
+        let script = format!(
+            "print sync_file('{}'), \"\\n\"; say_to('synced', hold()); wait_for('stop');",
+            rig.path().join("data").display()
+        );
+        let words = perl(&script);
+        let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
+        let run = super::support::Started::new(&mut command);
+        assert_eq!(place.wait_for("synced"), "sealed\n");
+        assert_eq!(rig.disk().stats().unwrap().flushes, before);
+        place.write("stop", "");
+        assert!(run.end().success());
+        assert_eq!(run.text(), "synced\n");
+        assert!(rig.disk().stats().unwrap().flushes > before);
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_negative_descriptor_is_still_a_bad_one() {
+    isolated(|place| {
+        let script = "for my $call (74, 75, 306) { for my $fd (-1, -100, -2147483648) { \
+                      my $value = syscall($call, $fd); print \"$value \", $! + 0, \"\\n\" } }";
+        let words = perl(script);
+        let words = words.each_ref().map(String::as_str);
+        let (bare, held) = (place.bare(&words), place.run(SEALED, &words));
+        assert_eq!(held.stdout, bare.stdout);
+        assert_eq!(held.stdout, "-1 9\n".repeat(9));
+    });
+}
+
+#[test]
+fn survivors_are_named_with_the_advice_to_restart_them() {
+    isolated(|place| {
+        let script = daemon(&format!("say_to('before', $$); {AFTER_RELEASE}"));
+        let words = perl(&format!("{script} wait_for('before'); exit 3;"));
+        let run = place.run(SEALED, &words.each_ref().map(String::as_str));
+        assert_eq!(run.status.code(), Some(3));
+        let pid = place.read("before").trim().parse().unwrap();
+        assert!(exists(pid));
+        let named = format!("synconce: their syncs stay held: perl (pid {pid}); restart them");
+        assert!(run.stderr.starts_with(&named), "{}", run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1);
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "sealed synced\n", "it cannot be lifted, as was said");
+        assert!(place.run_files().is_empty() && place.status(&[]).stdout.is_empty());
+    });
+}
+
+#[test]
+fn the_marker_is_there_before_the_first_instruction_of_the_command() {
+    isolated(|place| {
+        let run = place.run(SEALED, &["sh", "-c", "ls state/runs | wc -l"]);
+        assert_eq!(run.stdout, "1\n", "{run:?}");
+        assert!(place.markers().is_empty());
+    });
+}
+
+#[test]
+fn a_sealed_run_that_is_killed_is_found_interrupted() {
+    isolated(|place| {
+        let words = perl(&format!("{SYNC} kill 'KILL', getppid; wait_for('stop');"));
+        let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
+        let run = super::support::Started::new(&mut command);
+        super::support::eventually("it is found", || place.status(&[]).status.code() == Some(4));
+        place.write("stop", "");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+    });
+}
+
+#[test]
+fn a_command_can_tell_that_it_is_sealed() {
+    isolated(|place| {
+        let words = perl(HOLD);
+        let words = words.each_ref().map(String::as_str);
+        assert_eq!(place.run(SEALED, &words).stdout, "sealed\n");
+        assert_eq!(place.run(&[], &words).stdout, "held\n");
+        assert_eq!(place.run(&["--no-commit"], &words).stdout, "held\n");
+        assert_eq!(place.bare(&words).stdout, "free\n");
+    });
+}

@@ -1,1 +1,164 @@
-//! TODO
+//! `synconce status`
+
+use super::support::{Place, eventually, isolated, perl};
+use std::fs;
+
+fn json(place: &Place) -> Vec<serde_json::Value> {
+    serde_json::from_str(&place.status(&["--json"]).stdout).unwrap()
+}
+
+/// Leaves an interrupted run behind; its id.
+fn interrupt(place: &Place) -> String {
+    let words = perl("sync_file('data'); kill 'KILL', getppid; wait_for('state/runs');");
+    let run = place.run(&[], &words.each_ref().map(String::as_str));
+    assert_eq!(run.status.code(), Some(125), "{run:?}");
+    eventually("it is found", || place.status(&[]).status.code() == Some(4));
+    let runs = json(place);
+    let found = runs.iter().find(|run| run["state"] == "interrupted").expect("it is listed");
+    found["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn where_nothing_ever_ran_there_is_nothing_to_say() {
+    isolated(|place| {
+        let status = place.status(&[]);
+        assert!(status.status.success());
+        assert_eq!(status.stdout + &status.stderr, "");
+        assert_eq!(json(place), Vec::<serde_json::Value>::new());
+        assert!(!place.path("state").exists(), "looking makes nothing");
+    });
+}
+
+#[test]
+fn runs_in_flight_are_listed_whether_or_not_they_held_anything() {
+    isolated(|place| {
+        place.write("data", "x");
+        let wait = "until [ -e stop ]; do sleep 0.01; done";
+        let runs = [place.start(wait), place.start(&format!("sync data; touch synced; {wait}"))];
+        eventually("both run", || place.run_files().len() == 2 && place.path("synced").exists());
+        let status = place.status(&[]);
+        assert_eq!(status.status.code(), Some(3), "{status:?}");
+        assert_eq!(status.stdout.matches(" in-flight sh -c ").count(), 2, "{status:?}");
+        assert_eq!(
+            status
+                .stdout
+                .matches(&format!(" in {}\n", place.text("").trim_end_matches('/')))
+                .count(),
+            2
+        );
+        let listed = json(place);
+        assert_eq!(listed.len(), 2);
+        assert!(listed.iter().all(|run| run["state"] == "in-flight" && run["run"]["user"] == 0));
+        assert_ne!(listed[0]["id"], listed[1]["id"]);
+
+        let id = listed[1]["id"].as_str().unwrap();
+        let refused = place.status(&["--clear", id]);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        place.write("stop", "");
+        assert!(runs.iter().all(|run| run.end().success()));
+        let status = place.status(&[]);
+        assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+    });
+}
+
+#[test]
+fn an_interrupted_run_outweighs_one_in_flight() {
+    isolated(|place| {
+        let id = interrupt(place);
+        let run = place.start("until [ -e stop ]; do sleep 0.01; done");
+        eventually("it runs", || place.run_files().len() == 1);
+        let status = place.status(&[]);
+        assert_eq!(status.status.code(), Some(4));
+        assert!(status.stdout.contains(&format!("{id} interrupted perl ")), "{status:?}");
+        assert!(status.stdout.contains(" in-flight sh "), "{status:?}");
+        assert!(place.status(&["--clear", &id]).status.success());
+        assert_eq!(place.status(&[]).status.code(), Some(3));
+        place.write("stop", "");
+        assert!(run.end().success());
+    });
+}
+
+#[test]
+fn a_run_that_is_made_again_does_not_make_the_interrupted_one_forgotten() {
+    isolated(|place| {
+        let id = interrupt(place);
+        place.write("data", "x");
+        assert!(place.run(&[], &["sync", "data"]).status.success());
+        assert_eq!(place.status(&[]).status.code(), Some(4));
+        assert_eq!(json(place)[0]["id"], id.as_str());
+    });
+}
+
+#[test]
+fn a_damaged_marker_is_an_interrupted_run_still() {
+    isolated(|place| {
+        let id = interrupt(place);
+        let path = place.markers().remove(0);
+        let text = fs::read(&path).unwrap();
+        for content in [&b""[..], &text[..40], b"\0\0\0\0", b"{}", b"[]", &[0xff; 4096]] {
+            fs::write(&path, content).unwrap();
+            let status = place.status(&[]);
+            assert_eq!(status.status.code(), Some(4), "{content:?} {status:?}");
+            assert!(status.stdout.contains("its marker is damaged"), "{status:?}");
+            let listed = json(place);
+            assert_eq!(
+                (listed[0]["id"].as_str(), &listed[0]["run"]),
+                (Some(id.as_str()), &serde_json::Value::Null)
+            );
+        }
+        assert!(place.status(&["--clear", &id]).status.success());
+        assert!(place.status(&[]).status.success());
+    });
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_not_taken_for_nothing() {
+    isolated(|place| {
+        fs::create_dir(place.path("state")).unwrap();
+        place.write("state/runs", "not a directory\n");
+        let status = place.status(&[]);
+        assert_eq!(status.status.code(), Some(125), "{status:?}");
+        assert!(status.stderr.contains("cannot read "), "{status:?}");
+        fs::remove_file(place.path("state/runs")).unwrap();
+        // A marker's name that leads nowhere is no marker; a directory is none that can be read.
+        fs::create_dir_all(place.path("state/runs/x.json")).unwrap();
+        assert_ne!(place.status(&[]).status.code(), Some(0));
+    });
+}
+
+#[test]
+fn clearing_needs_the_name_of_an_interrupted_run() {
+    isolated(|place| {
+        let id = interrupt(place);
+        for wrong in ["", ".", "../runs", "no-such-run", &id[1..]] {
+            let refused = place.status(&["--clear", wrong]);
+            assert_eq!(refused.status.code(), Some(125), "{wrong}: {refused:?}");
+            assert!(refused.stderr.contains("there is no run"), "{refused:?}");
+        }
+        assert_eq!(place.markers().len(), 1);
+        assert!(place.status(&["--clear", &id]).status.success());
+    });
+}
+
+#[test]
+fn an_interrupted_run_says_what_it_was_and_how_to_repeat_it() {
+    isolated(|place| {
+        place.write("apt-get", "#!/bin/sh\nsync data\nkill -9 $PPID\nsleep 1\n");
+        place.write("data", "x");
+        let run = place.run(&[], &["sh", "./apt-get", "install", "a b"]);
+        assert_eq!(run.status.code(), Some(125));
+        eventually("it is found", || place.status(&[]).status.code() == Some(4));
+        let status = place.status(&[]).stdout;
+        assert!(status.contains("    synconce run -- sh ./apt-get install 'a b'\n"), "{status}");
+        assert!(status.contains("dpkg --configure --pending"), "{status}");
+        let record = &json(place)[0]["run"];
+        assert_eq!(record["command"][3], "a b");
+        assert_eq!(record["directory"].as_str().map(|dir| format!("{dir}/")), Some(place.text("")));
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        assert_eq!(record["boot"], boot.trim());
+        assert!(record["started"].as_str().unwrap().ends_with('Z'));
+        assert!(
+            record["file_systems"].as_array().unwrap().iter().any(|one| one["mount_point"] == "/")
+        );
+    });
+}

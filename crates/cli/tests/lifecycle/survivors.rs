@@ -26,9 +26,8 @@ fn a_daemon_that_outlives_the_run_gets_real_syncs_again() {
         let flushes = || rig.disk().stats().unwrap().flushes;
         let file = rig.path().join("data");
         let sync = format!("hold() . ' ' . sync_file('{}')", file.display());
-        let script = daemon(&format!(
-            "say_to('before', {sync}); wait_for('go'); say_to('after', {sync});"
-        ));
+        let script =
+            daemon(&format!("say_to('before', {sync}); wait_for('go'); say_to('after', {sync});"));
         let words = perl(&format!("{script} wait_for('stop');"));
         let start = flushes();
         let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
@@ -89,9 +88,10 @@ fn the_supervisor_is_small_and_ends_with_the_last_survivor() {
         let line = rollup.lines().find(|line| line.starts_with("Pss:")).expect("a Pss line");
         let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         println!("a supervisor that stays takes {kib} KiB (Pss)");
-        assert!(kib < 4096, "{rollup}");
-        let status = process_status(supervisor);
-        assert_eq!(status["Threads"].parse::<u32>().unwrap(), 2, "one to serve, one to reap");
+        // A build without optimisation is three times as large.
+        assert!(kib < 8192, "{rollup}");
+        // One serves, one reaps; those that helped during the run end.
+        eventually("two threads are left", || process_status(supervisor)["Threads"] == "2");
 
         place.write("go", "");
         place.wait_for("after");
@@ -108,18 +108,13 @@ fn the_supervisor_keeps_nothing_open_that_it_inherited() {
         around.args(["-c", "exec 7<seven; \"$@\"", "bash", SYNCONCE, "run", "--"]).args(&words);
         assert!(super::support::finish(&mut around).status.success());
         let supervisor = place.supervisor();
-        let directory = format!("/proc/{supervisor}/fd");
-        let links = std::fs::read_dir(directory).unwrap().flatten();
-        let links: Vec<_> = links
-            .filter_map(|entry| std::fs::read_link(entry.path()).ok())
-            .map(|link| link.display().to_string())
-            .collect();
         let ours = |link: &String| {
             link == "/dev/null"
                 || link.starts_with("anon_inode:")
                 || link.starts_with(&place.text("runtime"))
         };
-        assert!(links.iter().all(ours), "{links:?}");
+        // The way to the face is closed just after the face ends.
+        eventually("only what is needed is open", || links(supervisor).iter().all(ours));
         let cwd = std::fs::read_link(format!("/proc/{supervisor}/cwd")).unwrap();
         assert_eq!(cwd.to_str(), Some("/"));
         place.write("go", "");
@@ -132,7 +127,9 @@ fn every_one_of_many_survivors_gets_real_syncs() {
     isolated(|place| {
         let mut script = String::new();
         for number in 0..40 {
-            let then = format!("wait_for('go'); say_to('after{number}', hold() . ' ' . sync_file('data{number}'));");
+            let then = format!(
+                "wait_for('go'); say_to('after{number}', hold() . ' ' . sync_file('data{number}'));"
+            );
             script += &daemon(&then);
         }
         let words = perl(&(script + "sync_file('data');"));
@@ -168,7 +165,8 @@ fn children_of_survivors_are_served_too() {
 fn a_survivor_does_not_keep_a_pipeline_from_ending() {
     isolated(|place| {
         let [perl, dash_e, script] = perl(&format!("print \"done\\n\"; {}", daemon(AFTER_RELEASE)));
-        let line = format!("{SYNCONCE} run -- {perl} {dash_e} \"$1\" | cat; echo ${{PIPESTATUS[0]}}");
+        let line =
+            format!("{SYNCONCE} run -- {perl} {dash_e} \"$1\" | cat; echo ${{PIPESTATUS[0]}}");
         let finished = place.bare(&["bash", "-c", &line, "bash", &script]);
         assert_eq!(finished.stdout, "done\n0\n");
         assert_eq!(place.run_files().len(), 1, "the daemon is there");
@@ -200,4 +198,13 @@ fn a_daemon_is_free_before_the_commit_is_done() {
         assert!(run.end().success(), "{}", run.text());
         rig.down().unwrap();
     });
+}
+
+/// What the descriptors of `pid` lead to.
+fn links(pid: u32) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let links: Vec<_> = links.map(|link| link.display().to_string()).collect();
+    assert!(!links.is_empty());
+    links
 }

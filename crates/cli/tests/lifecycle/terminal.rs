@@ -1,1 +1,243 @@
-//! TODO
+//! A run on a terminal: Ctrl-C, Ctrl-Z, job control and the hang-up.
+
+use super::support::{
+    AFTER_RELEASE, Place, Started, Terminal, daemon, eventually, exists, isolated, perl,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::ExitStatusExt;
+
+/// A file with a perl program that says when it is `ready`, and a line that runs it.
+fn program(place: &Place, script: &str) -> String {
+    let [_, _, text] = perl(&format!("$| = 1; sub ready {{ print \"ready\\n\" }} {script}"));
+    place.write("program", &text);
+    "$SYNCONCE run -- perl program".to_owned()
+}
+
+#[test]
+fn ctrl_c_ends_the_command_and_the_shell_sees_death_by_that_signal() {
+    isolated(|place| {
+        let run = program(place, "sync_file('data'); ready; sleep 60;");
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&run);
+        terminal.expect("ready\r\n");
+        terminal.write("\u{3}");
+        assert_eq!(terminal.code(), "130");
+        assert!(place.markers().is_empty(), "what was interrupted is committed");
+        terminal.write("exit\n");
+        terminal.end();
+
+        // A script ends with its command only when that died by the signal.
+        let script = format!("{run}; echo went on");
+        let mut terminal = Terminal::start(place, &["bash", "-c", &script]);
+        terminal.expect("ready\r\n");
+        terminal.write("\u{3}");
+        assert_eq!(terminal.end().signal(), Some(2));
+    });
+}
+
+#[test]
+fn ctrl_c_reaches_a_command_that_handles_it_once() {
+    isolated(|place| {
+        let run = program(
+            place,
+            "my $caught = 0; $SIG{INT} = sub { $caught++ }; ready; sleep 60 until $caught; \
+             Time::HiRes::sleep(0.3); print \"caught $caught\\n\"; exit 7;",
+        );
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&run);
+        terminal.expect("ready\r\n");
+        terminal.write("\u{3}");
+        terminal.expect("caught 1\r\n");
+        assert_eq!(terminal.code(), "7");
+    });
+}
+
+#[test]
+fn a_command_that_ignores_ctrl_c_goes_on() {
+    isolated(|place| {
+        let run =
+            program(place, "$SIG{INT} = 'IGNORE'; ready; print 'got ', scalar <STDIN>; exit 3;");
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&run);
+        terminal.expect("ready\r\n");
+        terminal.write("\u{3}");
+        terminal.write("hello\n");
+        terminal.expect("got hello\r\n");
+        assert_eq!(terminal.code(), "3");
+    });
+}
+
+#[test]
+fn ctrl_z_stops_the_run_and_fg_continues_it() {
+    isolated(|place| {
+        let run = program(
+            place,
+            "my $times = 0; $SIG{CONT} = sub { print 'continued ', ++$times, \"\\n\" }; \
+             ready; while (<STDIN>) { print \"got $_\"; print sync_file('data'), \"\\n\"; exit 4 if /last/ }",
+        );
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&run);
+        terminal.expect("ready\r\n");
+        for (times, word) in [(1, "first"), (2, "second")] {
+            terminal.write("\u{1a}");
+            terminal.expect("Stopped");
+            assert_eq!(terminal.code(), "148");
+            terminal.line("jobs");
+            terminal.expect("Stopped");
+            terminal.line("fg");
+            terminal.expect(&format!("continued {times}\r\n"));
+            terminal.write(&format!("{word}\n"));
+            terminal.expect(&format!("got {word}\r\n"));
+            terminal.expect("synced\r\n");
+        }
+        terminal.write("last\n");
+        terminal.expect("synced\r\n");
+        assert_eq!(terminal.code(), "4");
+    });
+}
+
+#[test]
+fn a_run_in_the_background_that_reads_the_terminal_is_stopped_until_fg() {
+    isolated(|place| {
+        let run = program(place, "ready; print 'got ', scalar <STDIN>; exit 6;");
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&format!("{run} &"));
+        terminal.expect("ready\r\n");
+        // The shell tells of the stop before the next prompt.
+        eventually("the job is stopped", || {
+            terminal.line("jobs");
+            terminal.expect("perl program").contains("Stopped")
+        });
+        terminal.line("fg");
+        terminal.write("hello\n");
+        terminal.expect("got hello\r\n");
+        assert_eq!(terminal.code(), "6");
+    });
+}
+
+#[test]
+fn an_interactive_shell_works_under_a_hold() {
+    isolated(|place| {
+        let mut terminal = Terminal::shell(place);
+        terminal.line("$SYNCONCE run -- bash --norc --noprofile --noediting -i");
+        assert_eq!(terminal.code(), "0");
+        terminal.line("test -n \"$SYNCONCE_RUN\" && echo in\"side\"");
+        terminal.expect("inside\r\n");
+        // Job control of its own.
+        terminal.line("perl -e '$| = 1; $SIG{CONT} = sub { print \"on\\n\" }; print \"job\\n\"; sleep 60 while 1'");
+        terminal.expect("job\r\n");
+        terminal.write("\u{1a}");
+        terminal.expect("Stopped");
+        terminal.line("fg");
+        terminal.expect("on\r\n");
+        terminal.write("\u{3}");
+        assert_eq!(terminal.code(), "130");
+        terminal.line("exit 5");
+        terminal.expect("exit\r\n");
+        assert_eq!(terminal.code(), "5");
+        terminal.line("echo $((6 * 7))");
+        terminal.expect("42\r\n");
+        terminal.line("exit 0");
+        assert!(terminal.end().success());
+    });
+}
+
+#[test]
+fn a_held_shell_that_suspends_itself_is_continued_by_fg() {
+    isolated(|place| {
+        let mut terminal = Terminal::shell(place);
+        terminal.line("$SYNCONCE run -- bash --norc --noprofile --noediting -i");
+        assert_eq!(terminal.code(), "0");
+        terminal.line("suspend");
+        terminal.expect("Stopped");
+        assert_eq!(terminal.code(), "147", "stopped by SIGSTOP");
+        terminal.line("fg");
+        terminal.line("exit 8");
+        terminal.expect("exit\r\n");
+        assert_eq!(terminal.code(), "8");
+    });
+}
+
+#[test]
+fn a_stop_of_the_whole_job_is_undone_by_continuing_it_once() {
+    isolated(|place| {
+        let script =
+            "$SIG{CONT} = sub { print \"on\\n\" }; ready; sleep 60 until -e 'stop'; exit 6;";
+        let run = program(place, script);
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&format!("{run} &"));
+        terminal.expect("ready\r\n");
+        terminal.line("kill -STOP %1; sleep 0.2; jobs");
+        terminal.expect("Stopped");
+        terminal.line("bg; sleep 0.2; jobs");
+        terminal.expect("on\r\n");
+        terminal.expect("Running");
+        place.write("stop", "");
+        terminal.line("kill -CONT %1; wait %1");
+        assert_eq!(terminal.code(), "6");
+    });
+}
+
+#[test]
+fn a_signal_to_us_alone_reaches_the_command() {
+    isolated(|place| {
+        for (name, signal) in [
+            ("TERM", Signal::TERM),
+            ("INT", Signal::INT),
+            ("HUP", Signal::HUP),
+            ("QUIT", Signal::QUIT),
+            ("USR1", Signal::USR1),
+            ("USR2", Signal::USR2),
+        ] {
+            let script = format!(
+                "$SIG{{{name}}} = sub {{ say_to('caught', '{name}'); exit 11 }}; \
+                 say_to('before', $$); sleep 60;"
+            );
+            let words = perl(&script);
+            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            place.wait_for("before");
+            kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), signal).unwrap();
+            assert_eq!(run.end().code(), Some(11), "{name}: {}", run.text());
+            assert_eq!(place.read("caught"), format!("{name}\n"));
+            place.remove("before");
+        }
+    });
+}
+
+#[test]
+fn a_signal_that_comes_before_the_command_is_not_lost() {
+    isolated(|place| {
+        for round in 0..20 {
+            let run = Started::new(&mut place.held(&[], &["sleep", "25"]));
+            std::thread::sleep(std::time::Duration::from_micros(round * 400));
+            kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
+            assert_eq!(run.end().signal(), Some(15), "round {round}: {}", run.text());
+        }
+    });
+}
+
+#[test]
+fn the_hang_up_of_the_terminal_ends_the_command_but_not_the_commit_or_a_daemon() {
+    isolated(|place| {
+        let script = format!(
+            "sync_file('data'); {} say_to('command', $$); sleep 60;",
+            daemon(&format!("say_to('daemon', $$); {AFTER_RELEASE}"))
+        );
+        let run = program(place, &script);
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&run);
+        let command = place.wait_for("command").trim().parse().unwrap();
+        let daemon = place.wait_for("daemon").trim().parse().unwrap();
+        assert_eq!(place.status(&[]).status.code(), Some(3));
+        terminal.hang_up();
+        eventually("the command ends", || !exists(command));
+        terminal.end();
+        eventually("the run is committed", || place.status(&[]).status.success());
+        assert!(place.markers().is_empty());
+        assert!(exists(daemon));
+        assert!(place.status(&[]).stdout.contains(" serving "));
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free synced\n");
+        eventually("the supervisor ends", || place.run_files().is_empty());
+    });
+}

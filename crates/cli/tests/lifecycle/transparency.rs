@@ -131,7 +131,6 @@ fn limits_priorities_and_the_like_are_as_they_were() {
             "umask 077; exec nice -n 7 \"$@\"",
             "ulimit -n 64 -c 0 -s 4096 -v unlimited; exec \"$@\"",
             "echo 321 > /proc/self/oom_score_adj; exec \"$@\"",
-            
             "exec setarch --addr-no-randomize \"$@\"",
             "exec chrt --batch 0 \"$@\"",
             "cd /proc; exec \"$@\"",

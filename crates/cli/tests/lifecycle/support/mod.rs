@@ -4,11 +4,13 @@
 mod isolation;
 mod place;
 mod programs;
+mod terminal;
 mod tracks;
 
 pub use isolation::isolated;
 pub use place::{Place, SYNCONCE, Started, finish};
-pub use programs::{AFTER_RELEASE, HOLD, SYNC, c_program, daemon, perl};
+pub use programs::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
+pub use terminal::Terminal;
 pub use tracks::{Trail, children, exists, parent, process_status};
 
 use std::time::{Duration, Instant};

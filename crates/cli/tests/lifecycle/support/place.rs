@@ -50,6 +50,11 @@ impl Place {
         path
     }
 
+    /// Removes the file `name`, which is there.
+    pub fn remove(&self, name: &str) {
+        fs::remove_file(self.path(name)).expect("a file that was written");
+    }
+
     /// Waits until the file `name` is not empty.
     pub fn wait_for(&self, name: &str) -> String {
         eventually(&format!("{name} is written"), || self.read(name).ends_with('\n'));

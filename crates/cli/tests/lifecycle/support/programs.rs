@@ -1,19 +1,15 @@
-//! Small programs that are run under a hold. They are in perl, which every
-//! Debian has, and in C where perl cannot.
-
-use super::Place;
-use super::place::finish;
-use std::path::PathBuf;
-use std::process::Command;
+//! Small programs that are run under a hold, in perl, which every Debian has.
 
 /// Numbers of system calls, as `syscall` in perl wants them.
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub const SYNC_FILE_RANGE: u32 = 277;
+    pub const SECCOMP: u32 = 317;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub const SYNC_FILE_RANGE: u32 = 84;
+    pub const SECCOMP: u32 = 277;
 }
 
 /// Perl subroutines: `hold()` asks whether we are held, by the handshake that
@@ -71,10 +67,40 @@ if (!(my $child = fork)) {{
     )
 }
 
-/// Compiles the C program `source` in `place`.
-pub fn c_program(place: &Place, name: &str, source: &str) -> PathBuf {
-    let (file, program) = (place.write(&format!("{name}.c"), source), place.path(name));
-    let compiled = finish(Command::new("cc").arg("-o").arg(&program).arg(&file));
-    assert!(compiled.status.success(), "{}", compiled.stderr);
-    program
+/// The words of a program that installs a seccomp filter of these instructions
+/// (code, jump if true, jump if false, operand) with `flags`, leaves what the
+/// kernel returns open, and executes its arguments.
+pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] {
+    let packed: Vec<_> = instructions
+        .iter()
+        .map(|(code, yes, no, operand)| format!("pack('SCCL', {code}, {yes}, {no}, {operand})"))
+        .collect();
+    let script = format!(
+        "use Fcntl; my $filter = join('', {}); my $program = pack('Sx6P', {}, $filter); \
+         my $fd = syscall({}, 1, {flags}, $program); $fd >= 0 or die \"seccomp: $!\"; \
+         if ($fd > 0) {{ open(my $listener, '<&=', $fd) or die; fcntl($listener, F_SETFD, 0) or die; \
+         $^F = 1000; exec @ARGV }} exec @ARGV;",
+        packed.join(", "),
+        instructions.len(),
+        number::SECCOMP
+    );
+    perl(&script)
+}
+
+/// A filter that has a listener, and lets every call through.
+pub fn under_a_listener() -> [String; 3] {
+    filtered(8, &[(0x06, 0, 0, 0x7fff_0000)])
+}
+
+/// A filter that answers seccomp(2) with `errno`.
+pub fn without_seccomp(errno: u32) -> [String; 3] {
+    filtered(
+        0,
+        &[
+            (0x20, 0, 0, 0),
+            (0x15, 0, 1, number::SECCOMP),
+            (0x06, 0, 0, 0x0005_0000 | errno),
+            (0x06, 0, 0, 0x7fff_0000),
+        ],
+    )
 }

@@ -1,0 +1,141 @@
+//! A terminal to type into.
+
+use super::{LIMIT, Place, SYNCONCE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// A session on a terminal of its own; its shell calls us `$SYNCONCE`.
+pub struct Terminal {
+    /// The other end of the terminal; the hang-up comes with its drop.
+    master: Option<OwnedFd>,
+    session: Child,
+    /// What was shown and not expected yet.
+    shown: String,
+}
+
+/// What bash shows when it waits for a command.
+const PROMPT: &str = "prompt> ";
+
+impl Terminal {
+    /// Starts `words` as the leader of a new session.
+    pub fn start(place: &Place, words: &[&str]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("the other end");
+        let name = ptsname(&master, Vec::new()).expect("its name").into_bytes();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(OsString::from_vec(name), flags, Mode::empty()).expect("it");
+        let copy = || slave.try_clone().expect("a copy");
+        let mut command = place.command("setsid");
+        command
+            .arg("--ctty")
+            .args(words)
+            .env("SYNCONCE", SYNCONCE)
+            .env("PS1", PROMPT)
+            .env("TERM", "dumb")
+            .stdin(copy())
+            .stdout(copy())
+            .stderr(copy());
+        let session = command.spawn().expect("a session");
+        Self { master: Some(master), session, shown: String::new() }
+    }
+
+    /// Starts an interactive shell with job control.
+    pub fn shell(place: &Place) -> Self {
+        let mut terminal =
+            Self::start(place, &["bash", "--norc", "--noprofile", "--noediting", "-i"]);
+        terminal.expect(PROMPT);
+        terminal
+    }
+
+    /// Types `text` as it is.
+    pub fn write(&mut self, text: &str) {
+        let master = self.master.as_ref().expect("a terminal that is not closed");
+        rustix::io::write(master, text.as_bytes()).expect("room in the terminal");
+    }
+
+    /// Types a line, and waits for its echo.
+    pub fn line(&mut self, text: &str) {
+        self.write(&format!("{text}\n"));
+        self.expect(&format!("{text}\r\n"));
+    }
+
+    /// Waits until `text` is shown; returns what came before it.
+    pub fn expect(&mut self, text: &str) -> String {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                let rest = self.shown.split_off(at + text.len());
+                let before = std::mem::replace(&mut self.shown, rest);
+                return before[..at].to_owned();
+            }
+            assert!(
+                Instant::now() < end && self.read(Duration::from_millis(200)),
+                "{text:?} is not shown, but {:?}",
+                self.shown
+            );
+        }
+    }
+
+    /// Reads what there is; `false` when the terminal has no other end any more.
+    fn read(&mut self, limit: Duration) -> bool {
+        let master = self.master.as_ref().expect("a terminal that is not closed");
+        let mut fds = [PollFd::new(master, PollFlags::IN)];
+        let limit = Timespec::try_from(limit).expect("a short time");
+        if poll(&mut fds, Some(&limit)).expect("a poll") == 0 {
+            return true;
+        }
+        let mut buffer = [0; 4096];
+        match rustix::io::read(master, &mut buffer) {
+            Ok(0) | Err(_) => false,
+            Ok(read) => {
+                self.shown.push_str(&String::from_utf8_lossy(&buffer[..read]));
+                true
+            }
+        }
+    }
+
+    /// The exit code of the last command of the shell.
+    pub fn code(&mut self) -> String {
+        self.expect(PROMPT);
+        self.line("echo \"<$?>\"");
+        self.expect("<");
+        let code = self.expect(">");
+        self.expect(PROMPT);
+        code
+    }
+
+    /// Closes the terminal, as a window or a connection is closed.
+    pub fn hang_up(&mut self) {
+        self.master = None;
+    }
+
+    /// Waits for the end of the session's leader.
+    pub fn end(&mut self) -> ExitStatus {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.session.try_wait().expect("our child") {
+                return status;
+            }
+            assert!(Instant::now() < end, "the session does not end: {:?}", self.shown);
+            match self.master {
+                Some(_) => drop(self.read(Duration::from_millis(20))),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It has ended in every test that passes.
+        let _ = self.session.kill();
+        let _ = self.session.wait();
+    }
+}
