@@ -277,7 +277,11 @@ impl Face<'_> {
     fn supervisor_died(mut self) -> Finished {
         self.observer.progress_ends();
         if let Some(pid) = self.command {
-            orphaned::finish(pid, self.listener.take(), &self.last_call);
+            if let Some(listener) = self.listener.take() {
+                orphaned::release(&listener, &self.last_call);
+            }
+            self.attend_orphan(pid);
+            orphaned::reap(pid);
         }
         Finished {
             ending: self.ending,
@@ -285,6 +289,29 @@ impl Face<'_> {
             commit: None,
             trouble: Some(Trouble::SupervisorDied),
             unfinished: Vec::new(),
+        }
+    }
+}
+
+impl Face<'_> {
+    /// Passes signals on until the command `pid`, which is ours now, has ended.
+    fn attend_orphan(&mut self, pid: u32) {
+        let id = rustix::process::Pid::from_raw(pid.cast_signed());
+        let flags = rustix::process::PidfdFlags::empty();
+        // Without it (before Linux 5.3, or reaped already) the command is only waited for.
+        let Some(Ok(end)) = id.map(|id| rustix::process::pidfd_open(id, flags)) else { return };
+        loop {
+            let mut fds =
+                [PollFd::new(&end, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+            // An interruption only means to look again.
+            let _ = rustix::event::poll(&mut fds, None);
+            let [ended, signal] = fds.map(|fd| !fd.revents().is_empty());
+            if ended {
+                return;
+            }
+            if signal {
+                self.pass_signals();
+            }
         }
     }
 }

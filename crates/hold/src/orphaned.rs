@@ -8,19 +8,22 @@ use synconce_sys::last_call::LastCall;
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 
-/// Serves the command `pid`, which is ours now that its parent is gone, to its
-/// end, and leaves a process behind for those that outlive it.
+/// Leaves a process behind that lets the calls of all that are under the filter
+/// of `listener` go on.
 ///
 /// Calls about `last_call` were received by the supervisor, and if it did not
 /// answer one, nobody would.
-pub(crate) fn finish(pid: u32, listener: Option<Listener>, last_call: &LastCall) {
-    if let Some(listener) = listener {
-        for id in last_call.candidates() {
-            // For most there is no such call, or it was never received.
-            let _ = listener.answer(id, Answer::Continue);
-        }
-        leave_server(&listener);
+pub(crate) fn release(listener: &Listener, last_call: &LastCall) {
+    for id in last_call.candidates() {
+        // For most there is no such call, or it was never received.
+        let _ = listener.answer(id, Answer::Continue);
     }
+    leave_server(listener);
+}
+
+/// Waits for the end of the command `pid`, which is ours now that its parent is
+/// gone, and reaps what ends before.
+pub(crate) fn reap(pid: u32) {
     let options = WaitFor { ends: true, block: true, ..WaitFor::default() };
     while let Ok(Some((ended, change))) = process::wait(Whose::Any, options) {
         if ended == pid && matches!(change, Change::Exited(_) | Change::Killed(_)) {

@@ -113,6 +113,21 @@ fn a_command_whose_supervisor_is_killed_goes_on_with_real_syncs() {
     });
 }
 
+#[test]
+fn a_signal_still_reaches_a_command_whose_supervisor_was_killed() {
+    isolated(|place| {
+        let script =
+            "$SIG{TERM} = sub { say_to('caught', 1); exit 0 }; say_to('waits', 1); sleep 60;";
+        let (run, command) = start(place, script);
+        place.wait_for("waits");
+        kill(parent(command), Signal::KILL);
+        eventually("the command is the face's", || parent(command) == run.pid());
+        kill(run.pid(), Signal::TERM);
+        assert_eq!(run.end().code(), Some(125));
+        assert_eq!(place.read("caught"), "1\n");
+    });
+}
+
 /// Syncs until it is told to stop, from several processes, and says how often.
 const BUSY: &str = "fork; fork; open(my $file, '>', \"data$$\") or die; my $count = 0; \
     until (-e 'stop') { $file->sync or $!{ENOSYS} or die \"sync: $!\"; $count++ } \
