@@ -1,0 +1,43 @@
+//! A Go program: static, many threads, SIGURG in the middle of calls.
+
+use crate::harness::Need;
+use crate::support::Place;
+use crate::twin::{Side, Twin, sh};
+
+pub const NEEDS: [Need; 2] = [
+    Need::Program("go", "golang-go"),
+    Need::File("/usr/share/gocode/src/go.etcd.io/bbolt/db.go", "golang-github-coreos-bbolt-dev"),
+];
+
+/// Runs `go WORDS` on the packages that Debian installs, without a network. The
+/// compiled standard library is kept between tests.
+fn go(place: &Place, words: &str) {
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-cache");
+    let script = format!(
+        "GO111MODULE=off GOFLAGS= GOTOOLCHAIN=local GOPATH=/usr/share/gocode GOCACHE={cache} go {words}"
+    );
+    sh(&place.path(""), &script);
+}
+
+pub fn a_program_on_bbolt_finds_what_it_wrote(place: &Place) {
+    place.write("main.go", include_str!("bbolt.go"));
+    go(place, "build -o program main.go");
+    let twin = Twin::run(place, |_| (), &[&place.text("program")]).succeeds();
+    twin.same("contents", Side::out);
+    // One for the data and one for the meta page of each of 200 transactions.
+    twin.holds("fdatasync", 400);
+}
+
+pub fn its_own_tests_agree(place: &Place) {
+    go(place, "test -vet=off -c -o tests go.etcd.io/bbolt");
+    let words = [&place.text("tests"), "-test.short", "-test.v", "-test.timeout=80s"];
+    let twin = Twin::run(place, |_| (), &words).succeeds();
+    twin.same("verdicts", |side| {
+        side.lines(|line| {
+            let verdict = line.trim_start().strip_prefix("--- ")?;
+            verdict.split(" (").next().map(str::to_owned)
+        })
+    });
+    twin.holds("fdatasync", 500);
+    twin.holds("fsync", 50);
+}

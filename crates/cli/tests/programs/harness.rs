@@ -1,0 +1,76 @@
+//! Tests that are ignored where their program is missing.
+
+use crate::support::{Place, isolated};
+use libtest_mimic::Trial;
+use std::any::type_name;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Something a test cannot do without.
+#[derive(Clone, Copy)]
+pub enum Need {
+    /// A program in the PATH, and the packages that bring it.
+    Program(&'static str, &'static str),
+    /// A path, and the packages that bring it.
+    File(&'static str, &'static str),
+    /// A module of CPython's own tests.
+    PythonTest(&'static str),
+    /// A path below what `scripts/programs` has fetched and built.
+    Upstream(&'static str),
+}
+
+impl Need {
+    /// Why it is not there, and the remedy.
+    fn missing(self) -> Option<String> {
+        match self {
+            Self::Program(name, packages) => {
+                (!in_path(name)).then(|| format!("no {name}; install {packages}"))
+            }
+            Self::File(path, packages) => {
+                (!Path::new(path).exists()).then(|| format!("no {path}; install {packages}"))
+            }
+            Self::PythonTest(name) => python_with(name)
+                .is_none()
+                .then(|| format!("no python3 has test.{name}; install libpython3.11-testsuite, or of your version")),
+            Self::Upstream(name) => {
+                upstream(name).is_none().then(|| format!("no {name}; run scripts/programs"))
+            }
+        }
+    }
+}
+
+/// The test `test` under the name of its function.
+pub fn trial<T: Fn(&Place) + Copy + Send + 'static>(test: T, needs: &[Need]) -> Trial {
+    let name = type_name::<T>().split_once("::").map_or("", |(_, rest)| rest);
+    let missing: Vec<_> = needs.iter().filter_map(|need| need.missing()).collect();
+    if !missing.is_empty() {
+        eprintln!("SKIPPED: {name}: {}", missing.join("; "));
+    }
+    let run = move || {
+        isolated(test);
+        Ok(())
+    };
+    Trial::test(name, run).with_ignored_flag(!missing.is_empty())
+}
+
+/// The python that has the module `name` of CPython's tests: Debian's before
+/// one that somebody else installed.
+pub fn python_with(name: &str) -> Option<&'static str> {
+    let has = |python: &&str| {
+        let find = format!("import importlib.util as u; exit(not u.find_spec('test.{name}'))");
+        let found = Command::new(python).args(["-c", &find]).stderr(Stdio::null()).status();
+        found.is_ok_and(|status| status.success())
+    };
+    ["/usr/bin/python3", "python3"].into_iter().find(has)
+}
+
+/// The path `name` below what `scripts/programs` has made.
+pub fn upstream(name: &str) -> Option<PathBuf> {
+    let path = Path::new(&std::env::var_os("SYNCONCE_UPSTREAM")?).join(name);
+    path.exists().then_some(path)
+}
+
+fn in_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+}

@@ -1,0 +1,54 @@
+//! Real programs, bare and held: same exit codes, same results of their own
+//! tests, same data, and accounts that show that calls were held.
+//!
+//! What needs a program that is not installed is ignored, and says why. The
+//! test suites of SQLite, LMDB and py-lmdb come from `scripts/programs`, which
+//! sets SYNCONCE_UPSTREAM. With SYNCONCE_REPORT=FILE every comparison adds a
+//! line to FILE. Every test runs isolated (see `support::isolated`), as root.
+
+mod bbolt;
+mod git;
+mod harness;
+mod lmdb;
+mod openat2;
+mod postgres;
+mod python;
+mod rights;
+mod service;
+mod sqlite;
+#[path = "../lifecycle/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
+mod support;
+mod tar;
+mod twin;
+
+use harness::{Need, trial};
+use libtest_mimic::Arguments;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let perl = [Need::Program("perl", "perl")];
+    let cc = [Need::Program("cc", "gcc libc6-dev")];
+    let trials = vec![
+        trial(bbolt::a_program_on_bbolt_finds_what_it_wrote, &bbolt::NEEDS),
+        trial(bbolt::its_own_tests_agree, &bbolt::NEEDS),
+        trial(git::repositories_are_the_same_with_every_way_to_fsync, &git::NEEDS),
+        trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
+        trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
+        trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),
+        trial(openat2::opens_that_sync_agree_under_every_restriction, &cc),
+        trial(postgres::a_cluster_is_the_same_with_every_way_to_sync_its_log, &postgres::NEEDS),
+        trial(python::test_os_agrees, &[Need::PythonTest("test_os")]),
+        trial(python::test_os_agrees_for_an_ordinary_user, &[Need::PythonTest("test_os")]),
+        trial(python::test_mmap_agrees, &[Need::PythonTest("test_mmap")]),
+        trial(python::test_mailbox_agrees, &[Need::PythonTest("test_mailbox")]),
+        trial(python::test_sqlite3_agrees, &[Need::PythonTest("test_sqlite3")]),
+        trial(rights::sudo_gives_the_rights_that_it_should, &rights::NEEDS_SUDO),
+        trial(rights::su_gives_the_rights_that_it_should, &perl),
+        trial(service::a_daemon_of_a_package_lives_on_with_real_syncs, &service::NEEDS),
+        trial(sqlite::every_journal_holds_the_same, &sqlite::NEEDS),
+        trial(sqlite::its_own_tests_agree, &sqlite::NEEDS_UPSTREAM),
+        trial(tar::an_archive_of_everything_is_extracted_alike, &[Need::Program("tar", "tar")]),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

@@ -1,0 +1,184 @@
+//! One command, bare and held, each in a directory of its own, one after the other.
+
+use crate::support::{Place, SYNCONCE};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::process::{self, Finished};
+
+/// For one of the two, on a machine that does other things as well.
+const LIMIT: Duration = Duration::from_secs(85);
+
+/// What one of the two has left.
+pub struct Side {
+    pub dir: PathBuf,
+    pub finished: Finished,
+}
+
+impl Side {
+    /// What it wrote to standard output.
+    pub fn out(&self) -> String {
+        self.finished.stdout.clone()
+    }
+
+    /// The lines of both outputs that `keep` keeps, as it changes them.
+    pub fn lines(&self, keep: impl Fn(&str) -> Option<String>) -> String {
+        let Finished { stdout, stderr, .. } = &self.finished;
+        let kept: Vec<_> = stdout.lines().chain(stderr.lines()).filter_map(keep).collect();
+        kept.join("\n")
+    }
+}
+
+/// Both.
+pub struct Twin {
+    pub bare: Side,
+    pub held: Side,
+    calls: serde_json::Value,
+}
+
+impl Twin {
+    /// Runs `words` in the directories `bare` and `held` of `place`, each made
+    /// ready by `prepare`. They must end alike.
+    pub fn run(place: &Place, prepare: impl Fn(&Path), words: &[&str]) -> Self {
+        Self::run_below(place, prepare, &[], words)
+    }
+
+    /// The same with `synconce` itself started by the command `above`: as
+    /// another user, say. The bare command is started by it, too.
+    pub fn run_below(
+        place: &Place,
+        prepare: impl Fn(&Path),
+        above: &[&str],
+        words: &[&str],
+    ) -> Self {
+        let run = [SYNCONCE, "run", "--stats", "--json", "--"];
+        let bare = side(place, "bare", &prepare, &[above, words].concat());
+        let held = side(place, "held", &prepare, &[above, &run, words].concat());
+        let calls = calls(&held.finished);
+        let twin = Self { bare, held, calls };
+        let statuses = [&twin.bare, &twin.held].map(|side| side.finished.status);
+        assert_eq!(statuses[0], statuses[1], "they end alike{}", twin.outputs());
+        assert!(twin.calls.is_object(), "there are accounts{}", twin.outputs());
+        let name = place.path("").file_name().unwrap_or_default().to_string_lossy().into_owned();
+        report(&name, &twin.bare.finished, &twin.held.finished, &twin.calls);
+        twin
+    }
+
+    /// Both ended with exit code 0.
+    pub fn succeeds(self) -> Self {
+        assert!(self.bare.finished.status.success(), "it succeeds{}", self.outputs());
+        self
+    }
+
+    /// What `of` says of both is the same, and not nothing.
+    pub fn same(&self, what: &str, of: impl Fn(&Side) -> String) {
+        let (bare, held) = (of(&self.bare), of(&self.held));
+        assert!(!bare.is_empty(), "there is no {what}{}", self.outputs());
+        let differs = bare.lines().zip(held.lines()).find(|(bare, held)| bare != held);
+        assert!(
+            bare == held,
+            "not the same {what}: {} and {} lines, first {differs:?}",
+            bare.lines().count(),
+            held.lines().count()
+        );
+    }
+
+    /// The trees at `below` are the same, but for what matches `ignored`.
+    pub fn same_tree(&self, below: &str, ignored: &[&str]) {
+        let [bare, held] = [&self.bare, &self.held].map(|side| side.dir.join(below));
+        same_trees(&bare, &held, ignored);
+    }
+
+    /// How many of the calls named `call` were passed on to the kernel.
+    pub fn passed(&self, call: &str) -> u64 {
+        self.calls[call]["passed"].as_u64().unwrap_or(0)
+    }
+
+    /// At least `least` of the calls named `call` were held.
+    pub fn holds(&self, call: &str, least: u64) {
+        let held = self.calls[call]["held"].as_u64().unwrap_or(0);
+        assert!(held >= least, "{held} {call} held, not {least}: {}", self.calls);
+    }
+
+    fn outputs(&self) -> String {
+        let of = |name: &str, side: &Side| {
+            let Finished { stdout, stderr, status, .. } = &side.finished;
+            format!("\n{name}: {status}\n{}\n{}", tail(stdout), tail(stderr))
+        };
+        of("bare", &self.bare) + &of("held", &self.held)
+    }
+}
+
+fn side(place: &Place, name: &str, prepare: impl Fn(&Path), words: &[&str]) -> Side {
+    let dir = place.path(name);
+    fs::create_dir_all(dir.join("tmp")).expect("a directory for one of the two");
+    prepare(&dir);
+    let mut command = place.command(words[0]);
+    command.args(&words[1..]).current_dir(&dir);
+    command.env("TMPDIR", dir.join("tmp")).env("HOME", &dir).env("LC_ALL", "C.UTF-8");
+    let finished = process::run(&mut command, LIMIT)
+        .unwrap_or_else(|error| panic!("{name}: {}", tail(&error.to_string())));
+    Side { dir, finished }
+}
+
+/// The trees are the same, but for what matches `ignored`, and not empty.
+pub fn same_trees(bare: &Path, held: &Path, ignored: &[&str]) {
+    let options = ignored
+        .iter()
+        .fold(Options::default(), |options, glob| options.ignore(glob).expect("a glob of ours"));
+    let [bare, held] =
+        [bare, held].map(|tree| Manifest::with(tree, &options).expect("a tree that can be read"));
+    assert!(bare.entries.len() > 1, "there is something to compare");
+    let differences = diff(&bare, &held);
+    assert!(differences.is_empty(), "the trees differ: {differences:#?}");
+}
+
+/// Adds a line to the report, if one is wanted: how long each took, and the
+/// calls held/passed/refused.
+pub fn report(name: &str, bare: &Finished, held: &Finished, calls: &serde_json::Value) {
+    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
+    let [bare, held] = [("bare", bare), ("held", held)].map(|(side, finished)| {
+        format!("{side} {} in {:.2} s", finished.status, finished.elapsed.as_secs_f64())
+    });
+    let calls: Vec<_> = calls.as_object().into_iter().flatten().map(account).collect();
+    let line = format!("{name}: {bare}, {held}; {}\n", calls.join(", "));
+    let report = OpenOptions::new().append(true).create(true).open(&path);
+    let written = report.and_then(|mut report| report.write_all(line.as_bytes()));
+    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", Path::new(&path).display()));
+}
+
+fn account((call, tally): (&String, &serde_json::Value)) -> String {
+    format!("{call} {}/{}/{}", tally["held"], tally["passed"], tally["refused"])
+}
+
+/// The calls in the accounts that a held command leaves at the end of its
+/// standard error; null when there are none.
+pub fn calls(held: &Finished) -> serde_json::Value {
+    let last = held.stderr.lines().last().unwrap_or_default();
+    let accounts: serde_json::Value = serde_json::from_str(last).unwrap_or_default();
+    accounts["calls"].clone()
+}
+
+/// The last 40 lines.
+fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+/// Runs a shell script that prepares or looks, and gives its output.
+pub fn sh(dir: &Path, script: &str) -> String {
+    let mut command = Command::new("sh");
+    let finished = process::run(command.args(["-ec", script]).current_dir(dir), LIMIT).unwrap();
+    assert!(finished.status.success(), "{script}: {}\n{}", finished.status, finished.stderr);
+    finished.stdout
+}
+
+/// The path of a program made of the C `source` with the libraries `libraries`.
+pub fn compile(place: &Place, source: &str, libraries: &str) -> String {
+    place.write("program.c", source);
+    sh(&place.path(""), &format!("cc -Wall -O1 -o program program.c {libraries}"));
+    place.text("program")
+}
