@@ -136,7 +136,7 @@ fn syncs_are_real_again(place: &Place, root: &Path, daemon: u32) {
     });
     let status = place.status(&[]);
     assert_eq!(status.status.code(), Some(0), "{}", status.stdout);
-    let named = format!("real syncs again for: beat ({daemon})");
+    let named = format!("real syncs again for: beat (pid {daemon})");
     let is_named = status.stdout.contains(" serving ") && status.stdout.contains(&named);
     assert!(is_named, "{named} is not in {}", status.stdout);
     assert!(place.markers().is_empty(), "the run is committed");
