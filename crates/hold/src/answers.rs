@@ -364,11 +364,18 @@ fn strip_request(
 }
 
 fn unmount(targets: &mut Targets, waiting: &Waiting) -> Decision {
+    // A lazy unmount leaves the file system in use, and does not mind our pin.
+    if waiting.argument(1) & MNT_DETACH != 0 {
+        return Decision::Ignore;
+    }
     let target = path_target(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0, false);
     // Of anything else the kernel refuses it.
     let root = target.filter(|target| target.is_mount_root);
     Decision::Unmount(root.map(|target| target.mount))
 }
+
+/// `MNT_DETACH` of umount2(2); the old umount(2) has no flags, and is never lazy.
+const MNT_DETACH: u64 = 2;
 
 const SETUID_OR_SETGID: u16 = 0o6000;
 

@@ -4,6 +4,7 @@
 //! its end, passes on signals that were sent to it alone, and shows the commit.
 
 use crate::accounts::Accounts;
+use crate::families;
 use crate::held::outer;
 use crate::job;
 use crate::launching;
@@ -95,7 +96,9 @@ mod signal {
 pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
-    if outer() != Outer::None {
+    let outer = outer();
+    // A sealed hold outlives its run; then nobody would commit for us.
+    if outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor() {
         return Ok(execute_in_place(options));
     }
     // If the supervisor is killed, its children become ours.
@@ -128,6 +131,11 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
             face.watch()
         }
     }
+}
+
+/// Whether one of our ancestors supervises a run.
+fn has_supervisor() -> bool {
+    families::ancestors(std::process::id()).any(|ancestor| ancestor.name == lifecycle::NAME)
 }
 
 fn execute_in_place(options: &Options) -> Finished {
@@ -276,10 +284,11 @@ impl Face<'_> {
 
     fn supervisor_died(mut self) -> Finished {
         self.observer.progress_ends();
+        // Survivors need it as well when it died after the command had ended.
+        if let Some(listener) = self.listener.take() {
+            orphaned::release(&listener, &self.last_call);
+        }
         if let Some(pid) = self.command {
-            if let Some(listener) = self.listener.take() {
-                orphaned::release(&listener, &self.last_call);
-            }
             self.attend_orphan(pid);
             orphaned::reap(pid);
         }

@@ -46,6 +46,13 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     status(pid).is_none_or(|(_, _, state)| state == 'T')
 }
 
+/// The living ancestors of `pid`, the nearest first.
+pub(crate) fn ancestors(pid: u32) -> impl Iterator<Item = Process> {
+    let parent_of = |pid| status(pid).map(|(_, parent, _)| parent);
+    std::iter::successors(parent_of(pid), move |pid| parent_of(*pid))
+        .filter_map(|pid| status(pid).map(|(process, ..)| process))
+}
+
 fn status(pid: u32) -> Option<(Process, u32, char)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(pid, &text)

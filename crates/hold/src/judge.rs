@@ -22,9 +22,11 @@ pub(crate) trait Ledger: Send {
     fn engage(&mut self) -> Result<(), String>;
     /// Lets go of the mount, which is about to be unmounted.
     fn unmount(&mut self, mount: u64);
-    /// Notes that data of `device` were held back; descriptor `via.1` of thread
-    /// `via.0` may lead to a file there.
-    fn held_on(&mut self, device: DeviceId, via: (u32, i32));
+    /// Whether the commit will cover `device`; descriptor `via.1` of thread
+    /// `via.0` may lead to a file there. What it does not cover is not held.
+    fn held_on(&mut self, device: DeviceId, via: (u32, i32)) -> bool;
+    /// Whether the commit covers every disk that `sync(2)` would write back.
+    fn covers_all(&self) -> bool;
 }
 
 /// A descriptor whose sync flag was taken away, by its file.
@@ -141,7 +143,7 @@ impl<L: Ledger> Judge<L> {
     fn hold(&self, waiting: &Waiting, devices: &[DeviceId]) -> Answer {
         let program = self.program(waiting);
         let mut book = open(&self.book);
-        if !self.engage(&mut book, waiting, devices) {
+        if !self.engage(&mut book, waiting, devices, program.as_deref()) {
             return Answer::Continue;
         }
         book.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
@@ -150,7 +152,7 @@ impl<L: Ledger> Judge<L> {
 
     fn change(&self, waiting: &Waiting, change: &Change) -> Option<Answer> {
         let program = self.program(waiting);
-        if !self.engage(&mut open(&self.book), waiting, &change.devices) {
+        if !self.engage(&mut open(&self.book), waiting, &change.devices, program.as_deref()) {
             return Some(Answer::Continue);
         }
         let thread = waiting.notification.thread;
@@ -173,19 +175,32 @@ impl<L: Ledger> Judge<L> {
         None
     }
 
-    /// Makes the marker durable before anything is held. `false` when the run
-    /// is over, or nothing can be held: then the call goes to the kernel.
-    fn engage(&self, book: &mut Book<L>, waiting: &Waiting, devices: &[DeviceId]) -> bool {
+    /// Makes the marker durable before anything is held. `false` when the run is
+    /// over, or the commit would not cover it: then the call goes to the kernel.
+    fn engage(
+        &self,
+        book: &mut Book<L>,
+        waiting: &Waiting,
+        devices: &[DeviceId],
+        program: Option<&str>,
+    ) -> bool {
         let (Some(ledger), None) = (book.ledger.as_mut(), &book.failure) else { return false };
+        let descriptor = synconce_filter::args::descriptor(waiting.notification.args[0]);
+        let via = (waiting.notification.thread, descriptor);
+        let covered = match devices {
+            [] => ledger.covers_all(),
+            _ => devices.iter().all(|device| ledger.held_on(*device, via)),
+        };
+        if !covered {
+            let name = waiting.call.name();
+            book.accounts.count(name, program, End::Passed);
+            return false;
+        }
         if let Err(error) = ledger.engage() {
             book.failure = Some(error);
             // The command cannot be held as was asked, so it shall not go on.
             synconce_sys::signals::send(self.command, SIGTERM);
             return false;
-        }
-        let descriptor = synconce_filter::args::descriptor(waiting.notification.args[0]);
-        for device in devices {
-            ledger.held_on(*device, (waiting.notification.thread, descriptor));
         }
         true
     }

@@ -37,6 +37,9 @@ use synconce_sys::process::{self, WaitFor, Whose};
 use synconce_sys::seccomp::Instruction;
 use synconce_sys::signals::{Reader, Set, send as kill};
 
+/// The name of a supervisor's process, as `ps` shows it.
+pub(crate) const NAME: &str = "synconce-hold";
+const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
 const EBUSY: i32 = 16;
 const SIGKILL: i32 = 9;
 const SIGCHLD: i32 = 17;
@@ -49,7 +52,7 @@ pub(crate) fn supervise(
     mask: Set,
     last_call: Arc<LastCall>,
 ) -> i32 {
-    process::set_name(c"synconce-hold");
+    process::set_name(NAME_FOR_KERNEL);
     match start(options, &face, mask, last_call) {
         Ok(started) => {
             started.go_on(options, face);
@@ -200,7 +203,7 @@ impl Started {
             Supervisor::new(options, listener.clone(), Arc::clone(&face), &signals, command, run);
         let stopped = supervisor.run(first_call);
         let book = supervisor.close();
-        let mut over = Over { run: book.ledger, listener, signals };
+        let mut over = Over { run: book.ledger, listener, signals, served: false };
         over.release();
         match stopped {
             Stopped::Ended(end) => {
@@ -228,17 +231,18 @@ struct Over {
     run: Option<Run>,
     listener: Option<Arc<Listener>>,
     signals: Reader,
+    /// Whether a thread serves survivors. Without one they wait for the commit.
+    served: bool,
 }
 
 impl Over {
     /// From here on every call goes to the kernel.
-    fn release(&self) {
+    fn release(&mut self) {
         let Some(listener) = self.listener.clone().filter(|listener| is_used(listener)) else {
             return;
         };
         let server = thread::Builder::new().name("serve".into()).stack_size(64 * 1024);
-        // Without a thread survivors wait until the commit is done.
-        let _ = server.spawn(move || serve(&listener));
+        self.served = server.spawn(move || serve(&listener)).is_ok();
     }
 
     /// Commit, clear, report.
@@ -280,7 +284,14 @@ impl Over {
             self.run.iter_mut().for_each(|run| run.enter(Phase::Serving));
         }
         summary.stays = serves || summary.trouble == Some(Trouble::Commit);
-        tell(&Message::Done(Box::new(summary)));
+        let mut done = Message::Done(Box::new(summary));
+        if send(face, &done, None).is_err()
+            && let Message::Done(summary) = &mut done
+        {
+            // Too many programs for one message: their sum is in the calls.
+            summary.accounts.programs.clear();
+            tell(&done);
+        }
     }
 
     fn notices(
@@ -336,9 +347,11 @@ impl Over {
             self.run.iter_mut().for_each(|run| run.enter(Phase::Serving));
         }
         while self.stays() {
-            let Some(listener) = &self.listener else {
+            let Some(listener) = &self.listener else { break };
+            if !self.served {
+                serve(listener);
                 break;
-            };
+            }
             let mut fds = [
                 PollFd::new(&self.signals, PollFlags::IN),
                 PollFd::new(listener.as_ref(), PollFlags::empty()),

@@ -10,7 +10,6 @@ use crate::workers::Workers;
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use synconce_filter::Call;
 use synconce_sys::notify::{Answer, Listener, Notification};
 use synconce_sys::process::{self, Change, WaitFor, Whose};
@@ -174,13 +173,28 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         }
     }
 
-    /// Waits a moment for calls that are being changed; one that blocks stays.
-    fn settle(&self) {
+    /// Waits a moment for calls that are being changed, which may be notified a
+    /// second time; one that blocks stays.
+    fn settle(&mut self) {
         for _ in 0..100 {
             if self.workers.busy() == 0 {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            self.answer_soon();
+        }
+    }
+
+    /// Answers a call that comes within a millisecond.
+    fn answer_soon(&mut self) {
+        let Some(listener) = self.listener.clone() else { return };
+        let mut fds = [PollFd::new(&*listener, PollFlags::IN)];
+        let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let waits = rustix::event::poll(&mut fds, Some(&tick)).is_ok_and(|ready| ready > 0);
+        if waits
+            && fds[0].revents().contains(PollFlags::IN)
+            && let Ok(Some(notification)) = listener.receive()
+        {
+            self.answer(&notification);
         }
     }
 }

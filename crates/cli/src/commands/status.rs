@@ -76,12 +76,24 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
 fn merge(living: Vec<Live>, markers: Vec<Found>) -> Vec<Shown> {
     let mut seen = HashSet::new();
     let mut runs: Vec<Shown> = Vec::new();
-    for found in markers.into_iter().filter(|found| found.state == State::Interrupted) {
+    let (cut_short, marked): (Vec<_>, Vec<_>) =
+        markers.into_iter().partition(|found| found.state == State::Interrupted);
+    for found in cut_short {
         if seen.insert(found.id.clone()) {
             runs.push(interrupted(found));
         }
     }
-    runs.extend(living.into_iter().filter(|run| !seen.contains(&run.record.id)).map(alive));
+    for run in living {
+        if seen.insert(run.record.id.clone()) {
+            runs.push(alive(run));
+        }
+    }
+    // A run without a run file: its user has no runtime directory.
+    for found in marked {
+        if seen.insert(found.id.clone()) {
+            runs.push(Shown { state: "in-flight", advice: Vec::new(), ..interrupted(found) });
+        }
+    }
     runs.sort_by(|a, b| a.id.cmp(&b.id));
     runs
 }

@@ -99,14 +99,14 @@ fn a_disk_that_is_mounted_inside_is_held_and_let_go_at_once() {
     isolated(|place: &Place| {
         let program = dynamic();
         let inside = [&["unshare", "-m", "sh", "-c", LOOP, "sh", &program], &PLAIN[..]].concat();
-        let run = place.twice(&["--commit-only", "."], &inside);
+        let run = place.twice(&[], &inside);
         assert_plain_held(&run);
         assert!(run.finished.stdout.ends_with("unmounted\ndetached\nfree\n"));
         // The same without a mount namespace: then the supervisor sees the mount.
         let outside = [&["sh", "-c", LOOP, "sh", &program], &PLAIN[..]].concat();
         fs::remove_dir_all(place.path("bare")).unwrap();
         fs::remove_dir_all(place.path("held")).unwrap();
-        assert_plain_held(&place.twice(&["--commit-only", "."], &outside));
+        assert_plain_held(&place.twice(&[], &outside));
     });
 }
 

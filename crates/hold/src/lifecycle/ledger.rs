@@ -9,35 +9,63 @@ use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use synconce_durable::commit::{self, Failure, Outcome, Progress};
+use synconce_durable::commit::{self, Outcome, Progress};
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_id};
+use synconce_durable::places;
 use synconce_durable::record::Record;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// The books of a run.
 pub(super) struct Run {
     record: Record,
-    /// The mounts at the start.
-    mounts: Vec<Mount>,
     pins: Pins,
     markers: Vec<Marker>,
     run_file: Option<RunFile>,
-    held_on: HashSet<DeviceId>,
+    /// Whether there will be a commit; without one everything may be held.
+    commits: bool,
+    /// The only file systems that are committed, with `--commit-only`.
+    only: Option<HashSet<DeviceId>>,
+    /// The root that has a marker of its own.
+    root: Option<PathBuf>,
     /// File systems that were synced because they were unmounted.
     unmounted: Vec<Outcome>,
 }
 
 impl Run {
     pub(super) fn new(
+        options: &Options,
         record: Record,
-        mounts: Vec<Mount>,
         pins: Pins,
         markers: Vec<Marker>,
         run_file: Option<RunFile>,
     ) -> Self {
-        let (held_on, unmounted) = (HashSet::new(), Vec::new());
-        Self { record, mounts, pins, markers, run_file, held_on, unmounted }
+        let only =
+            (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
+        let root = (markers.len() > 1).then(|| record.root.clone()).flatten();
+        let (commits, unmounted) = (options.commit, Vec::new());
+        Self { record, pins, markers, run_file, commits, only, root, unmounted }
+    }
+
+    /// Pins the file system `device` by the file at `path`, if it is on it.
+    fn adopt(&mut self, thread: u32, device: DeviceId, path: &Path) {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
+        let mount = mount_through(thread, path, mount_id(&file));
+        if let Some(mount) = mount.filter(|mount| mount.device == device) {
+            self.pins.adopt(&mount, file);
+        }
+    }
+
+    /// Writes the root's marker again, which went with an unmount that failed.
+    fn mark_root_again(&mut self) -> bool {
+        let Some(root) = self.root.as_ref().filter(|_| self.markers.len() == 1) else {
+            return true;
+        };
+        let state = root.join(places::STATE_BELOW_ROOT);
+        let marker = Marker::arm(&state, &self.record, true);
+        let engaged = marker.and_then(|mut marker| marker.engage().map(|()| marker));
+        engaged.map(|marker| self.markers.push(marker)).is_ok()
     }
 
     pub(super) fn id(&self) -> &str {
@@ -72,9 +100,7 @@ impl Run {
         self.enter(Phase::Committing);
         let mut outcomes = std::mem::take(&mut self.unmounted);
         let mut pins = std::mem::take(&mut self.pins);
-        if options.commit_only.is_empty() {
-            outcomes.extend(self.add_late(&mut pins, survivors));
-        }
+        self.add_late(&mut pins, survivors);
         outcomes.extend(commit::commit(pins, options.patience, progress));
         CommitReport {
             micros: began.elapsed().as_micros() as u64,
@@ -84,23 +110,20 @@ impl Run {
 
     /// Pins what was mounted during the run and still is, here or where a
     /// survivor lives. What was unmounted, the kernel has written back itself.
-    fn add_late(&self, pins: &mut Pins, survivors: &[Process]) -> Vec<Outcome> {
+    fn add_late(&self, pins: &mut Pins, survivors: &[Process]) {
         let places = survivors.iter().map(|process| process.pid.to_string());
-        let mut lost = Vec::new();
+        let wanted =
+            |mount: &Mount| self.only.as_ref().is_none_or(|only| only.contains(&mount.device));
         for place in ["self".to_owned()].into_iter().chain(places) {
-            let Ok(mounts) = mounts::read(&place) else {
-                continue;
-            };
+            let Ok(mut mounts) = mounts::read(&place) else { continue };
+            mounts.retain(wanted);
             pins.add(&mounts, &prefix(&place), false);
-            let missing = pins.missing(&mounts).into_iter();
-            let held = missing.filter(|mount| self.held_on.contains(&mount.device));
-            lost.extend(held.map(unreachable));
-            for directory in ["root", "cwd"] {
-                adopt(pins, &Path::new("/proc").join(&place).join(directory));
+            if self.only.is_none() {
+                for directory in ["root", "cwd"] {
+                    adopt(pins, &Path::new("/proc").join(&place).join(directory));
+                }
             }
         }
-        lost.retain(|(device, _)| !pins.covers(*device));
-        lost.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// Removes the markers once all is durable; keeps them when `failed`.
@@ -123,9 +146,7 @@ impl Ledger for Run {
     }
 
     fn unmount(&mut self, mount: u64) {
-        let Some(pin) = self.pins.take(mount) else {
-            return;
-        };
+        let Some(pin) = self.pins.take(mount) else { return };
         self.unmounted.push(Outcome::of(&pin, commit::sync(&pin)));
         let durable = self.unmounted.last().is_some_and(|outcome| outcome.result.is_ok());
         let at = self.markers.iter().position(|marker| mount_id(marker.file()) == Some(mount));
@@ -137,19 +158,51 @@ impl Ledger for Run {
         }
     }
 
-    fn held_on(&mut self, device: DeviceId, (thread, fd): (u32, i32)) {
-        if !self.held_on.insert(device) || self.pins.covers(device) {
-            return;
+    fn held_on(&mut self, device: DeviceId, (thread, fd): (u32, i32)) -> bool {
+        if !self.commits || self.pins.covers(device) {
+            return true;
         }
-        // Mounted before the run, but not open to us: the caller's file leads there.
-        let mount = self.mounts.iter().find(|mount| mount.device == device && mount.writable);
-        let Some(mount) = mount else { return };
-        let path = format!("/proc/{thread}/fd/{fd}");
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
-            self.pins.adopt(mount, file);
+        // Mounted meanwhile, let go for an unmount that failed, or not open to us
+        // at the start: the caller's own file leads there.
+        if self.only.as_ref().is_some_and(|only| !only.contains(&device)) {
+            return false;
         }
+        let process = Path::new("/proc").join(thread.to_string());
+        let mut mounts = mounts::read(&thread.to_string()).unwrap_or_default();
+        mounts.retain(|mount| mount.device == device);
+        self.pins.add(&mounts, &process.join("root"), false);
+        for path in
+            [process.join("fd").join(fd.to_string()), process.join("cwd"), process.join("root")]
+        {
+            if !self.pins.covers(device) {
+                self.adopt(thread, device, &path);
+            }
+        }
+        if !self.pins.covers(device) {
+            return false;
+        }
+        self.mark_root_again()
     }
+
+    fn covers_all(&self) -> bool {
+        let covered = |mount: &Mount| {
+            !mount.writable || !mount.kind().is_held() || self.pins.covers(mount.device)
+        };
+        // With --commit-only a sync(2) is for that file system alone, as was asked.
+        !self.commits
+            || self.only.is_some()
+            || mounts::ours().is_ok_and(|mounts| mounts.iter().all(covered))
+    }
+}
+
+/// The mount with `id`, by the caller's mounts, by ours, or by what the file
+/// system at `path` says.
+fn mount_through(thread: u32, path: &Path, id: Option<u64>) -> Option<Mount> {
+    let known = [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
+        let mounts = mounts::read(process).unwrap_or_default();
+        mounts.into_iter().find(|mount| Some(mount.id) == id)
+    });
+    known.or_else(|| mounts::at(path))
 }
 
 /// Pins the file system that the directory `path` is on, which a chroot's
@@ -167,17 +220,6 @@ fn prefix(place: &str) -> PathBuf {
         "self" => PathBuf::from("/"),
         pid => Path::new("/proc").join(pid).join("root"),
     }
-}
-
-fn unreachable(mount: &Mount) -> (DeviceId, Outcome) {
-    let denied = std::io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error());
-    let outcome = Outcome {
-        point: mount.point.clone(),
-        type_name: mount.type_name.clone(),
-        source: mount.source.clone(),
-        result: Err(Failure::Sync(denied)),
-    };
-    (mount.device, outcome)
 }
 
 fn committed(outcome: Outcome) -> Committed {

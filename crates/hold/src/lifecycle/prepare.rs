@@ -15,6 +15,12 @@ use synconce_probe::mounts::{self, Mount};
 /// Finds the file systems, arms the markers, writes the run file.
 pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
     let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
+    if options.commit && syncs_are_swallowed() {
+        return Err(set_up(
+            &"cannot commit: a filter around us answers syncs without doing them \
+              (systemd-nspawn --suppress-sync, or a sealed run that is over)",
+        ));
+    }
     // Without a commit there is nothing to find file systems for.
     let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
     let mounts = mounts.map_err(|error| {
@@ -28,14 +34,26 @@ pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
             set_up(&"cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
         })?;
         markers.push(Marker::arm(&state, &record, false).map_err(|error| set_up(&error))?);
-        if let Some(root) = &options.root {
-            let state = root.join(places::STATE_BELOW_ROOT);
+        let below = options.root.as_ref().map(|root| root.join(places::STATE_BELOW_ROOT));
+        if let Some(state) = below.filter(|below| !is_same(below, &state)) {
             markers.push(Marker::arm(&state, &record, true).map_err(|error| set_up(&error))?);
         }
     }
     // The run file is for people and tests; a run can do without.
     let run_file = places::runtime().and_then(|path| RunFile::create(&path, &record).ok());
-    Ok(Run::new(record, mounts, pins, markers, run_file))
+    Ok(Run::new(options, record, pins, markers, run_file))
+}
+
+/// Whether a sync that must fail, of an `O_PATH` descriptor (open(2)), succeeds.
+fn syncs_are_swallowed() -> bool {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", flags, rustix::fs::Mode::empty());
+    root.is_ok_and(|root| rustix::fs::syncfs(&root).is_ok())
+}
+
+/// Whether both paths lead to one directory (`--root /`).
+fn is_same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
