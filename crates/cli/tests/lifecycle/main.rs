@@ -4,6 +4,7 @@
 //! `support::isolated`) and so needs root, util-linux, perl and strace.
 
 mod commit;
+mod coverage;
 mod exit_codes;
 mod kills;
 mod marker;

@@ -1,0 +1,113 @@
+//! Nothing is held that the commit does not cover.
+//!
+//! The oracle is the image of a loop-mounted disk: what is not in it when the
+//! run has ended with 0 would not survive a power cut.
+
+use super::support::{Place, SYNCONCE, finish, isolated};
+
+/// Makes `NAME.img`, an ext4 that writes nothing back by itself for a while, and
+/// mounts it at `NAME`.
+fn disk(place: &Place, name: &str) {
+    let script = format!(
+        "truncate -s 24M {name}.img && mkfs.ext4 -q {name}.img && mkdir {name} && \
+         mount -o loop,commit=300 {name}.img {name}"
+    );
+    let made = finish(place.command("sh").args(["-c", &script]));
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// Runs `script` held, expects 0, and that `MAGIC` is in the image of `name`.
+fn assert_durable(place: &Place, name: &str, options: &[&str], script: &str) {
+    let run = place.run(options, &["sh", "-c", script]);
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let image = std::fs::read(place.path(&format!("{name}.img"))).unwrap();
+    let found = image.windows(8).any(|window| window == b"MAGIC-01");
+    assert!(found, "exit code 0, and the data are not on the disk: {run:?}");
+}
+
+/// Writes the magic words in two parts, so that the script itself does not hold them.
+const SAY: &str = "say() { printf 'MAGIC-%02d\\n' 1; }; ";
+
+#[test]
+fn what_is_written_after_a_lazy_unmount_is_committed() {
+    isolated(|place| {
+        disk(place, "l");
+        let script = format!(
+            "{SAY} exec 9>>l/f; sync l/f; umount -l l; say >&9; sync /proc/self/fd/9; exit 0"
+        );
+        assert_durable(place, "l", &[], &script);
+    });
+}
+
+#[test]
+fn an_unmount_that_fails_does_not_end_the_commit_of_its_disk() {
+    isolated(|place| {
+        disk(place, "m");
+        for options in [&[][..], &["--commit-only", "m"]] {
+            let script = format!(
+                "{SAY} cd m; echo 1 >z; sync z; umount ../m 2>/dev/null && exit 9; say >f; sync f"
+            );
+            assert_durable(place, "m", options, &script);
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_only_another_namespace_sees_is_committed() {
+    isolated(|place| {
+        let script = format!(
+            "{SAY} truncate -s 24M n.img && mkfs.ext4 -q n.img && mkdir n && \
+             mount -o loop,commit=300 n.img n && say >n/f && sync n/f && \
+             (sleep 5 >/dev/null 2>&1 &)"
+        );
+        let inside = ["unshare", "-m", "sh", "-c", &script];
+        let run = place.run(&[], &inside);
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+        let image = std::fs::read(place.path("n.img")).unwrap();
+        assert!(image.windows(8).any(|window| window == b"MAGIC-01"), "{run:?}");
+    });
+}
+
+#[test]
+fn outside_commit_only_a_file_is_synced_for_real() {
+    isolated(|place| {
+        disk(place, "m");
+        disk(place, "n");
+        let script = format!("{SAY} say >n/f; sync n/f");
+        assert_durable(place, "n", &["--commit-only", "m"], &script);
+    });
+}
+
+#[test]
+fn a_user_who_cannot_open_a_mount_point_gets_a_real_sync() {
+    isolated(|place| {
+        disk(place, "m");
+        let script = "mkdir m/u && chown 65534 m/u && chmod 711 m && mkdir -m 777 us";
+        assert!(finish(place.command("sh").args(["-c", script])).status.success());
+        let script = format!("{SAY} say >m/u/f; sync");
+        let mut command = place.command("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", SYNCONCE, "run"]);
+        command.env("SYNCONCE_STATE_DIR", place.path("us")).args(["--", "sh", "-c", &script]);
+        let run = finish(&mut command);
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+        let image = std::fs::read(place.path("m.img")).unwrap();
+        assert!(image.windows(8).any(|window| window == b"MAGIC-01"), "{run:?}");
+    });
+}
+
+#[test]
+fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
+    isolated(|place| {
+        place.write("late", "sleep 0.3; \"$SYNCONCE\" run -- true 2>said; echo $? >code");
+        let script = "setsid sh late >/dev/null 2>&1 & exit 0";
+        let mut command = place.held(&["--sealed"], &["sh", "-c", script]);
+        let run = finish(command.env("SYNCONCE", SYNCONCE));
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+        super::support::eventually("the survivor has tried", || place.path("code").exists());
+        super::support::eventually("and said so", || {
+            std::fs::read_to_string(place.path("code")).unwrap() == "125\n"
+        });
+        let said = std::fs::read_to_string(place.path("said")).unwrap();
+        assert!(said.contains("answers syncs without doing them"), "{said}");
+    });
+}
