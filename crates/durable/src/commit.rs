@@ -8,7 +8,7 @@
 use crate::pins::{Pin, Pins};
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use synconce_probe::device;
 use synconce_probe::filesystem::Kind;
@@ -145,15 +145,22 @@ fn give_up(slot: &mut Option<Waiting>, patience: Duration) -> Option<Outcome> {
 }
 
 fn start(pin: Pin, index: usize, sender: mpsc::Sender<(usize, Result<Duration, Failure>)>) {
-    let run = move || {
+    let run = move |pin: Arc<Pin>| {
         let result = sync(&pin);
         // Whoever hears of it may unmount the file system.
         drop(pin);
         // The receiver is gone when this file system was given up.
         let _ = sender.send((index, result));
     };
-    // A failure to start drops the sender: the file system is reported as not synced.
-    let _ = std::thread::Builder::new().name("commit".into()).stack_size(64 * 1024).spawn(run);
+    let pin = Arc::new(pin);
+    let (work, shared) = (run.clone(), Arc::clone(&pin));
+    let thread = std::thread::Builder::new().name("commit".into()).stack_size(64 * 1024);
+    let started = thread.spawn(move || work(shared));
+    match started {
+        Ok(_) => drop(pin),
+        // At the limit of processes: without patience, but done.
+        Err(_) => run(pin),
+    }
 }
 
 /// Syncs one file system now, by its pin.

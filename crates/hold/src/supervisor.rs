@@ -1,5 +1,6 @@
 //! The loop that receives calls, reaps children, and minds the face.
 
+use crate::accounts::End;
 use crate::answers::{Waiting, may_block};
 use crate::judge::{Book, Judge, Ledger, open};
 use crate::options::Options;
@@ -123,6 +124,8 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             judge.judge(&mut targets, &waiting);
         };
         if self.workers.run(job).is_err() {
+            // No thread can be had, at the limit of processes: a sync too many is safe.
+            open(&self.book).accounts.count(call.name(), None, End::Passed);
             self.let_through(notification.id, Answer::Continue);
         }
     }

@@ -54,9 +54,9 @@ struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     places: Arc<Mutex<HashMap<u64, Place>>>,
-    /// Whether a mount that is not known yet may be asked about.
+    /// Whether a file system may be asked itself, which its server may delay.
     patient: bool,
-    /// Whether one was met that may not.
+    /// Whether one had to be asked that may not.
     missed: bool,
     directories: VecDeque<(u32, OwnedFd)>,
 }
@@ -102,13 +102,13 @@ impl Targets {
         disks.map(|mount| mount.device).collect()
     }
 
-    /// Another look-up that shares the known mounts and may wait for answers
-    /// about others.
+    /// Another look-up that shares the known mounts and may wait for a file
+    /// system to say what it is.
     pub(crate) fn patient(&self) -> Self {
         Self { places: Arc::clone(&self.places), patient: true, ..Self::default() }
     }
 
-    /// Whether the last look-up met a mount that only a patient one may ask about.
+    /// Whether the last look-up met a file system that only a patient one may ask.
     pub(crate) fn take_missed(&mut self) -> bool {
         std::mem::take(&mut self.missed)
     }
@@ -146,11 +146,15 @@ impl Targets {
         if let Some(place) = unique.and_then(|id| self.known().get(&id).copied()) {
             return Some(place);
         }
-        if !self.patient {
-            self.missed = true;
-            return None;
-        }
-        let place = ask(thread, path)?;
+        let (id, device) = mount_of(path)?;
+        let place = match listed(thread, id) {
+            Some(place) => place,
+            None if self.patient => Place { id, device, on_disk: mounts::at(path).is_some() },
+            None => {
+                self.missed = true;
+                return None;
+            }
+        };
         // Without unique ids an id may be used again unseen, so nothing is remembered.
         if let Some(unique) = unique {
             self.known().insert(unique, place);
@@ -159,21 +163,23 @@ impl Targets {
     }
 }
 
-/// Finds out about the mount of the file at `path`: by the caller's mounts, by
-/// ours, or, where a chroot in another namespace hides it from both, by what
-/// the file system says. A FUSE daemon may be asked, so this may wait for it.
-fn ask(thread: u32, path: &Path) -> Option<Place> {
+/// The id of the mount that the file at `path` was reached through, which may be
+/// used again later, and its device.
+fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
     let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
-    for process in [thread.to_string().as_str(), "self"] {
+    Some((id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
+}
+
+/// The mount `id` by the caller's list of mounts or by ours. A chroot in another
+/// namespace hides it from both; then only the file system itself can tell.
+fn listed(thread: u32, id: u64) -> Option<Place> {
+    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
-        if let Some(mount) = mounts.iter().find(|mount| mount.id == id) {
-            return Some(Place { id, device: mount.device, on_disk: mount.kind().is_held() });
-        }
-    }
-    let device = DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
-    Some(Place { id, device, on_disk: mounts::at(path).is_some() })
+        let mount = mounts.iter().find(|mount| mount.id == id)?;
+        Some(Place { id, device: mount.device, on_disk: mount.kind().is_held() })
+    })
 }
 
 fn target(stat: &Statx, place: Place, readable: bool) -> Target {
