@@ -1,6 +1,7 @@
 //! From rules to a program.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::abi::Abi;
 use crate::assemble::{Assembler, Label};
@@ -36,13 +37,13 @@ pub fn program(spec: &Spec, abis: &[Abi]) -> Program {
 }
 
 /// The rule for each number of interest under one audit architecture.
-fn rules(spec: &Spec, abis: &[Abi], arch: u32) -> BTreeMap<u32, Rule> {
+fn rules(spec: &Spec, abis: &[Abi], arch: u32) -> BTreeMap<u32, Rc<Rule>> {
     let mut rules = BTreeMap::new();
     for &abi in abis.iter().filter(|abi| abi.audit_arch() == arch) {
         for &call in Call::ALL {
-            let rule = rule(spec, call, abi);
-            if rule != Rule::Done(Action::Allow) {
-                rules.extend(call.numbers(abi).map(|number| (number, rule.clone())));
+            let rule = Rc::new(rule(spec, call, abi));
+            if *rule != Rule::Done(Action::Allow) {
+                rules.extend(call.numbers(abi).map(|number| (number, Rc::clone(&rule))));
             }
         }
     }
@@ -61,11 +62,12 @@ impl<'a> Block<'a> {
         Self { assembler, endings: Vec::new() }
     }
 
-    fn emit(mut self, rules: &BTreeMap<u32, Rule>) {
+    fn emit(mut self, rules: &BTreeMap<u32, Rc<Rule>>) {
         let allow = self.ending(Action::Allow);
         let mut bodies: Vec<(&Rule, Label)> = Vec::new();
         let mut entries = Vec::with_capacity(rules.len());
         for (&number, rule) in rules {
+            let rule = rule.as_ref();
             let known = bodies.iter().find(|(body, _)| *body == rule).map(|&(_, label)| label);
             let label = match (known, rule) {
                 (Some(label), _) => label,

@@ -157,7 +157,8 @@ fn reap(pid: u32) {
 }
 
 fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
-    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    // Not zeroed, so that only the pages that are used come into being.
+    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
     let mut all = Set::of(&[]);
     // SAFETY: the set is initialised. Every signal is blocked while the child
@@ -170,7 +171,7 @@ fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
     let pid = unsafe {
         libc::clone(
             child,
-            stack.as_mut_ptr().add(stack.len()).cast(),
+            stack.as_mut_ptr().add(STACK / size_of::<u128>()).cast(),
             flags,
             ptr::from_mut(shared).cast(),
         )

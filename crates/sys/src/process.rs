@@ -140,10 +140,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// we inherited: ours are close-on-exec. The standard ones become `null`; the
 /// one in `keep` stays.
 pub fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
-    let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let listed: Vec<i32> =
-        listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for fd in listed {
+    for fd in open_descriptors() {
         // SAFETY: F_GETFD only reads the descriptor table.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
         let kept = keep.is_some_and(|keep| keep.as_raw_fd() == fd);
@@ -157,6 +154,27 @@ pub fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>
             None => unsafe { libc::close(fd) },
         };
     }
+}
+
+/// Numbers among which are those of all open descriptors. Listing `/proc/self/fd`
+/// makes an inode for each entry, so where the kernel says how many there are
+/// (the directory's size, Linux 6.2) they are counted off from 0.
+fn open_descriptors() -> Vec<i32> {
+    /// Beyond this many closed ones the listing is quicker.
+    const HOLES: u64 = 256;
+    let count = std::fs::metadata("/proc/self/fd").map_or(0, |meta| meta.len());
+    let (mut found, mut next) = (Vec::new(), 0);
+    while (found.len() as u64) < count && next < count + HOLES {
+        let fd = next as i32;
+        // SAFETY: F_GETFD only reads the descriptor table.
+        found.extend((unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1).then_some(fd));
+        next += 1;
+    }
+    if count > 0 && found.len() as u64 == count {
+        return found;
+    }
+    let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Names the calling thread as `ps` and `top` show it; at most 15 bytes.
