@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use super::identity::ProcessId;
 use super::record::Record;
+use super::replay::Recording;
 use super::teardown::{Busy, reap, teardown};
-use super::{FsKind, Latency, Rig, binary, system};
+use super::{FsKind, Latency, Rig, binary, sparse, system};
 use crate::error::Context;
 use crate::{Error, Result};
 
@@ -24,6 +25,8 @@ pub struct Builder {
     mount_options: Option<String>,
     backing_dir: PathBuf,
     binary: Option<PathBuf>,
+    image: Option<PathBuf>,
+    record: bool,
 }
 
 impl Default for Builder {
@@ -37,6 +40,8 @@ impl Default for Builder {
             mount_options: None,
             backing_dir: "/dev/shm".into(),
             binary: None,
+            image: None,
+            record: false,
         }
     }
 }
@@ -91,23 +96,61 @@ impl Builder {
         self
     }
 
+    /// Begins with a copy of this image (see [`Rig::save_image`]) instead of an empty file system. The
+    /// disk gets the image's size; [`Builder::fs`] has to say what is on it.
+    pub fn image(mut self, image: impl Into<PathBuf>) -> Self {
+        self.image = Some(image.into());
+        self
+    }
+
+    /// Records what the disk is asked to do, from before the first mount: for [`Rig::finish`] and
+    /// [`Rig::recording`]. The log lies beside the disk's data and grows by all that is written. Writes
+    /// pass the daemon then.
+    pub fn record(mut self, record: bool) -> Self {
+        self.record = record;
+        self
+    }
+
     /// Sets the rig up, after taking down what dead owners have left.
     ///
     /// # Errors
     /// Something is missing ([`requirements`]) or a step failed; what was set up is taken down again.
     pub fn up(self) -> Result<Rig> {
-        requirements(self.fs)?;
-        reap()?;
-        let program = self.binary.clone().map_or_else(binary::locate, Ok)?;
-        let record = self.record()?;
-        let cleanup = Cleanup(Some(record));
-        let rig = assemble(cleanup, &program)?;
+        if self.record && self.passthrough == Some(true) {
+            return Err(Error::Refused(
+                "cannot record with passthrough: writes would bypass the daemon".to_owned(),
+            ));
+        }
+        let rig = self.assemble(None)?;
         rig.mount()?;
         rig.disk.set_latency(rig.record.latency)?;
         Ok(rig)
     }
 
-    fn record(self) -> Result<Record> {
+    /// The disk of a replay, not mounted.
+    pub(super) fn replay(self, recording: Recording) -> Result<Rig> {
+        self.passthrough(false).assemble(Some(recording))
+    }
+
+    fn assemble(mut self, replays: Option<Recording>) -> Result<Rig> {
+        requirements(self.fs)?;
+        reap()?;
+        let program = self.binary.clone().map_or_else(binary::locate, Ok)?;
+        if let Some(image) = &self.image {
+            self.size = fs::metadata(image).context("look at the image", image)?.len();
+        }
+        // Two disks from one image have one identity, which xfs refuses to mount twice.
+        if self.fs == FsKind::Xfs && (replays.is_some() || self.image.is_some()) {
+            let given = self.mount_options.take();
+            self.mount_options =
+                Some(given.map_or("nouuid".to_owned(), |given| format!("nouuid,{given}")));
+        }
+        let image = self.image.take();
+        let cleanup = Cleanup(Some(self.write_record(replays)?));
+        assemble(cleanup, image.as_deref(), &program)
+    }
+
+    fn write_record(self, replays: Option<Recording>) -> Result<Record> {
         let mount_point = self
             .mount_point
             .map(|path| path.canonicalize().context("mount a rig at", &path))
@@ -115,15 +158,25 @@ impl Builder {
         let owner = ProcessId::current().context("look up", "/proc/self")?;
         let dir = Record::new_dir()?;
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let file = |kind| self.backing_dir.join(format!("synconce-rig-{name}.{kind}"));
+        let recording = self.record.then(|| Recording {
+            fs: self.fs,
+            size: self.size,
+            base: file("base"),
+            log: file("log"),
+            mount_options: self.mount_options.clone(),
+        });
         let record = Record {
             owner: Some(owner),
             fs: self.fs,
             size: self.size,
             mount_point: mount_point.unwrap_or_else(|| dir.join("mnt")),
+            backing: file("img"),
             mount_options: self.mount_options,
-            backing: self.backing_dir.join(format!("synconce-rig-{name}.img")),
             passthrough: self.passthrough,
             latency: self.latency,
+            recording,
+            replays,
             dir,
         };
         record.write()?;
@@ -144,19 +197,12 @@ impl Drop for Cleanup {
 }
 
 /// Everything but the mount: from there on the rig's own drop cleans up.
-fn assemble(mut cleanup: Cleanup, program: &Path) -> Result<Rig> {
+fn assemble(mut cleanup: Cleanup, image: Option<&Path>, program: &Path) -> Result<Rig> {
     let Some(record) = &cleanup.0 else { unreachable!("nothing has taken it yet") };
     if record.mount_point.starts_with(&record.dir) {
         fs::create_dir(&record.mount_point).context("create", &record.mount_point)?;
     }
-    let file = File::options()
-        .write(true)
-        .create_new(true)
-        .open(&record.backing)
-        .context("create", &record.backing)?;
-    file.set_len(record.size).context("size", &record.backing)?;
-    // On the file itself: quicker than through the disk, and the counts start at the mount.
-    system::make_fs(record.fs, &record.backing)?;
+    fill_backing(record, image)?;
     let daemon = start_daemon(record, program)?;
     let disk = record.disk();
     let passthrough = disk.passthrough()?;
@@ -165,6 +211,27 @@ fn assemble(mut cleanup: Cleanup, program: &Path) -> Result<Rig> {
     let device = system::attach(&record.disk_file(), !passthrough)?;
     let Some(record) = cleanup.0.take() else { unreachable!("it was there above") };
     Ok(Rig { record, daemon: Some(daemon), device, disk, passthrough })
+}
+
+/// Makes the file that the disk's data lies in, with a file system or, for a replay, empty.
+fn fill_backing(record: &Record, image: Option<&Path>) -> Result<()> {
+    if let Some(image) = image {
+        sparse::copy(image, &record.backing)?;
+    } else {
+        let mut options = File::options();
+        let file = options.write(true).create_new(true).open(&record.backing);
+        let file = file.context("create", &record.backing)?;
+        if record.replays.is_some() {
+            return Ok(());
+        }
+        file.set_len(record.size).context("size", &record.backing)?;
+        // On the file itself: quicker than through the disk, and the counts start at the mount.
+        system::make_fs(record.fs, &record.backing)?;
+    }
+    match &record.recording {
+        Some(recording) => sparse::copy(&record.backing, &recording.base),
+        None => Ok(()),
+    }
 }
 
 fn start_daemon(record: &Record, program: &Path) -> Result<Child> {

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::Latency;
 use super::protocol::{Request, Response, VERSION};
+use super::{Cut, Latency, Loss};
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// Longer than any answer of a daemon that is well: none of them waits for the disk.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than any answer of a daemon that is well: none of them waits for the disk. The longest is that
+/// to the first cut of a long log.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Commands the disk under a rig. Copies command the same disk, from any thread.
 ///
@@ -125,6 +126,26 @@ impl Disk {
         Ok(())
     }
 
+    /// Puts a mark into the log and returns the place right after it. What was answered before this call
+    /// stands before the mark.
+    ///
+    /// # Errors
+    /// The rig was set up without recording; or the daemon does not answer.
+    pub fn mark(&self, name: &str) -> Result<usize> {
+        match self.ask(&Request::Mark(name.to_owned()))? {
+            Response::Place(place) => Ok(place),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Makes a replayed disk the one after that cut. Nobody may use it meanwhile.
+    pub(super) fn cut(&self, cut: Cut) -> Result<Loss> {
+        match self.ask(&Request::Cut(cut))? {
+            Response::Cut(loss) => Ok(loss),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
     /// What the disk has done so far.
     ///
     /// # Errors
@@ -132,7 +153,7 @@ impl Disk {
     pub fn stats(&self) -> Result<Stats> {
         match self.ask(&Request::Stats)? {
             Response::Stats(stats) => Ok(stats),
-            other => Err(self.nonsense(&other)),
+            other => Err(self.unexpected(other)),
         }
     }
 
@@ -148,15 +169,14 @@ impl Disk {
     pub(super) fn passthrough(&self) -> Result<bool> {
         match self.ask(&Request::Hello)? {
             Response::Hello { version: VERSION, passthrough } => Ok(passthrough),
-            other => Err(self.nonsense(&other)),
+            other => Err(self.unexpected(other)),
         }
     }
 
     fn tell(&self, request: &Request) -> Result<()> {
         match self.ask(request)? {
             Response::Done => Ok(()),
-            Response::Refused(reason) => Err(Error::Refused(reason)),
-            other => Err(self.nonsense(&other)),
+            other => Err(self.unexpected(other)),
         }
     }
 
@@ -173,11 +193,14 @@ impl Disk {
         exchange().context("ask the rig's daemon at", &self.socket)
     }
 
-    fn nonsense(&self, answer: &Response) -> Error {
+    fn unexpected(&self, answer: Response) -> Error {
         let socket = self.socket.display();
-        Error::Refused(format!(
-            "the rig's daemon at {socket} is of another version: it says {answer:?}"
-        ))
+        match answer {
+            Response::Refused(reason) => Error::Refused(reason),
+            other => Error::Refused(format!(
+                "the rig's daemon at {socket} is of another version: it says {other:?}"
+            )),
+        }
     }
 }
 

@@ -37,8 +37,11 @@ mod fs_kind;
 mod identity;
 mod keeping;
 mod latency;
+mod log;
 mod protocol;
 mod record;
+mod replay;
+mod sparse;
 mod system;
 mod teardown;
 
@@ -54,9 +57,13 @@ pub use self::disk::{Disk, Stats, Transfers};
 pub use self::fs_kind::FsKind;
 pub use self::keeping::{Entry, Summary, entries, find, reap};
 pub use self::latency::Latency;
+pub use self::log::{Event, Log, What};
 use self::record::Record;
+pub use self::replay::{
+    Builder as ReplayBuilder, Cut, Granularity, Loss, Mounted, Recording, Replay, Survivors, Tape,
+};
 use self::teardown::{Busy, teardown};
-use crate::Result;
+use crate::{Error, Result};
 
 /// A file system on a disk under command. Dropping it takes everything down.
 #[derive(Debug)]
@@ -142,6 +149,39 @@ impl Rig {
             self.end();
         }
         result
+    }
+
+    /// Copies the disk into the new file `to`, from which [`Builder::image`] makes others. The file
+    /// system has to be unmounted.
+    ///
+    /// # Errors
+    /// It is mounted, or `to` cannot be made.
+    pub fn save_image(&self, to: &Path) -> Result<()> {
+        if system::mounts()?.iter().any(|mount| mount.source == self.device) {
+            let path = self.path().display();
+            return Err(Error::Refused(format!("cannot save the image of {path}: it is mounted")));
+        }
+        sparse::copy(&self.record.backing, to)
+    }
+
+    /// The recording, while the rig stands: its log is what was recorded so far.
+    ///
+    /// # Errors
+    /// The rig was set up without recording.
+    pub fn recording(&self) -> Result<&Recording> {
+        let missing = || Error::Refused("the rig was set up without recording".to_owned());
+        self.record.recording.as_ref().ok_or_else(missing)
+    }
+
+    /// Takes the disk down and keeps its recording. What the unmount writes is recorded, too.
+    ///
+    /// # Errors
+    /// There is no recording; or the file system is in use, and by whom.
+    pub fn finish(mut self) -> Result<Tape> {
+        let recording = self.recording()?.clone();
+        teardown::retire(&self.record)?;
+        self.end();
+        Ok(Tape::new(self.record.clone(), recording))
     }
 
     /// Leaves the rig standing when this process ends, until it is taken down with [`Entry::down`].

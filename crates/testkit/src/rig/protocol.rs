@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, Stats};
+use super::{Cut, Latency, Loss, Stats};
 
 /// Raised with every change, so that a stale binary is named and not misunderstood.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -18,12 +18,22 @@ pub(super) enum Request {
     FailWrites(bool),
     /// Answer no flush from now on, or all of them again.
     StallFlushes(bool),
+    /// Put a mark into the log.
+    Mark(String),
+    /// Be the disk after this power cut.
+    Cut(Cut),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Response {
-    Hello { version: u32, passthrough: bool },
+    Hello {
+        version: u32,
+        passthrough: bool,
+    },
     Stats(Stats),
     Done,
+    /// A place in the log.
+    Place(usize),
+    Cut(Loss),
     Refused(String),
 }

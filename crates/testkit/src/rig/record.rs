@@ -13,6 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::identity::ProcessId;
+use super::replay::Recording;
 use super::{Disk, FsKind, Latency};
 use crate::Result;
 use crate::error::Context;
@@ -38,6 +39,10 @@ pub(super) struct Record {
     pub(super) passthrough: Option<bool>,
     /// From the mount on; file systems are made without latency.
     pub(super) latency: Latency,
+    /// The files of this disk's recording, which are its own.
+    pub(super) recording: Option<Recording>,
+    /// The recording that this disk replays, which is somebody else's.
+    pub(super) replays: Option<Recording>,
 }
 
 impl Record {

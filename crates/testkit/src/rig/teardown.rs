@@ -31,22 +31,36 @@ pub(super) fn teardown(record: &Record, busy: Busy) -> Result<bool> {
     let Some(_lock) = record.lock()? else {
         return Ok(false);
     };
+    take_apart(record, busy)?;
+    // Last: as long as the record is there, the rest can be found.
+    remove_files(record);
+    Ok(true)
+}
+
+/// Takes the rig down but for its record and its recording, which the record leads to.
+pub(super) fn retire(record: &Record) -> Result<()> {
+    let Some(_lock) = record.lock()? else {
+        return Err(Error::Refused("another process is taking the rig down".to_owned()));
+    };
+    take_apart(record, Busy::Refuse)?;
+    let _ = fs::remove_file(&record.backing);
+    Ok(())
+}
+
+fn take_apart(record: &Record, busy: Busy) -> Result<()> {
     // A daemon that does not answer would hang the unmount for ever; without it, I/O fails at once.
     if record.disk().calm().is_err() {
         end_daemon(record);
     }
     match dismantle(record, UnmountFlags::empty()) {
-        Ok(()) => {}
-        Err(error) if busy == Busy::Refuse => return Err(named(record, &error)),
+        Err(error) if busy == Busy::Refuse => Err(named(record, &error)),
         Err(error) => {
             eprintln!("rig: {}; taking the disk away", named(record, &error));
             end_daemon(record);
-            dismantle(record, UnmountFlags::DETACH)?;
+            dismantle(record, UnmountFlags::DETACH)
         }
+        done => done,
     }
-    // Last: as long as the record is there, the rest can be found.
-    remove_files(record);
-    Ok(true)
 }
 
 fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
@@ -75,6 +89,9 @@ fn end_daemon(record: &Record) {
 /// Never recursive: should something still be mounted here after all, it is not to be emptied.
 fn remove_files(record: &Record) {
     let _ = fs::remove_file(&record.backing);
+    if let Some(recording) = &record.recording {
+        let _ = fs::remove_file(&recording.log).and_then(|()| fs::remove_file(&recording.base));
+    }
     let entries = fs::read_dir(&record.dir).into_iter().flatten().flatten();
     // The record goes last, as it leads to the rest.
     let (known, rest): (Vec<_>, Vec<_>) =

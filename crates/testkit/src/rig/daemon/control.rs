@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::store::Store;
 use super::{Shared, Transfers};
 use crate::rig::protocol::{Request, Response, VERSION};
-use crate::rig::{Stats, disk};
+use crate::rig::{Cut, Stats, disk};
 
 pub(super) fn serve(listener: &UnixListener, shared: &Shared) {
     for stream in listener.incoming().flatten() {
@@ -31,6 +32,8 @@ fn converse(stream: &UnixStream, shared: &Shared) -> std::io::Result<()> {
 impl Shared {
     fn obey(&self, request: &Request) -> Response {
         match *request {
+            Request::Mark(ref name) => return self.mark(name),
+            Request::Cut(ref cut) => return self.cut(cut),
             Request::Hello => {
                 return Response::Hello { version: VERSION, passthrough: self.bypassed() };
             }
@@ -46,6 +49,26 @@ impl Shared {
             Request::StallFlushes(stall) => self.flushes.stall(stall),
         }
         Response::Done
+    }
+
+    fn mark(&self, name: &str) -> Response {
+        let Some(mut log) = self.store.log() else {
+            return Response::Refused("the rig was set up without recording".into());
+        };
+        match log.mark(name).map(usize::try_from) {
+            Ok(place) => Response::Place(place.unwrap_or(usize::MAX)),
+            Err(error) => Response::Refused(format!("cannot write the mark: {error}")),
+        }
+    }
+
+    fn cut(&self, cut: &Cut) -> Response {
+        let Store::Replayed(disk) = &self.store else {
+            return Response::Refused("only a replay can be cut".into());
+        };
+        match disk.cut(cut) {
+            Ok(loss) => Response::Cut(loss),
+            Err(error) => Response::Refused(error.to_string()),
+        }
     }
 
     fn bypassed(&self) -> bool {

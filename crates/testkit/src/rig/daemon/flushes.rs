@@ -5,22 +5,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, ReplyEmpty};
-
 /// Who waits for a flush.
 pub(super) trait Answer {
     fn done(self);
     fn failed(self);
-}
-
-impl Answer for ReplyEmpty {
-    fn done(self) {
-        self.ok();
-    }
-
-    fn failed(self) {
-        self.error(Errno::EIO);
-    }
 }
 
 /// The flushes of a disk: those that wait, and what has become of the others.

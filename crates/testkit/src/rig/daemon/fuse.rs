@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,9 +11,10 @@ use fuser::{
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::FallocateFlags;
 
 use super::Shared;
+use super::flushes::Answer;
 
 const DISK: INodeNo = INodeNo(2);
 /// Nothing changes here but the file's data, and that by the kernel's own hand.
@@ -35,7 +35,7 @@ impl OneFile {
 
     /// Asks the kernel (6.9 and later) to take data straight to the backing file.
     fn offer_passthrough(&self, config: &mut KernelConfig) -> io::Result<bool> {
-        if self.wanted == Some(false) {
+        if self.wanted == Some(false) || self.shared.store.passable().is_none() {
             return Ok(false);
         }
         let able = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
@@ -48,8 +48,9 @@ impl OneFile {
 
     fn open_passthrough(&self, reply: ReplyOpen) {
         let mut id = self.backing_id.lock().unwrap_or_else(PoisonError::into_inner);
-        if id.is_none() {
-            match reply.open_backing(&self.shared.backing) {
+        let backing = self.shared.store.passable();
+        if let (None, Some(backing)) = (&*id, backing) {
+            match reply.open_backing(backing) {
                 Ok(opened) => *id = Some(opened),
                 Err(error) => {
                     eprintln!("cannot open the backing file for passthrough: {error}");
@@ -88,46 +89,73 @@ impl OneFile {
     }
 }
 
+/// A flush that waits for its answer.
+pub(super) struct PendingFlush {
+    reply: ReplyEmpty,
+    shared: Arc<Shared>,
+    /// Its number in the log.
+    begin: u64,
+}
+
+impl Answer for PendingFlush {
+    fn done(self) {
+        let reply = self.reply;
+        self.shared.store.flush_end(self.begin, true, |logged| {
+            if logged { reply.ok() } else { reply.error(Errno::EIO) }
+        });
+    }
+
+    fn failed(self) {
+        let reply = self.reply;
+        self.shared.store.flush_end(self.begin, false, |_| reply.error(Errno::EIO));
+    }
+}
+
 impl Shared {
-    /// Applies a change of the disk's data, unless such changes are to fail.
-    fn change(&self, change: impl FnOnce() -> io::Result<()>) -> Result<(), Errno> {
-        let result = if self.fail_writes.load(Relaxed) {
-            Err(Errno::EIO)
-        } else {
-            change().map_err(Errno::from)
-        };
-        if result.is_err() {
+    /// Whether a change is to fail; then it is counted.
+    fn fails(&self) -> bool {
+        let fails = self.fail_writes.load(Relaxed);
+        if fails {
             self.transfers.failed_writes.fetch_add(1, Relaxed);
         }
-        result
+        fails
     }
 
     fn read(&self, offset: u64, size: u32) -> io::Result<Vec<u8>> {
         let length = u64::from(size).min(self.size.saturating_sub(offset));
         let mut data = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-        self.backing.read_exact_at(&mut data, offset)?;
+        self.store.read(offset, &mut data)?;
         self.transfers.reads.fetch_add(1, Relaxed);
         self.transfers.read_bytes.fetch_add(length, Relaxed);
         Ok(data)
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        self.change(|| self.backing.write_all_at(data, offset))?;
+    fn write(&self, offset: u64, data: &[u8], reply: ReplyWrite) {
+        if self.fails() {
+            return self.store.failed(offset, data.len() as u64, || reply.error(Errno::EIO));
+        }
+        // Counted first: who has the answer finds it in the counts.
         self.transfers.writes.fetch_add(1, Relaxed);
         self.transfers.written_bytes.fetch_add(data.len() as u64, Relaxed);
-        Ok(())
+        self.store.write(offset, data, |result| match result {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(Errno::from(error)),
+        });
     }
 
-    fn discard(&self, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
+    fn discard(&self, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
         let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         if !mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
-            return Err(Errno::EOPNOTSUPP);
+            return reply.error(Errno::EOPNOTSUPP);
         }
-        // tmpfs cannot zero a range, and a hole reads as zeroes.
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.change(|| Ok(fallocate(&self.backing, hole, offset, length)?))?;
+        if self.fails() {
+            return self.store.failed(offset, length, || reply.error(Errno::EIO));
+        }
         self.transfers.discards.fetch_add(1, Relaxed);
-        Ok(())
+        self.store.discard(offset, length, |result| match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(Errno::from(error)),
+        });
     }
 }
 
@@ -217,10 +245,7 @@ impl Filesystem for OneFile {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.shared.write(offset, data) {
-            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
-            Err(errno) => reply.error(errno),
-        }
+        self.shared.write(offset, data, reply);
     }
 
     fn fallocate(
@@ -233,14 +258,17 @@ impl Filesystem for OneFile {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        match self.shared.discard(offset, length, mode) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        self.shared.discard(offset, length, mode, reply);
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.shared.flushes.arrive(reply);
+        match self.shared.store.flush_begin() {
+            Ok(begin) => {
+                let shared = self.shared.clone();
+                self.shared.flushes.arrive(PendingFlush { reply, shared, begin });
+            }
+            Err(error) => reply.error(Errno::from(error)),
+        }
     }
 
     /// The FUSE word for a close; the disk's flush is [`Self::fsync`].

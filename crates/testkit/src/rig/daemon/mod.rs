@@ -6,9 +6,10 @@
 mod control;
 mod flushes;
 mod fuse;
+mod replayed;
+mod store;
 
 use std::fmt::Display;
-use std::fs::File;
 use std::io::Write;
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixListener;
@@ -21,17 +22,19 @@ use fuser::{Config, MountOption, Session};
 use rustix::mm::{MlockAllFlags, mlockall};
 
 use self::flushes::Flushes;
+use self::fuse::PendingFlush;
+use self::store::Store;
 use super::record::Record;
 use crate::Result;
 use crate::error::Context;
 
 /// What the FUSE threads, the flush thread and the control thread share.
 struct Shared {
-    backing: File,
+    store: Store,
     size: u64,
     /// Known from the mount on.
     passthrough: OnceLock<bool>,
-    flushes: Flushes<fuser::ReplyEmpty>,
+    flushes: Flushes<PendingFlush>,
     fail_writes: AtomicBool,
     transfers: Transfers,
 }
@@ -60,13 +63,8 @@ pub fn serve(dir: &Path) -> Result<()> {
     record.write_daemon()?;
     stay_out_of_write_back();
 
-    let backing = File::options()
-        .read(true)
-        .write(true)
-        .open(&record.backing)
-        .context("open", &record.backing)?;
     let shared = Arc::new(Shared {
-        backing,
+        store: Store::open(&record)?,
         size: record.size,
         passthrough: OnceLock::new(),
         flushes: Flushes::default(),

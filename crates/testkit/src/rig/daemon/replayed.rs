@@ -1,0 +1,163 @@
+//! A disk after a power cut: three layers of ranges, and no data moved to make it.
+//!
+//! At the bottom the image that the recording began with. Above it what was durable at the cut, which
+//! only grows from one cut to a later one. On top what survived of the rest, and what has been written
+//! since, which goes with the next cut. The layers name places in files: a cut costs as many map entries
+//! as events lie between it and the one before.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::Result;
+use crate::error::{Context, Error};
+use crate::rig::log::{Log, What};
+use crate::rig::replay::{Cut, Extents, Loss, Recording, Source};
+
+pub(super) struct Replayed {
+    base: File,
+    /// What is written after the cut: recovery, fsck, the test itself.
+    scratch: File,
+    size: u64,
+    state: RwLock<State>,
+}
+
+struct State {
+    log: Log,
+    /// How many events are in `durable`.
+    applied: usize,
+    durable: Extents,
+    overlay: Extents,
+    scratch_end: u64,
+}
+
+impl Replayed {
+    pub(super) fn open(recording: &Recording, scratch: &Path) -> Result<Self> {
+        let base = File::open(&recording.base).context("open", &recording.base)?;
+        let mut options = File::options();
+        let scratch_file = options.read(true).write(true).open(scratch).context("open", scratch)?;
+        let state = State {
+            log: Log::open(&recording.log)?,
+            applied: 0,
+            durable: Extents::default(),
+            overlay: Extents::default(),
+            scratch_end: 0,
+        };
+        let (size, state) = (recording.size, RwLock::new(state));
+        Ok(Self { base, scratch: scratch_file, size, state })
+    }
+
+    /// Makes this the disk as it is after that cut. What was written since the last one is gone.
+    pub(super) fn cut(&self, cut: &Cut) -> Result<Loss> {
+        let mut state = self.change();
+        if cut.at > state.log.len() {
+            state.log.refresh()?;
+        }
+        if cut.at > state.log.len() {
+            let (at, len) = (cut.at, state.log.len());
+            return Err(Error::Refused(format!("cannot cut after event {at}: the log has {len}")));
+        }
+        self.scratch.set_len(0).context("empty the overlay of", "the replayed disk")?;
+        Ok(state.cut(cut, self.size))
+    }
+
+    pub(super) fn read(&self, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        let state = self.look();
+        for (range, top) in state.overlay.pieces(offset..offset + data.len() as u64) {
+            let pieces = match top {
+                Some(source) => vec![(range, Some(source))],
+                None => state.durable.pieces(range),
+            };
+            for (range, source) in pieces {
+                let (from, to) = (range.start - offset, range.end - offset);
+                let part = &mut data[index(from)?..index(to)?];
+                let (file, position) = match source {
+                    Some(Source::Log(position)) => (state.log.file(), position),
+                    Some(Source::Scratch(position)) => (&self.scratch, position),
+                    Some(Source::Zero) => {
+                        part.fill(0);
+                        continue;
+                    }
+                    None => (&self.base, range.start),
+                };
+                file.read_exact_at(part, position)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.change();
+        let (position, length) = (state.scratch_end, data.len() as u64);
+        self.scratch.write_all_at(data, position)?;
+        state.scratch_end += length;
+        state.overlay.insert(offset..offset + length, Source::Scratch(position));
+        Ok(())
+    }
+
+    pub(super) fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.change().overlay.insert(clip(offset, length, self.size), Source::Zero);
+        Ok(())
+    }
+
+    fn look(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn cut(&mut self, cut: &Cut, size: u64) -> Loss {
+        let durable = self.log.durable(cut.at);
+        if durable < self.applied {
+            self.durable.clear();
+            self.applied = 0;
+        }
+        for event in &self.log.events()[self.applied..durable] {
+            if let Some((range, source)) = change(&event.what, size) {
+                self.durable.insert(range, source);
+            }
+        }
+        self.applied = durable;
+        self.overlay.clear();
+        self.scratch_end = 0;
+        let mut loss = Loss { at: cut.at, durable, ..Loss::default() };
+        for (number, event) in (durable..).zip(&self.log.events()[durable..cut.at]) {
+            let Some((range, source)) = change(&event.what, size) else {
+                continue;
+            };
+            let start = range.start;
+            for piece in cut.surviving(number, range, &mut loss) {
+                let source = source.skip(piece.start - start);
+                self.overlay.insert(piece, source);
+            }
+        }
+        loss
+    }
+}
+
+/// What an event changes on the disk.
+fn change(what: &What, size: u64) -> Option<(Range<u64>, Source)> {
+    match *what {
+        What::Write { offset, length, position } => {
+            Some((clip(offset, length, size), Source::Log(position)))
+        }
+        What::Discard { offset, length } => Some((clip(offset, length, size), Source::Zero)),
+        _ => None,
+    }
+}
+
+/// A range within the disk.
+fn clip(offset: u64, length: u64, size: u64) -> Range<u64> {
+    offset.min(size)..offset.saturating_add(length).min(size)
+}
+
+fn index(number: u64) -> io::Result<usize> {
+    usize::try_from(number).map_err(io::Error::other)
+}

@@ -1,0 +1,305 @@
+//! What a recorded disk was asked to do: writes, discards, flushes and marks, in one total order.
+//!
+//! An event stands in the log when it was done, under one lock with its answer: whoever has the answer
+//! to a write finds it before whatever he asks for next. A flush stands there twice, when it began and
+//! when it ended, as it answers only for what was done before it began.
+
+mod format;
+mod recorder;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+pub(super) use self::format::{HEADER, Header, Kind};
+pub(super) use self::recorder::Recorder;
+use crate::Result;
+use crate::error::Context;
+
+/// One thing that the disk did or was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When, by the monotonic clock of this boot: the logs of two disks can be cut at one instant.
+    pub nanos: u64,
+    /// What.
+    pub what: What,
+}
+
+/// The kinds of events. Offsets and lengths are bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// Data was written; it is in the cache of the disk until a flush.
+    Write {
+        /// Where on the disk.
+        offset: u64,
+        /// How much.
+        length: u64,
+        /// Where the data lies in the log file.
+        position: u64,
+    },
+    /// A range was discarded or zeroed; it reads as zeroes.
+    Discard {
+        /// Where on the disk.
+        offset: u64,
+        /// How much.
+        length: u64,
+    },
+    /// A write or a discard was answered with EIO, on demand; the disk is as before.
+    Failed {
+        /// Where on the disk.
+        offset: u64,
+        /// How much.
+        length: u64,
+    },
+    /// A flush arrived.
+    FlushBegin,
+    /// A flush is done: everything before its begin is durable.
+    FlushEnd {
+        /// The number of its begin.
+        begin: usize,
+    },
+    /// A flush was answered with EIO: it made nothing durable.
+    FlushFailed {
+        /// The number of its begin.
+        begin: usize,
+    },
+    /// Somebody said something, from outside.
+    Mark(String),
+}
+
+/// The events of a recorded disk, read up to the last one that was whole.
+///
+/// A place in it is a count of events: at *n*, the first *n* have happened.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: File,
+    events: Vec<Event>,
+    /// For each place, how many events a completed flush has made durable.
+    durable: Vec<usize>,
+    /// Up to where the file is read.
+    end: u64,
+}
+
+impl Log {
+    /// Reads a log; its data stays in the file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no log.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).context("open the log", path)?;
+        let path = path.to_owned();
+        let mut log = Self { path, file, events: Vec::new(), durable: vec![0], end: 0 };
+        log.refresh()?;
+        Ok(log)
+    }
+
+    /// Reads what has been added since.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no log.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.read_on().context("read the log", self.path.clone())
+    }
+
+    fn read_on(&mut self) -> io::Result<()> {
+        let size = self.file.metadata()?.len();
+        while self.end + HEADER <= size {
+            let header = Header::read(&self.file, self.end)?;
+            let next = self.end + HEADER + header.payload();
+            if next > size {
+                break; // still being written
+            }
+            let event = self.event(&header)?;
+            self.push(event);
+            self.end = next;
+        }
+        Ok(())
+    }
+
+    fn event(&self, header: &Header) -> io::Result<Event> {
+        let Header { offset, length, nanos, .. } = *header;
+        let position = self.end + HEADER;
+        let begin = || usize::try_from(offset).map_err(io::Error::other);
+        let what = match header.kind {
+            Kind::Write => What::Write { offset, length, position },
+            Kind::Discard => What::Discard { offset, length },
+            Kind::Failed => What::Failed { offset, length },
+            Kind::FlushBegin => What::FlushBegin,
+            Kind::FlushEnd => What::FlushEnd { begin: begin()? },
+            Kind::FlushFailed => What::FlushFailed { begin: begin()? },
+            Kind::Mark => {
+                let mut name = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+                self.file.read_exact_at(&mut name, position)?;
+                What::Mark(String::from_utf8_lossy(&name).into_owned())
+            }
+        };
+        Ok(Event { nanos, what })
+    }
+
+    fn push(&mut self, event: Event) {
+        let before = self.durable.last().copied().unwrap_or_default();
+        // A flush that began earlier may end later: the one that covers most counts.
+        let durable = match event.what {
+            What::FlushEnd { begin } => before.max(begin),
+            _ => before,
+        };
+        self.durable.push(durable);
+        self.events.push(event);
+    }
+
+    /// The events in their order.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// How many events there are: the last place of all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// How many events are durable at a place, whatever becomes of the disk's cache. `at` is capped.
+    #[must_use]
+    pub fn durable(&self, at: usize) -> usize {
+        self.durable[at.min(self.len())]
+    }
+
+    /// The place right after the first mark of this name.
+    #[must_use]
+    pub fn mark(&self, name: &str) -> Option<usize> {
+        let found = |event: &Event| matches!(&event.what, What::Mark(mark) if mark == name);
+        Some(self.events.iter().position(found)? + 1)
+    }
+
+    /// All marks, each with the place right after it.
+    pub fn marks(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(&self.events).filter_map(|(place, event)| match &event.what {
+            What::Mark(name) => Some((place, name.as_str())),
+            _ => None,
+        })
+    }
+
+    /// The place at an instant of the monotonic clock, to cut the logs of several disks at once.
+    #[must_use]
+    pub fn at_nanos(&self, nanos: u64) -> usize {
+        self.events.partition_point(|event| event.nanos <= nanos)
+    }
+
+    /// Places where a cut can make a difference, from `from` to `to`: after each write, discard, end of
+    /// a flush and mark.
+    pub fn places(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
+        let told = |event: &Event| {
+            matches!(
+                event.what,
+                What::Write { .. } | What::Discard { .. } | What::FlushEnd { .. } | What::Mark(_)
+            )
+        };
+        let inner = (from..to.min(self.len())).filter(move |&n| told(&self.events[n]));
+        inner.map(|n| n + 1)
+    }
+
+    /// The file that the data lies in.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write { offset, length, .. } => write!(f, "write {length} at {offset}"),
+            Self::Discard { offset, length } => write!(f, "discard {length} at {offset}"),
+            Self::Failed { offset, length } => write!(f, "failed {length} at {offset}"),
+            Self::FlushBegin => f.write_str("flush begins"),
+            Self::FlushEnd { begin } => write!(f, "flush {begin} ends"),
+            Self::FlushFailed { begin } => write!(f, "flush {begin} fails"),
+            Self::Mark(name) => write!(f, "mark {name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(record: impl FnOnce(&mut Recorder)) -> Log {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        record(&mut Recorder::create(&path).unwrap());
+        Log::open(&path).unwrap()
+    }
+
+    #[test]
+    fn a_log_reads_as_it_was_recorded() {
+        let log = recorded(|log| {
+            log.write(4096, b"data").unwrap();
+            let begin = log.flush_begin().unwrap();
+            log.discard(0, 1 << 33).unwrap();
+            log.flush_end(begin, true).unwrap();
+            log.mark("here").unwrap();
+        });
+        let what: Vec<String> = log.events().iter().map(|event| event.what.to_string()).collect();
+        let expected = [
+            "write 4 at 4096",
+            "flush begins",
+            "discard 8589934592 at 0",
+            "flush 1 ends",
+            "mark here",
+        ];
+        assert_eq!(what, expected);
+        assert_eq!(log.mark("here"), Some(5));
+        assert_eq!(log.mark("elsewhere"), None);
+        assert_eq!(log.marks().collect::<Vec<_>>(), [(5, "here")]);
+        assert_eq!(log.places(0, 9).collect::<Vec<_>>(), [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_flush_makes_durable_what_came_before_its_begin() {
+        let log = recorded(|log| {
+            let begin = log.flush_begin().unwrap();
+            log.write(0, b"late").unwrap();
+            let second = log.flush_begin().unwrap();
+            log.flush_end(second, false).unwrap();
+            log.flush_end(begin, true).unwrap();
+            let third = log.flush_begin().unwrap();
+            log.flush_end(third, true).unwrap();
+        });
+        let durable: Vec<usize> = (0..=log.len()).map(|at| log.durable(at)).collect();
+        assert_eq!(durable, [0, 0, 0, 0, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn a_half_written_event_is_left_for_the_next_reading() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut recorder = Recorder::create(&path).unwrap();
+        recorder.write(0, &[1; 100]).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let mut log = Log::open(&path).unwrap();
+        assert!(log.is_empty());
+        std::fs::write(&path, &whole).unwrap();
+        log.refresh().unwrap();
+        assert_eq!(log.len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_no_log_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, [7; 64]).unwrap();
+        let error = Log::open(&path).unwrap_err().to_string();
+        assert!(error.contains("cannot read the log"), "{error}");
+    }
+}

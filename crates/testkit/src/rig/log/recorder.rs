@@ -1,0 +1,79 @@
+//! The writing end of a log.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+use rustix::io::pwritev;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::format::{HEADER, Header, Kind};
+use crate::Result;
+use crate::error::Context;
+
+/// Appends events. Whoever holds it decides their order.
+#[derive(Debug)]
+pub(in crate::rig) struct Recorder {
+    file: File,
+    end: u64,
+    events: u64,
+    /// An event is missing: from then on nothing is recorded, and nothing may be done.
+    broken: bool,
+}
+
+impl Recorder {
+    pub(in crate::rig) fn create(path: &Path) -> Result<Self> {
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(true).open(path);
+        let file = file.context("create the log", path)?;
+        Ok(Self { file, end: 0, events: 0, broken: false })
+    }
+
+    /// Records data that is written now; the caller writes it only if this succeeds.
+    pub(in crate::rig) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.append(Kind::Write, offset, data.len() as u64, data).map(drop)
+    }
+
+    pub(in crate::rig) fn discard(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        self.append(Kind::Discard, offset, length, &[]).map(drop)
+    }
+
+    pub(in crate::rig) fn failed(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        self.append(Kind::Failed, offset, length, &[]).map(drop)
+    }
+
+    /// Records the arrival of a flush and returns its number, by which it ends.
+    pub(in crate::rig) fn flush_begin(&mut self) -> io::Result<u64> {
+        self.append(Kind::FlushBegin, 0, 0, &[])
+    }
+
+    pub(in crate::rig) fn flush_end(&mut self, begin: u64, done: bool) -> io::Result<()> {
+        let kind = if done { Kind::FlushEnd } else { Kind::FlushFailed };
+        self.append(kind, begin, 0, &[]).map(drop)
+    }
+
+    /// Records a mark and returns the place right after it.
+    pub(in crate::rig) fn mark(&mut self, name: &str) -> io::Result<u64> {
+        Ok(self.append(Kind::Mark, 0, name.len() as u64, name.as_bytes())? + 1)
+    }
+
+    /// Appends an event in one call, so that a daemon's sudden death leaves whole events.
+    fn append(&mut self, kind: Kind, offset: u64, length: u64, data: &[u8]) -> io::Result<u64> {
+        if self.broken {
+            return Err(io::Error::other("the log could not be written: an event is missing"));
+        }
+        let now = clock_gettime(ClockId::Monotonic);
+        let nanos = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        let header = Header { kind, offset, length, nanos }.bytes();
+        self.broken = true;
+        let slices = [IoSlice::new(&header), IoSlice::new(data)];
+        let written = pwritev(&self.file, &slices, self.end)?;
+        if written != header.len() + data.len() {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        self.broken = false;
+        self.end += HEADER + data.len() as u64;
+        self.events += 1;
+        Ok(self.events - 1)
+    }
+}

@@ -1,0 +1,217 @@
+//! The disk as it would be after a power cut, at any place of a recording, thousands of times.
+//!
+//! A replay is a disk like that of a rig, on a loop device of its own, but its daemon puts it together
+//! from the recording: what was durable at the cut, and above it what survived of the rest. What is
+//! written to it goes into a layer that the next cut empties. So a cut moves no data; what takes time is
+//! to mount the file system.
+//!
+//! ```no_run
+//! use synconce_testkit::rig::{Cut, FsKind, Rig, Survivors};
+//! # fn main() -> synconce_testkit::Result<()> {
+//! let rig = Rig::builder().fs(FsKind::Xfs).record(true).up()?;
+//! std::fs::write(rig.path().join("file"), "data").unwrap();
+//! // ... sync it ...
+//! rig.disk().mark("synced")?;
+//! let tape = rig.finish()?;
+//! let (log, replay) = (tape.log()?, tape.replay().up()?);
+//! for at in log.places(log.mark("synced").unwrap(), log.len()) {
+//!     let survivors = Survivors::Share { seed: at as u64, share: 0.5 };
+//!     let disk = replay.mounted(Cut::at(at).survivors(survivors))?;
+//!     assert_eq!(std::fs::read(disk.path().join("file")).unwrap(), b"data");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod cut;
+mod extents;
+mod recording;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
+
+pub use self::cut::{Cut, Granularity, Loss, Survivors};
+pub(super) use self::extents::{Extents, Source};
+pub use self::recording::{Recording, Tape};
+use super::{Rig, builder, system};
+use crate::error::Context;
+use crate::{Error, Result};
+
+/// How a replay is set up: from [`Recording::replay`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    recording: Recording,
+    rig: builder::Builder,
+}
+
+/// A disk to cut the power of. Dropping it takes everything down but the recording.
+#[derive(Debug)]
+pub struct Replay {
+    rig: Rig,
+}
+
+/// A replayed disk with its file system mounted. Dropping it unmounts.
+#[derive(Debug)]
+pub struct Mounted<'a> {
+    replay: &'a Replay,
+    loss: Loss,
+}
+
+impl Builder {
+    fn new(recording: Recording) -> Self {
+        let mut rig = Rig::builder().fs(recording.fs).size(recording.size);
+        if let Some(options) = &recording.mount_options {
+            rig = rig.mount_options(options);
+        }
+        Self { recording, rig }
+    }
+
+    /// Where to mount it: an existing directory. A new one unless said.
+    pub fn at(mut self, mount_point: impl Into<PathBuf>) -> Self {
+        self.rig = self.rig.at(mount_point);
+        self
+    }
+
+    /// Options for mount(8), instead of those of the recorded rig.
+    pub fn mount_options(mut self, options: impl Into<String>) -> Self {
+        self.rig = self.rig.mount_options(options);
+        self
+    }
+
+    /// The `rig` program to run as the daemon; see [`super::Builder::binary`].
+    pub fn binary(mut self, program: impl Into<PathBuf>) -> Self {
+        self.rig = self.rig.binary(program);
+        self
+    }
+
+    /// Sets the disk up, as it was when the recording began, not mounted.
+    ///
+    /// # Errors
+    /// As [`super::Builder::up`].
+    pub fn up(self) -> Result<Replay> {
+        Ok(Replay { rig: self.rig.replay(self.recording)? })
+    }
+}
+
+impl Replay {
+    /// Where the file system is mounted, when it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.rig.path()
+    }
+
+    /// The loop device, for fsck and the like between [`Replay::cut`] and [`Replay::mount`].
+    #[must_use]
+    pub fn device(&self) -> &Path {
+        self.rig.device()
+    }
+
+    /// The rig under it: its disk can fail and be slow as any other.
+    #[must_use]
+    pub fn rig(&self) -> &Rig {
+        &self.rig
+    }
+
+    /// Makes this the disk after a power cut. All that has been written since the last cut is gone.
+    ///
+    /// Cuts at places that go up are the quickest; to go back costs one pass over the log's events.
+    ///
+    /// # Errors
+    /// The file system is mounted; the log has no such place; the daemon does not answer.
+    pub fn cut(&self, cut: Cut) -> Result<Loss> {
+        recut(&self.rig.record, &self.rig.device, cut)
+    }
+
+    /// Mounts the file system, which recovers from the cut.
+    ///
+    /// # Errors
+    /// The file system does not recover: mount fails.
+    pub fn mount(&self) -> Result<Mounted<'_>> {
+        self.mount_after(Loss::default())
+    }
+
+    /// [`Replay::cut`], then [`Replay::mount`].
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn mounted(&self, cut: Cut) -> Result<Mounted<'_>> {
+        let loss = self.cut(cut)?;
+        self.mount_after(loss)
+    }
+
+    fn mount_after(&self, loss: Loss) -> Result<Mounted<'_>> {
+        self.rig.mount()?;
+        Ok(Mounted { replay: self, loss })
+    }
+
+    /// Takes everything down but the recording; see [`Rig::down`].
+    ///
+    /// # Errors
+    /// The file system or the loop device is in use; the text names who uses it.
+    pub fn down(self) -> Result<()> {
+        self.rig.down()
+    }
+
+    /// Leaves the replay standing when this process ends; see [`Rig::keep`].
+    ///
+    /// # Errors
+    /// The record could not be written.
+    pub fn keep(self) -> Result<()> {
+        self.rig.keep()
+    }
+}
+
+/// Cuts the replay of `record`, whoever set it up.
+pub(super) fn recut(record: &super::record::Record, device: &Path, cut: Cut) -> Result<Loss> {
+    if system::mounts()?.iter().any(|mount| mount.source == device) {
+        let point = record.mount_point.display();
+        return Err(Error::Refused(format!("cannot cut the disk of {point}: it is mounted")));
+    }
+    let loss = record.disk().cut(cut)?;
+    forget(device)?;
+    Ok(loss)
+}
+
+/// Empties the kernel's cache of a device whose content has changed under it.
+///
+/// Its last close does so as well, but somebody else, such as udev, may have it open.
+fn forget(device: &Path) -> Result<()> {
+    let file = File::open(device).context("open", device)?;
+    fadvise(&file, 0, None, Advice::DontNeed).context("empty the cache of", device)
+}
+
+impl Mounted<'_> {
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.replay.path()
+    }
+
+    /// What the cut did; all zero after a bare [`Replay::mount`].
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Unmounts, and says who is in the way if somebody is.
+    ///
+    /// # Errors
+    /// It is in use for more than two seconds.
+    pub fn unmount(self) -> Result<()> {
+        let result = self.replay.rig.unmount();
+        std::mem::forget(self);
+        result
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.replay.rig.unmount() {
+            // The next cut finds it mounted and refuses; nothing goes unseen.
+            eprintln!("rig: {error}");
+        }
+    }
+}

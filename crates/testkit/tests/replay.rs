@@ -1,0 +1,236 @@
+//! A recorded disk comes back as after a power cut, at any place of its log.
+//!
+//! Needs root. A rig that cannot be set up here fails the test: these are about nothing else.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use synconce_testkit::rig::{
+    Builder, Cut, FsKind, Granularity, Log, Replay, Rig, Survivors, Tape, What,
+};
+
+fn write(path: &Path, byte: u8) -> File {
+    let mut file = File::create(path).unwrap();
+    file.write_all(&[byte; 10_000]).unwrap();
+    file
+}
+
+fn has(root: &Path, name: &str, byte: u8) -> bool {
+    fs::read(root.join(name)).is_ok_and(|data| data == [byte; 10_000])
+}
+
+/// A file that is synced with its directory, then, after the mark, one that is not.
+fn synced_and_not(builder: Builder) -> Tape {
+    let rig = builder.record(true).up().expect("a rig is set up");
+    write(&rig.path().join("synced"), 1).sync_all().unwrap();
+    File::open(rig.path()).unwrap().sync_all().unwrap();
+    rig.disk().mark("synced").unwrap();
+    write(&rig.path().join("unsynced"), 2);
+    rig.disk().mark("end").unwrap();
+    rig.finish().expect("the recording is kept")
+}
+
+/// All places from the mark on, or every so manieth of them.
+fn places(log: &Log, mark: &str, most: usize) -> Vec<usize> {
+    let all: Vec<usize> = log.places(log.mark(mark).unwrap(), log.len()).collect();
+    let step = all.len().div_ceil(most).max(1);
+    all.into_iter().step_by(step).collect()
+}
+
+fn cuts(at: usize) -> impl Iterator<Item = Cut> {
+    let share = Survivors::Share { seed: at as u64, share: 0.5 };
+    [Survivors::None, Survivors::All, share].map(|rest| Cut::at(at).survivors(rest)).into_iter()
+}
+
+#[test]
+fn a_synced_file_survives_every_cut_after_its_sync_whatever_else_survives() {
+    for fs in FsKind::ALL {
+        let tape = synced_and_not(Rig::builder().fs(fs));
+        let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
+        for cut in places(&log, "synced", 12).into_iter().flat_map(cuts) {
+            let disk = replay.mounted(cut).unwrap_or_else(|error| panic!("{fs} {cut:?}: {error}"));
+            assert!(has(disk.path(), "synced", 1), "{fs} {cut:?}");
+            disk.unmount().unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_unsynced_file_is_lost_unless_it_is_written_back() {
+    for fs in FsKind::ALL {
+        let tape = synced_and_not(Rig::builder().fs(fs));
+        let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
+        let end = log.mark("end").unwrap();
+        let disk = replay.mounted(Cut::at(end)).unwrap();
+        assert!(!has(disk.path(), "unsynced", 2), "{fs}: nothing has written it yet");
+        drop(disk);
+        // The unmount of the recorded rig has written it.
+        let disk = replay.mounted(Cut::at(log.len()).survivors(Survivors::All)).unwrap();
+        assert!(has(disk.path(), "unsynced", 2), "{fs}");
+    }
+}
+
+#[test]
+fn a_synced_file_is_lost_where_the_file_system_asks_for_no_flush() {
+    let tape = synced_and_not(Rig::builder().mount_options("nobarrier"));
+    let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
+    let disk = replay.mounted(Cut::at(log.mark("synced").unwrap())).unwrap();
+    assert!(!has(disk.path(), "synced", 1), "what was the flush for?");
+}
+
+#[test]
+fn a_flush_that_has_not_ended_makes_nothing_durable() {
+    let rig = Rig::builder().record(true).up().unwrap();
+    rig.disk().stall_flushes().unwrap();
+    let path = rig.path().join("file");
+    let syncing = std::thread::spawn(move || write(&path, 1).sync_all());
+    rig.disk().wait_for_waiting_flush(std::time::Duration::from_secs(10)).unwrap();
+    let stalled = rig.disk().mark("stalled").unwrap();
+    rig.disk().release_flushes().unwrap();
+    syncing.join().unwrap().unwrap();
+    let tape = rig.finish().unwrap();
+    let log = tape.log().unwrap();
+    assert!(log.durable(stalled) < log.durable(log.len()));
+    let begin = log.events()[..stalled].iter().rposition(|event| event.what == What::FlushBegin);
+    assert!(log.durable(stalled) < begin.unwrap());
+}
+
+/// The device's content, read as the file system reads it: through the kernel's cache.
+fn content(device: &mut File) -> Vec<u8> {
+    let mut data = vec![0; 32 << 20];
+    device.read_exact_at(&mut data, 0).unwrap();
+    data
+}
+
+#[test]
+fn nothing_of_the_disk_before_a_cut_is_left_in_the_kernels_cache() {
+    let tape = synced_and_not(Rig::builder().size(32 << 20));
+    let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
+    // Held open: the last close, which empties the cache, does not come.
+    let mut held = File::open(replay.device()).unwrap();
+    replay.cut(Cut::at(0)).unwrap();
+    let first = content(&mut held);
+    let mut seen = vec![first.clone()];
+    for at in [log.len(), log.mark("synced").unwrap()] {
+        replay.cut(Cut::at(at).survivors(Survivors::All)).unwrap();
+        let disk = replay.mount().unwrap();
+        fs::write(disk.path().join("dirt"), "of this cut").unwrap();
+        disk.unmount().unwrap();
+        replay.cut(Cut::at(at).survivors(Survivors::All)).unwrap();
+        seen.push(content(&mut held));
+    }
+    replay.cut(Cut::at(0)).unwrap();
+    assert!(content(&mut held) == first, "it is the disk before the first mount again");
+    assert!(seen[0] != seen[1] && seen[1] != seen[2], "each cut has a disk of its own");
+    for (state, at) in seen.iter().zip([0, log.len(), log.mark("synced").unwrap()]) {
+        let other = tape.replay().up().unwrap();
+        other.cut(Cut::at(at).survivors(Survivors::All)).unwrap();
+        let mut fresh = File::open(other.device()).unwrap();
+        assert!(content(&mut fresh) == *state, "cut at {at}");
+    }
+}
+
+#[test]
+fn what_is_written_after_a_cut_goes_with_the_next() {
+    for fs in FsKind::ALL {
+        let tape = synced_and_not(Rig::builder().fs(fs));
+        let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
+        let cut = Cut::at(log.mark("synced").unwrap());
+        let disk = replay.mounted(cut).unwrap();
+        fs::remove_file(disk.path().join("synced")).unwrap();
+        write(&disk.path().join("new"), 3).sync_all().unwrap();
+        drop(disk);
+        assert!(!has(replay.mount().unwrap().path(), "synced", 1), "{fs}: no cut in between");
+        let disk = replay.mounted(cut).unwrap();
+        assert!(has(disk.path(), "synced", 1) && !disk.path().join("new").exists(), "{fs}");
+    }
+}
+
+#[test]
+fn torn_sectors_are_a_mode_of_their_own() {
+    let tape = synced_and_not(Rig::builder());
+    let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
+    let torn = |granularity| {
+        let survivors = Survivors::Share { seed: 1, share: 0.5 };
+        let cut = Cut::at(log.len() - 1).survivors(survivors).granularity(granularity);
+        replay.cut(cut).unwrap()
+    };
+    let (blocks, sectors) = (torn(Granularity::Block), torn(Granularity::Sector));
+    assert!(blocks.kept_bytes.is_multiple_of(4096), "{blocks}");
+    assert_eq!(sectors.kept + sectors.lost, 8 * (blocks.kept + blocks.lost), "{sectors}");
+}
+
+#[test]
+fn an_image_starts_a_rig_where_another_was() {
+    for fs in FsKind::ALL {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let image = dir.path().join("image");
+        let first = Rig::builder().fs(fs).up().unwrap();
+        write(&first.path().join("old"), 1);
+        let mounted = first.save_image(&image).expect_err("it is mounted");
+        assert!(mounted.to_string().contains("it is mounted"), "{mounted}");
+        first.unmount().unwrap();
+        first.save_image(&image).unwrap();
+        drop(first);
+        let second = Rig::builder().fs(fs).image(&image).record(true).up().unwrap();
+        assert!(has(second.path(), "old", 1), "{fs}");
+        let tape = second.finish().unwrap();
+        let replay = tape.replay().up().unwrap();
+        let disk = replay.mounted(Cut::at(0)).unwrap();
+        assert!(has(disk.path(), "old", 1), "{fs}");
+    }
+}
+
+#[test]
+fn a_disk_can_be_cut_while_it_still_works() {
+    let rig = Rig::builder().record(true).up().unwrap();
+    let replay = rig.recording().unwrap().replay().up().unwrap();
+    for byte in 1..4 {
+        write(&rig.path().join("file"), byte).sync_all().unwrap();
+        let at = rig.disk().mark("synced").unwrap();
+        assert!(has(replay.mounted(Cut::at(at)).unwrap().path(), "file", byte));
+    }
+    let beyond = replay.cut(Cut::at(1 << 30)).expect_err("the log is not so long");
+    assert!(beyond.to_string().contains("cannot cut after event 1073741824: the log has"));
+}
+
+#[test]
+fn a_mounted_replay_is_not_cut() {
+    let tape = synced_and_not(Rig::builder());
+    let replay = tape.replay().up().unwrap();
+    let disk = replay.mounted(Cut::at(0)).unwrap();
+    let error = replay.cut(Cut::at(1)).expect_err("it is mounted");
+    assert!(error.to_string().ends_with("it is mounted"), "{error}");
+    drop(disk);
+    replay.cut(Cut::at(1)).unwrap();
+}
+
+#[test]
+fn what_needs_a_recording_says_so_without_one() {
+    let rig = Rig::builder().up().unwrap();
+    for error in [rig.disk().mark("x").unwrap_err(), rig.recording().unwrap_err()] {
+        assert_eq!(error.to_string(), "the rig was set up without recording");
+    }
+    let both = Rig::builder().passthrough(true).record(true).up().unwrap_err();
+    assert!(both.to_string().contains("cannot record with passthrough"), "{both}");
+}
+
+#[test]
+fn replays_and_recordings_leave_nothing() {
+    let tape = synced_and_not(Rig::builder());
+    let files = [tape.base.clone(), tape.log.clone()];
+    let replay: Replay = tape.replay().up().unwrap();
+    let dirs = [replay.path().parent().unwrap().to_owned()];
+    let disk = replay.mounted(Cut::at(0)).unwrap();
+    let mount = disk.path().to_str().unwrap().to_owned();
+    drop(disk);
+    drop(replay);
+    assert!(files.iter().all(|file| file.exists()));
+    drop(tape);
+    assert!(files.iter().chain(&dirs).all(|path| !path.exists()), "{files:?} {dirs:?}");
+    let mut mounts = String::new();
+    File::open("/proc/self/mountinfo").unwrap().read_to_string(&mut mounts).unwrap();
+    assert!(!mounts.contains(&mount));
+}
