@@ -62,6 +62,7 @@ impl Marker {
             .on("cannot write", &directory)?;
         text.push(b'\n');
         file.write_all(&text).on("cannot write a marker in", &directory)?;
+        let file = for_reading(file);
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .on("cannot lock a marker in", &directory)?;
         Ok(Self {
@@ -171,6 +172,13 @@ fn create(directory: &OwnedFd, name: &str) -> Result<(File, Option<String>), Err
         }
         Err(error) => Err(error),
     }
+}
+
+/// The same file, not open for writing: the run may remount its disk read-only.
+/// A lock belongs to one opening, so it comes after.
+fn for_reading(file: File) -> File {
+    // Without /proc it stays as it is, and so does the disk.
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
 }
 
 /// Makes `directory` and its parents; returns those that did not exist.

@@ -220,3 +220,28 @@ fn a_marker_goes_with_a_killed_supervisor_only_when_it_was_never_engaged() {
         assert!(place.markers().is_empty());
     });
 }
+
+#[test]
+fn the_disk_of_the_marker_can_be_remounted_read_only() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).up().unwrap();
+        let state = rig.path().join("state");
+        place.write("data", "x");
+        let run = |script: &str| {
+            let script =
+                format!("sync data && {}", script.replace("RIG", rig.path().to_str().unwrap()));
+            let mut run = place.held(&[], &["sh", "-c", &script]);
+            finish(run.env("SYNCONCE_STATE_DIR", &state))
+        };
+        let back = run("mount -o remount,ro RIG && mount -o remount,rw RIG");
+        assert!(back.status.success() && back.stderr.is_empty(), "{back:?}");
+        let left = run("mount -o remount,ro RIG");
+        assert_eq!(left.status.code(), Some(125), "{left:?}");
+        assert!(left.stderr.contains("everything is durable, but cannot remove "), "{left:?}");
+        assert!(left.stderr.contains("Read-only file system"), "{left:?}");
+        let mut status = place.synconce(&["status"]);
+        let status = finish(status.env("SYNCONCE_STATE_DIR", &state));
+        assert_eq!(status.status.code(), Some(4), "{status:?}");
+        rig.down().unwrap();
+    });
+}
