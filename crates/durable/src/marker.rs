@@ -12,7 +12,7 @@ use crate::record::Record;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -24,17 +24,55 @@ const SUFFIX: &str = "json";
 #[derive(Debug)]
 pub struct Marker {
     directory: PathBuf,
-    handle: OwnedFd,
-    file: File,
+    content: Vec<u8>,
     name: String,
-    /// A file system without O_TMPFILE: the name the file has until it is engaged.
-    temporary: Option<String>,
+    armed: Armed,
     named: bool,
     engaged: bool,
     /// Directories that were made for the marker, outermost first.
     made: Vec<PathBuf>,
     /// Whether made directories are removed with the marker.
     leave_no_trace: bool,
+}
+
+/// The file of a marker, in a directory that may be gone meanwhile.
+#[derive(Debug)]
+struct Armed {
+    handle: OwnedFd,
+    file: File,
+    /// A file system without O_TMPFILE: the name the file has until it is engaged.
+    temporary: Option<String>,
+}
+
+impl Armed {
+    /// Makes `directory`, noting in `made` what did not exist, and writes the file.
+    fn new(
+        directory: &Path,
+        name: &str,
+        content: &[u8],
+        made: &mut Vec<PathBuf>,
+    ) -> Result<Self, Error> {
+        make_directories(directory, made)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = rustix::fs::open(directory, flags, Mode::empty());
+        let handle = handle.on("cannot open", directory)?;
+        let created = create(&handle, name).on("cannot create a file in", directory);
+        let (mut file, temporary) = created?;
+        file.write_all(content).on("cannot write a marker in", directory)?;
+        let file = for_reading(file);
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .on("cannot lock a marker in", directory)?;
+        Ok(Self { handle, file, temporary })
+    }
+
+    fn give_name(&self, name: &str) -> Result<(), Errno> {
+        if let Some(temporary) = &self.temporary {
+            return rustix::fs::renameat(&self.handle, temporary, &self.handle, name);
+        }
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let here = rustix::fs::CWD;
+        rustix::fs::linkat(here, &path, &self.handle, name, AtFlags::SYMLINK_FOLLOW)
+    }
 }
 
 impl Marker {
@@ -47,35 +85,15 @@ impl Marker {
     /// Names the act and path: a read-only or full file system, missing rights.
     pub fn arm(state: &Path, record: &Record, leave_no_trace: bool) -> Result<Self, Error> {
         let directory = state.join(RUNS);
-        let made = make_directories(&directory)?;
-        let handle = rustix::fs::open(
-            &directory,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .on("cannot open", &directory)?;
-        let name = format!("{}.{SUFFIX}", record.id);
-        let (mut file, temporary) =
-            create(&handle, &name).on("cannot create a file in", &directory)?;
-        let mut text = serde_json::to_vec_pretty(record)
+        let mut content = serde_json::to_vec_pretty(record)
             .map_err(std::io::Error::from)
             .on("cannot write", &directory)?;
-        text.push(b'\n');
-        file.write_all(&text).on("cannot write a marker in", &directory)?;
-        let file = for_reading(file);
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .on("cannot lock a marker in", &directory)?;
-        Ok(Self {
-            directory,
-            handle,
-            file,
-            name,
-            temporary,
-            named: false,
-            engaged: false,
-            made,
-            leave_no_trace,
-        })
+        content.push(b'\n');
+        let name = format!("{}.{SUFFIX}", record.id);
+        let mut made = Vec::new();
+        let armed = again_while_gone(|| Armed::new(&directory, &name, &content, &mut made))?;
+        let (named, engaged) = (false, false);
+        Ok(Self { directory, content, name, armed, named, engaged, made, leave_no_trace })
     }
 
     /// Makes the marker durable. Idempotent.
@@ -86,24 +104,26 @@ impl Marker {
         if self.engaged {
             return Ok(());
         }
-        self.file.sync_all().on("cannot sync a marker in", &self.directory)?;
-        self.name_file().on("cannot name a marker in", &self.directory)?;
+        again_while_gone(|| {
+            let engaged = self.engage_here();
+            if engaged.as_ref().is_err_and(is_gone) {
+                self.armed =
+                    Armed::new(&self.directory, &self.name, &self.content, &mut self.made)?;
+            }
+            engaged
+        })
+    }
+
+    fn engage_here(&mut self) -> Result<(), Error> {
+        self.armed.file.sync_all().on("cannot sync a marker in", &self.directory)?;
+        self.armed.give_name(&self.name).on("cannot name a marker in", &self.directory)?;
         self.named = true;
-        rustix::fs::fsync(&self.handle).on("cannot sync", &self.directory)?;
+        rustix::fs::fsync(&self.armed.handle).on("cannot sync", &self.directory)?;
         for made in &self.made {
             sync_parent(made)?;
         }
         self.engaged = true;
         Ok(())
-    }
-
-    fn name_file(&self) -> Result<(), Errno> {
-        if let Some(temporary) = &self.temporary {
-            return rustix::fs::renameat(&self.handle, temporary, &self.handle, &self.name);
-        }
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let here = rustix::fs::CWD;
-        rustix::fs::linkat(here, &path, &self.handle, &self.name, AtFlags::SYMLINK_FOLLOW)
     }
 
     /// Whether the marker is durable, so that calls may be held.
@@ -118,7 +138,7 @@ impl Marker {
 
     /// The marker's file, for finding the file system that it is on.
     pub fn file(&self) -> rustix::fd::BorrowedFd<'_> {
-        self.file.as_fd()
+        self.armed.file.as_fd()
     }
 
     /// Removes the marker durably: the run's data are safe.
@@ -128,11 +148,11 @@ impl Marker {
     /// safe side.
     pub fn clear(mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.engaged) {
-            rustix::fs::unlinkat(&self.handle, &self.name, AtFlags::empty())
+            rustix::fs::unlinkat(&self.armed.handle, &self.name, AtFlags::empty())
                 .on("cannot remove", &self.path())?;
             self.named = false;
-            self.temporary = None;
-            rustix::fs::fsync(&self.handle).on("cannot sync", &self.directory)?;
+            self.armed.temporary = None;
+            rustix::fs::fsync(&self.armed.handle).on("cannot sync", &self.directory)?;
         }
         Ok(())
     }
@@ -144,10 +164,10 @@ impl Drop for Marker {
         if self.engaged {
             return;
         }
-        let name = if self.named { Some(&self.name) } else { self.temporary.as_ref() };
+        let name = if self.named { Some(&self.name) } else { self.armed.temporary.as_ref() };
         if let Some(name) = name {
             // Nothing was held, so a name that cannot be removed claims too much, not too little.
-            let _ = rustix::fs::unlinkat(&self.handle, name, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&self.armed.handle, name, AtFlags::empty());
         }
         if self.leave_no_trace {
             for made in self.made.iter().rev() {
@@ -156,6 +176,23 @@ impl Drop for Marker {
             }
         }
     }
+}
+
+/// Another run that ends may remove the directory at any moment, but only as
+/// long as it is empty: whoever was too late makes it again.
+fn again_while_gone<T>(mut act: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    // Each time another run has just ended; a path that cannot be had stays an error.
+    for _ in 0..32 {
+        match act() {
+            Err(error) if is_gone(&error) => {}
+            other => return other,
+        }
+    }
+    act()
+}
+
+fn is_gone(error: &Error) -> bool {
+    error.io().kind() == ErrorKind::NotFound
 }
 
 fn create(directory: &OwnedFd, name: &str) -> Result<(File, Option<String>), Errno> {
@@ -181,13 +218,14 @@ fn for_reading(file: File) -> File {
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
 }
 
-/// Makes `directory` and its parents; returns those that did not exist.
-fn make_directories(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let missing: Vec<&Path> =
-        directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-    let made: Vec<PathBuf> = missing.into_iter().rev().map(Path::to_owned).collect();
-    std::fs::create_dir_all(directory).on("cannot create", directory)?;
-    Ok(made)
+/// Makes `directory` and its parents; adds those that did not exist to `made`,
+/// outermost first.
+fn make_directories(directory: &Path, made: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let missing = directory.ancestors().take_while(|ancestor| !ancestor.exists());
+    made.extend(missing.map(Path::to_owned));
+    made.sort();
+    made.dedup();
+    std::fs::create_dir_all(directory).on("cannot create", directory)
 }
 
 fn sync_parent(path: &Path) -> Result<(), Error> {

@@ -174,16 +174,18 @@ fn a_user_without_a_home_is_told_so_before_the_command_starts() {
 #[test]
 fn a_marker_that_cannot_be_made_durable_means_that_nothing_is_held() {
     isolated(|place| {
-        // Gone between the start and the first sync.
-        let words = perl("system 'rm', '-r', 'state'; print sync_file('data'), \"\\n\"; sleep 20;");
+        // A file in its place between the start and the first sync.
+        let words =
+            perl("system 'rm -r state; : >state'; print sync_file('data'), \"\\n\"; sleep 20;");
         let words = words.each_ref().map(String::as_str);
         let run = place.run(&["--stats", "--json"], &words);
         assert_eq!(run.status.code(), Some(125), "{run:?}");
-        assert!(run.stderr.contains("cannot name a marker in "), "{run:?}");
+        assert!(run.stderr.contains("cannot create "), "{run:?}");
         assert!(run.stderr.contains("no sync was held, and the command was asked to end"));
         let stats = run.stderr.lines().find(|line| line.starts_with('{')).unwrap();
         let stats: serde_json::Value = serde_json::from_str(stats).unwrap();
         assert_eq!(stats["calls"].as_object().map(serde_json::Map::len), Some(0), "{stats}");
+        place.remove("state");
         assert!(place.status(&[]).status.success(), "nothing was held");
     });
 }
@@ -243,5 +245,29 @@ fn the_disk_of_the_marker_can_be_remounted_read_only() {
         let status = finish(status.env("SYNCONCE_STATE_DIR", &state));
         assert_eq!(status.status.code(), Some(4), "{status:?}");
         rig.down().unwrap();
+    });
+}
+
+#[test]
+fn runs_for_one_root_at_the_same_time_do_not_take_each_others_directories() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        place.write("data", "x");
+        let start = |name: &str| {
+            let script = format!(
+                "touch {name}; until [ -e {name}-go ]; do sleep 0.01; done; sync data; \
+                 ls root/var/lib/synconce/runs > {name}-seen"
+            );
+            let run = Started::new(&mut place.held(&["--root", "root"], &["sh", "-c", &script]));
+            eventually("it has started", || place.path(name).exists());
+            run
+        };
+        let runs = [start("one"), start("two")];
+        for (run, name) in runs.iter().zip(["one", "two"]) {
+            place.write(&format!("{name}-go"), "");
+            assert!(run.end().success(), "{name}: {}", run.text());
+            assert_eq!(place.read(&format!("{name}-seen")).lines().count(), 1, "{name}");
+        }
+        assert_eq!(fs::read_dir(place.path("root")).unwrap().count(), 0, "no trace");
     });
 }
