@@ -3,9 +3,9 @@
 use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
 use synconce_sys::seccomp::{self, Outer};
 
-/// Set in the command's environment to the run's name. The run file,
-/// `/run/synconce/SUPERVISOR.json`, says the same to a process that lost its
-/// environment: the supervisor is one of its ancestors.
+/// Set in the command's environment to the run's name, after which the run file
+/// is called: `/run/synconce/NAME.json`. A process that lost its environment
+/// finds it by the supervisor that it names, which is one of its ancestors.
 pub const RUN_VARIABLE: &str = "SYNCONCE_RUN";
 
 /// What a supervisor answers to the question "am I held?".

@@ -1,14 +1,14 @@
 //! The run file: what a run says of itself while it lives, on memory.
 //!
-//! It is named after the supervisor's process id, so that a process that lost
-//! its environment can find it by its ancestors, and locked by the supervisor,
-//! so that a stale one is known. It proves nothing after a crash; the marker does.
+//! It is named after the run, because process ids mean others in another pid
+//! namespace, and locked by the supervisor, so that a stale one is known. It
+//! proves nothing after a crash; the marker does.
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::record::Record;
 use synconce_durable::{places, recovery};
@@ -24,6 +24,8 @@ pub enum Phase {
     /// The run is over; survivors get real syncs.
     Serving,
 }
+
+const SUFFIX: &str = "json";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
@@ -42,22 +44,21 @@ pub(crate) struct RunFile {
 impl RunFile {
     /// Writes the run file of `record` in `directory`, which is made.
     pub(crate) fn create(directory: &Path, record: &Record) -> io::Result<Self> {
-        let path = directory.join(format!("{}.json", record.supervisor));
-        let file = match create(&path) {
+        let path = directory.join(format!("{}.{SUFFIX}", record.id));
+        // Locked and written before it has its name: what is found unlocked is stale.
+        let new = directory.join(format!("{}.new", record.id));
+        let file = match create(&new) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(directory)?;
-                create(&path)?
-            }
-            // Whatever bears our process id is stale.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(&path)?;
-                create(&path)?
+                create(&new)?
             }
             other => other?,
         };
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let mut run_file = Self { path, file, record: record.clone() };
+        let mut run_file = Self { path: new, file, record: record.clone() };
+        rustix::fs::flock(&run_file.file, FlockOperation::NonBlockingLockExclusive)?;
         run_file.write(Phase::Running)?;
+        fs::rename(&run_file.path, &path)?;
+        run_file.path = path;
         Ok(run_file)
     }
 
@@ -93,6 +94,9 @@ pub struct Live {
     pub phase: Phase,
     /// What it is.
     pub record: Record,
+    /// Its supervisor's process id; `None` when that is in a pid namespace which
+    /// we do not see.
+    pub supervisor: Option<u32>,
 }
 
 /// The living runs of this user, oldest first. Files of supervisors that were
@@ -114,21 +118,28 @@ pub fn live() -> io::Result<Vec<Live>> {
 }
 
 fn read(path: &Path) -> Option<Live> {
-    if path.extension().is_none_or(|suffix| suffix != "json") {
+    if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
         return None;
     }
     let file = File::open(path).ok()?;
     if !recovery::is_locked(&file) {
-        // It is stale, or so new that it has no lock yet: then its owner lives.
-        if !Path::new("/proc").join(path.file_stem()?).exists() {
-            // Without the right to remove it, it is only passed over.
-            let _ = fs::remove_file(path);
-        }
+        // Without the right to remove it, it is only passed over.
+        let _ = fs::remove_file(path);
         return None;
     }
     // A rewrite may be seen half done; it is short.
     (0..3).find_map(|_| {
-        let content: Content = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        Some(Live { phase: content.phase, record: content.run })
+        let Content { phase, run } = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let supervisor = has_open(run.supervisor, &file).then_some(run.supervisor);
+        Some(Live { phase, record: run, supervisor })
     })
+}
+
+/// Whether `pid`, as we count, has `file` open.
+fn has_open(pid: u32, file: &File) -> bool {
+    let is_same = |other: Metadata| {
+        file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (other.dev(), other.ino()))
+    };
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors.filter_map(|entry| fs::metadata(entry.path()).ok()).any(is_same)
 }

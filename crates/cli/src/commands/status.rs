@@ -114,7 +114,7 @@ fn alive(run: Live) -> Shown {
     let (state, survivors) = match run.phase {
         Phase::Running => ("in-flight", Vec::new()),
         Phase::Committing => ("committing", Vec::new()),
-        Phase::Serving => ("serving", descendants(run.record.supervisor)),
+        Phase::Serving => ("serving", run.supervisor.map(descendants).unwrap_or_default()),
     };
     Shown {
         id: run.record.id.clone(),

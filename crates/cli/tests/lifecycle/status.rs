@@ -1,6 +1,6 @@
 //! `synconce status`
 
-use super::support::{Place, eventually, isolated, perl};
+use super::support::{Place, SYNCONCE, Started, eventually, isolated, perl};
 use std::fs;
 
 fn json(place: &Place) -> Vec<serde_json::Value> {
@@ -160,5 +160,27 @@ fn an_interrupted_run_says_what_it_was_and_how_to_repeat_it() {
         assert!(
             record["file_systems"].as_array().unwrap().iter().any(|one| one["mount_point"] == "/")
         );
+    });
+}
+
+#[test]
+fn runs_of_two_pid_namespaces_that_share_a_runtime_directory_are_told_apart() {
+    isolated(|place| {
+        let start = |name: &str| {
+            let script = format!("touch {name}; until [ -e stop ]; do sleep 0.01; done");
+            let mut unshare = place.command("unshare");
+            unshare.args(["--pid", "--fork", "--mount-proc", SYNCONCE, "run", "--", "sh", "-c"]);
+            let run = Started::new(unshare.arg(script));
+            eventually("it runs", || place.path(name).exists());
+            run
+        };
+        let runs = [start("one"), start("two")];
+        let listed = json(place);
+        assert_eq!(listed.len(), 2, "{listed:?}");
+        assert_eq!(listed[0]["run"]["supervisor"], listed[1]["run"]["supervisor"]);
+        assert!(listed.iter().all(|run| run["state"] == "in-flight"), "{listed:?}");
+        place.write("stop", "");
+        assert!(runs.iter().all(|run| run.end().success()));
+        assert!(place.run_files().is_empty());
     });
 }

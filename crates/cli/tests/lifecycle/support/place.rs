@@ -125,7 +125,9 @@ impl Place {
     pub fn supervisor(&self) -> u32 {
         let files = self.run_files();
         assert_eq!(files.len(), 1, "one run is alive: {files:?}");
-        files[0].file_stem().unwrap().to_str().unwrap().parse().expect("named after a process")
+        let text = fs::read(&files[0]).expect("a run file");
+        let content: serde_json::Value = serde_json::from_slice(&text).expect("a whole one");
+        content["run"]["supervisor"].as_u64().expect("a process id") as u32
     }
 }
 
