@@ -8,9 +8,9 @@
 //! - The marker is cleared after every file system said that it is durable.
 
 mod ledger;
+mod notices;
 mod prepare;
 
-use crate::accounts::Accounts;
 use crate::families::{self, Process};
 use crate::judge::Unsynced;
 use crate::launching;
@@ -20,6 +20,7 @@ use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
 use crate::supervisor::{Stopped, Supervisor};
 use ledger::Run;
+use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::HashSet;
 use std::ffi::{CStr, OsStr};
@@ -255,10 +256,14 @@ impl Over {
         unsynced: &HashSet<Unsynced>,
     ) {
         let tell = |message: &Message| drop(send(face, message, None));
+        let survivors = self.survivors();
+        let sealed = self.listener.is_none();
+        let mut notices = Notices::new(options, sealed, &summary.accounts, unsynced);
+        // Before the face may give up waiting.
+        notices.news(&survivors).into_iter().map(Message::Notice).for_each(|news| tell(&news));
         if options.commit {
             tell(&Message::Ended(end));
         }
-        let survivors = self.survivors();
         if let Some(run) = &mut self.run {
             if options.commit {
                 let report = run.commit(options, &survivors, &mut |progress| {
@@ -275,9 +280,8 @@ impl Over {
                 summary.trouble.get_or_insert(Trouble::Clear(error));
             }
         }
-        for notice in self.notices(options, &summary.accounts, unsynced) {
-            tell(&Message::Notice(notice));
-        }
+        let news = notices.news(&self.survivors());
+        news.into_iter().map(Message::Notice).for_each(|news| tell(&news));
         let serves = self.stays();
         if serves {
             // Before the face ends: whoever looks then shall not see a commit.
@@ -292,31 +296,6 @@ impl Over {
             summary.accounts.programs.clear();
             tell(&done);
         }
-    }
-
-    fn notices(
-        &self,
-        options: &Options,
-        accounts: &Accounts,
-        unsynced: &HashSet<Unsynced>,
-    ) -> Vec<Notice> {
-        let survivors = self.survivors();
-        let names = |some: Vec<&Process>| some.iter().map(ToString::to_string).collect();
-        let mut notices = Vec::new();
-        if self.listener.is_none() && !survivors.is_empty() {
-            notices.push(Notice::SealedSurvivors(names(survivors.iter().collect())));
-        }
-        let keepers: Vec<_> =
-            survivors.iter().filter(|process| keeps(process.pid, unsynced)).collect();
-        if !keepers.is_empty() {
-            notices.push(Notice::UnsyncedDescriptors(names(keepers)));
-        }
-        if accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
-            || (options.io_uring == IoUring::Pass && self.listener.is_none())
-        {
-            notices.push(Notice::IoUringPassed);
-        }
-        notices
     }
 
     /// Who outlives the command. All of them descend from us, because orphans
@@ -360,17 +339,4 @@ impl Over {
             let _ = rustix::event::poll(&mut fds, None);
         }
     }
-}
-
-/// Whether `pid` has a descriptor of a file in `unsynced` open.
-fn keeps(pid: u32, unsynced: &HashSet<Unsynced>) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    if unsynced.is_empty() {
-        return false;
-    }
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let files = descriptors.filter_map(|entry| std::fs::metadata(entry.path()).ok());
-    files
-        .map(|meta| Unsynced { device: meta.dev(), inode: meta.ino() })
-        .any(|file| unsynced.contains(&file))
 }

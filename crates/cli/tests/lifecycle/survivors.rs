@@ -4,6 +4,7 @@ use super::support::{
     AFTER_RELEASE, Place, SYNCONCE, Started, children, daemon, eventually, exists, isolated, perl,
     process_status,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use synconce_testkit::rig::Rig;
 
@@ -207,4 +208,48 @@ fn links(pid: u32) -> Vec<String> {
     let links: Vec<_> = links.map(|link| link.display().to_string()).collect();
     assert!(!links.is_empty());
     links
+}
+
+#[test]
+fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit() {
+    isolated(|place| {
+        let named = |run: &Started| {
+            let name = format!("perl (pid {})", place.read("before").trim());
+            run.text().matches(&name).count()
+        };
+        let keeper = daemon(&format!(
+            "use Fcntl; sysopen(my $kept, 'kept', O_WRONLY | O_CREAT | O_SYNC) or die; \
+             say_to('before', $$); {AFTER_RELEASE}"
+        ));
+        for (options, stalls) in
+            [(&[][..], true), (&["--sealed"], true), (&[], false), (&["--sealed"], false)]
+        {
+            let rig = Rig::builder().size(64 << 20).up().unwrap();
+            let file = rig.path().join("data");
+            let words =
+                perl(&format!("{keeper} wait_for('before'); sync_file('{}');", file.display()));
+            if stalls {
+                rig.disk().stall_flushes().unwrap();
+            }
+            let run = Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
+            if stalls {
+                rig.disk().wait_for_waiting_flush(Duration::from_secs(20)).unwrap();
+                // It may be sent before the face knows that the command has ended.
+                eventually("the wait is given up", || {
+                    let face = Pid::from_raw(run.pid().cast_signed()).unwrap();
+                    let _ = kill_process(face, Signal::INT);
+                    run.wait(Duration::from_millis(20)).unwrap().is_some()
+                });
+                assert!(run.text().contains("not yet durable: "), "{}", run.text());
+            }
+            assert_eq!(run.end().code(), Some(if stalls { 125 } else { 0 }), "{}", run.text());
+            assert_eq!(named(&run), 1, "{options:?}: {}", run.text());
+            rig.disk().release_flushes().unwrap();
+            place.write("go", "");
+            place.wait_for("after");
+            eventually("all is over", || place.run_files().is_empty());
+            ["before", "go", "after"].iter().for_each(|name| place.remove(name));
+            rig.down().unwrap();
+        }
+    });
 }
