@@ -107,8 +107,7 @@ pub fn commit(
 }
 
 impl Outcome {
-    /// The outcome `result` of `pin`.
-    pub fn of(pin: &Pin, result: Result<Duration, Failure>) -> Self {
+    fn of(pin: &Pin, result: Result<Duration, Failure>) -> Self {
         Self {
             point: pin.point.clone(),
             type_name: pin.type_name.clone(),
@@ -163,11 +162,8 @@ fn start(pin: Pin, index: usize, sender: mpsc::Sender<(usize, Result<Duration, F
     }
 }
 
-/// Syncs one file system now, by its pin.
-///
-/// # Errors
-/// The first error that the kernel reports; it is not tried again.
-pub fn sync(pin: &Pin) -> Result<Duration, Failure> {
+/// Syncs one file system. The first error is final.
+fn sync(pin: &Pin) -> Result<Duration, Failure> {
     let began = Instant::now();
     rustix::fs::syncfs(&pin.handle).map_err(|error| Failure::Sync(error.into()))?;
     if pin.kind() == (Kind::Disk { flushes: false }) {

@@ -146,6 +146,11 @@ impl Pins {
         }
     }
 
+    /// Keeps the pins of the file systems for which `wanted` holds.
+    pub fn retain(&mut self, wanted: impl Fn(DeviceId) -> bool) {
+        self.0.retain(|pin| wanted(pin.device));
+    }
+
     /// The pins.
     pub fn iter(&self) -> impl Iterator<Item = &Pin> {
         self.0.iter()
@@ -153,6 +158,12 @@ impl Pins {
 
     pub(crate) fn into_vec(self) -> Vec<Pin> {
         self.0
+    }
+}
+
+impl From<Pin> for Pins {
+    fn from(pin: Pin) -> Self {
+        Self(vec![pin])
     }
 }
 

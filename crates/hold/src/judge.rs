@@ -20,8 +20,9 @@ pub(crate) trait Ledger: Send {
     /// # Errors
     /// What the user is told.
     fn engage(&mut self) -> Result<(), String>;
-    /// Lets go of the mount, which is about to be unmounted.
-    fn unmount(&mut self, mount: u64);
+    /// Lets go of the mount, which is about to be unmounted, once what is returned
+    /// has been done. That may take long, and is done without the books.
+    fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>>;
     /// Whether the commit will cover `device`; descriptor `via.1` of thread
     /// `via.0` may lead to a file there. What it does not cover is not held.
     fn held_on(&mut self, device: DeviceId, via: (u32, i32)) -> bool;
@@ -124,9 +125,9 @@ impl<L: Ledger> Judge<L> {
             Decision::Ignore => Some(Answer::Continue),
             Decision::Handshake => Some(Answer::Value(HANDSHAKE_VALUE)),
             Decision::Unmount(mount) => {
-                let mut book = open(&self.book);
-                if let (Some(mount), Some(ledger)) = (mount, book.ledger.as_mut()) {
-                    ledger.unmount(mount);
+                let unmount = |mount| open(&self.book).ledger.as_mut()?.unmount(mount);
+                if let Some(depart) = mount.and_then(unmount) {
+                    depart();
                 }
                 Some(Answer::Continue)
             }

@@ -7,6 +7,7 @@
 //!   system was synced would be lost.
 //! - The marker is cleared after every file system said that it is durable.
 
+mod leaving;
 mod ledger;
 mod notices;
 mod prepare;
@@ -266,7 +267,7 @@ impl Over {
         }
         if let Some(run) = &mut self.run {
             if options.commit {
-                let report = run.commit(options, &survivors, &mut |progress| {
+                let report = run.commit(&survivors, &mut |progress| {
                     let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
                     let waiting = waiting.collect();
                     offer(face, &Message::Progress { waiting, dirty: progress.dirty });

@@ -16,3 +16,4 @@ mod support;
 mod survivors;
 mod terminal;
 mod transparency;
+mod unmounts;

@@ -1,5 +1,6 @@
 //! What a run has written down, pinned and held.
 
+use super::leaving::Leaving;
 use crate::families::Process;
 use crate::judge::Ledger;
 use crate::options::Options;
@@ -8,12 +9,14 @@ use crate::runfile::{Phase, RunFile};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use synconce_durable::commit::{self, Outcome, Progress};
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_id};
 use synconce_durable::places;
 use synconce_durable::record::Record;
+use synconce_probe::device;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// The books of a run.
@@ -28,8 +31,9 @@ pub(super) struct Run {
     only: Option<HashSet<DeviceId>>,
     /// The root that has a marker of its own.
     root: Option<PathBuf>,
-    /// File systems that were synced because they were unmounted.
-    unmounted: Vec<Outcome>,
+    /// File systems that are synced because they are unmounted.
+    leaving: Vec<Arc<Leaving>>,
+    patience: Duration,
 }
 
 impl Run {
@@ -43,8 +47,8 @@ impl Run {
         let only =
             (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
         let root = (markers.len() > 1).then(|| record.root.clone()).flatten();
-        let (commits, unmounted) = (options.commit, Vec::new());
-        Self { record, pins, markers, run_file, commits, only, root, unmounted }
+        let (commits, patience, leaving) = (options.commit, options.patience, Vec::new());
+        Self { record, pins, markers, run_file, commits, only, root, leaving, patience }
     }
 
     /// Pins the file system `device` by the file at `path`, if it is on it.
@@ -92,20 +96,41 @@ impl Run {
     /// Makes everything durable that the run could have written.
     pub(super) fn commit(
         &mut self,
-        options: &Options,
         survivors: &[Process],
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> CommitReport {
         let began = Instant::now();
         self.enter(Phase::Committing);
-        let mut outcomes = std::mem::take(&mut self.unmounted);
+        self.wait_for_unmounts(progress);
         let mut pins = std::mem::take(&mut self.pins);
         self.add_late(&mut pins, survivors);
-        outcomes.extend(commit::commit(pins, options.patience, progress));
+        // What has failed is not tried again.
+        pins.retain(|device| !self.is_lost(device));
+        let mut outcomes: Vec<_> =
+            self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
+        outcomes.extend(commit::commit(pins, self.patience, progress));
         CommitReport {
             micros: began.elapsed().as_micros() as u64,
             file_systems: outcomes.into_iter().map(committed).collect(),
         }
+    }
+
+    /// Waits for file systems that are being synced for an unmount, each of which
+    /// has a patience of its own.
+    fn wait_for_unmounts(&self, progress: &mut dyn FnMut(&Progress<'_>)) {
+        let began = Instant::now();
+        for leaving in &self.leaving {
+            while !leaving.is_over_within(Duration::from_millis(250)) {
+                let waiting = vec![leaving.point.as_path()];
+                let dirty = device::dirty_bytes();
+                progress(&Progress { elapsed: began.elapsed(), waiting, dirty });
+            }
+        }
+    }
+
+    /// Whether `device` is being synced for an unmount, or that failed.
+    fn is_lost(&self, device: DeviceId) -> bool {
+        self.leaving.iter().any(|leaving| leaving.device == device && !leaving.is_durable())
     }
 
     /// Pins what was mounted during the run and still is, here or where a
@@ -145,17 +170,19 @@ impl Ledger for Run {
         self.engage_all()
     }
 
-    fn unmount(&mut self, mount: u64) {
-        let Some(pin) = self.pins.take(mount) else { return };
-        self.unmounted.push(Outcome::of(&pin, commit::sync(&pin)));
-        let durable = self.unmounted.last().is_some_and(|outcome| outcome.result.is_ok());
+    fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
+        let Some(pin) = self.pins.take(mount) else {
+            // Somebody else's unmount may have it.
+            let leaving = self.leaving.iter().find(|leaving| leaving.mount == mount)?;
+            let leaving = Arc::clone(leaving);
+            return Some(Box::new(move || leaving.wait()));
+        };
         let at = self.markers.iter().position(|marker| mount_id(marker.file()) == Some(mount));
-        if let Some(marker) = at.filter(|at| *at > 0).map(|at| self.markers.remove(at))
-            && durable
-        {
-            // A marker that stays says too much, not too little.
-            let _ = marker.clear();
-        }
+        let marker = at.filter(|at| *at > 0).map(|at| self.markers.remove(at));
+        let leaving = Arc::new(Leaving::of(&pin));
+        self.leaving.push(Arc::clone(&leaving));
+        let patience = self.patience;
+        Some(Box::new(move || leaving.depart(pin, marker, patience)))
     }
 
     fn held_on(&mut self, device: DeviceId, (thread, fd): (u32, i32)) -> bool {
@@ -164,7 +191,8 @@ impl Ledger for Run {
         }
         // Mounted meanwhile, let go for an unmount that failed, or not open to us
         // at the start: the caller's own file leads there.
-        if self.only.as_ref().is_some_and(|only| !only.contains(&device)) {
+        let is_asked = self.only.as_ref().is_none_or(|only| only.contains(&device));
+        if !is_asked || self.is_lost(device) {
             return false;
         }
         let process = Path::new("/proc").join(thread.to_string());

@@ -1,0 +1,67 @@
+//! A file system that the run unmounts is synced before, however long that takes.
+
+use super::support::{LIMIT, Place, Started, eventually, isolated, perl};
+use std::time::Duration;
+use synconce_testkit::rig::Rig;
+
+/// Starts a run that unmounts a rig whose flushes have no end, and then, once
+/// its umount waits for that, goes on with `then`.
+fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started) {
+    let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+    let point = rig.path().display();
+    let script = format!(
+        "sync_file('{point}/data'); say_to('before', 1); wait_for('go'); \
+         exec 'umount', '{point}' if !fork; wait_for('waits'); {then}"
+    );
+    let all = [&["--stats", "--json"], options].concat();
+    let run = Started::new(&mut place.held(&all, &perl(&script).each_ref().map(String::as_str)));
+    place.wait_for("before");
+    rig.disk().stall_flushes().unwrap();
+    place.write("go", "");
+    rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
+    place.write("waits", "");
+    (rig, run)
+}
+
+#[test]
+fn an_unmount_that_waits_for_its_disk_keeps_no_other_call_waiting() {
+    isolated(|place| {
+        let then = "say_to('after', sync_file('data')); wait; exit($? >> 8);";
+        let (rig, run) = unmounting(place, &[], then);
+        assert_eq!(place.wait_for("after"), "synced\n");
+        rig.disk().release_flushes().unwrap();
+        assert!(run.end().success(), "{}", run.text());
+        assert_eq!(run.text().matches(rig.path().to_str().unwrap()).count(), 1, "{}", run.text());
+        rig.mount().unwrap();
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn an_unmount_that_outlives_the_command_is_waited_for_by_the_commit() {
+    isolated(|place| {
+        let (rig, run) = unmounting(place, &[], "exit 0");
+        eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));
+        assert_eq!(run.wait(Duration::from_millis(300)).unwrap(), None, "{}", run.text());
+        assert_eq!(place.markers().len(), 1);
+        rig.disk().release_flushes().unwrap();
+        assert!(run.end().success(), "{}", run.text());
+        assert!(run.text().contains(rig.path().to_str().unwrap()), "{}", run.text());
+        assert!(place.markers().is_empty());
+        eventually("umount has ended", || place.run_files().is_empty());
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_at_an_unmount_is_given_up_and_named_once() {
+    isolated(|place| {
+        let (rig, run) = unmounting(place, &["--commit-timeout", "1"], "wait; exit 0");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        let named = format!("synconce: not durable: {} (ext4 on ", rig.path().display());
+        assert_eq!(run.text().matches(&named).count(), 1, "{}", run.text());
+        assert!(run.text().contains("no answer for "), "{}", run.text());
+        assert_eq!(place.markers().len(), 1);
+        rig.disk().release_flushes().unwrap();
+        eventually("the supervisor ends", || place.run_files().is_empty());
+    });
+}
