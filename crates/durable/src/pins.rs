@@ -27,6 +27,8 @@ pub struct Pin {
     pub source: String,
     /// Whether it is a volatile overlay, through which nothing becomes durable.
     pub volatile: bool,
+    /// Whether it is an overlay of memory, which a commit does not make last.
+    pub in_memory: bool,
     /// Whether the descriptor was opened before the run.
     pub early: bool,
     /// The mount that the descriptor keeps busy.
@@ -42,6 +44,7 @@ impl Pin {
             type_name: mount.type_name.clone(),
             source: mount.source.clone(),
             volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
+            in_memory: mount.is_in_memory(),
             early,
             mount: mount.id,
             handle,

@@ -15,11 +15,12 @@ use synconce_sys::notify::{Answer, Listener};
 
 /// What a judge asks of the rest of the run.
 pub(crate) trait Ledger: Send {
-    /// Makes the marker durable; nothing may be held when this fails.
+    /// Makes the marker durable; nothing may be held when this fails. What the
+    /// user should know of it.
     ///
     /// # Errors
     /// What the user is told.
-    fn engage(&mut self) -> Result<(), String>;
+    fn engage(&mut self) -> Result<Option<Notice>, String>;
     /// Lets go of the mount, which is about to be unmounted, once what is returned
     /// has been done. That may take long, and is done without the books.
     fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>>;
@@ -197,11 +198,14 @@ impl<L: Ledger> Judge<L> {
             book.accounts.count(name, program, End::Passed);
             return false;
         }
-        if let Err(error) = ledger.engage() {
-            book.failure = Some(error);
-            // The command cannot be held as was asked, so it shall not go on.
-            synconce_sys::signals::send(self.command, SIGTERM);
-            return false;
+        match ledger.engage() {
+            Ok(notice) => notice.into_iter().for_each(|notice| self.tell(notice)),
+            Err(error) => {
+                book.failure = Some(error);
+                // The command cannot be held as was asked, so it shall not go on.
+                synconce_sys::signals::send(self.command, SIGTERM);
+                return false;
+            }
         }
         true
     }

@@ -41,6 +41,17 @@ impl Kind {
     }
 }
 
+/// Whether the file system type `name` keeps everything in memory.
+pub fn is_memory(name: &str) -> bool {
+    matches!(name, "tmpfs" | "ramfs" | "rootfs" | "devtmpfs")
+}
+
+/// Whether a file system keeps everything in memory, by its magic number:
+/// `TMPFS_MAGIC` or `RAMFS_MAGIC` (`linux/magic.h`).
+pub fn is_memory_magic(magic: u64) -> bool {
+    matches!(magic, 0x0102_1994 | 0x8584_58F6)
+}
+
 /// The type of a file system by the magic number that `statfs(2)` gives
 /// (`linux/magic.h` and the file systems' own headers); `None` for those that
 /// are not held. ext2 and ext3 share ext4's number and are taken for it.

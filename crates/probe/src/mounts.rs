@@ -1,6 +1,6 @@
 //! The mounts of a process, from `/proc/PID/mountinfo` (`proc(5)`).
 
-use crate::filesystem::{Kind, name_of_magic};
+use crate::filesystem::{Kind, is_memory, is_memory_magic, name_of_magic};
 use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
 use std::ffi::OsString;
 use std::fmt;
@@ -46,6 +46,15 @@ impl Mount {
     /// What a sync means here.
     pub fn kind(&self) -> Kind {
         Kind::of(&self.type_name)
+    }
+
+    /// Whether what is written here goes with the power: memory, or an overlay
+    /// whose upper directory is there.
+    pub fn is_in_memory(&self) -> bool {
+        let upper = self.option("upperdir").filter(|_| self.kind() == Kind::Stacked);
+        let upper = upper.and_then(|upper| rustix::fs::statfs(&upper).ok());
+        is_memory(&self.type_name)
+            || upper.is_some_and(|upper| is_memory_magic(upper.f_type as u64))
     }
 
     /// The value of the file system option `name`, unescaped.

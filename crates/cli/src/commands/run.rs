@@ -150,6 +150,10 @@ impl Observer for Screen {
                 "opened files without their O_SYNC during the run: {}; restart them to write through again",
                 names.join(", ")
             )),
+            Notice::MarkerInMemory(path) => say(&format!(
+                "the marker is in memory, at {}: an interrupted run will not be found after a power cut",
+                path.display()
+            )),
             Notice::IoUringPassed => say("io_uring was let through: its syncs were not held"),
         }
     }

@@ -271,3 +271,76 @@ fn runs_for_one_root_at_the_same_time_do_not_take_each_others_directories() {
         assert_eq!(fs::read_dir(place.path("root")).unwrap().count(), 0, "no trace");
     });
 }
+
+const IN_MEMORY: &str = "synconce: the marker is in memory, at ";
+
+fn tmpfs(at: &Path) {
+    fs::create_dir_all(at).unwrap();
+    mount("none", at, "tmpfs", MountFlags::empty(), None).unwrap();
+}
+
+#[test]
+fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
+    isolated(|place| {
+        tmpfs(&place.path("memory"));
+        for name in ["memory/upper", "memory/work", "overlay", "root"] {
+            fs::create_dir(place.path(name)).unwrap();
+        }
+        let [lower, upper, work] = ["root", "memory/upper", "memory/work"].map(|n| place.text(n));
+        let data = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let data = std::ffi::CString::new(data).unwrap();
+        mount("o", place.path("overlay"), "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+        place.write("data", "x");
+        let run = |state: &str, options: &[&str], script: &str| {
+            let mut run = place.held(options, &["sh", "-c", script]);
+            let run = finish(run.env("SYNCONCE_STATE_DIR", place.path(state)));
+            assert!(run.status.success(), "{run:?}");
+            run.stderr
+        };
+        for state in ["memory/state", "overlay/state"] {
+            for options in [&[][..], &["--sealed"], &["--root", "memory"]] {
+                let told = run(state, options, "sync data; sync data");
+                assert!(told.starts_with(IN_MEMORY), "{state} {options:?}: {told}");
+                assert_eq!(told.lines().count(), 1, "{state} {options:?}: {told}");
+            }
+            // On a disk as well, or nothing held, or no marker at all.
+            assert_eq!(run(state, &["--root", "root"], "sync data"), "");
+            assert_eq!(run(state, &[], ": > data"), "");
+            assert_eq!(run(state, &["--no-commit"], "sync data"), "");
+        }
+        assert_eq!(run("state", &["--root", "memory"], "sync data"), "");
+    });
+}
+
+#[test]
+fn a_marker_in_memory_is_not_told_of_where_no_disk_is_committed() {
+    isolated(|place| {
+        let root = place.path("root");
+        tmpfs(&root);
+        for name in ["proc", "dev", "disk"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        fs::create_dir(place.path("disk")).unwrap();
+        mount("proc", root.join("proc"), "proc", MountFlags::empty(), None).unwrap();
+        mount("dev", root.join("dev"), "devtmpfs", MountFlags::empty(), None).unwrap();
+        fs::copy(super::support::SYNCONCE, root.join("synconce")).unwrap();
+        let run = || {
+            let mut chroot = place.command("chroot");
+            chroot.arg(&root).args([
+                "/synconce",
+                "run",
+                "--sealed",
+                "--",
+                "/synconce",
+                "--version",
+            ]);
+            let run = finish(chroot.env("SYNCONCE_STATE_DIR", "/state"));
+            assert!(run.status.success(), "{run:?}");
+            run.stderr
+        };
+        assert_eq!(run(), "");
+        mount(place.path("disk"), root.join("disk"), "", MountFlags::BIND, None).unwrap();
+        let told = run();
+        assert!(told.starts_with(IN_MEMORY), "{told}");
+    });
+}

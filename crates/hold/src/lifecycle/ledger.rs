@@ -1,10 +1,11 @@
 //! What a run has written down, pinned and held.
 
 use super::leaving::Leaving;
+use super::prepare;
 use crate::families::Process;
 use crate::judge::Ledger;
 use crate::options::Options;
-use crate::protocol::{CommitReport, Committed};
+use crate::protocol::{CommitReport, Committed, Notice};
 use crate::runfile::{Phase, RunFile};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -24,6 +25,8 @@ pub(super) struct Run {
     record: Record,
     pins: Pins,
     markers: Vec<Marker>,
+    /// Where the markers are, when none of them is on a disk; until that is told.
+    in_memory: Option<PathBuf>,
     run_file: Option<RunFile>,
     /// Whether there will be a commit; without one everything may be held.
     commits: bool,
@@ -47,8 +50,9 @@ impl Run {
         let only =
             (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
         let root = (markers.len() > 1).then(|| record.root.clone()).flatten();
+        let in_memory = prepare::place_in_memory(&markers);
         let (commits, patience, leaving) = (options.commit, options.patience, Vec::new());
-        Self { record, pins, markers, run_file, commits, only, root, leaving, patience }
+        Self { record, pins, markers, in_memory, run_file, commits, only, root, leaving, patience }
     }
 
     /// Pins the file system `device` by the file at `path`, if it is on it.
@@ -85,6 +89,14 @@ impl Run {
             marker.engage().map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    /// That the marker goes with the power, once, if there is a disk that does not.
+    pub(super) fn news_of_marker(&mut self) -> Option<Notice> {
+        if self.in_memory.is_none() || self.pins.iter().all(|pin| pin.in_memory) {
+            return None;
+        }
+        self.in_memory.take().map(Notice::MarkerInMemory)
     }
 
     /// The run was cut short: its markers stay, unlocked, and its pins go.
@@ -166,8 +178,9 @@ impl Run {
 }
 
 impl Ledger for Run {
-    fn engage(&mut self) -> Result<(), String> {
-        self.engage_all()
+    fn engage(&mut self) -> Result<Option<Notice>, String> {
+        self.engage_all()?;
+        Ok(self.news_of_marker())
     }
 
     fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
