@@ -207,8 +207,10 @@ fn assemble(mut cleanup: Cleanup, image: Option<&Path>, program: &Path) -> Resul
     let disk = record.disk();
     let passthrough = disk.passthrough()?;
     // Data that passes the daemon is to pass it when the file system writes it, not when the page
-    // cache of the FUSE file sees fit. With passthrough, the cache of tmpfs is the disk itself.
-    let device = system::attach(&record.disk_file(), !passthrough)?;
+    // cache of the FUSE file sees fit. With passthrough, the cache of tmpfs is the disk itself. Of a
+    // replay nothing is learnt by its requests: the cache saves a mount thousands of them.
+    let direct_io = !passthrough && record.replays.is_none();
+    let device = system::attach(&record.disk_file(), direct_io)?;
     let Some(record) = cleanup.0.take() else { unreachable!("it was there above") };
     Ok(Rig { record, daemon: Some(daemon), device, disk, passthrough })
 }

@@ -4,23 +4,26 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering::Relaxed;
 
+use fuser::Notifier;
+
 use super::store::Store;
-use super::{Shared, Transfers};
+use super::{Shared, Transfers, fuse};
+use crate::error::Context;
 use crate::rig::protocol::{Request, Response, VERSION};
 use crate::rig::{Cut, Stats, disk};
 
-pub(super) fn serve(listener: &UnixListener, shared: &Shared) {
+pub(super) fn serve(listener: &UnixListener, shared: &Shared, notifier: &Notifier) {
     for stream in listener.incoming().flatten() {
         // A client that went away in mid-sentence is no concern of the disk.
-        let _ = converse(&stream, shared);
+        let _ = converse(&stream, shared, notifier);
     }
 }
 
-fn converse(stream: &UnixStream, shared: &Shared) -> std::io::Result<()> {
+fn converse(stream: &UnixStream, shared: &Shared, notifier: &Notifier) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let response = match serde_json::from_str(&line) {
-        Ok(request) => shared.obey(&request),
+        Ok(request) => shared.obey(&request, notifier),
         Err(error) => {
             Response::Refused(format!("the daemon does not understand {line:?}: {error}"))
         }
@@ -30,10 +33,10 @@ fn converse(stream: &UnixStream, shared: &Shared) -> std::io::Result<()> {
 }
 
 impl Shared {
-    fn obey(&self, request: &Request) -> Response {
+    fn obey(&self, request: &Request, notifier: &Notifier) -> Response {
         match *request {
             Request::Mark(ref name) => return self.mark(name),
-            Request::Cut(ref cut) => return self.cut(cut),
+            Request::Cut(ref cut) => return self.cut(cut, notifier),
             Request::Hello => {
                 return Response::Hello { version: VERSION, passthrough: self.bypassed() };
             }
@@ -61,11 +64,16 @@ impl Shared {
         }
     }
 
-    fn cut(&self, cut: &Cut) -> Response {
+    fn cut(&self, cut: &Cut, notifier: &Notifier) -> Response {
         let Store::Replayed(disk) = &self.store else {
             return Response::Refused("only a replay can be cut".into());
         };
-        match disk.cut(cut) {
+        // After the cut and not under its lock: a read on its way holds pages that the kernel waits for.
+        let forgotten = |loss| {
+            let forgotten = notifier.inval_inode(fuse::DISK, 0, 0);
+            forgotten.context("empty the cache of", "the disk").map(|()| loss)
+        };
+        match disk.cut(cut).and_then(forgotten) {
             Ok(loss) => Response::Cut(loss),
             Err(error) => Response::Refused(error.to_string()),
         }
