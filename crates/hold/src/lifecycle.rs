@@ -35,7 +35,7 @@ use synconce_filter::{Answer, Program, Spec, native_abis, program};
 use synconce_sys::last_call::LastCall;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
 use synconce_sys::notify::{Listener, Notification};
-use synconce_sys::process::{self, WaitFor, Whose};
+use synconce_sys::process::{self, Change, WaitFor, Whose};
 use synconce_sys::seccomp::Instruction;
 use synconce_sys::signals::{Reader, Set, send as kill};
 
@@ -321,8 +321,15 @@ impl Over {
     }
 
     fn reap(&self) {
-        let ends = WaitFor { ends: true, ..WaitFor::default() };
-        while let Ok(Some(_)) = process::wait(Whose::Any, ends) {}
+        let take = WaitFor { ends: true, ..WaitFor::default() };
+        let peek = WaitFor { peek: true, ..take };
+        while let Ok(Some((pid, change))) = process::wait(Whose::Any, peek) {
+            if change == Change::Trapped {
+                // A call is still being changed; its thread waits for this stop.
+                break;
+            }
+            let _ = process::wait(Whose::Id(pid), take);
+        }
         while self.signals.next().is_some() {}
     }
 
