@@ -7,9 +7,10 @@ use crate::options::Options;
 use crate::protocol::{Message, Notice, offer};
 use crate::rewrite::{Rewritten, rewrite};
 use crate::targets::Targets;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
 
@@ -45,6 +46,8 @@ pub(crate) struct Book<L> {
     pub accounts: Accounts,
     /// Files that were opened without their sync flag.
     pub unsynced: HashSet<Unsynced>,
+    /// Calls that go on without their sync flag, by thread: which, of which program.
+    changing: HashMap<u32, (Call, Option<String>)>,
     /// Why nothing can be held.
     pub failure: Option<String>,
     rights_told: bool,
@@ -74,9 +77,28 @@ impl<L> Book<L> {
             ledger: None,
             accounts: Accounts::default(),
             unsynced: HashSet::new(),
+            changing: HashMap::new(),
             failure: None,
             rights_told: false,
         }
+    }
+
+    /// Notes that the sync flag of a call of `thread` is about to be taken away;
+    /// `false` when the run is over, and the call must keep it.
+    fn begin(&mut self, thread: u32, call: Call, program: Option<String>) -> bool {
+        if self.ledger.is_some() {
+            self.changing.insert(thread, (call, program));
+        }
+        self.ledger.is_some()
+    }
+
+    /// The threads that are still in calls without their sync flag, which are
+    /// counted as held: nobody will when they are done.
+    pub(crate) fn count_unfinished(&mut self) -> HashSet<u32> {
+        for (call, program) in self.changing.values() {
+            self.accounts.count(call.name(), program.as_deref(), End::Held);
+        }
+        self.changing.drain().map(|(thread, _)| thread).collect()
     }
 }
 
@@ -159,7 +181,9 @@ impl<L: Ledger> Judge<L> {
         }
         let thread = waiting.notification.thread;
         let shielded = open(&self.disturbed).remove(&thread);
-        let rewritten = rewrite(&self.listener, waiting, change, shielded);
+        let begin = || open(&self.book).begin(thread, waiting.call, program.clone());
+        let rewritten = rewrite(&self.listener, waiting, change, shielded, &begin);
+        open(&self.book).changing.remove(&thread);
         let end = match rewritten {
             Rewritten::Done(value) if value >= 0 => End::Held,
             Rewritten::Passed => End::Passed,
@@ -228,4 +252,25 @@ fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(format!("/proc/{thread}/fd/{fd}")).ok()?;
     Some(Unsynced { device: meta.dev(), inode: meta.ino() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_keeps_its_sync_flag_once_the_run_is_over() {
+        let mut over = Book::<()>::empty();
+        assert!(!over.begin(7, Call::Openat, None));
+        assert!(over.count_unfinished().is_empty());
+    }
+
+    #[test]
+    fn a_call_that_goes_on_without_its_sync_flag_at_the_end_is_counted_as_held() {
+        let mut book = Book::new(());
+        assert!(book.begin(7, Call::Openat, Some("cp".to_owned())));
+        assert_eq!(book.count_unfinished(), HashSet::from([7]));
+        assert_eq!(book.accounts.programs["cp"].held, 1);
+        assert!(book.count_unfinished().is_empty(), "once");
+    }
 }

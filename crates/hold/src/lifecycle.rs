@@ -13,7 +13,6 @@ mod notices;
 mod prepare;
 
 use crate::families::{self, Process};
-use crate::judge::Unsynced;
 use crate::launching;
 use crate::options::{IoUring, Options};
 use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, offer, send};
@@ -23,7 +22,6 @@ use crate::supervisor::{Stopped, Supervisor};
 use ledger::Run;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
-use std::collections::HashSet;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -209,7 +207,8 @@ impl Started {
         let mut supervisor =
             Supervisor::new(options, listener.clone(), Arc::clone(&face), &signals, command, run);
         let stopped = supervisor.run(first_call);
-        let book = supervisor.close();
+        let mut book = supervisor.close();
+        let notices = Notices::new(options, listener.is_none(), &mut book);
         let mut over = Over { run: book.ledger, listener, signals, served: false };
         over.release();
         match stopped {
@@ -220,7 +219,7 @@ impl Started {
                     end: Some(end),
                     ..Summary::default()
                 };
-                over.finish(options, &face, end, summary, &book.unsynced);
+                over.finish(options, &face, end, summary, notices);
             }
             Stopped::FaceGone => {
                 // As a kill of the command itself would: it ends, its children do not.
@@ -259,12 +258,10 @@ impl Over {
         face: &OwnedFd,
         end: CommandEnd,
         mut summary: Summary,
-        unsynced: &HashSet<Unsynced>,
+        mut notices: Notices,
     ) {
         let tell = |message: &Message| drop(send(face, message, None));
         let survivors = self.survivors();
-        let sealed = self.listener.is_none();
-        let mut notices = Notices::new(options, sealed, &summary.accounts, unsynced);
         // Before the face may give up waiting.
         notices.news(&survivors).into_iter().map(Message::Notice).for_each(|news| tell(&news));
         if options.commit {

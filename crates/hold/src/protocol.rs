@@ -61,6 +61,8 @@ pub enum Notice {
     SealedSurvivors(Vec<String>),
     /// These processes keep descriptors whose O_SYNC was taken away.
     UnsyncedDescriptors(Vec<String>),
+    /// These processes are still in calls whose sync flag was taken away.
+    UnfinishedCalls(Vec<String>),
     /// The marker, here, goes with the power, though the run's data do not.
     MarkerInMemory(PathBuf),
     /// io_uring was let through; its syncs were not held.

@@ -36,13 +36,15 @@ enum Entered {
 }
 
 /// Changes and finishes the call `waiting`; a `shielded` caller gets its signals
-/// no earlier than at the call's entry. The calling thread traces it meanwhile,
-/// and must trace nothing else.
+/// no earlier than at the call's entry. Unless `begin` says yes at that point, the
+/// call is left as it is. The calling thread traces the caller meanwhile, and must
+/// trace nothing else.
 pub(crate) fn rewrite(
     listener: &Listener,
     waiting: &Waiting,
     change: &Change,
     shielded: bool,
+    begin: &dyn Fn() -> bool,
 ) -> Rewritten {
     let notification = &waiting.notification;
     let Ok(tracee) = Tracee::seize(notification.thread) else {
@@ -58,7 +60,9 @@ pub(crate) fn rewrite(
         Err(error) => Err(error),
     };
     let (rewritten, signal) = match entered {
-        Ok(Entered::Call) => (perform(&tracee, waiting, change).unwrap_or(Rewritten::Dropped), 0),
+        Ok(Entered::Call) => {
+            (perform(&tracee, waiting, change, begin).unwrap_or(Rewritten::Dropped), 0)
+        }
         Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
         Err(_) => (Rewritten::Dropped, 0),
     };
@@ -109,9 +113,14 @@ fn wait_for_stop(tracee: &Tracee) -> io::Result<Entered> {
     }
 }
 
-fn perform(tracee: &Tracee, waiting: &Waiting, change: &Change) -> io::Result<Rewritten> {
+fn perform(
+    tracee: &Tracee,
+    waiting: &Waiting,
+    change: &Change,
+    begin: &dyn Fn() -> bool,
+) -> io::Result<Rewritten> {
     let mut registers = tracee.registers()?;
-    if !is_same_call(&mut registers, waiting) {
+    if !is_same_call(&mut registers, waiting) || !begin() {
         return Ok(Rewritten::Dropped);
     }
     let memory = Memory::open(waiting.notification.thread, true)?;

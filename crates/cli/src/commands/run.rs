@@ -150,6 +150,10 @@ impl Observer for Screen {
                 "opened files without their O_SYNC during the run: {}; restart them to write through again",
                 names.join(", ")
             )),
+            Notice::UnfinishedCalls(names) => say(&format!(
+                "still in a call without its sync flag: {}; restart them to write through again",
+                names.join(", ")
+            )),
             Notice::MarkerInMemory(path) => say(&format!(
                 "the marker is in memory, at {}: an interrupted run will not be found after a power cut",
                 path.display()

@@ -253,3 +253,33 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
         }
     });
 }
+
+#[test]
+fn a_survivor_that_is_still_in_an_open_whose_o_sync_was_taken_away_is_named() {
+    isolated(|place| {
+        // Its lease keeps whoever opens the file waiting (fcntl(2), F_SETLEASE).
+        let lease = perl(
+            "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
+             fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \
+             wait_for('release'); fcntl($file, 1024, 2) or die; wait_for('go');",
+        );
+        let holder = Started::new(place.command(&lease[0]).args(&lease[1..]));
+        place.wait_for("lent");
+        let opener = daemon(
+            "use Fcntl; say_to('before', $$); sysopen(my $file, 'leased', O_WRONLY | O_SYNC) \
+             or die; say_to('opened', 1); wait_for('go');",
+        );
+        let words = perl(&format!("{opener} wait_for('asked');"));
+        let run = place.run(&["--stats", "--json"], &words.each_ref().map(String::as_str));
+        assert!(run.status.success(), "{run:?}");
+        let name = format!("perl (pid {})", place.read("before").trim());
+        assert_eq!(run.stderr.matches(&name).count(), 1, "{run:?}");
+        assert!(run.stderr.contains("without its sync flag"), "{run:?}");
+        assert!(run.stderr.contains(r#""openat":{"held":1,"passed":0,"refused":0}"#), "{run:?}");
+        place.write("release", "");
+        place.wait_for("opened");
+        place.write("go", "");
+        assert!(holder.end().success(), "{}", holder.text());
+        eventually("all is over", || place.run_files().is_empty());
+    });
+}

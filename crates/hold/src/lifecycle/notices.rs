@@ -1,60 +1,61 @@
 //! What the user should know when a run is over.
 
-use crate::accounts::Accounts;
 use crate::families::Process;
-use crate::judge::Unsynced;
+use crate::judge::{Book, Unsynced};
 use crate::options::{IoUring, Options};
 use crate::protocol::Notice;
 use std::collections::HashSet;
+use std::path::Path;
 
 /// Finds what is to be said, each thing once.
-pub(super) struct Notices<'a> {
+pub(super) struct Notices {
     /// Whether no supervisor answered.
     sealed: bool,
     /// Files that were opened without their sync flag.
-    unsynced: &'a HashSet<Unsynced>,
+    unsynced: HashSet<Unsynced>,
+    /// Threads in calls without their sync flag.
+    unfinished: HashSet<u32>,
     io_uring: bool,
     named: HashSet<u32>,
 }
 
-impl<'a> Notices<'a> {
-    pub(super) fn new(
-        options: &Options,
-        sealed: bool,
-        accounts: &Accounts,
-        unsynced: &'a HashSet<Unsynced>,
-    ) -> Self {
-        let io_uring = accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
-            || (options.io_uring == IoUring::Pass && sealed);
-        Self { sealed, unsynced, io_uring, named: HashSet::new() }
+impl Notices {
+    /// From the `book` of a run that is over.
+    pub(super) fn new<L>(options: &Options, sealed: bool, book: &mut Book<L>) -> Self {
+        let unfinished = book.count_unfinished();
+        let unsynced = std::mem::take(&mut book.unsynced);
+        let io_uring =
+            book.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
+                || (options.io_uring == IoUring::Pass && sealed);
+        Self { sealed, unsynced, unfinished, io_uring, named: HashSet::new() }
     }
 
     /// What is to be said about a run that these `survivors` outlive, and was not yet.
     pub(super) fn news(&mut self, survivors: &[Process]) -> Vec<Notice> {
+        let Self { sealed, unsynced, unfinished, io_uring, named } = self;
         let mut news = Vec::new();
-        if self.sealed {
-            news.extend(self.name(survivors, |_| true).map(Notice::SealedSurvivors));
-        }
-        let unsynced = self.unsynced;
-        let keepers = self.name(survivors, |process| keeps(process.pid, unsynced));
-        news.extend(keepers.map(Notice::UnsyncedDescriptors));
-        if std::mem::take(&mut self.io_uring) {
+        let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
+            let some = survivors.iter().filter(|process| about(process.pid));
+            let new = some.filter(|process| named.insert(process.pid));
+            let names: Vec<_> = new.map(ToString::to_string).collect();
+            if !names.is_empty() {
+                news.push(notice(names));
+            }
+        };
+        name(Notice::SealedSurvivors, &|_| *sealed);
+        name(Notice::UnfinishedCalls, &|pid| has_any(pid, unfinished));
+        name(Notice::UnsyncedDescriptors, &|pid| keeps(pid, unsynced));
+        if std::mem::take(io_uring) {
             news.push(Notice::IoUringPassed);
         }
         news
     }
+}
 
-    /// The names of those `among` the survivors who were not named before.
-    fn name(
-        &mut self,
-        survivors: &[Process],
-        among: impl Fn(&Process) -> bool,
-    ) -> Option<Vec<String>> {
-        let some = survivors.iter().filter(|process| among(process));
-        let new = some.filter(|process| self.named.insert(process.pid));
-        let names: Vec<_> = new.map(ToString::to_string).collect();
-        (!names.is_empty()).then_some(names)
-    }
+/// Whether one of `threads` is of the process `pid`.
+fn has_any(pid: u32, threads: &HashSet<u32>) -> bool {
+    let task = Path::new("/proc").join(pid.to_string()).join("task");
+    threads.iter().any(|thread| task.join(thread.to_string()).exists())
 }
 
 /// Whether `pid` has a descriptor of a file in `unsynced` open.
