@@ -12,6 +12,7 @@ use rustix::mount::{
 };
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use synconce_probe::mounts;
 
 /// The devices of a minimal root: name, major and minor (devices.txt of the kernel).
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -122,12 +123,10 @@ fn node(path: &Path, number: u64) -> Result<(), Error> {
 
 /// Removes a tree, and refuses if anything is mounted in it.
 pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
-    let table = std::fs::read_to_string("/proc/thread-self/mountinfo")
-        .map_err(Error::io("read", "/proc/thread-self/mountinfo"))?;
-    if let Some(place) = mounts_below(&table, tree) {
+    if let Some(place) = below(tree)?.first() {
         return Err(Error::Unsuitable {
             what: tree.display().to_string(),
-            reason: format!("{place} is still mounted, so it is not removed"),
+            reason: format!("{} is still mounted, so it is not removed", place.display()),
         });
     }
     match std::fs::remove_dir_all(tree) {
@@ -138,25 +137,17 @@ pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
     }
 }
 
-/// The first mount point strictly below a tree, from the text of mountinfo.
-fn mounts_below(table: &str, tree: &Path) -> Option<String> {
-    table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .map(|place| place.replace("\\040", " "))
-        .find(|place| Path::new(place) != tree && Path::new(place).starts_with(tree))
+/// The mount points strictly below a tree, as the calling thread sees them.
+fn below(tree: &Path) -> Result<Vec<PathBuf>, Error> {
+    let table = "/proc/thread-self/mountinfo";
+    let mounts = mounts::read("thread-self").map_err(Error::io("read", table))?;
+    let points = mounts.into_iter().map(|mount| mount.point);
+    Ok(points.filter(|point| point != tree && point.starts_with(tree)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mount_below_a_tree_is_seen_and_one_beside_it_is_not() {
-        let table = "1 2 0:1 / /a/b/proc rw - proc proc rw\n2 2 0:1 / /a/bc rw - x y rw\n";
-        assert_eq!(mounts_below(table, Path::new("/a/b")).as_deref(), Some("/a/b/proc"));
-        assert_eq!(mounts_below(table, Path::new("/a/bc")), None);
-    }
 
     #[test]
     fn removing_a_tree_that_is_not_there_is_no_error() {
@@ -170,17 +161,19 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let null = dir.path().join("dev/null");
+        let root = dir.path().join("a root");
+        let null = root.join("dev/null");
         in_private_namespace(|| {
-            let mut root = Furnished::new(dir.path())?;
+            let mut furnished = Furnished::new(&root)?;
             assert!(null.exists());
-            assert!(remove_tree(dir.path()).is_err(), "it must not be removed");
-            root.dismantle()?;
+            assert_eq!(below(&dir.path().join("a r"))?, Vec::<PathBuf>::new());
+            let refused = remove_tree(dir.path()).expect_err("it must not be removed");
+            assert!(refused.to_string().contains("a root/proc is still mounted"), "{refused}");
+            furnished.dismantle()?;
             assert!(!null.exists());
             Ok(())
         })
         .expect("the namespace works");
-        let table = std::fs::read_to_string("/proc/thread-self/mountinfo").expect("proc is there");
-        assert_eq!(mounts_below(&table, dir.path()), None);
+        assert_eq!(below(dir.path()).expect("proc is there"), Vec::<PathBuf>::new());
     }
 }

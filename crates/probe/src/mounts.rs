@@ -38,6 +38,8 @@ pub struct Mount {
     pub source: String,
     /// Whether this mount can be written through.
     pub writable: bool,
+    /// The options of this mount alone, comma separated: "rw,noatime".
+    pub mount_options: String,
     /// The file system's own options, comma separated.
     pub options: String,
 }
@@ -72,7 +74,8 @@ impl Mount {
     }
 }
 
-/// Reads the mounts in the namespace of the process `pid` ("self" for our own).
+/// Reads the mounts in the namespace of the process `pid` ("self" for our own,
+/// "thread-self" for the calling thread's).
 ///
 /// # Errors
 /// Those of reading `/proc/PID/mountinfo`.
@@ -111,6 +114,7 @@ pub fn at(path: &Path) -> Option<Mount> {
         type_name: name_of_magic(system.f_type as u64)?.to_owned(),
         source: "unknown".to_owned(),
         writable: !flags.contains(StatVfsMountFlags::RDONLY),
+        mount_options: String::new(),
         options: String::new(),
     })
 }
@@ -126,7 +130,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     let id = left.next()?.parse().ok()?;
     let (major, minor) = left.nth(1)?.split_once(':')?;
     let point = path(left.nth(1)?);
-    let mount_options = left.next()?;
+    let mount_options = left.next()?.to_owned();
     let mut right = right.split(' ');
     let type_name = right.next()?.to_owned();
     let source = right.next()?.to_owned();
@@ -138,7 +142,8 @@ fn parse_line(line: &str) -> Option<Mount> {
         point,
         type_name,
         source,
-        writable: read_write(mount_options) && read_write(&options),
+        writable: read_write(&mount_options) && read_write(&options),
+        mount_options,
         options,
     })
 }
@@ -175,6 +180,8 @@ nonsense\n";
         assert_eq!(mounts.len(), 3);
         assert_eq!(mounts[0].device, DeviceId { major: 98, minor: 0 });
         assert_eq!(mounts[0].point, Path::new("/mnt2"));
+        assert_eq!(mounts[0].mount_options, "rw,noatime");
+        assert_eq!(mounts[0].options, "rw,errors=continue");
         assert_eq!(mounts[0].kind(), Kind::Disk { flushes: true });
         assert!(mounts[0].writable);
     }
