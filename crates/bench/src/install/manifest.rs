@@ -1,7 +1,10 @@
 //! What a tree holds, entry by entry, to compare the results of variants.
 
+mod attributes;
+
 use crate::Error;
 use crate::runner::Launcher;
+use attributes::{Attributes, Reader};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
@@ -27,6 +30,8 @@ pub(super) struct Entry {
     size: u64,
     /// SHA-256 of a file, target of a link, number of a device.
     content: Vec<u8>,
+    /// Extended attributes: file capabilities and ACLs are some.
+    attributes: Attributes,
 }
 
 /// Every entry of a tree by its path in it.
@@ -36,12 +41,13 @@ pub(super) type Manifest = BTreeMap<PathBuf, Entry>;
 pub(super) fn read(root: &Path, launcher: &Launcher) -> Result<Manifest, Error> {
     let mut found = Manifest::new();
     let mut pending = vec![root.to_path_buf()];
+    let mut reader = Reader::new();
     while let Some(dir) = pending.pop() {
         launcher.check()?;
         for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
             let path = entry.map_err(Error::io("list", &dir))?.path();
             let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
-            let described = describe(&path, &metadata)?;
+            let described = describe(&path, &metadata, reader.read(&path)?)?;
             if metadata.is_dir() {
                 pending.push(path.clone());
             }
@@ -52,7 +58,7 @@ pub(super) fn read(root: &Path, launcher: &Launcher) -> Result<Manifest, Error> 
     Ok(found)
 }
 
-fn describe(path: &Path, metadata: &Metadata) -> Result<Entry, Error> {
+fn describe(path: &Path, metadata: &Metadata, attributes: Attributes) -> Result<Entry, Error> {
     let kind = metadata.file_type();
     let (letter, size, content) = if kind.is_file() {
         ('f', metadata.size(), digest(path)?)
@@ -75,6 +81,7 @@ fn describe(path: &Path, metadata: &Metadata) -> Result<Entry, Error> {
         owner: (metadata.uid(), metadata.gid()),
         size,
         content,
+        attributes,
     })
 }
 
@@ -108,6 +115,7 @@ fn compare(ours: &Entry, theirs: &Entry) -> Option<String> {
         ("owner", ours.owner != theirs.owner),
         ("size", ours.size != theirs.size),
         ("content", ours.content != theirs.content),
+        ("extended attributes", ours.attributes != theirs.attributes),
     ];
     let differing: Vec<&str> =
         aspects.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect();
@@ -172,6 +180,29 @@ mod tests {
         let (a, b) = (tree(), tree());
         fs::write(a.path().join("same"), "").expect("a file can be written");
         assert_eq!(differ(a.path(), b.path()), [("same".to_owned(), "size, content".to_owned())]);
+    }
+
+    #[test]
+    fn an_extended_attribute_counts_by_its_name_and_by_its_value() {
+        let (a, b) = (tree(), tree());
+        let set = |tree: &tempfile::TempDir, path: &str, name: &str, value: &[u8]| {
+            let path = tree.path().join(path);
+            rustix::fs::lsetxattr(&path, name, value, rustix::fs::XattrFlags::empty())
+                .expect("the attribute can be set");
+        };
+        for (name, value) in [("user.one", "1"), ("user.two", ""), ("user.three", "3")] {
+            set(&a, "same", name, value.as_bytes());
+        }
+        // Set in another order.
+        for (name, value) in [("user.three", "3"), ("user.one", "1"), ("user.two", "")] {
+            set(&b, "same", name, value.as_bytes());
+        }
+        assert_eq!(differ(a.path(), b.path()), []);
+        set(&a, "same", "user.one", b"other");
+        set(&a, "d", "user.more", b"");
+        let expected =
+            ["d", "same"].map(|path| (path.to_owned(), "extended attributes".to_owned()));
+        assert_eq!(differ(a.path(), b.path()), expected);
     }
 
     #[test]
