@@ -1,6 +1,6 @@
 //! The programs, built once for all tests.
 
-use crate::support::{LIMIT, skipped};
+use crate::support::LIMIT;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -41,44 +41,46 @@ const FLAGS: [&str; 6] = [
     "-pthread",
 ];
 
-/// The program with all ways; `None`, said aloud, where there is no compiler.
-pub fn ways(build: Build) -> Option<PathBuf> {
+/// What to do where a program cannot be built: a test that builds nothing would
+/// pass without having tested.
+const ADVICE: &str = "run `scripts/setup test`, which installs what the tests need";
+
+/// The program with all ways.
+pub fn ways(build: Build) -> PathBuf {
     let sources = sources("ways", "c");
     let (compiler, options) = build.compiler();
     let mut command = Command::new(compiler);
     command.args(FLAGS).args(options);
     if let Err(why) = can_compile(compiler, options) {
-        skipped(&format!("the ways of a program built as {build:?}"), &why);
-        return None;
+        panic!("{compiler} cannot build a {build:?} program: {why}; {ADVICE}");
     }
-    Some(built(&format!("ways-{build:?}"), &sources, |output| {
+    built(&format!("ways-{build:?}"), &sources, |output| {
         let code = sources.iter().filter(|path| path.extension().is_some_and(|e| e == "c"));
         command.arg("-o").arg(output).args(code);
         command
-    }))
+    })
 }
 
-/// The same, which every machine that runs these tests has.
+/// The usual one, as text.
 pub fn dynamic() -> String {
-    let program = ways(Build::Dynamic).expect("gcc, which the tests need");
+    let program = ways(Build::Dynamic);
     program.into_os_string().into_string().expect("a path of ours is UTF-8")
 }
 
-/// The Go program; `None`, said aloud, where there is no Go.
-pub fn go() -> Option<PathBuf> {
-    if Command::new("go").arg("version").output().is_err() {
-        skipped("a Go program", "there is no go command");
-        return None;
+/// The Go program.
+pub fn go() -> PathBuf {
+    if let Err(why) = Command::new("go").arg("version").output() {
+        panic!("there is no go: {why}; {ADVICE}");
     }
     let sources = sources("go", "go");
-    Some(built("go-syncs", &sources, |output| {
+    built("go-syncs", &sources, |output| {
         let mut command = Command::new("go");
         command.args(["build", "-o"]).arg(output).args(&sources);
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
         let settings = [("GO111MODULE", "off"), ("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local")];
         command.envs(settings).env("GOCACHE", cache).env_remove("GOFLAGS");
         command
-    }))
+    })
 }
 
 fn sources(directory: &str, extension: &str) -> Vec<PathBuf> {

@@ -1,70 +1,28 @@
 //! A place for each test, and what the accounts of a run say.
 
-use rustix::mount::{UnmountFlags, unmount};
+#[path = "../common/isolation.rs"]
+mod isolation;
+
 use serde_json::Value;
-use std::any::type_name_of_val;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use synconce_hold::{Accounts, Tally};
 use synconce_testkit::process::{self, Finished};
 
-const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 /// Far more than any command here takes on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs `test` in namespaces of its own, in this same program started again:
-/// what it mounts, nobody else commits, and what it leaves behind ends with it.
+/// Runs `test` in a place and in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
-    let path = type_name_of_val(&test);
-    let name = path.trim_end_matches("::{{closure}}").split_once("::").expect("a module path").1;
-    if std::env::var_os(INSIDE).is_some() {
-        leave_other_disks();
+    isolation::isolated(test, |name, test| {
         let place = Place::new(name);
         test(&place);
         let _ = fs::remove_dir_all(&place.0);
-        return;
-    }
-    assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
-        .arg("--mount-proc")
-        .arg(std::env::current_exe().expect("the name of this program"))
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1");
-    let finished = process::run(&mut command, 2 * LIMIT).unwrap();
-    for line in finished.stderr.lines().filter(|line| line.starts_with("SKIPPED")) {
-        let _ = writeln!(std::io::stderr(), "{line}");
-    }
-    let ran_one = finished.stdout.contains("test result: ok. 1 passed");
-    assert!(
-        finished.status.success() && ran_one,
-        "{name}: {}\n{}\n{}",
-        finished.status,
-        finished.stdout,
-        finished.stderr
-    );
-}
-
-/// Detaches every disk but `/`: others' rigs are slow or broken on purpose.
-fn leave_other_disks() {
-    let mounts = synconce_probe::mounts::read("self").expect("the mounts of this process");
-    for mount in mounts.iter().rev() {
-        if mount.point != Path::new("/") && mount.kind().is_held() {
-            // One below another is gone already.
-            let _ = unmount(&mount.point, UnmountFlags::DETACH);
-        }
-    }
-}
-
-/// Says on the real standard error that `what` was not tested.
-pub fn skipped(what: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
+    });
 }
 
 /// A directory of the test's own, on a disk.

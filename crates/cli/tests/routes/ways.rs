@@ -71,7 +71,7 @@ fn parse_way(line: &str) -> (String, Vec<(String, Counts)>) {
 
 /// Makes every way bare and held, and compares.
 fn compare(place: &Place, build: Build) {
-    let Some(program) = ways(build) else { return };
+    let program = ways(build);
     let program = program.to_str().expect("a path of ours is UTF-8");
     let expected = Expected::of(place, program);
     let bare = place.bare(&place.directory("bare"), &[program, "all"]);

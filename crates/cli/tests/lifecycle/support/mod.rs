@@ -1,13 +1,13 @@
 //! What every test of a run's life is made with: a place of its own, commands
 //! with a limit of time, and words for what is asked over and over.
 
+#[path = "../../common/isolation.rs"]
 mod isolation;
 mod place;
 mod programs;
 mod terminal;
 mod tracks;
 
-pub use isolation::isolated;
 pub use place::{Place, SYNCONCE, Started, finish};
 pub use programs::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
 pub use terminal::Terminal;
@@ -17,6 +17,15 @@ use std::time::{Duration, Instant};
 
 /// Far more than anything here takes on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs `test` in a place and in namespaces of its own.
+pub fn isolated<T: Fn(&Place)>(test: T) {
+    isolation::isolated(test, |name, test| {
+        let place = Place::new(name);
+        test(&place);
+        place.down();
+    });
+}
 
 /// Waits until `holds`; panics after [`LIMIT`], naming `what`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

@@ -1,8 +1,7 @@
 //! Each test runs in a process, a mount namespace and a pid namespace of its
 //! own: nothing of it outlives it, and what others mount is not committed by it.
 
-use super::Place;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::any::type_name_of_val;
 use std::path::Path;
 use std::process::Command;
@@ -12,19 +11,17 @@ use synconce_testkit::process;
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
 /// Longer than all limits within a test together, in practice.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(240);
 
-/// Runs `test` in a namespace of its own, in this same program started again.
-pub fn isolated<T: Fn(&Place)>(test: T) {
+/// Runs `inside` with the name of `test`, a closure of the test that calls, in
+/// namespaces of its own, in this same program started again.
+pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
     let path = type_name_of_val(&test);
     let name = path.trim_end_matches("::{{closure}}").split_once("::").expect("a module path").1;
     if std::env::var_os(INSIDE).is_some() {
-        leave_other_file_systems();
+        leave_other_disks();
         keep_rigs_apart();
-        let place = Place::new(name);
-        test(&place);
-        place.down();
-        return;
+        return inside(name, test);
     }
     assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
     let program = std::env::current_exe().expect("the name of this program");
@@ -48,7 +45,7 @@ pub fn isolated<T: Fn(&Place)>(test: T) {
 
 /// Detaches every mount of a disk but that of `/`: they are other people's
 /// rigs, with slow or broken disks, and a commit would wait for them.
-fn leave_other_file_systems() {
+fn leave_other_disks() {
     let mounts = synconce_probe::mounts::read("self").expect("the mounts of this process");
     for mount in mounts.iter().rev() {
         if mount.point != Path::new("/") && mount.kind().is_held() {
@@ -62,6 +59,5 @@ fn leave_other_file_systems() {
 fn keep_rigs_apart() {
     let directory = "/run/synconce-rig";
     std::fs::create_dir_all(directory).expect("a directory for the rigs' records");
-    let flags = rustix::mount::MountFlags::empty();
-    rustix::mount::mount("rigs", directory, "tmpfs", flags, None).expect("a tmpfs for them");
+    mount("rigs", directory, "tmpfs", MountFlags::empty(), None).expect("a tmpfs for them");
 }
