@@ -327,6 +327,10 @@ impl Face<'_> {
 
 /// Passes on what reached us alone. What the terminal sent (Ctrl-C, Ctrl-Z, a
 /// hang-up) reached the command as well.
+///
+/// So does what a process sends to our whole group (`kill(0)`, as timeout(1)
+/// does), but nothing in `siginfo_t` tells it from what is for us: the command
+/// gets it twice, which is better than never.
 fn pass(received: &Received, command: u32) {
     if !received.by_process || received.sender == command {
         return;
