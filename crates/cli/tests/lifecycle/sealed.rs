@@ -1,6 +1,6 @@
 //! Sealed runs: the filter alone answers.
 
-use super::support::{AFTER_RELEASE, HOLD, SYNC, daemon, exists, isolated, perl};
+use super::support::{AFTER_RELEASE, HOLD, SYNC, daemon, exists, isolated, number, perl};
 use synconce_testkit::rig::Rig;
 
 const SEALED: &[&str] = &["--sealed"];
@@ -30,9 +30,11 @@ fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
 #[test]
 fn a_negative_descriptor_is_still_a_bad_one() {
     isolated(|place| {
-        let script = "for my $call (74, 75, 306) { for my $fd (-1, -100, -2147483648) { \
-                      my $value = syscall($call, $fd); print \"$value \", $! + 0, \"\\n\" } }";
-        let words = perl(script);
+        let calls = [number::FSYNC, number::FDATASYNC, number::SYNCFS].map(|call| call.to_string());
+        let script = "my $value = syscall($call, $fd); print \"$value \", $! + 0, \"\\n\"";
+        let each =
+            format!("for my $call ({}) {{ for my $fd (-1, -100, -2147483648)", calls.join(", "));
+        let words = perl(&format!("{each} {{ {script} }} }}"));
         let words = words.each_ref().map(String::as_str);
         let (bare, held) = (place.bare(&words), place.run(SEALED, &words));
         assert_eq!(held.stdout, bare.stdout);

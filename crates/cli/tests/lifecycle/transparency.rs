@@ -1,6 +1,6 @@
 //! What the command gets is what it would have got without us.
 
-use super::support::{Place, SYNCONCE, finish, isolated, perl};
+use super::support::{Place, SYNCONCE, finish, isolated, number, perl};
 use synconce_testkit::process::Finished;
 
 /// Prints all that a process inherits, sorted, but its environment's run name.
@@ -26,11 +26,11 @@ for (qw(cwd root ns/mnt ns/pid ns/user ns/net ns/uts ns/ipc ns/cgroup)) {
 print $out "nice ", getpriority(0, 0), " group ", getpgrp == $ENV{LEADER} ? "same" : "other", "\n";
 my @stat = split / /, file("/proc/self/stat") =~ s/.*\) //r;
 print $out "session $stat[3] terminal $stat[4] exit signal $stat[35] policy $stat[38]\n";
-my $word = pack("i", 0); syscall(157, 2, $word, 0, 0, 0); print $out "death signal ", unpack("i", $word), "\n";
-$word = pack("i", 0); syscall(157, 37, $word, 0, 0, 0); print $out "subreaper ", unpack("i", $word), "\n";
-print $out "dumpable ", syscall(157, 3, 0, 0, 0, 0), "\n";
+my $word = pack("i", 0); syscall($ENV{PRCTL}, 2, $word, 0, 0, 0); print $out "death signal ", unpack("i", $word), "\n";
+$word = pack("i", 0); syscall($ENV{PRCTL}, 37, $word, 0, 0, 0); print $out "subreaper ", unpack("i", $word), "\n";
+print $out "dumpable ", syscall($ENV{PRCTL}, 3, 0, 0, 0, 0), "\n";
 open(my $environ, "<", "/proc/self/environ"); local $/ = "\0";
-print $out "env ", grep({ !/^PORTRAIT=|^LEADER=/ } <$environ>), "\n";
+print $out "env ", grep({ !/^PORTRAIT=|^LEADER=|^PRCTL=/ } <$environ>), "\n";
 "#;
 
 /// Runs the portrait below `around`, which ends in `exec "$@"`, bare and held.
@@ -40,6 +40,7 @@ fn portraits(place: &Place, around: &str, options: &[&str]) -> [String; 2] {
         let script_around = format!("export LEADER=$$; {around}");
         let mut command = place.command("bash");
         command.args(["-c", &script_around, "bash"]).env("PORTRAIT", place.path(name));
+        command.env("PRCTL", number::PRCTL.to_string());
         if held {
             command.args([SYNCONCE, "run"]).args(options).arg("--");
         }

@@ -9,7 +9,9 @@ mod terminal;
 mod tracks;
 
 pub use place::{Place, SYNCONCE, Started, finish};
-pub use programs::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
+pub use programs::{
+    AFTER_RELEASE, HOLD, SYNC, daemon, number, perl, under_a_listener, without_seccomp,
+};
 pub use terminal::Terminal;
 pub use tracks::{Trail, children, exists, parent, process_status};
 

@@ -1,15 +1,13 @@
 //! Small programs that are run under a hold, in perl, which every Debian has.
 
 /// Numbers of system calls, as `syscall` in perl wants them.
-#[cfg(target_arch = "x86_64")]
-mod number {
-    pub const SYNC_FILE_RANGE: u32 = 277;
-    pub const SECCOMP: u32 = 317;
-}
-#[cfg(target_arch = "aarch64")]
-mod number {
-    pub const SYNC_FILE_RANGE: u32 = 84;
-    pub const SECCOMP: u32 = 277;
+pub mod number {
+    pub const FSYNC: i64 = libc::SYS_fsync;
+    pub const FDATASYNC: i64 = libc::SYS_fdatasync;
+    pub const SYNCFS: i64 = libc::SYS_syncfs;
+    pub const SYNC_FILE_RANGE: i64 = libc::SYS_sync_file_range;
+    pub const PRCTL: i64 = libc::SYS_prctl;
+    pub const SECCOMP: i64 = libc::SYS_seccomp;
 }
 
 /// Perl subroutines: `hold()` asks whether we are held, by the handshake that
@@ -98,7 +96,7 @@ pub fn without_seccomp(errno: u32) -> [String; 3] {
         0,
         &[
             (0x20, 0, 0, 0),
-            (0x15, 0, 1, number::SECCOMP),
+            (0x15, 0, 1, number::SECCOMP as u32),
             (0x06, 0, 0, 0x0005_0000 | errno),
             (0x06, 0, 0, 0x7fff_0000),
         ],
