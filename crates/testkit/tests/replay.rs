@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use synconce_testkit::rig::{
     Builder, Cut, FsKind, Granularity, Log, Replay, Rig, Survivors, Tape, What,
@@ -130,6 +131,34 @@ fn nothing_of_the_disk_before_a_cut_is_left_in_the_kernels_cache() {
         let mut fresh = File::open(other.device()).unwrap();
         assert!(content(&mut fresh) == *state, "cut at {at}");
     }
+}
+
+#[test]
+fn a_bystander_that_reads_the_device_keeps_nothing_of_it_over_a_cut() {
+    let tape = synced_and_not(Rig::builder().size(32 << 20));
+    let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
+    let mut held = File::open(replay.device()).unwrap();
+    let at = [0, log.len()].map(|at| Cut::at(at).survivors(Survivors::All));
+    let states = at.map(|cut| {
+        replay.cut(cut).unwrap();
+        content(&mut held)
+    });
+    let (device, end) = (replay.device().to_owned(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bystander = File::open(&device).unwrap();
+            while !end.load(Ordering::Relaxed) {
+                content(&mut bystander);
+            }
+        });
+        let wrong = (0..40).filter(|n| {
+            replay.cut(at[n % 2]).unwrap();
+            content(&mut held) != states[n % 2]
+        });
+        let wrong = wrong.count();
+        end.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, 0, "so many of 40 cuts showed an older disk");
+    });
 }
 
 #[test]

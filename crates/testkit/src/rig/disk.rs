@@ -138,12 +138,17 @@ impl Disk {
         }
     }
 
-    /// Makes a replayed disk the one after that cut. Nobody may use it meanwhile.
+    /// Makes a replayed disk the one after that cut. It ignores discards until [`Disk::settle`].
     pub(super) fn cut(&self, cut: Cut) -> Result<Loss> {
         match self.ask(&Request::Cut(cut))? {
             Response::Cut(loss) => Ok(loss),
             other => Err(self.unexpected(other)),
         }
+    }
+
+    /// Ends what [`Disk::cut`] began.
+    pub(super) fn settle(&self) -> Result<()> {
+        self.tell(&Request::Settle)
     }
 
     /// What the disk has done so far.

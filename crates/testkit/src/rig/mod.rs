@@ -40,6 +40,7 @@ mod latency;
 mod log;
 mod protocol;
 mod record;
+mod remount;
 mod replay;
 mod sparse;
 mod system;
@@ -134,8 +135,9 @@ impl Rig {
     /// # Errors
     /// mount(8) fails, for instance because the disk's errors have damaged the file system.
     pub fn mount(&self) -> Result<()> {
-        let options = self.record.mount_options.as_deref();
-        system::mount(self.record.fs, &self.device, &self.record.mount_point, options)
+        let Record { fs, mount_point, mount_options, replays, .. } = &self.record;
+        let mount = if replays.is_some() { remount::mount } else { system::mount };
+        mount(*fs, &self.device, mount_point, mount_options.as_deref())
     }
 
     /// Takes everything down, and says what is in the way if something is. Then the rig stays as it

@@ -20,8 +20,10 @@ pub(super) enum Request {
     StallFlushes(bool),
     /// Put a mark into the log.
     Mark(String),
-    /// Be the disk after this power cut.
+    /// Be the disk after this power cut, and take no discard seriously until it is settled.
     Cut(Cut),
+    /// The kernel's caches of the disk are empty now.
+    Settle,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -125,7 +125,8 @@ pub(super) fn unmount_all(
     Ok(())
 }
 
-fn retry(
+/// Tries again what is busy, for `limit`.
+pub(super) fn retry(
     limit: Duration,
     mut attempt: impl FnMut() -> rustix::io::Result<()>,
 ) -> rustix::io::Result<()> {

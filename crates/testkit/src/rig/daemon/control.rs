@@ -4,26 +4,23 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering::Relaxed;
 
-use fuser::Notifier;
-
 use super::store::Store;
-use super::{Shared, Transfers, fuse};
-use crate::error::Context;
+use super::{Shared, Transfers};
 use crate::rig::protocol::{Request, Response, VERSION};
 use crate::rig::{Cut, Stats, disk};
 
-pub(super) fn serve(listener: &UnixListener, shared: &Shared, notifier: &Notifier) {
+pub(super) fn serve(listener: &UnixListener, shared: &Shared) {
     for stream in listener.incoming().flatten() {
         // A client that went away in mid-sentence is no concern of the disk.
-        let _ = converse(&stream, shared, notifier);
+        let _ = converse(&stream, shared);
     }
 }
 
-fn converse(stream: &UnixStream, shared: &Shared, notifier: &Notifier) -> std::io::Result<()> {
+fn converse(stream: &UnixStream, shared: &Shared) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let response = match serde_json::from_str(&line) {
-        Ok(request) => shared.obey(&request, notifier),
+        Ok(request) => shared.obey(&request),
         Err(error) => {
             Response::Refused(format!("the daemon does not understand {line:?}: {error}"))
         }
@@ -33,10 +30,15 @@ fn converse(stream: &UnixStream, shared: &Shared, notifier: &Notifier) -> std::i
 }
 
 impl Shared {
-    fn obey(&self, request: &Request, notifier: &Notifier) -> Response {
+    fn obey(&self, request: &Request) -> Response {
         match *request {
             Request::Mark(ref name) => return self.mark(name),
-            Request::Cut(ref cut) => return self.cut(cut, notifier),
+            Request::Cut(ref cut) => return self.cut(cut),
+            Request::Settle => {
+                if let Store::Replayed(disk) = &self.store {
+                    disk.settle();
+                }
+            }
             Request::Hello => {
                 return Response::Hello { version: VERSION, passthrough: self.bypassed() };
             }
@@ -64,16 +66,11 @@ impl Shared {
         }
     }
 
-    fn cut(&self, cut: &Cut, notifier: &Notifier) -> Response {
+    fn cut(&self, cut: &Cut) -> Response {
         let Store::Replayed(disk) = &self.store else {
             return Response::Refused("only a replay can be cut".into());
         };
-        // After the cut and not under its lock: a read on its way holds pages that the kernel waits for.
-        let forgotten = |loss| {
-            let forgotten = notifier.inval_inode(fuse::DISK, 0, 0);
-            forgotten.context("empty the cache of", "the disk").map(|()| loss)
-        };
-        match disk.cut(cut).and_then(forgotten) {
+        match disk.cut(cut) {
             Ok(loss) => Response::Cut(loss),
             Err(error) => Response::Refused(error.to_string()),
         }

@@ -16,7 +16,7 @@ use rustix::fs::FallocateFlags;
 use super::Shared;
 use super::flushes::Answer;
 
-pub(super) const DISK: INodeNo = INodeNo(2);
+const DISK: INodeNo = INodeNo(2);
 /// Nothing changes here but the file's data, and that by the kernel's own hand.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MAX_WRITE: u32 = 1 << 20;

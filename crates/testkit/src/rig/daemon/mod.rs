@@ -84,8 +84,7 @@ pub fn serve(dir: &Path) -> Result<()> {
     let filesystem = fuse::OneFile::new(shared.clone(), record.passthrough);
     let session =
         Session::new(filesystem, &fuse_dir, &config()).context("mount the disk at", &fuse_dir)?;
-    let notifier = session.notifier();
-    thread::spawn(move || control::serve(&listener, &shared, &notifier));
+    thread::spawn(move || control::serve(&listener, &shared));
     announce();
     session.run().context("serve", &fuse_dir)
 }

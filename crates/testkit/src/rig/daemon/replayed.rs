@@ -32,6 +32,8 @@ struct State {
     durable: Extents,
     overlay: Extents,
     scratch_end: u64,
+    /// A discard is the way by which the kernel is made to forget the disk before the cut.
+    settling: bool,
 }
 
 impl Replayed {
@@ -45,6 +47,7 @@ impl Replayed {
             durable: Extents::default(),
             overlay: Extents::default(),
             scratch_end: 0,
+            settling: false,
         };
         let (size, state) = (recording.size, RwLock::new(state));
         Ok(Self { base, scratch: scratch_file, size, state })
@@ -61,7 +64,13 @@ impl Replayed {
             return Err(Error::Refused(format!("cannot cut after event {at}: the log has {len}")));
         }
         self.scratch.set_len(0).context("empty the overlay of", "the replayed disk")?;
+        state.settling = true;
         Ok(state.cut(cut, self.size))
+    }
+
+    /// From now on what is written and discarded is meant.
+    pub(super) fn settle(&self) {
+        self.change().settling = false;
     }
 
     pub(super) fn read(&self, offset: u64, data: &mut [u8]) -> io::Result<()> {
@@ -99,7 +108,10 @@ impl Replayed {
     }
 
     pub(super) fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.change().overlay.insert(clip(offset, length, self.size), Source::Zero);
+        let mut state = self.change();
+        if !state.settling {
+            state.overlay.insert(clip(offset, length, self.size), Source::Zero);
+        }
         Ok(())
     }
 
