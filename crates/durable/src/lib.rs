@@ -10,6 +10,8 @@
 pub mod commit;
 pub mod error;
 pub mod marker;
+#[doc(hidden)]
+pub mod mutant;
 pub mod pins;
 pub mod places;
 pub mod record;

@@ -8,6 +8,7 @@
 //! container or pid namespace.
 
 use crate::error::{Context, Error};
+use crate::mutant;
 use crate::record::Record;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -115,14 +116,25 @@ impl Marker {
     }
 
     fn engage_here(&mut self) -> Result<(), Error> {
-        self.armed.file.sync_all().on("cannot sync a marker in", &self.directory)?;
+        if !mutant::is("marker-unsynced") {
+            self.armed.file.sync_all().on("cannot sync a marker in", &self.directory)?;
+        }
         self.armed.give_name(&self.name).on("cannot name a marker in", &self.directory)?;
         self.named = true;
-        rustix::fs::fsync(&self.armed.handle).on("cannot sync", &self.directory)?;
-        for made in &self.made {
-            sync_parent(made)?;
-        }
+        self.sync_directories()?;
         self.engaged = true;
+        Ok(())
+    }
+
+    fn sync_directories(&self) -> Result<(), Error> {
+        if !mutant::is("marker-unsynced") && !mutant::is("marker-directory-unsynced") {
+            rustix::fs::fsync(&self.armed.handle).on("cannot sync", &self.directory)?;
+        }
+        if !mutant::is("marker-unsynced") && !mutant::is("marker-parents-unsynced") {
+            for made in &self.made {
+                sync_parent(made)?;
+            }
+        }
         Ok(())
     }
 

@@ -29,6 +29,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use synconce_durable::mutant;
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
 use synconce_sys::last_call::LastCall;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
@@ -268,6 +269,9 @@ impl Over {
             tell(&Message::Ended(end));
         }
         if let Some(run) = &mut self.run {
+            if mutant::is("clear-before-commit") {
+                let _ = run.clear(false);
+            }
             if options.commit {
                 let report = run.commit(&survivors, &mut |progress| {
                     let waiting = progress.waiting.iter().map(|path| (*path).to_owned());

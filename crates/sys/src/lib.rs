@@ -15,6 +15,8 @@ pub mod process;
 pub mod seccomp;
 pub mod signals;
 pub mod trace;
+#[cfg(feature = "mutants")]
+pub mod write_back;
 
 use std::io;
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use synconce_durable::commit::{self, Outcome, Progress};
 use synconce_durable::marker::Marker;
+use synconce_durable::mutant;
 use synconce_durable::pins::{Pins, mount_id};
 use synconce_durable::places;
 use synconce_durable::record::Record;
@@ -120,6 +121,7 @@ impl Run {
         pins.retain(|device| !self.is_lost(device));
         let mut outcomes: Vec<_> =
             self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
+        let pins = mutated(pins);
         outcomes.extend(commit::commit(pins, self.patience, progress));
         CommitReport {
             micros: began.elapsed().as_micros() as u64,
@@ -179,6 +181,9 @@ impl Run {
 
 impl Ledger for Run {
     fn engage(&mut self) -> Result<Option<Notice>, String> {
+        if mutant::is_at_first("marker-late") {
+            return Ok(None);
+        }
         self.engage_all()?;
         Ok(self.news_of_marker())
     }
@@ -272,4 +277,14 @@ fn committed(outcome: Outcome) -> Committed {
         micros: outcome.result.ok().map(|time| time.as_micros() as u64),
         error,
     }
+}
+
+/// The pins that are committed: all, but for what a mutant leaves out.
+fn mutated(pins: Pins) -> Pins {
+    #[cfg(feature = "mutants")]
+    if mutant::is("commit-by-write-back") {
+        pins.iter().for_each(|pin| synconce_sys::write_back::all_below(&pin.point));
+    }
+    let skipped = mutant::is("commit-skipped") || mutant::is("commit-by-write-back");
+    if skipped { Pins::default() } else { pins }
 }

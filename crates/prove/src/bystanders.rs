@@ -1,0 +1,95 @@
+//! Processes that have nothing to do with the run, on the same file system: one that syncs, which
+//! pushes the journal out, and one that starts the write-back of the run's own data. Each reorders in
+//! its own way, and some mutants are only seen with one of them.
+
+use rustix::fs::{Advice, fadvise};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Who stands by. A disk that somebody else keeps syncing hides what a run leaves unsafe, so no one
+/// company will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Company {
+    syncs: bool,
+    pushes: bool,
+}
+
+impl Company {
+    /// The company of the take with this number: all four in turn.
+    pub(crate) fn of(round: u64) -> Self {
+        Self { syncs: round % 4 >= 2, pushes: round % 2 == 1 }
+    }
+}
+
+/// The bystanders of a take; they end with the value.
+pub(crate) struct Bystanders {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+const PAUSE: Duration = Duration::from_millis(3);
+
+impl Bystanders {
+    /// Starts them: one syncs files of its own in `own`, one pushes the files below each of `others`.
+    pub(crate) fn start(company: Company, own: &Path, others: &[PathBuf]) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        if company.syncs {
+            let (over, own) = (Arc::clone(&over), own.to_owned());
+            threads.push(thread::spawn(move || repeat(&over, |round| sync_one(&own, round))));
+        }
+        if company.pushes {
+            let (over, others) = (Arc::clone(&over), others.to_vec());
+            let push_each = move || others.iter().for_each(|path| push_all(path));
+            threads.push(thread::spawn(move || repeat(&over, |_| push_each())));
+        }
+        Self { over, threads }
+    }
+}
+
+impl Drop for Bystanders {
+    fn drop(&mut self) {
+        self.over.store(true, SeqCst);
+        for thread in self.threads.drain(..) {
+            // A bystander that failed has disturbed less; the cuts judge all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn repeat(over: &AtomicBool, mut act: impl FnMut(u64)) {
+    let mut round = 0;
+    while !over.load(SeqCst) {
+        act(round);
+        round += 1;
+        thread::sleep(PAUSE);
+    }
+}
+
+fn sync_one(own: &Path, round: u64) {
+    let path = own.join((round % 7).to_string());
+    let written = File::create(path).and_then(|mut file| {
+        file.write_all(&round.to_ne_bytes())?;
+        file.sync_all()
+    });
+    // The disk may be full or gone, which is the take's business.
+    drop(written);
+}
+
+/// Starts the write-back of every file below `path` (`POSIX_FADV_DONTNEED`, posix_fadvise(2)).
+fn push_all(path: &Path) {
+    let Ok(entries) = fs::read_dir(path) else { return };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            push_all(&entry.path());
+        } else if let Some(file) = kind.is_file().then(|| File::open(entry.path()).ok()).flatten() {
+            let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Where a take is cut, and what is found there.
+
+use crate::Result;
+use crate::judge::{Finding, Moment, Tree, judge};
+use crate::take::{Take, manifest, mark, places};
+use crate::work::is_durable;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use synconce_testkit::manifest::{Manifest, diff};
+use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Survivors};
+
+/// A cut of both disks at one instant.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    disk: usize,
+    other: usize,
+    survivors: Survivors,
+    granularity: Granularity,
+}
+
+/// What the cuts of a take found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Findings {
+    /// How many cuts were made.
+    pub cuts: usize,
+    /// How many of each kind.
+    pub found: BTreeMap<&'static str, usize>,
+    /// The first cut at which the promise was broken, with what differed.
+    pub first: Option<String>,
+    /// Time for all cuts, in milliseconds.
+    pub millis: u64,
+}
+
+impl Findings {
+    /// How often the promise was broken.
+    pub(crate) fn broken(&self) -> usize {
+        self.found.values().sum()
+    }
+
+    fn add(&mut self, finding: Finding, place: Place, detail: impl FnOnce() -> String) {
+        self.cuts += 1;
+        let name = match finding {
+            Finding::Kept => return,
+            Finding::Lost => "lost",
+            Finding::Undetected => "undetected",
+            Finding::FalseAlarm => "false alarm",
+            Finding::SurvivorLost => "survivor lost",
+            Finding::Unmountable => "unmountable",
+        };
+        *self.found.entry(name).or_default() += 1;
+        self.first.get_or_insert_with(|| format!("{name} at {place:?}: {}", detail()));
+    }
+
+    /// Takes the findings of another take in.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.millis += other.millis;
+        for (name, count) in other.found {
+            *self.found.entry(name).or_default() += count;
+        }
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+/// The places of interest in a log.
+#[derive(Clone, Copy)]
+struct Bounds {
+    start: usize,
+    returned: usize,
+    served: Option<usize>,
+    end: usize,
+}
+
+/// Cuts `take` at `count` places; with `until_broken` stops at the first finding.
+pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> Result<Findings> {
+    let began = Instant::now();
+    let log = take.disk.log()?;
+    let other_log = take.other.as_ref().map(|tape| tape.log()).transpose()?;
+    let place = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
+    let bounds = Bounds {
+        start: place(mark::START)?,
+        returned: place(mark::RETURNED)?,
+        served: log.mark(mark::SERVED),
+        end: place(mark::END)?,
+    };
+    let disk = take.disk.replay().up()?;
+    let other = take.other.as_ref().map(|tape| tape.replay().up()).transpose()?;
+    let control = tempfile::tempdir()?;
+    let places = places(take.scene, disk.path(), other.as_ref().map(|o| o.path()), control.path());
+    let mut findings = Findings::default();
+    for place in choose(&log, other_log.as_ref(), bounds, count, seed) {
+        let mounted = mount(|| disk.mounted(cut_at(place, place.disk)));
+        let other = other.as_ref().map(|other| other.mounted(cut_at(place, place.other)));
+        let (finding, detail) = match (mounted, other.transpose()) {
+            (Ok(_), Ok(_)) => look(take, &places, bounds, place)?,
+            (Err(error), _) | (_, Err(error)) => (Finding::Unmountable, error.to_string()),
+        };
+        findings.add(finding, place, || detail);
+        if until_broken && findings.broken() > 0 {
+            break;
+        }
+    }
+    findings.millis = began.elapsed().as_millis() as u64;
+    Ok(findings)
+}
+
+/// Mounts; a device that is still being let go by the last cut is given a moment.
+fn mount<'a>(
+    attempt: impl Fn() -> synconce_testkit::Result<Mounted<'a>>,
+) -> synconce_testkit::Result<Mounted<'a>> {
+    attempt().or_else(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        attempt()
+    })
+}
+
+fn cut_at(place: Place, at: usize) -> Cut {
+    Cut::at(at).survivors(place.survivors).granularity(place.granularity)
+}
+
+/// Judges the recovered disks, which are mounted at `places`.
+fn look(
+    take: &Take,
+    places: &crate::tool::Places,
+    bounds: Bounds,
+    place: Place,
+) -> Result<(Finding, String)> {
+    let status = take.tool.status(take.scene, places)?;
+    let found = manifest(places).unwrap_or_default();
+    let tree = compare(take, &found);
+    let returned = place.disk >= bounds.returned;
+    let moment = if returned { Moment::Returned } else { Moment::Running };
+    let finding = judge(moment, status, tree);
+    let served = bounds.served.is_some_and(|served| place.disk >= served);
+    let finding = match finding {
+        Finding::Kept if served && !is_durable(&places.daemon()) => Finding::SurvivorLost,
+        other => other,
+    };
+    let detail = if finding == Finding::Kept { String::new() } else { detail(take, &found) };
+    Ok((finding, format!("{status:?}, {tree:?} {detail}")))
+}
+
+fn compare(take: &Take, found: &Manifest) -> Tree {
+    if *found == take.finished {
+        Tree::Finished
+    } else if *found == take.before {
+        Tree::Before
+    } else {
+        Tree::Between
+    }
+}
+
+/// The first differences from the finished tree.
+fn detail(take: &Take, found: &Manifest) -> String {
+    const SHOWN: usize = 3;
+    let differences = diff(&take.finished, found);
+    let shown: Vec<String> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
+    format!("({} differences from the finished tree: {})", differences.len(), shown.join("; "))
+}
+
+/// Chooses places, in ascending order: over the whole run, and more where steps follow each other
+/// quickly: at its start, before its return, and after it.
+fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u64) -> Vec<Place> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let instants = instants(log, other, bounds);
+    let returned = instants.partition_point(|(disk, _)| *disk < bounds.returned);
+    let near = 40.min(instants.len());
+    let parts = [
+        (0..instants.len(), count * 3 / 8),
+        (0..near, count / 8),
+        (returned.saturating_sub(near)..returned, count / 4),
+        (returned..instants.len(), count - count * 3 / 8 - count / 8 - count / 4),
+    ];
+    let mut chosen = Vec::new();
+    for (range, wanted) in parts.into_iter().filter(|(range, _)| !range.is_empty()) {
+        for _ in 0..wanted {
+            let (disk, other) = instants[random.usize(range.clone())];
+            let share = [0.2, 0.5, 0.8][random.usize(..3)];
+            let survivors = match random.u8(..4) {
+                0 => Survivors::None,
+                1 => Survivors::All,
+                _ => Survivors::Share { seed: random.u64(..), share },
+            };
+            let granularity = match random.u8(..4) {
+                0 => Granularity::Request,
+                _ => Granularity::Block,
+            };
+            chosen.push(Place { disk, other, survivors, granularity });
+        }
+    }
+    chosen.sort_by_key(|place| (place.disk, place.other));
+    chosen
+}
+
+/// Every instant at which a cut can make a difference, as places of both logs.
+fn instants(log: &Log, other: Option<&Log>, bounds: Bounds) -> Vec<(usize, usize)> {
+    let nanos = |log: &Log, place: usize| log.events()[place.saturating_sub(1)].nanos;
+    let mut all: Vec<(usize, usize)> = log
+        .places(bounds.start, bounds.end)
+        .map(|place| (place, other.map_or(0, |other| other.at_nanos(nanos(log, place)))))
+        .collect();
+    if let Some(other) = other {
+        let start = other.at_nanos(nanos(log, bounds.start));
+        let end = other.at_nanos(nanos(log, bounds.end));
+        let places = other.places(start, end);
+        all.extend(places.map(|place| (log.at_nanos(nanos(other, place)), place)));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}

@@ -1,0 +1,91 @@
+//! What a recovered disk means.
+
+use serde::Serialize;
+
+/// What `synconce status` said of the recovered disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Exit code 0: nothing to say.
+    Nothing,
+    /// Exit code 4: a run was interrupted.
+    Interrupted,
+    /// It could not look, and says why: loud enough, but no answer.
+    CannotTell,
+}
+
+/// What the tree is, by its manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tree {
+    /// As before the run.
+    Before,
+    /// As the finished run left it.
+    Finished,
+    /// Something else.
+    Between,
+}
+
+/// Where the cut was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The command line had not returned.
+    Running,
+    /// It had returned 0.
+    Returned,
+}
+
+/// What was found at a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Finding {
+    /// The promise was kept.
+    Kept,
+    /// The run had returned 0, and its tree is not the finished one.
+    Lost,
+    /// The run was cut short, its tree is neither the old nor the finished one, and nothing says so.
+    Undetected,
+    /// The run had returned 0 with all its data safe, and is found interrupted.
+    FalseAlarm,
+    /// A survivor's own sync, after the run, did not make its file durable.
+    SurvivorLost,
+    /// The file system did not recover.
+    Unmountable,
+}
+
+/// Judges the tree at a cut.
+pub(crate) fn judge(moment: Moment, status: Status, tree: Tree) -> Finding {
+    match (moment, status, tree) {
+        (Moment::Returned, _, Tree::Before | Tree::Between) => Finding::Lost,
+        (Moment::Returned, Status::Interrupted | Status::CannotTell, Tree::Finished) => {
+            Finding::FalseAlarm
+        }
+        (Moment::Running, Status::Nothing, Tree::Between) => Finding::Undetected,
+        _ => Finding::Kept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_exit_0_only_the_finished_tree_without_an_alarm_will_do() {
+        let judged = |status, tree| judge(Moment::Returned, status, tree);
+        assert_eq!(judged(Status::Nothing, Tree::Finished), Finding::Kept);
+        assert_eq!(judged(Status::Nothing, Tree::Between), Finding::Lost);
+        assert_eq!(judged(Status::Interrupted, Tree::Between), Finding::Lost);
+        assert_eq!(judged(Status::Nothing, Tree::Before), Finding::Lost);
+        assert_eq!(judged(Status::Interrupted, Tree::Finished), Finding::FalseAlarm);
+    }
+
+    #[test]
+    fn before_exit_0_a_tree_in_between_must_be_announced() {
+        let judged = |status, tree| judge(Moment::Running, status, tree);
+        assert_eq!(judged(Status::Nothing, Tree::Between), Finding::Undetected);
+        for tree in [Tree::Before, Tree::Between, Tree::Finished] {
+            assert_eq!(judged(Status::Interrupted, tree), Finding::Kept);
+        }
+        for tree in [Tree::Before, Tree::Finished] {
+            assert_eq!(judged(Status::Nothing, tree), Finding::Kept);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `prove`: cuts the power of recorded disks, thousands of times, and judges what is found.
+//!
+//! A *scene* is a file system, a place for the marker and a mode; a *take* is one recorded run of a
+//! workload in a scene; every take is cut at many places, and each recovered disk is judged by
+//! `synconce status` and by manifests. Mutants (a build feature of the tool that takes one step away)
+//! show that a lost step would be seen; rivals stand beside as controls. Needs root.
+#![forbid(unsafe_code)]
+
+mod bystanders;
+mod cuts;
+mod judge;
+mod matrix;
+mod mutants;
+mod report;
+mod scene;
+mod take;
+mod tool;
+mod work;
+
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The result of everything here: a defect of the proof ends it, a finding does not.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Cut the power of recorded disks and judge what is found
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The tool, as it ships
+    #[arg(long, value_name = "PROGRAM")]
+    synconce: PathBuf,
+    /// The tool, built with the feature `mutants`; without it no mutant is tried
+    #[arg(long, value_name = "PROGRAM")]
+    mutants: Option<PathBuf>,
+    /// Cuts of each row
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    cuts: usize,
+    /// Cuts of each mutant in each scene, at most
+    #[arg(long, value_name = "N", default_value_t = 150)]
+    mutant_cuts: usize,
+    /// Only rows whose name contains one of these
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Leave the rivals out
+    #[arg(long)]
+    no_rivals: bool,
+    /// Where the choices start
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write every row as JSON to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match matrix::prove(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("prove: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

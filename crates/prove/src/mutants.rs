@@ -1,0 +1,92 @@
+//! The steps that are taken away, one at a time, to see whether it would be seen.
+//!
+//! The names are those that the feature `mutants` of the tool knows.
+
+use crate::report::Expected;
+use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+use crate::work::Work;
+
+/// A missing or misplaced step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mutant {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub work: Work,
+    /// Whether these file systems do without the step.
+    needless: bool,
+    markers: &'static [MarkerPlace],
+}
+
+/// All of them.
+pub(crate) const MUTANTS: [Mutant; 8] = [
+    Mutant {
+        name: "marker-late",
+        about: "marker written after the first hold",
+        work: Work::Files,
+        needless: false,
+        markers: &[MarkerPlace::Same, MarkerPlace::Other],
+    },
+    Mutant {
+        name: "marker-unsynced",
+        about: "marker not synced, nor its directory",
+        work: Work::Files,
+        needless: false,
+        markers: &[MarkerPlace::Same, MarkerPlace::Other],
+    },
+    Mutant {
+        name: "marker-directory-unsynced",
+        about: "marker synced, its directory not",
+        work: Work::Files,
+        needless: false,
+        markers: &[MarkerPlace::Same, MarkerPlace::Other],
+    },
+    Mutant {
+        name: "marker-parents-unsynced",
+        about: "directories made for the marker not synced",
+        work: Work::Files,
+        needless: true,
+        markers: &[MarkerPlace::Root],
+    },
+    Mutant {
+        name: "clear-before-commit",
+        about: "marker removed before the commit",
+        work: Work::Files,
+        needless: false,
+        markers: &[MarkerPlace::Same, MarkerPlace::Other],
+    },
+    Mutant {
+        name: "commit-skipped",
+        about: "no commit",
+        work: Work::Files,
+        needless: false,
+        markers: &[MarkerPlace::Same, MarkerPlace::Other],
+    },
+    Mutant {
+        name: "commit-by-write-back",
+        about: "commit by starting and awaiting write-back of data only (sync_file_range)",
+        work: Work::Files,
+        needless: false,
+        markers: &[MarkerPlace::Same, MarkerPlace::Other],
+    },
+    Mutant {
+        name: "survivors-not-released",
+        about: "survivors' syncs stay held",
+        work: Work::Daemon,
+        needless: false,
+        markers: &[MarkerPlace::Same],
+    },
+];
+
+impl Mutant {
+    /// A step that POSIX asks for and that none of these file systems needs is not caught.
+    pub(crate) fn expected(&self) -> Expected {
+        if self.needless { Expected::Shown } else { Expected::BrokenSomewhere }
+    }
+
+    /// The scenes in which it is tried.
+    pub(crate) fn scenes(&self) -> Vec<Scene> {
+        let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
+        let scene = |disk, marker| Scene { disk, marker, mode: Mode::Supervised };
+        self.markers.iter().flat_map(|marker| disks.map(|disk| scene(disk, *marker))).collect()
+    }
+}

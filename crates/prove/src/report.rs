@@ -1,0 +1,119 @@
+//! The table.
+
+use crate::Result;
+use crate::cuts::Findings;
+use crate::mutants::MUTANTS;
+use crate::scene::Scene;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+
+/// What a row has to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Expected {
+    /// The promise is kept at every cut.
+    Kept,
+    /// It is not, or the rig would not see a lost flush.
+    Broken,
+    /// It is not, in one of the rows of this name.
+    BrokenSomewhere,
+    /// Whatever is found is shown.
+    Shown,
+}
+
+/// A row of the table.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub group: &'static str,
+    pub name: String,
+    pub scene: Scene,
+    pub expected: Expected,
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+impl Row {
+    fn found(&self) -> String {
+        if self.findings.found.is_empty() {
+            return "-".to_owned();
+        }
+        let found = self.findings.found.iter();
+        found.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.findings.millis / self.findings.cuts.max(1) as u64;
+        let (group, name, scene) = (self.group, &self.name, self.scene.to_string());
+        let (cuts, found) = (self.findings.cuts, self.found());
+        write!(f, "{group:8} {name:26} {scene:38} {cuts:5} cuts  {each:4} ms each  {found}")
+    }
+}
+
+/// Whether every row shows what is expected of it.
+pub(crate) fn verdict(rows: &[Row]) -> bool {
+    failures(rows).is_empty()
+}
+
+/// What is not as expected, in words.
+fn failures(rows: &[Row]) -> Vec<String> {
+    let mut failures = Vec::new();
+    for row in rows {
+        let broken = row.findings.broken() > 0;
+        match row.expected {
+            Expected::Kept if broken => failures.push(format!(
+                "{} {}, {}: {}",
+                row.group,
+                row.name,
+                row.scene,
+                row.findings.first.as_deref().unwrap_or_default()
+            )),
+            Expected::Broken if !broken => {
+                failures.push(format!("{}, {}: nothing was seen", row.name, row.scene));
+            }
+            _ => {}
+        }
+    }
+    let tried = rows.iter().filter(|row| row.expected == Expected::BrokenSomewhere);
+    let names: BTreeSet<&str> = tried.clone().map(|row| row.name.as_str()).collect();
+    for name in names {
+        if !tried.clone().any(|row| row.name == name && row.findings.broken() > 0) {
+            failures.push(format!("mutant {name}: not caught anywhere"));
+        }
+    }
+    failures
+}
+
+/// Prints the table, its sums and what is not as expected.
+pub(crate) fn print(rows: &[Row]) {
+    for row in rows {
+        println!("{row}");
+    }
+    let cuts: usize = rows.iter().map(|row| row.findings.cuts).sum();
+    let kept = rows.iter().filter(|row| row.expected == Expected::Kept);
+    let (mut promised, mut broken) = (0, 0);
+    for row in kept {
+        promised += row.findings.cuts;
+        broken += row.findings.broken();
+    }
+    println!("{cuts} cuts; {promised} of the promise, of which {broken} broken");
+    for mutant in MUTANTS {
+        println!("mutant {}: {}", mutant.name, mutant.about);
+    }
+    for row in rows {
+        if let (Some(first), "mutant") = (&row.findings.first, row.group) {
+            println!("{}, {}: {first}", row.name, row.scene);
+        }
+    }
+    for failure in failures(rows) {
+        println!("NOT AS EXPECTED: {failure}");
+    }
+}
+
+/// Writes every row as JSON.
+pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<()> {
+    Ok(std::fs::write(path, serde_json::to_vec_pretty(rows)?)?)
+}

@@ -1,0 +1,106 @@
+//! Where a run takes place.
+
+use serde::Serialize;
+use std::fmt;
+use synconce_testkit::rig::FsKind;
+
+/// A file system as it is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Disk {
+    Ext4,
+    /// Data may reach the disk after the journal that names it.
+    Ext4Writeback,
+    Xfs,
+    Btrfs,
+    /// The control of the rig: no flush is ever asked for, so the promise cannot hold.
+    Ext4NoBarrier,
+}
+
+/// Where the marker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum MarkerPlace {
+    /// On the file system that is written.
+    Same,
+    /// On another disk, cut at the same instant.
+    Other,
+    /// In the target (`--root`); the machine's own marker is gone with the machine.
+    Root,
+}
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    Supervised,
+    Sealed,
+}
+
+/// A scene.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Scene {
+    pub disk: Disk,
+    pub marker: MarkerPlace,
+    pub mode: Mode,
+}
+
+impl Disk {
+    /// Those on which the promise holds.
+    pub(crate) const SOUND: [Self; 4] = [Self::Ext4, Self::Ext4Writeback, Self::Xfs, Self::Btrfs];
+
+    pub(crate) fn kind(self) -> FsKind {
+        match self {
+            Self::Ext4 | Self::Ext4Writeback | Self::Ext4NoBarrier => FsKind::Ext4,
+            Self::Xfs => FsKind::Xfs,
+            Self::Btrfs => FsKind::Btrfs,
+        }
+    }
+
+    /// Options for mount(8). A commit every second gives the kernel chances to reorder.
+    pub(crate) fn options(self) -> Option<&'static str> {
+        match self {
+            Self::Ext4 => Some("commit=1"),
+            Self::Ext4Writeback => Some("commit=1,data=writeback"),
+            Self::Ext4NoBarrier => Some("commit=1,nobarrier"),
+            Self::Btrfs => Some("commit=1"),
+            Self::Xfs => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Ext4Writeback => "ext4 data=writeback",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+            Self::Ext4NoBarrier => "ext4 nobarrier",
+        }
+    }
+}
+
+impl Scene {
+    /// Every combination that the promise is made for.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for disk in Disk::SOUND {
+            for marker in [MarkerPlace::Same, MarkerPlace::Other, MarkerPlace::Root] {
+                all.push(Self { disk, marker, mode: Mode::Supervised });
+            }
+            all.push(Self { disk, marker: MarkerPlace::Same, mode: Mode::Sealed });
+        }
+        all
+    }
+}
+
+impl fmt::Display for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let marker = match self.marker {
+            MarkerPlace::Same => "marker beside",
+            MarkerPlace::Other => "marker elsewhere",
+            MarkerPlace::Root => "marker in the root",
+        };
+        let sealed = if self.mode == Mode::Sealed { ", sealed" } else { "" };
+        write!(f, "{}, {marker}{sealed}", self.disk.name())
+    }
+}

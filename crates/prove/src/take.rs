@@ -1,0 +1,124 @@
+//! One recorded run.
+
+use crate::Result;
+use crate::bystanders::{Bystanders, Company};
+use crate::scene::{MarkerPlace, Scene};
+use crate::tool::{Places, Tool};
+use crate::work::Work;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::process;
+use synconce_testkit::rig::{Rig, Tape};
+
+/// A recorded run, and what its tree was before and after.
+pub(crate) struct Take {
+    pub scene: Scene,
+    pub tool: Tool,
+    /// The disk that was written.
+    pub disk: Tape,
+    /// The disk of the marker, where that is another.
+    pub other: Option<Tape>,
+    pub before: Manifest,
+    pub finished: Manifest,
+}
+
+/// Marks in the log of the disk that is written.
+pub(crate) mod mark {
+    /// The tree is prepared and durable.
+    pub(crate) const START: &str = "start";
+    /// The command line has returned 0.
+    pub(crate) const RETURNED: &str = "returned";
+    /// A survivor's own sync has returned.
+    pub(crate) const SERVED: &str = "served";
+    /// Nobody looks any further.
+    pub(crate) const END: &str = "end";
+}
+
+const SIZE: u64 = 384 << 20;
+/// Far more than a workload takes.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long the bystanders go on after the run.
+const AFTER: Duration = Duration::from_millis(80);
+
+/// The manifest of the tree at `places`: all but the marker itself, whose directory changes the time
+/// of the root.
+pub(crate) fn manifest(places: &Places) -> Result<Manifest> {
+    let options = Options::default().mtimes().ignore("var")?;
+    let mut manifest = Manifest::with(places.tree(), &options)?;
+    manifest.entries.get_mut(".").into_iter().for_each(|root| root.mtime = None);
+    Ok(manifest)
+}
+
+/// Records `work` under `tool` in `scene`, in the company of bystanders.
+pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) -> Result<Take> {
+    let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir()?;
+    let mut builder = Rig::builder().fs(scene.disk.kind()).size(SIZE).record(true);
+    if let Some(options) = scene.disk.options() {
+        builder = builder.mount_options(options);
+    }
+    let disk = builder.clone().up()?;
+    let other = (scene.marker == MarkerPlace::Other).then(|| builder.up()).transpose()?;
+    let places = places(scene, disk.path(), other.as_ref().map(Rig::path), control.path());
+    for directory in [places.tree(), places.bystander(), places.daemon(), places.state.clone()] {
+        fs::create_dir_all(directory)?;
+    }
+    work.prepare(&places.tree())?;
+    for rig in [Some(&disk), other.as_ref()].into_iter().flatten() {
+        finish("sync", Command::new("sync").arg("-f").arg(rig.path()))?;
+    }
+    let before = manifest(&places)?;
+    let pushed = [places.tree(), places.state.clone()];
+    let bystanders = Bystanders::start(company, &places.bystander(), &pushed);
+    disk.disk().mark(mark::START)?;
+    let words = work.words(&places.tree(), control.path(), &places.daemon());
+    finish(tool.name(), &mut tool.command(scene, &places, &words))?;
+    disk.disk().mark(mark::RETURNED)?;
+    if work.leaves_daemon() {
+        serve(control.path())?;
+        disk.disk().mark(mark::SERVED)?;
+    }
+    let finished = manifest(&places)?;
+    std::thread::sleep(AFTER);
+    disk.disk().mark(mark::END)?;
+    drop(bystanders);
+    let other = other.map(Rig::finish).transpose()?;
+    let disk = disk.finish()?;
+    Ok(Take { scene, tool: tool.clone(), disk, other, before, finished })
+}
+
+/// The places of a take on disks that are mounted there.
+pub(crate) fn places(scene: Scene, disk: &Path, other: Option<&Path>, control: &Path) -> Places {
+    let state = match (scene.marker, other) {
+        (MarkerPlace::Other, Some(other)) => other.join("state"),
+        // What the machine itself knew is gone with it.
+        (MarkerPlace::Root, _) => control.join("state"),
+        _ => disk.join("state"),
+    };
+    Places { disk: disk.to_owned(), state, control: control.to_owned() }
+}
+
+fn finish(name: &str, command: &mut Command) -> Result<()> {
+    let finished = process::run(command, LIMIT)?;
+    if finished.status.success() {
+        return Ok(());
+    }
+    Err(format!("{name} failed: {}\n{}{}", finished.status, finished.stdout, finished.stderr)
+        .into())
+}
+
+/// Lets the survivor go on, and waits for what it says.
+fn serve(control: &Path) -> Result<()> {
+    fs::write(control.join("go"), "")?;
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        match fs::read_to_string(control.join("done")) {
+            Ok(said) if said == "synced\n" => return Ok(()),
+            Ok(said) => return Err(format!("the survivor's sync {said}").into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    Err("the survivor did not sync".into())
+}
