@@ -72,7 +72,7 @@ const LOOPS: [(&str, &str, u64); 3] =
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     std::fs::create_dir_all(&options.dir).map_err(Error::io("create", &options.dir))?;
     let synconce = resolve(synconce);
-    let launcher = Launcher::new()?;
+    let launcher = Launcher::new()?.sparing(&synconce);
     let result = with_launcher(options, &synconce, &launcher);
     if matches!(result, Err(Error::Variant { .. } | Error::Helper { .. })) {
         launcher.keep_logs();

@@ -56,7 +56,10 @@ pub enum Error {
         left_out: Vec<String>,
     },
     /// SIGINT, SIGTERM or SIGHUP arrived; everything is stopped and unmounted.
-    Interrupted,
+    Interrupted {
+        /// Which, so that the caller can end by it.
+        signal: i32,
+    },
 }
 
 impl Error {
@@ -91,7 +94,7 @@ impl fmt::Display for Error {
             Self::NothingToMeasure { left_out } => {
                 write!(f, "nothing to measure; left out: {}", left_out.join("; "))
             }
-            Self::Interrupted => write!(f, "interrupted"),
+            Self::Interrupted { .. } => write!(f, "interrupted"),
         }
     }
 }

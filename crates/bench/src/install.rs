@@ -103,7 +103,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     std::fs::create_dir_all(&options.dir).map_err(Error::io("create", &options.dir))?;
     require_disk(&options.dir)?;
     let synconce = resolve(synconce);
-    let launcher = Launcher::new()?;
+    let launcher = Launcher::new()?.sparing(&synconce);
     let mut result = mounts::in_private_namespace(|| with_launcher(options, &synconce, &launcher));
     match &mut result {
         Ok(report) if options.keep => report.findings.push(Finding {

@@ -5,25 +5,30 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use synconce_sys::signals::is_ignored;
 
-/// Turns SIGINT, SIGTERM and SIGHUP into a readable descriptor while it lives.
+/// Turns SIGINT, SIGTERM and SIGHUP into readable descriptors while it lives,
+/// but those that our caller has us ignore, as nohup(1) does.
 pub(crate) struct Watch {
+    watched: Vec<Watched>,
+}
+
+/// One signal, and the descriptor that it makes readable.
+struct Watched {
+    signal: i32,
     woken: UnixStream,
-    registered: Vec<SigId>,
+    registered: SigId,
 }
 
 impl Watch {
     /// Starts to watch.
     pub(crate) fn new() -> Result<Self, Error> {
-        let (woken, writer) = UnixStream::pair().map_err(Error::io("open", "a socket pair"))?;
-        let registered = [SIGINT, SIGTERM, SIGHUP]
-            .into_iter()
-            .map(|signal| signal_hook::low_level::pipe::register(signal, writer.try_clone()?))
-            .collect::<Result<_, std::io::Error>>()
-            .map_err(Error::io("handle", "signals"))?;
-        Ok(Self { woken, registered })
+        let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+        let watched = signals.map(Watched::new).collect::<io::Result<_>>();
+        Ok(Self { watched: watched.map_err(Error::io("handle", "signals"))? })
     }
 
     /// Fails once a signal has arrived.
@@ -40,23 +45,36 @@ impl Watch {
     ) -> Result<bool, Error> {
         let timeout =
             milliseconds.map(|ms| Timespec { tv_sec: ms / 1000, tv_nsec: (ms % 1000) * 1_000_000 });
+        let signals = self.watched.iter().map(|watched| watched.woken.as_fd());
+        let descriptors = signals.chain(other);
+        let mut polled: Vec<PollFd<'_>> =
+            descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         loop {
-            let mut watched = vec![PollFd::from_borrowed_fd(self.woken.as_fd(), PollFlags::IN)];
-            watched.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            match poll(&mut watched, timeout.as_ref()) {
-                Err(Errno::INTR) => continue,
+            match poll(&mut polled, timeout.as_ref()) {
+                Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::io("poll", "a process")(errno)),
-                Ok(_) if !watched[0].revents().is_empty() => return Err(Error::Interrupted),
-                Ok(_) => return Ok(watched.get(1).is_some_and(|fd| !fd.revents().is_empty())),
+                Ok(_) => break,
             }
+        }
+        let is_readable = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let arrived = self.watched.iter().zip(&polled).find(|(_, fd)| is_readable(fd));
+        match arrived {
+            Some((watched, _)) => Err(Error::Interrupted { signal: watched.signal }),
+            None => Ok(polled.get(self.watched.len()).is_some_and(is_readable)),
         }
     }
 }
 
-impl Drop for Watch {
+impl Watched {
+    fn new(signal: i32) -> io::Result<Self> {
+        let (woken, writer) = UnixStream::pair()?;
+        let registered = signal_hook::low_level::pipe::register(signal, writer)?;
+        Ok(Self { signal, woken, registered })
+    }
+}
+
+impl Drop for Watched {
     fn drop(&mut self) {
-        for id in self.registered.drain(..) {
-            signal_hook::low_level::unregister(id);
-        }
+        signal_hook::low_level::unregister(self.registered);
     }
 }

@@ -137,6 +137,16 @@ pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
     }
 }
 
+/// Unmounts what the calling thread sees mounted strictly below a tree.
+pub(crate) fn unmount_below(tree: &Path) -> Result<(), Error> {
+    // The table has parents before what is mounted in them.
+    for place in below(tree)?.into_iter().rev() {
+        unmount(&place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+            .map_err(Error::io("unmount", &place))?;
+    }
+    Ok(())
+}
+
 /// The mount points strictly below a tree, as the calling thread sees them.
 fn below(tree: &Path) -> Result<Vec<PathBuf>, Error> {
     let table = "/proc/thread-self/mountinfo";
@@ -152,6 +162,24 @@ mod tests {
     #[test]
     fn removing_a_tree_that_is_not_there_is_no_error() {
         remove_tree(Path::new("/nonexistent/tree")).expect("nothing is to be done");
+    }
+
+    #[test]
+    fn mounts_that_a_cut_short_program_left_are_gone_with_those_inside_them() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        in_private_namespace(|| {
+            let furnished = Furnished::new(dir.path())?;
+            std::mem::forget(furnished);
+            assert!(below(dir.path())?.len() >= 3);
+            unmount_below(dir.path())?;
+            assert_eq!(below(dir.path())?, Vec::<PathBuf>::new());
+            remove_tree(dir.path())
+        })
+        .expect("the namespace works");
     }
 
     #[test]

@@ -2,27 +2,73 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rounds of looking for processes that appear while others are being ended.
 const SWEEPS: u32 = 50;
 
-/// Ends a process and all its descendants, children before parents, so that
-/// none is lost from sight by being handed to another parent.
-pub(crate) fn kill_tree(top: Pid) {
-    for _ in 0..SWEEPS {
-        let below = descendants(top);
-        if below.is_empty() {
-            break;
+/// How long a spared program may take to end by itself.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the processes of one benchmark have in common, and those of nobody else.
+pub(crate) struct Family {
+    /// An entry of the environment that all inherit, "NAME=value"; a daemon
+    /// that has left its parents behind is known by it.
+    pub(crate) mark: String,
+    /// A program that may end by itself once its commands are gone, as its
+    /// file (device, inode): synconce then clears its marker.
+    pub(crate) spared: Option<(u64, u64)>,
+}
+
+impl Family {
+    /// Ends a process with all its descendants, and whatever else has the mark;
+    /// gives up on what no signal ends.
+    pub(crate) fn end(&self, top: Option<Pid>) {
+        let start = Instant::now();
+        loop {
+            let members = self.members(top);
+            if members.is_empty() {
+                return;
+            }
+            if start.elapsed() > PATIENCE {
+                return kill(members);
+            }
+            kill(members.into_iter().filter(|pid| !self.is_spared(*pid)).collect());
+            std::thread::sleep(Duration::from_millis(2));
         }
-        for pid in below.into_iter().rev() {
-            // Gone already is as good as ended.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
-    let _ = kill_process(top, Signal::KILL);
+
+    /// Every live member, parents before children.
+    fn members(&self, top: Option<Pid>) -> Vec<Pid> {
+        let parents = all();
+        let mut found: Vec<Pid> = top.into_iter().filter(|pid| parents.contains_key(pid)).collect();
+        add_descendants(&mut found, &parents);
+        let strays: Vec<Pid> = parents.keys().copied().filter(|pid| self.marks(*pid)).collect();
+        found.extend(strays.into_iter().filter(|pid| !found.contains(pid)).collect::<Vec<_>>());
+        found
+    }
+
+    fn marks(&self, pid: Pid) -> bool {
+        let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
+        let mut entries = environment.iter().flat_map(|text| text.split(|byte| *byte == 0));
+        entries.any(|entry| entry == self.mark.as_bytes())
+    }
+
+    fn is_spared(&self, pid: Pid) -> bool {
+        let program = std::fs::metadata(format!("/proc/{}/exe", pid.as_raw_pid()));
+        let file = program.ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        file.is_some() && file == self.spared
+    }
+}
+
+/// Kills children before parents, so that none is handed to another parent.
+fn kill(parents_first: Vec<Pid>) {
+    for pid in parents_first.into_iter().rev() {
+        // Gone already is as good as ended.
+        let _ = kill_process(pid, Signal::KILL);
+    }
 }
 
 /// Ends every process whose root is the directory, and says how many there
@@ -48,19 +94,14 @@ pub(crate) fn kill_rooted(root: &Path) -> usize {
     ended
 }
 
-/// Every live descendant, parents before children.
-fn descendants(top: Pid) -> Vec<Pid> {
-    let parents = all();
-    let mut found = vec![top];
+/// Adds the live descendants of those found, parents before children.
+fn add_descendants(found: &mut Vec<Pid>, parents: &HashMap<Pid, Option<Pid>>) {
     let mut next = 0;
-    while next < found.len() {
-        let parent = found[next];
-        found.extend(
-            parents.iter().filter(|(_, above)| **above == Some(parent)).map(|(pid, _)| *pid),
-        );
+    while let Some(parent) = found.get(next).copied() {
+        let children = parents.iter().filter(|(_, above)| **above == Some(parent));
+        found.extend(children.map(|(pid, _)| *pid));
         next += 1;
     }
-    found.split_off(1)
 }
 
 /// Every process that is not a zombie, with its parent.
@@ -96,20 +137,55 @@ mod tests {
         assert_eq!(state_and_parent("12 (a) b (c) S 7 1 1"), Some(('S', 7)));
     }
 
-    #[test]
-    fn a_tree_is_ended_down_to_the_last_grandchild() {
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "sh -c 'sleep 100 & sleep 100' & wait"])
+    /// A family, a command of it, and how many members that has when it is up.
+    fn family(script: &str, members: usize) -> (Family, std::process::Child) {
+        let value = format!("{}-{}", std::process::id(), fastrand::u64(..));
+        let family = Family { mark: format!("SYNCONCE_BENCH_TEST={value}"), spared: None };
+        let child = std::process::Command::new("sh")
+            .args(["-c", script])
+            .env("SYNCONCE_BENCH_TEST", value)
             .spawn()
             .expect("sh runs");
-        let top = Pid::from_child(&child);
-        while descendants(top).len() < 3 {
+        while family.members(None).len() < members {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let below = descendants(top);
-        kill_tree(top);
+        (family, child)
+    }
+
+    fn end(family: &Family, mut child: std::process::Child) {
+        family.end(Some(Pid::from_child(&child)));
         child.wait().expect("the child can be waited for");
+        assert_eq!(family.members(None), []);
+    }
+
+    #[test]
+    fn a_tree_is_ended_down_to_the_last_grandchild() {
+        let (family, child) = family("env -i sh -c 'sleep 100 & sleep 100' & sleep 100 & wait", 2);
+        while family.members(Some(Pid::from_child(&child))).len() < 5 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let below = family.members(Some(Pid::from_child(&child)));
+        end(&family, child);
         let alive = all();
         assert!(below.iter().all(|pid| !alive.contains_key(pid)));
+    }
+
+    #[test]
+    fn a_daemon_that_left_its_parents_behind_is_ended_with_the_family() {
+        let (family, child) = family("setsid sh -c 'setsid sleep 100 & exit' & sleep 100", 3);
+        end(&family, child);
+    }
+
+    #[test]
+    fn a_spared_program_ends_by_itself_once_its_command_is_gone() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let trace = dir.path().join("trace");
+        let shell = std::fs::metadata("/bin/sh").expect("there is a shell");
+        let script = format!("sleep 100; echo cleared > {}", trace.display());
+        let (mut family, child) = family(&script, 2);
+        family.spared = Some((shell.dev(), shell.ino()));
+        end(&family, child);
+        let text = std::fs::read_to_string(&trace).expect("it was left to do this");
+        assert_eq!(text, "cleared\n");
     }
 }

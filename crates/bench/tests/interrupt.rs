@@ -49,7 +49,7 @@ fn an_interrupt_ends_the_command_with_its_children_and_clears_the_stage() {
     let error = run(&mut scenario, &settings, &launcher).expect_err("it is interrupted");
     let sent = interrupter.join().expect("it does not panic");
     sent.expect("the signal is sent");
-    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert!(matches!(error, Error::Interrupted { signal: 2 }), "{error}");
     assert!(cleared.get());
     let text = std::fs::read_to_string(&pids).expect("it was written");
     for pid in text.split_whitespace() {

@@ -4,6 +4,7 @@
 //! ended it. The others follow `env(1)` and `timeout(1)`.
 
 use std::process::ExitCode;
+use synconce_sys::signals;
 
 /// An exit code of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,4 +25,10 @@ impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(code.0)
     }
+}
+
+/// Ends by `signal`; an exit code where that does not kill.
+pub fn by_signal(signal: i32) -> ExitCode {
+    signals::die_by(signal);
+    ExitCode::from(128_u8.wrapping_add(signal as u8))
 }

@@ -124,7 +124,7 @@ pub(super) fn host_configuration(launcher: &Launcher) -> Result<String, Error> {
     let dump = log.with_extension("out");
     let command = ["apt-config", "dump"].map(str::to_owned);
     match launcher.run(&command, &log, Some(&dump)) {
-        Err(Error::Interrupted) => Err(Error::Interrupted),
+        Err(error @ Error::Interrupted { .. }) => Err(error),
         // A host without apt has nothing to carry over.
         Err(_) => Ok(String::new()),
         Ok(_) => {

@@ -57,17 +57,12 @@ impl Base {
             return Ok(base);
         }
         fs::create_dir_all(&options.cache).map_err(Error::io("create", &options.cache))?;
-        let work = tempfile::Builder::new()
-            .prefix("building-")
-            .tempdir_in(&options.cache)
-            .map_err(Error::io("make a directory in", &options.cache))?;
-        let root = work.path().join("root");
+        let site = Site::new(&options.cache)?;
+        let root = site.root();
         bootstrap(&root, options, sources, launcher)?;
         let versions = furnish(&root, options, sources, &configuration, launcher)?;
         let base = Self { archives: count_archives(&root), versions, tar };
         base.store(&root, &note, launcher)?;
-        // Not left to the directory's drop: it must not run into a mount.
-        mounts::remove_tree(&root)?;
         Ok(base)
     }
 
@@ -100,6 +95,29 @@ impl Base {
         let versions = self.versions.iter();
         let versions: Vec<String> = versions.map(|(k, v)| format!("{k} {v}")).collect();
         format!("base: {} packages downloaded; {}", self.archives, versions.join(", "))
+    }
+}
+
+/// Where a base is made. What debootstrap had mounted when it was cut short is
+/// unmounted before the directory is removed.
+struct Site(tempfile::TempDir);
+
+impl Site {
+    fn new(parent: &Path) -> Result<Self, Error> {
+        let dir = tempfile::Builder::new().prefix("building-").tempdir_in(parent);
+        Ok(Self(dir.map_err(Error::io("make a directory in", parent))?))
+    }
+
+    fn root(&self) -> PathBuf {
+        self.0.path().join("root")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // The directory's own drop must not run into a mount.
+        let cleared = mounts::unmount_below(self.0.path()).is_ok();
+        self.0.disable_cleanup(!cleared);
     }
 }
 
@@ -156,6 +174,9 @@ fn bootstrap(
                     .to_owned(),
         });
     }
+    // What it leaves of its own when it is cut short goes with the site.
+    let scratch = format!("TMPDIR={}", show(root.parent().unwrap_or(root)));
+    command.splice(0..0, ["env".to_owned(), scratch]);
     launcher.help("make the base", &command)
 }
 

@@ -147,7 +147,7 @@ fn versions(tools: &[Tool], launcher: &Launcher) -> Result<BTreeMap<String, Stri
     for tool in tools {
         let log = launcher.log(&format!("version-{}", tool.name));
         let version = match launcher.run(&tool.command, &log, None) {
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error @ Error::Interrupted { .. }) => return Err(error),
             Ok(outcome) if outcome.status.success() => first_line(&log),
             Ok(_) | Err(_) => None,
         };

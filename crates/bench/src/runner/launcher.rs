@@ -2,19 +2,24 @@
 
 use crate::Error;
 use crate::interrupt::Watch;
-use crate::processes;
+use crate::processes::Family;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// The variable in every command's environment that says whose it is.
+const MARK: &str = "SYNCONCE_BENCH";
+
 /// Starts commands, waits for them and for Ctrl-C alike, and keeps their logs.
 pub struct Launcher {
     watch: Watch,
+    family: Family,
     logs: tempfile::TempDir,
 }
 
@@ -56,7 +61,17 @@ impl Launcher {
             .prefix("synconce-bench-")
             .tempdir_in(&parent)
             .map_err(Error::io("make a log directory in", &parent))?;
-        Ok(Self { watch: Watch::new()?, logs })
+        let family = Family { mark: format!("{MARK}={}", logs.path().display()), spared: None };
+        Ok(Self { watch: Watch::new()?, family, logs })
+    }
+
+    /// Lets `program` end by itself on an interrupt, once its commands are
+    /// ended: synconce has a marker to clear.
+    #[must_use]
+    pub fn sparing(mut self, program: &Path) -> Self {
+        let file = std::fs::metadata(program).ok();
+        self.family.spared = file.map(|metadata| (metadata.dev(), metadata.ino()));
+        self
     }
 
     /// Leaves the logs in place and says where they are.
@@ -78,10 +93,16 @@ impl Launcher {
         self.watch.check()
     }
 
+    /// Ends what outlived the commands that started it.
+    pub fn end_strays(&self) {
+        self.family.end(None);
+    }
+
     /// Runs a command to its end, with no input and its output appended to
     /// `log`; standard output replaces `stdout` instead if that is given.
     ///
-    /// The environment is ours in every case, without LD_PRELOAD.
+    /// The environment is ours in every case, without LD_PRELOAD and with a
+    /// mark that names this benchmark.
     ///
     /// # Errors
     /// When it cannot be started or waited for, or on an interrupt, after the
@@ -104,6 +125,7 @@ impl Launcher {
         prepared
             .args(command.iter().skip(1))
             .env_remove("LD_PRELOAD")
+            .env(MARK, self.logs.path())
             .stdin(Stdio::null())
             .stdout(standard)
             .stderr(appended);
@@ -140,7 +162,7 @@ impl Launcher {
             .map_err(Error::io("watch", program))
             .and_then(|pidfd| self.watch.wait(Some(pidfd.as_fd()), None));
         if ended.is_err() {
-            processes::kill_tree(pid);
+            self.family.end(Some(pid));
         }
         let status = child.wait().map_err(Error::io("wait for", program))?;
         ended?;

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
-use synconce_bench::{LoopKind, cost, install, measure_loop};
+use synconce_bench::{Error, LoopKind, cost, install, measure_loop};
 
 /// The binary under test: ourselves.
 const OURSELVES: &str = "/proc/self/exe";
@@ -28,10 +28,16 @@ pub fn bench(arguments: Bench) -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&error.to_string());
-            exit::FAILED.into()
-        }
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &Error) -> ExitCode {
+    say(&error.to_string());
+    match error {
+        // Everything is cleaned up: end as who pressed Ctrl-C expects.
+        Error::Interrupted { signal } => exit::by_signal(*signal),
+        _ => exit::FAILED.into(),
     }
 }
 

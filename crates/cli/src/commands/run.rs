@@ -11,7 +11,6 @@ use std::time::Duration;
 use synconce_hold::{
     CommitReport, Ending, Finished, IoUring as Answer, Notice, Observer, Options, Trouble,
 };
-use synconce_sys::signals;
 
 const ENOENT: i32 = 2;
 
@@ -58,10 +57,7 @@ fn end_as(ending: Ending) -> ExitCode {
     match ending {
         // An exit code has 8 bits.
         Ending::Exited(code) => ExitCode::from(code as u8),
-        Ending::Killed(signal) => {
-            signals::die_by(signal);
-            ExitCode::from(128_u8.wrapping_add(signal as u8))
-        }
+        Ending::Killed(signal) => exit::by_signal(signal),
         Ending::Unknown => exit::FAILED.into(),
     }
 }
