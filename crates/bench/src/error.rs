@@ -1,5 +1,6 @@
 //! What can go wrong, each with its act, its path and the system's reason.
 
+use crate::failure::Failure;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,19 +23,15 @@ pub enum Error {
         variant: String,
         /// The phase it failed in, as text: "round 3".
         phase: String,
-        /// How it ended: "exit status: 100", or what the check found.
-        ending: String,
-        /// Everything it printed.
-        log: PathBuf,
+        /// Its command, and how that ended.
+        failure: Box<Failure>,
     },
     /// A command that sets the stage failed.
     Helper {
         /// What it was for: "unpack the base".
         purpose: String,
-        /// How it ended.
-        ending: String,
-        /// Everything it printed.
-        log: PathBuf,
+        /// The command, and how it ended.
+        failure: Box<Failure>,
     },
     /// The host or a path does not suit the scenario.
     Unsuitable {
@@ -79,14 +76,10 @@ impl fmt::Display for Error {
             Self::Io { act, path, source } => {
                 write!(f, "cannot {act} {}: {source}", path.display())
             }
-            Self::Variant { variant, phase, ending, log } => write!(
-                f,
-                "variant {variant} failed in {phase} ({ending}); its output is in {}",
-                log.display()
-            ),
-            Self::Helper { purpose, ending, log } => {
-                write!(f, "cannot {purpose} ({ending}); the output is in {}", log.display())
+            Self::Variant { variant, phase, failure } => {
+                write!(f, "variant {variant} failed in {phase}: {failure}")
             }
+            Self::Helper { purpose, failure } => write!(f, "cannot {purpose}: {failure}"),
             Self::Unsuitable { what, reason } => write!(f, "cannot use {what}: {reason}"),
             Self::UnknownVariant { name, known } => {
                 write!(f, "no variant {name}; there are {}", known.join(", "))

@@ -19,6 +19,7 @@
 
 pub mod cost;
 mod error;
+mod failure;
 pub mod install;
 mod interrupt;
 mod measure;
@@ -30,6 +31,7 @@ pub mod scenario;
 pub mod statistics;
 
 pub use error::Error;
+pub use failure::Failure;
 pub use measure::{LoopKind, measure_loop};
 
 use std::io::Write;

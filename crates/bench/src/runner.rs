@@ -8,8 +8,8 @@ mod launcher;
 
 pub use launcher::{Launcher, Outcome};
 
-use crate::Error;
 use crate::scenario::{Finding, Measure, Phase, Place, Scenario, Turn, Variant, fill};
+use crate::{Error, Failure};
 use device::Flushes;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -252,11 +252,10 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
     let log = launcher.log(&name);
     let printed = log.with_extension("out");
     let stdout = (variant.measure == Measure::Printed).then_some(printed.as_path());
-    let fail = |ending: String| Error::Variant {
+    let fail = |command: &[String], ending: String| Error::Variant {
         variant: variant.name.clone(),
         phase: turn.phase.to_string(),
-        ending,
-        log: log.clone(),
+        failure: Failure::new(command, ending, &log),
     };
     let flushes = Flushes::of(place.settle.as_deref());
     let mut total = Outcome::default();
@@ -264,7 +263,7 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
         for command in &commands {
             let outcome = launcher.run(command, &log, stdout)?;
             if !outcome.status.success() {
-                return Err(fail(outcome.status.to_string()));
+                return Err(fail(command, outcome.status.to_string()));
             }
             total = total.plus(&outcome);
         }
@@ -277,7 +276,7 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
             .split_whitespace()
             .next_back()
             .and_then(|word| word.parse().ok())
-            .ok_or_else(|| fail("it printed no number".to_owned()))?,
+            .ok_or_else(|| fail(&commands.concat(), "it printed no number".to_owned()))?,
     };
     Ok(Sample {
         round: 0,

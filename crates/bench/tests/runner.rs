@@ -147,13 +147,14 @@ fn a_failing_variant_stops_the_run_with_its_name_and_a_log_that_says_why() {
     let mut bench = bench(vec![shell("broken", "echo no space left >&2; exit 7")]);
     let error = bench.run(1, WarmUp::Off).expect_err("it fails");
     let text = error.to_string();
-    let Error::Variant { variant, log, .. } = error else {
+    let Error::Variant { variant, failure, .. } = error else {
         panic!("another error: {text}");
     };
     assert_eq!(variant, "broken");
     assert!(text.contains("round 1") && text.contains("exit status: 7"), "{text}");
-    assert!(text.contains(&log.display().to_string()), "{text}");
-    let logged = std::fs::read_to_string(log).expect("the log is there");
+    assert!(text.contains(&failure.log.display().to_string()), "{text}");
+    assert!(text.ends_with("\n  no space left"), "{text}");
+    let logged = std::fs::read_to_string(failure.log).expect("the log is there");
     assert_eq!(logged, "no space left\n");
     let lines = bench.lines.borrow();
     assert_eq!(lines.last().map(String::as_str), Some("clear round 1 broken last"));

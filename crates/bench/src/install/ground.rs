@@ -5,10 +5,10 @@ use super::apt::{self, Source};
 use super::base::Base;
 use super::manifest::{self, Manifest};
 use super::variants::{FURNISHES_ITSELF, PLAIN};
-use crate::Error;
 use crate::mounts::{Furnished, remove_tree};
 use crate::runner::Launcher;
 use crate::scenario::{Finding, Phase, Place, Steps, Turn};
+use crate::{Error, Failure};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -94,8 +94,11 @@ impl Ground {
         Err(Error::Variant {
             variant: turn.variant.name.clone(),
             phase: turn.phase.to_string(),
-            ending: "exit code 0, yet the packages are not installed".to_owned(),
-            log,
+            failure: Failure::new(
+                &command,
+                "exit code 0, yet the packages are not installed",
+                &log,
+            ),
         })
     }
 

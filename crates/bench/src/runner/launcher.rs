@@ -1,8 +1,8 @@
 //! The one way in which every command of a benchmark is started.
 
-use crate::Error;
 use crate::interrupt::Watch;
 use crate::processes::Family;
+use crate::{Error, Failure};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -153,7 +153,8 @@ impl Launcher {
         if outcome.status.success() {
             return Ok(());
         }
-        Err(Error::Helper { purpose: purpose.to_owned(), ending: outcome.status.to_string(), log })
+        let failure = Failure::new(command, outcome.status.to_string(), &log);
+        Err(Error::Helper { purpose: purpose.to_owned(), failure })
     }
 
     fn wait(&self, child: &mut Child, program: &str) -> Result<ExitStatus, Error> {
