@@ -4,8 +4,9 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use synconce_testkit::rig::{
@@ -234,6 +235,32 @@ fn a_mounted_replay_is_not_cut() {
     assert!(error.to_string().ends_with("it is mounted"), "{error}");
     drop(disk);
     replay.cut(Cut::at(1)).unwrap();
+}
+
+#[test]
+fn a_replay_that_is_still_mounted_in_another_namespace_is_not_cut_before_it_is_gone() {
+    let tape = synced_and_not(Rig::builder());
+    let replay = tape.replay().up().unwrap();
+    let disk = replay.mounted(Cut::at(0)).unwrap();
+    // A namespace of its own has a copy of every mount.
+    let mut other = Command::new("unshare");
+    other.args(["--mount", "--propagation", "private", "sh", "-c", "echo here; read end"]);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = [0; 5];
+    other.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    fs::write(disk.path().join("late"), "written when the other one ends").unwrap();
+    disk.unmount().unwrap();
+    let device = replay.device().to_owned();
+    File::options().write(true).custom_flags(libc::O_EXCL).open(&device).expect_err("it is busy");
+    std::thread::scope(|scope| {
+        let cut = scope.spawn(|| replay.cut(Cut::at(0)));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!cut.is_finished());
+        drop(other.stdin.take());
+        cut.join().unwrap().unwrap();
+    });
+    other.wait().unwrap();
+    assert!(!replay.mount().unwrap().path().join("late").exists());
 }
 
 #[test]

@@ -2,13 +2,17 @@
 
 use std::ffi::CString;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
-use super::FsKind;
+use super::{FsKind, system};
 use crate::Result;
 use crate::error::Context;
+
+/// How long a device is waited for that is still being unmounted from another mount namespace.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// The options of mount(8) that are flags of mount(2); the others are the file system's own.
 const FLAGS: [(&str, MountFlags); 11] = [
@@ -34,8 +38,8 @@ pub(super) fn mount(
 ) -> Result<()> {
     let (flags, own) = split(options.unwrap_or_default());
     let data = CString::new(own).map_err(|_| Errno::INVAL).context("mount", device)?;
-    rustix::mount::mount(device, point, kind.name(), flags, data.as_c_str())
-        .context("mount", device)
+    let mount = || rustix::mount::mount(device, point, kind.name(), flags, data.as_c_str());
+    system::retry(BUSY, mount).context("mount", device)
 }
 
 fn split(options: &str) -> (MountFlags, String) {

@@ -126,10 +126,10 @@ pub(super) fn unmount_all(
 }
 
 /// Tries again what is busy, for `limit`.
-pub(super) fn retry(
+pub(super) fn retry<T>(
     limit: Duration,
-    mut attempt: impl FnMut() -> rustix::io::Result<()>,
-) -> rustix::io::Result<()> {
+    mut attempt: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
     let end = Instant::now() + limit;
     loop {
         match attempt() {
@@ -139,13 +139,27 @@ pub(super) fn retry(
     }
 }
 
+/// The processes in whose mount namespace `device` is mounted, as "name (pid)".
+pub(super) fn mounted_by(device: &Path) -> Vec<String> {
+    let mounted = |process: &Path| {
+        let mounts = fs::read(process.join("mountinfo")).unwrap_or_default();
+        let mut lines = mounts.split(|byte| *byte == b'\n').filter_map(parse_mount);
+        lines.any(|mount| mount.source == device)
+    };
+    processes(mounted)
+}
+
 /// The processes that keep `point` in use, as "name (pid)", as far as /proc shows them.
 pub(super) fn users(point: &Path) -> Vec<String> {
+    processes(|process| uses(process, point))
+}
+
+fn processes(are: impl Fn(&Path) -> bool) -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbered =
         processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
-    let users = numbered.filter(|entry| uses(&entry.path(), point));
-    users
+    numbered
+        .filter(|entry| are(&entry.path()))
         .map(|entry| {
             let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             format!("{} ({})", name.trim(), entry.file_name().to_string_lossy())

@@ -12,6 +12,9 @@ use crate::{Error, Result};
 
 /// How long something in use is waited for.
 const BUSY: Duration = Duration::from_secs(2);
+/// How long a file system is waited for that is unmounted here but not yet in another mount namespace:
+/// every process that makes one for itself has a copy of every mount.
+const ELSEWHERE: Duration = Duration::from_secs(10);
 /// How long the daemon has to end by itself once its file system is gone.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -67,7 +70,8 @@ fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
     let (file, fuse) = (record.disk_file(), record.fuse_dir());
     if let Some(device) = system::loop_device(&file) {
         system::unmount_all(|mount| mount.source == device, flags, BUSY)?;
-        match system::detach(&file, BUSY) {
+        let limit = if flags.contains(UnmountFlags::DETACH) { BUSY } else { ELSEWHERE };
+        match system::detach(&file, limit) {
             // Marked to go with its last user, which is all that can be done.
             Err(_) if flags.contains(UnmountFlags::DETACH) => {}
             result => result?,

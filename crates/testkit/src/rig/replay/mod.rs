@@ -31,17 +31,19 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
+use rustix::io::Errno;
 
 pub use self::cut::{Cut, Granularity, Loss, Survivors};
 pub(super) use self::extents::{Extents, Source};
 pub use self::recording::{Recording, Tape};
+use super::record::Record;
 use super::{Rig, builder, system};
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// How long a device that somebody has claimed is waited for.
-const BUSY: Duration = Duration::from_secs(2);
+/// How long a device is waited for that somebody has claimed, or that is mounted in another namespace.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// How a replay is set up: from [`Recording::replay`].
 #[derive(Debug, Clone)]
@@ -124,7 +126,8 @@ impl Replay {
     /// Cuts at places that go up are the quickest; to go back costs one pass over the log's events.
     ///
     /// # Errors
-    /// The file system is mounted; the log has no such place; the daemon does not answer.
+    /// The file system is mounted, here or for more than ten seconds in another mount namespace; the log
+    /// has no such place; the daemon does not answer.
     pub fn cut(&self, cut: Cut) -> Result<Loss> {
         recut(&self.rig.record, &self.rig.device, cut)
     }
@@ -169,28 +172,45 @@ impl Replay {
 }
 
 /// Cuts the replay of `record`, whoever set it up.
-pub(super) fn recut(record: &super::record::Record, device: &Path, cut: Cut) -> Result<Loss> {
+pub(super) fn recut(record: &Record, device: &Path, cut: Cut) -> Result<Loss> {
+    let claimed = claim(record, device)?;
+    let loss = record.disk().cut(cut)?;
+    forget(&claimed, record.size).context("empty the cache of", device)?;
+    record.disk().settle()?;
+    Ok(loss)
+}
+
+/// Opens a device for this process alone: no file system lives on it, in no mount namespace, and none is
+/// mounted until the close.
+///
+/// A process that has made a namespace of its own has a copy of every mount in it, so that an unmount
+/// here does not end the file system: it would write to the disk after the cut.
+fn claim(record: &Record, device: &Path) -> Result<File> {
     if system::mounts()?.iter().any(|mount| mount.source == device) {
         let point = record.mount_point.display();
         return Err(Error::Refused(format!("cannot cut the disk of {point}: it is mounted")));
     }
-    let loss = record.disk().cut(cut)?;
-    forget(device, record.size)?;
-    record.disk().settle()?;
-    Ok(loss)
+    let flags = OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let opened = system::retry(BUSY, || rustix::fs::open(device, flags, Mode::empty()));
+    let by = match opened {
+        Err(Errno::BUSY) => system::mounted_by(device),
+        _ => Vec::new(),
+    };
+    let opened = opened.map(File::from).context("claim", device);
+    opened.map_err(|error| match by.is_empty() {
+        true => error,
+        false => Error::Refused(format!("{error}; it is mounted for {}", by.join(", "))),
+    })
 }
 
 /// Makes the kernel forget a device whose content has changed under it, and the FUSE file below.
 ///
 /// The last close of a device empties its cache, but somebody else may have it open: udev, or a
 /// `mkfs.btrfs` that looks at every device there is. BLKFLSBUF and `POSIX_FADV_DONTNEED` leave what such
-/// a reader holds at that moment (1 in 2,000 mounts met an old superblock). A discard truncates the
-/// caches, whoever holds what; the disk itself ignores it.
-fn forget(device: &Path, size: u64) -> Result<()> {
-    let file = File::options().write(true).open(device).context("open", device)?;
-    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // Busy is somebody who claims the device for a moment, such as a mount that looks at it.
-    system::retry(BUSY, || fallocate(&file, hole, 0, size)).context("empty the cache of", device)
+/// a reader holds at that moment. A discard truncates the caches, whoever holds what; the disk itself
+/// ignores it.
+fn forget(device: &File, size: u64) -> rustix::io::Result<()> {
+    fallocate(device, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, size)
 }
 
 impl Mounted<'_> {
