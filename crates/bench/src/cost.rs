@@ -176,7 +176,7 @@ impl OneFile {
 impl Steps for OneFile {
     fn reset(&mut self, _turn: &Turn<'_>, _launcher: &Launcher) -> Result<Place, Error> {
         let file = self.dir.path().join("file").display().to_string();
-        Ok(Place { values: BTreeMap::from([("file".to_owned(), file)]), settle: None })
+        Ok(Place { values: BTreeMap::from([("file".to_owned(), file)]), ..Place::default() })
     }
 }
 

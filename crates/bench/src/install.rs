@@ -15,6 +15,7 @@ use crate::report::Report;
 use crate::report::host::{Host, Mount};
 use crate::runner::{Launcher, Settings, WarmUp, run};
 use crate::scenario::{Finding, Scenario, Tool, select};
+use crate::workplace::Workplace;
 use crate::{Error, mounts};
 use ground::Ground;
 use std::path::{Path, PathBuf};
@@ -110,7 +111,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
             variant: None,
             summary: format!(
                 "kept: the roots of the last round in {}, the logs in {}",
-                options.dir.join(ground::WORK).display(),
+                Workplace::new(&options.dir, true).path().display(),
                 launcher.keep_logs().display()
             ),
             details: Vec::new(),

@@ -29,6 +29,7 @@ pub mod report;
 pub mod runner;
 pub mod scenario;
 pub mod statistics;
+mod workplace;
 
 pub use error::Error;
 pub use failure::Failure;

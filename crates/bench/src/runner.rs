@@ -186,7 +186,7 @@ fn take_usable(
         let turn = Turn { phase: Phase::Trial, last: false, variant: &variant };
         let log = launcher.log(&format!("trial-{}", variant.name));
         let outcome = on_stage(scenario, &turn, launcher, |_, place| {
-            launcher.run(&fill(&trial, &place.values), &log, None)
+            launcher.run_in(place.dir.as_deref(), &fill(&trial, &place.values), &log, None)
         })?;
         if outcome.status.success() {
             usable.push(variant);
@@ -261,7 +261,7 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
     let mut total = Outcome::default();
     for _ in 0..variant.repeat {
         for command in &commands {
-            let outcome = launcher.run(command, &log, stdout)?;
+            let outcome = launcher.run_in(place.dir.as_deref(), command, &log, stdout)?;
             if !outcome.status.success() {
                 return Err(fail(command, outcome.status.to_string()));
             }

@@ -179,6 +179,8 @@ pub struct Turn<'a> {
 pub struct Place {
     /// Replaces `{key}` in the commands.
     pub values: BTreeMap<String, String>,
+    /// Where the commands start; nothing is where we are.
+    pub dir: Option<PathBuf>,
     /// A path on the file system whose sync is measured, untimed, after the
     /// run: what the variant left at risk.
     pub settle: Option<PathBuf>,

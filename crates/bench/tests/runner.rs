@@ -23,6 +23,7 @@ impl Steps for Diary {
         Ok(Place {
             values: BTreeMap::from([("file".to_owned(), self.file.display().to_string())]),
             settle: self.file.parent().map(Path::to_path_buf),
+            dir: self.file.parent().map(Path::to_path_buf),
         })
     }
 
@@ -222,6 +223,21 @@ fn all_commands_and_repeats_are_timed_and_the_places_are_filled_in() {
     assert!(sample.wall_ms >= 60.0, "{}", sample.wall_ms);
     assert!((sample.value - sample.wall_ms / 3.0).abs() < 1e-9);
     assert!(sample.settle_ms.is_some());
+}
+
+#[test]
+fn commands_and_trials_start_in_the_directory_of_the_place() {
+    let variant = Variant {
+        trial: Some(["sh", "-c", "pwd > trial"].map(str::to_owned).to_vec()),
+        ..shell("a", "pwd > timed")
+    };
+    let mut bench = bench(vec![variant]);
+    bench.run(1, WarmUp::Off).expect("it runs");
+    for name in ["trial", "timed"] {
+        let file = bench.scenario.dir.join(name);
+        let said = std::fs::read_to_string(file).expect("it was written there");
+        assert_eq!(Path::new(said.trim()), bench.scenario.dir);
+    }
 }
 
 #[test]

@@ -8,26 +8,22 @@ use super::variants::{FURNISHES_ITSELF, PLAIN};
 use crate::mounts::{Furnished, remove_tree};
 use crate::runner::Launcher;
 use crate::scenario::{Finding, Phase, Place, Steps, Turn};
+use crate::workplace::Workplace;
 use crate::{Error, Failure};
-use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-
-/// Name of the directory of all roots.
-pub(super) const WORK: &str = "synconce-bench";
 
 /// Unpacks, furnishes, checks and removes roots.
 pub(super) struct Ground {
     options: Options,
     sources: Vec<Source>,
     base: Option<Base>,
-    /// All roots; held locked, as two benchmarks on one disk would spoil each other.
-    work: PathBuf,
-    lock: Option<File>,
     turns: u32,
     root: PathBuf,
     furnished: Option<Furnished>,
+    /// Where all roots are; dropped after what is mounted in one.
+    work: Workplace,
     /// The first plain tree, and the trees of the last round.
     reference: Option<Manifest>,
     last: BTreeMap<String, Manifest>,
@@ -39,42 +35,17 @@ impl Ground {
             Some(mirror) => vec![Source::new(mirror, &options.suite)],
             None => apt::host_sources(Path::new("/etc/apt"), &options.suite)?,
         };
-        let dir = fs::canonicalize(&options.dir).unwrap_or_else(|_| options.dir.clone());
         Ok(Self {
             options: options.clone(),
             sources,
             base: None,
-            work: dir.join(WORK),
-            lock: None,
+            work: Workplace::new(&options.dir, options.keep),
             turns: 0,
             root: PathBuf::new(),
             furnished: None,
             reference: None,
             last: BTreeMap::new(),
         })
-    }
-
-    /// Takes the work directory and removes what an earlier run left in it.
-    fn occupy(&mut self) -> Result<(), Error> {
-        fs::create_dir_all(&self.work).map_err(Error::io("create", &self.work))?;
-        let dir = File::open(&self.work).map_err(Error::io("open", &self.work))?;
-        flock(&dir, FlockOperation::NonBlockingLockExclusive)
-            .map_err(Error::io("lock (is another benchmark running?)", &self.work))?;
-        self.lock = Some(dir);
-        for entry in fs::read_dir(&self.work).map_err(Error::io("list", &self.work))? {
-            let path = entry.map_err(Error::io("list", &self.work))?.path();
-            remove_tree(&path)?;
-        }
-        Ok(())
-    }
-
-    /// Removes all roots that are not to be kept, and the work directory with the last.
-    fn vacate(&mut self) -> Result<(), Error> {
-        self.furnished = None;
-        if self.lock.take().is_some() && !self.options.keep {
-            remove_tree(&self.work)?;
-        }
-        Ok(())
     }
 
     fn require_installed(&self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
@@ -167,14 +138,14 @@ fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
 
 impl Steps for Ground {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.occupy()?;
+        self.work.occupy()?;
         self.base = Some(Base::obtain(&self.options, &self.sources, launcher)?);
         Ok(())
     }
 
     fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
         self.turns += 1;
-        self.root = self.work.join(format!("root-{}", self.turns));
+        self.root = self.work.path().join(format!("root-{}", self.turns));
         if let Some(base) = &self.base {
             base.unpack(&self.root, launcher)?;
         }
@@ -187,6 +158,7 @@ impl Steps for Ground {
         Ok(Place {
             values: BTreeMap::from([("root".to_owned(), root)]),
             settle: Some(self.root.clone()),
+            dir: None,
         })
     }
 
@@ -214,14 +186,7 @@ impl Steps for Ground {
             summary: base.summary(),
             details: Vec::new(),
         });
-        self.vacate()?;
+        self.work.vacate()?;
         Ok(base.into_iter().chain(self.compare()).collect())
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        // After a failure or an interrupt nobody else empties the disk.
-        let _ = self.vacate();
     }
 }

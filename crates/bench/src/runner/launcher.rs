@@ -113,6 +113,20 @@ impl Launcher {
         log: &Path,
         stdout: Option<&Path>,
     ) -> Result<Outcome, Error> {
+        self.run_in(None, command, log, stdout)
+    }
+
+    /// The same, started in another directory than ours.
+    ///
+    /// # Errors
+    /// Those of [`Launcher::run`].
+    pub fn run_in(
+        &self,
+        dir: Option<&Path>,
+        command: &[String],
+        log: &Path,
+        stdout: Option<&Path>,
+    ) -> Result<Outcome, Error> {
         self.watch.check()?;
         let appended = OpenOptions::new().create(true).append(true).open(log);
         let appended = appended.map_err(Error::io("open", log))?;
@@ -129,6 +143,9 @@ impl Launcher {
             .stdin(Stdio::null())
             .stdout(standard)
             .stderr(appended);
+        if let Some(dir) = dir {
+            prepared.current_dir(dir);
+        }
         let before = children_usage()?;
         let start = Instant::now();
         let mut child = prepared.spawn().map_err(Error::io("run", program))?;
@@ -148,8 +165,21 @@ impl Launcher {
     /// # Errors
     /// Also when it fails; `purpose` then says what for: "unpack the base".
     pub fn help(&self, purpose: &str, command: &[String]) -> Result<(), Error> {
+        self.help_in(None, purpose, command)
+    }
+
+    /// The same, started in another directory than ours.
+    ///
+    /// # Errors
+    /// Those of [`Launcher::help`].
+    pub fn help_in(
+        &self,
+        dir: Option<&Path>,
+        purpose: &str,
+        command: &[String],
+    ) -> Result<(), Error> {
         let log = self.log(&purpose.replace([' ', '/'], "-"));
-        let outcome = self.run(command, &log, None)?;
+        let outcome = self.run_in(dir, command, &log, None)?;
         if outcome.status.success() {
             return Ok(());
         }

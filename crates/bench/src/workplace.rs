@@ -1,0 +1,86 @@
+//! The one directory in which a benchmark makes and removes trees.
+
+use crate::Error;
+use crate::mounts::remove_tree;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Its name.
+const NAME: &str = "synconce-bench";
+
+/// A directory on the disk under test; held locked once it is occupied, as two
+/// benchmarks on one disk would spoil each other.
+pub(crate) struct Workplace {
+    path: PathBuf,
+    keep: bool,
+    lock: Option<File>,
+}
+
+impl Workplace {
+    /// The workplace in a directory; its content stays when `keep` is set.
+    pub(crate) fn new(dir: &Path, keep: bool) -> Self {
+        let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+        Self { path: dir.join(NAME), keep, lock: None }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes it, and removes what an earlier benchmark left in it.
+    pub(crate) fn occupy(&mut self) -> Result<(), Error> {
+        fs::create_dir_all(&self.path).map_err(Error::io("create", &self.path))?;
+        let dir = File::open(&self.path).map_err(Error::io("open", &self.path))?;
+        flock(&dir, FlockOperation::NonBlockingLockExclusive)
+            .map_err(Error::io("lock (is another benchmark running?)", &self.path))?;
+        self.lock = Some(dir);
+        for entry in fs::read_dir(&self.path).map_err(Error::io("list", &self.path))? {
+            remove_tree(&entry.map_err(Error::io("list", &self.path))?.path())?;
+        }
+        Ok(())
+    }
+
+    /// Gives it up, and removes it unless it is to be kept.
+    pub(crate) fn vacate(&mut self) -> Result<(), Error> {
+        if self.lock.take().is_some() && !self.keep {
+            remove_tree(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        // After a failure or an interrupt nobody else empties the disk.
+        let _ = self.vacate();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_benchmark_in_one_directory_is_refused_while_the_first_is_there() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let mut first = Workplace::new(dir.path(), false);
+        first.occupy().expect("it is free");
+        let refused = Workplace::new(dir.path(), false).occupy().expect_err("it is taken");
+        assert!(refused.to_string().contains("is another benchmark running?"), "{refused}");
+        assert!(first.path().exists(), "the second removed what it had not taken");
+        drop(first);
+        assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0);
+    }
+
+    #[test]
+    fn what_an_earlier_benchmark_left_is_removed() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let mut place = Workplace::new(dir.path(), false);
+        let left = place.path().join("root-1/file");
+        fs::create_dir_all(&left).expect("a directory can be made");
+        place.occupy().expect("it is free");
+        assert!(!left.exists());
+    }
+}
