@@ -1,10 +1,11 @@
-//! Tasks of the project: `cargo xtask generate`, `cargo xtask licences`.
+//! Tasks of the project: `cargo xtask generate`, `cargo xtask licences`, `cargo xtask prove`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 mod generate;
 mod licences;
+mod prove;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -13,7 +14,11 @@ fn main() -> ExitCode {
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
         ["licences"] => licences::check(),
-        _ => Err("usage: cargo xtask generate [--check] | licences".into()),
+        ["prove", words @ ..] => prove::prove(words),
+        _ => Err(
+            "usage: cargo xtask generate [--check] | licences | prove [--quick] [OPTIONS OF prove]"
+                .into(),
+        ),
     };
     match result {
         Ok(said) => {

@@ -5,8 +5,9 @@ my ($tree, $control, $own) = @ARGV;
 chdir $tree or die;
 open(my $dir, '<', '.') or die; $dir->sync or die;
 for my $i (1 .. 12) { open(my $file, '>', "file$i") or die; print $file "$i\n" x 900; $file->flush; $file->sync or die; }
+pipe(my $ready, my $tell) or die;
 if (!fork) {
-    POSIX::setsid(); open(STDIN, '<', '/dev/null'); open(STDOUT, '>', '/dev/null'); open(STDERR, '>', '/dev/null');
+    POSIX::setsid(); close $ready; close $tell; open(STDIN, '<', '/dev/null'); open(STDOUT, '>', '/dev/null'); open(STDERR, '>', '/dev/null');
     close $dir; chdir '/';
     Time::HiRes::sleep(0.005) until -e "$control/go";
     open(my $file, '>', "$own/file") or die; print $file "durable\n" x 900; $file->flush; my $one = $file->sync;
@@ -15,3 +16,5 @@ if (!fork) {
     rename "$control/done.new", "$control/done";
     POSIX::_exit(0);
 }
+# Until it is in a session of its own: whoever ends our group shall not end it.
+close $tell; my $line = <$ready>;

@@ -1,0 +1,48 @@
+//! `cargo xtask prove`: builds the tool, its mutants and the rig, and runs `prove`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What CI has time for.
+const QUICK: [&str; 4] = ["--cuts", "24", "--mutant-cuts", "80"];
+/// What is run before a release: more than 5,000 cuts of the promise.
+const LONG: [&str; 4] = ["--cuts", "500", "--mutant-cuts", "400"];
+
+/// Proves with `words` for `prove`; `--quick` stands for what CI runs.
+pub fn prove(words: &[&str]) -> Result<String, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let build = |words: &[&str]| {
+        let mut command = Command::new(&cargo);
+        run(command.args(["build", "--quiet"]).args(words))
+    };
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let mutated = target.join("mutants");
+    build(&["--package", "synconce", "--bin", "synconce"])?;
+    build(&["--package", "synconce-testkit", "--bin", "rig"])?;
+    build(&["--package", "synconce-prove"])?;
+    let mutated_words = mutated.display().to_string();
+    let mutants = ["--package", "synconce", "--bin", "synconce", "--features", "mutants"];
+    build(&[&mutants[..], &["--target-dir", &mutated_words]].concat())?;
+    let here = |target: &PathBuf, program: &str| {
+        let path = target.join("x86_64-unknown-linux-gnu/debug").join(program);
+        path.canonicalize().map_err(|error| format!("cannot find {}: {error}", path.display()))
+    };
+    let mut command = Command::new(here(&target, "prove")?);
+    command.env("SYNCONCE_RIG_BIN", here(&target, "rig")?);
+    command.arg("--synconce").arg(here(&target, "synconce")?);
+    command.arg("--mutants").arg(here(&mutated, "synconce")?);
+    let quick = words.contains(&"--quick");
+    let has = |flag: &str| words.contains(&flag);
+    let defaults = if quick { QUICK } else { LONG };
+    for pair in defaults.chunks_exact(2).filter(|pair| !has(pair[0])) {
+        command.args(pair);
+    }
+    run(command.args(words.iter().filter(|word| **word != "--quick")))?;
+    Ok("the promise held, and every lost step was seen".to_owned())
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
