@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
         ["licences"] => licences::check(),
-        ["prove", words @ ..] => prove::prove(words),
+        ["prove", words @ ..] => prove::prove(words).map_err(Into::into),
         _ => Err(
             "usage: cargo xtask generate [--check] | licences | prove [--quick] [OPTIONS OF prove]"
                 .into(),
