@@ -25,6 +25,9 @@ _synconce() {
             synconce,status)
                 cmd="synconce__subcmd__status"
                 ;;
+            synconce__subcmd__bench,compile)
+                cmd="synconce__subcmd__bench__subcmd__compile"
+                ;;
             synconce__subcmd__bench,cost)
                 cmd="synconce__subcmd__bench__subcmd__cost"
                 ;;
@@ -55,12 +58,54 @@ _synconce() {
             return 0
             ;;
         synconce__subcmd__bench)
-            opts="-h --help install cost loop"
+            opts="-h --help install compile cost loop"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        synconce__subcmd__bench__subcmd__compile)
+            opts="-h --source --jobs --rounds --dir --prepare --command --variants --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --source)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prepare)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --command)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --variants)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -43,10 +43,11 @@ complete -c synconce -n "__fish_synconce_using_subcommand status" -l root -d 'Lo
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l clear -d 'Forget the interrupted run ID: its result was thrown away or repaired' -r
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l json -d 'JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand status" -s h -l help -d 'Print help'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -s h -l help -d 'Print help'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, a held call, any other call'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "compile" -d 'Build a copy of a source tree: what the tool costs where nothing syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, a held call, any other call'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l rounds -d 'Rounds over all variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l packages -d 'Packages to install' -r
@@ -57,6 +58,15 @@ complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l keep -d 'Leave the installed roots of the last round'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l json -d 'Every sample as JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l source -d 'The source tree; it is copied and never written' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l jobs -d 'What {jobs} in the commands stands for' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l rounds -d 'Rounds over all variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l prepare -d 'Make the tree ready by CMD, once and untimed, such as \'./configure\'' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l command -d 'Build by CMD, a line for sh' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l variants -d 'Only these variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l json -d 'Every sample as JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l dir -d 'Work in DIR, on a disk' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l rounds -d 'Rounds over all variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l variants -d 'Only these variants' -r

@@ -1,11 +1,12 @@
 //! Runs the scenarios without the command line tool:
-//! `bench install DIR SYNCONCE ROUNDS [PACKAGE...]`, `bench cost DIR SYNCONCE ROUNDS`,
+//! `bench install DIR SYNCONCE ROUNDS [PACKAGE...]`,
+//! `bench compile SOURCE DIR SYNCONCE ROUNDS`, `bench cost DIR SYNCONCE ROUNDS`,
 //! `bench loop KIND N [FILE]`. In the environment: JSON prints JSON, KEEP keeps,
 //! VARIANTS selects, CACHE is the directory of the base.
 
 use std::io::stdout;
 use std::path::{Path, PathBuf};
-use synconce_bench::{LoopKind, cost, install, measure_loop};
+use synconce_bench::{LoopKind, compile, cost, install, measure_loop};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +35,11 @@ fn run(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             }
             install(&options, Path::new(synconce), &mut stdout(), json)?;
         }
+        ["compile", source, dir, synconce, rounds] => {
+            let mut options = compile::Options::new(source, dir);
+            options.rounds = rounds.parse()?;
+            compile(&options, Path::new(synconce), &mut stdout(), json)?;
+        }
         ["cost", dir, synconce, rounds] => {
             let mut options = cost::Options::new(dir);
             options.rounds = rounds.parse()?;
@@ -44,7 +50,7 @@ fn run(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             let file = file.first().map(Path::new);
             println!("{:.2}", measure_loop(kind, count.parse()?, file)?);
         }
-        _ => return Err("install DIR SYNCONCE ROUNDS [PACKAGE...] | cost DIR SYNCONCE ROUNDS | loop KIND N [FILE]".into()),
+        _ => return Err("install DIR SYNCONCE ROUNDS [PACKAGE...] | compile SOURCE DIR SYNCONCE ROUNDS | cost DIR SYNCONCE ROUNDS | loop KIND N [FILE]".into()),
     }
     Ok(())
 }

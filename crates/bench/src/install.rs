@@ -164,7 +164,8 @@ pub(crate) fn resolve(synconce: &Path) -> PathBuf {
     synconce.to_path_buf()
 }
 
-fn require_disk(dir: &Path) -> Result<(), Error> {
+/// Refuses a directory in memory: nothing can be committed there.
+pub(crate) fn require_disk(dir: &Path) -> Result<(), Error> {
     let kind = Mount::of(dir).map(|mount| mount.kind);
     match kind {
         Some(kind) if MEMORY.contains(&kind.as_str()) => Err(Error::Unsuitable {

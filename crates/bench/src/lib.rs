@@ -4,7 +4,8 @@
 //! set the stage ([`scenario`]). One *runner* interleaves all variants round
 //! by round ([`runner`]), pure *statistics* judge the samples
 //! ([`statistics`]), and a *report* shows them to people and to programs
-//! ([`report`]). The scenarios themselves are [`mod@install`] and [`mod@cost`].
+//! ([`report`]). The scenarios themselves are [`mod@install`], [`mod@compile`]
+//! and [`mod@cost`].
 //!
 //! The binary under test is run as a process, never linked: what is measured
 //! is what a user would get.
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compile;
 pub mod cost;
 mod error;
 mod failure;
@@ -65,4 +67,19 @@ pub fn cost(
     json: bool,
 ) -> Result<(), Error> {
     cost::measure(options, synconce)?.write(out, json)
+}
+
+/// Runs the compile scenario and writes its report to `out`.
+///
+/// # Errors
+/// When the source tree is not there, the work directory is not on a disk or a
+/// program is not installed, when the preparation or a build fails, on an interrupt, or when `out` cannot be
+/// written.
+pub fn compile(
+    options: &compile::Options,
+    synconce: &Path,
+    out: &mut dyn Write,
+    json: bool,
+) -> Result<(), Error> {
+    compile::measure(options, synconce)?.write(out, json)
 }

@@ -248,8 +248,7 @@ fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result
 fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample, Error> {
     let variant = turn.variant;
     let commands: Vec<_> = variant.commands.iter().map(|c| fill(c, &place.values)).collect();
-    let name = format!("{}-{}", turn.phase, variant.name).replace([' ', '/'], "-");
-    let log = launcher.log(&name);
+    let log = launcher.log_of(turn);
     let printed = log.with_extension("out");
     let stdout = (variant.measure == Measure::Printed).then_some(printed.as_path());
     let fail = |command: &[String], ending: String| Error::Variant {

@@ -112,6 +112,8 @@ pub struct Bench {
 pub enum Scenario {
     /// apt-get install into a fresh Debian root, by every way to skip syncs
     Install(Install),
+    /// Build a copy of a source tree: what the tool costs where nothing syncs
+    Compile(Compile),
     /// What the tool itself costs: start-up, a held call, any other call
     Cost(Cost),
     /// Make one kind of call in a loop and print the nanoseconds a call took
@@ -151,6 +153,38 @@ pub struct Install {
     /// Leave the installed roots of the last round
     #[arg(long)]
     pub keep: bool,
+    /// Every sample as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `synconce bench compile`
+///
+/// Builds copies of the source tree by itself, under `synconce run` with and
+/// without a commit, and sealed, interleaved. Copying is outside the time.
+#[derive(Debug, Args)]
+pub struct Compile {
+    /// The source tree; it is copied and never written
+    #[arg(long, value_name = "DIR")]
+    pub source: PathBuf,
+    /// What {jobs} in the commands stands for
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: u32,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub rounds: u32,
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub dir: PathBuf,
+    /// Make the tree ready by CMD, once and untimed, such as './configure'
+    #[arg(long, value_name = "CMD")]
+    pub prepare: Option<String>,
+    /// Build by CMD, a line for sh
+    #[arg(long, value_name = "CMD", default_value = "make -j{jobs}")]
+    pub command: String,
+    /// Only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
     /// Every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,

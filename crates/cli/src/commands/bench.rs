@@ -1,13 +1,13 @@
 //! `synconce bench`
 
-use crate::arguments::{Bench, Cost, Install, Loop, Scenario};
+use crate::arguments::{Bench, Compile, Cost, Install, Loop, Scenario};
 use crate::exit;
 use crate::text::say;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
-use synconce_bench::{Error, LoopKind, cost, install, measure_loop};
+use synconce_bench::{Error, LoopKind, compile, cost, install, measure_loop};
 
 /// The binary under test: ourselves.
 const OURSELVES: &str = "/proc/self/exe";
@@ -19,6 +19,10 @@ pub fn bench(arguments: Bench) -> ExitCode {
         Scenario::Install(arguments) => {
             let json = arguments.json;
             install(&install_options(arguments), Path::new(OURSELVES), out, json)
+        }
+        Scenario::Compile(arguments) => {
+            let json = arguments.json;
+            compile(&compile_options(arguments), Path::new(OURSELVES), out, json)
         }
         Scenario::Cost(arguments) => {
             let json = arguments.json;
@@ -54,6 +58,18 @@ fn install_options(arguments: Install) -> install::Options {
         variants: arguments.variants,
         keep: arguments.keep,
         cache: arguments.cache.unwrap_or(defaults.cache.clone()),
+        ..defaults
+    }
+}
+
+fn compile_options(arguments: Compile) -> compile::Options {
+    let defaults = compile::Options::new(&arguments.source, &arguments.dir);
+    compile::Options {
+        jobs: arguments.jobs,
+        command: arguments.command,
+        prepare: arguments.prepare,
+        rounds: arguments.rounds,
+        variants: arguments.variants,
         ..defaults
     }
 }
