@@ -5,6 +5,7 @@
 
 mod commit;
 mod coverage;
+mod errors;
 mod exit_codes;
 mod kills;
 mod marker;

@@ -1,0 +1,155 @@
+//! Errors of the disk reach the user, on every file system: exit code 125, the
+//! file system named, the marker kept, and nothing that is done later makes it good.
+
+use super::support::{Place, Started, eventually, isolated, perl};
+use rustix::fs::{Advice, fadvise};
+use std::fs::{self, File};
+use std::path::Path;
+use synconce_testkit::rig::{FsKind, Rig};
+
+/// A disk whose writes can fail.
+fn rig(kind: FsKind) -> Rig {
+    Rig::builder().fs(kind).size(384 << 20).passthrough(false).up().unwrap()
+}
+
+/// A file that is there before, so that to write it needs no new block.
+fn old_file(directory: &Path) -> std::path::PathBuf {
+    let file = directory.join("data");
+    fs::write(&file, [b'a'; 65536]).unwrap();
+    rustix::fs::syncfs(File::open(directory).unwrap()).unwrap();
+    file
+}
+
+/// Starts a run whose command overwrites `file`, syncs it, and waits for `go`.
+fn overwrite(place: &Place, file: &Path) -> Started {
+    let script = format!(
+        "open(my $file, '+<', '{}') or die $!; print $file 'b' x 65536; $file->flush; \
+         $file->sync or die; close $file; say_to('before', 1); wait_for('go');",
+        file.display()
+    );
+    let words = perl(&script);
+    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    place.wait_for("before");
+    run
+}
+
+/// Lets the command end, and the run with what its commit found.
+fn end(place: &Place, run: &Started) -> (Option<i32>, String) {
+    place.write("go", "");
+    let code = run.end().code();
+    ["before", "go"].iter().for_each(|name| place.remove(name));
+    (code, run.text())
+}
+
+fn assert_unsafe(place: &Place, rig: &Rig, (code, text): (Option<i32>, String)) {
+    let what = rig.fs();
+    assert_eq!(code, Some(125), "{what}: {text}");
+    let named = format!("synconce: not durable: {} ({what} on ", rig.path().display());
+    assert!(text.contains(&named), "{what}: {text}");
+    // Neither a look at the file nor a second run, which syncs without an error, makes it good.
+    let _ = fs::read(rig.path().join("data"));
+    let again = place.run(&["--commit-only", place.text(".").as_str()], &["true"]);
+    assert!(again.status.success(), "{again:?}");
+    let status = place.status(&[]);
+    assert_eq!(status.status.code(), Some(4), "{what}: {status:?}");
+    let id = status.stdout.split(' ').next().unwrap().to_owned();
+    assert!(place.status(&["--clear", &id]).status.success());
+}
+
+#[test]
+fn an_error_of_write_back_during_the_run_fails_its_commit() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            let rig = rig(kind);
+            let file = old_file(rig.path());
+            let run = overwrite(place, &file);
+            rig.disk().fail_writes(true).unwrap();
+            // Write-back is started, and nobody asks what became of it.
+            fadvise(File::open(&file).unwrap(), 0, None, Advice::DontNeed).unwrap();
+            let failed =
+                || rig.disk().stats().unwrap().transfers.is_some_and(|t| t.failed_writes > 0);
+            eventually("a write has failed", failed);
+            rig.disk().fail_writes(false).unwrap();
+            let ended = end(place, &run);
+            assert_unsafe(place, &rig, ended);
+        }
+    });
+}
+
+#[test]
+fn an_error_at_the_commit_fails_it() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            let rig = rig(kind);
+            let file = old_file(rig.path());
+            let run = overwrite(place, &file);
+            rig.disk().fail_writes(true).unwrap();
+            let ended = end(place, &run);
+            rig.disk().fail_writes(false).unwrap();
+            assert_unsafe(place, &rig, ended);
+        }
+    });
+}
+
+#[test]
+fn an_error_that_another_process_was_told_of_first_fails_the_commit_all_the_same() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            let rig = rig(kind);
+            let file = old_file(rig.path());
+            let run = overwrite(place, &file);
+            rig.disk().fail_writes(true).unwrap();
+            let told = File::open(&file).unwrap().sync_all();
+            assert!(told.is_err(), "{kind}: the other is told");
+            rig.disk().fail_writes(false).unwrap();
+            let ended = end(place, &run);
+            assert_unsafe(place, &rig, ended);
+        }
+    });
+}
+
+#[test]
+fn an_error_below_an_overlay_is_named_by_the_file_system_that_has_it() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            let rig = rig(kind);
+            for name in ["lower", "upper", "work", "merged"] {
+                fs::create_dir(rig.path().join(name)).unwrap();
+            }
+            let at = |name: &str| rig.path().join(name).display().to_string();
+            let data =
+                format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("upper"), at("work"));
+            let data = std::ffi::CString::new(data).unwrap();
+            let merged = rig.path().join("merged");
+            let flags = rustix::mount::MountFlags::empty();
+            rustix::mount::mount("overlay", &merged, "overlay", flags, data.as_c_str()).unwrap();
+            let file = old_file(&merged);
+            rustix::fs::syncfs(File::open(rig.path()).unwrap()).unwrap();
+            let run = overwrite(place, &file);
+            rig.disk().fail_writes(true).unwrap();
+            let ended = end(place, &run);
+            rig.disk().fail_writes(false).unwrap();
+            rustix::mount::unmount(&merged, rustix::mount::UnmountFlags::empty()).unwrap();
+            assert_unsafe(place, &rig, ended);
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_is_full_during_the_run_is_the_commands_to_bear() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            let rig = rig(kind);
+            let script = format!(
+                "open(my $file, '>', '{}/data') or die; my $text = 'x' x (1 << 20); my $all = 1; \
+                 $all &&= syswrite($file, $text) for 1 .. 500; $file->sync; exit($all ? 0 : 28);",
+                rig.path().display()
+            );
+            let words = perl(&script);
+            let run = place.run(&[], &words.each_ref().map(String::as_str));
+            // What had room is durable; what had none, the command was told.
+            assert_eq!(run.status.code(), Some(28), "{kind}: {run:?}");
+            assert!(place.status(&[]).status.success(), "{kind}");
+        }
+    });
+}
