@@ -8,6 +8,7 @@
 
 mod bystanders;
 mod cuts;
+mod errors;
 mod judge;
 mod matrix;
 mod mutants;
@@ -18,6 +19,7 @@ mod tool;
 mod work;
 
 use clap::Parser;
+use scene::Scene;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -51,6 +53,14 @@ struct Arguments {
     /// Write every row as JSON to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Whether the row of this name is wanted.
+    fn wants(&self, group: &str, name: &str, scene: Scene) -> bool {
+        let name = format!("{group} {name} {scene}");
+        self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
+    }
 }
 
 fn main() -> ExitCode {

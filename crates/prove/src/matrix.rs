@@ -33,16 +33,12 @@ const PER_TAKE: usize = 120;
 /// Makes every row; `true` when each shows what is expected of it.
 pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let mut tasks = tasks(arguments);
-    if !arguments.only.is_empty() {
-        tasks.retain(|task| {
-            let name = format!("{} {} {}", task.group, task.name, task.scene);
-            arguments.only.iter().any(|text| name.contains(text))
-        });
-    }
-    if tasks.is_empty() {
+    tasks.retain(|task| arguments.wants(task.group, &task.name, task.scene));
+    let mut rows = work_off(&tasks, arguments.seed)?;
+    rows.extend(crate::errors::rows(arguments)?);
+    if rows.is_empty() {
         return Err("no row has such a name".into());
     }
-    let rows = work_off(&tasks, arguments.seed)?;
     print(&rows);
     if let Some(path) = &arguments.json {
         write_json(path, &rows)?;

@@ -116,6 +116,9 @@ impl Run {
         self.enter(Phase::Committing);
         self.wait_for_unmounts(progress);
         let mut pins = std::mem::take(&mut self.pins);
+        if mutant::is("pins-late") {
+            pins = Pins::default();
+        }
         self.add_late(&mut pins, survivors);
         // What has failed is not tried again.
         pins.retain(|device| !self.is_lost(device));
