@@ -4,9 +4,20 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What CI has time for.
-const QUICK: [&str; 4] = ["--cuts", "24", "--mutant-cuts", "80"];
+const QUICK: [&str; 10] = [
+    "--cuts",
+    "24",
+    "--mutant-cuts",
+    "80",
+    "--pairs",
+    "300",
+    "--triples",
+    "300",
+    "--programs",
+    "40",
+];
 /// What is run before a release: more than 5,000 cuts of the promise.
-const LONG: [&str; 4] = ["--cuts", "500", "--mutant-cuts", "400"];
+const LONG: [&str; 6] = ["--cuts", "500", "--mutant-cuts", "400", "--programs", "400"];
 
 /// Proves with `words` for `prove`; `--quick` stands for what CI runs.
 pub fn prove(words: &[&str]) -> Result<String, String> {
@@ -34,7 +45,7 @@ pub fn prove(words: &[&str]) -> Result<String, String> {
     command.arg("--mutants").arg(here(&mutated, "synconce")?);
     let quick = words.contains(&"--quick");
     let has = |flag: &str| words.contains(&flag);
-    let defaults = if quick { QUICK } else { LONG };
+    let defaults: &[&str] = if quick { &QUICK } else { &LONG };
     for pair in defaults.chunks_exact(2).filter(|pair| !has(pair[0])) {
         command.args(pair);
     }

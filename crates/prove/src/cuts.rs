@@ -156,7 +156,9 @@ fn detail(take: &Take, found: &Manifest) -> String {
     const SHOWN: usize = 3;
     let differences = diff(&take.finished, found);
     let shown: Vec<String> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
-    format!("({} differences from the finished tree: {})", differences.len(), shown.join("; "))
+    let of = differences.first().and_then(|first| take.work.explain(first.path()));
+    let of = of.map_or_else(String::new, |of| format!("; {of}"));
+    format!("({} differences from the finished tree: {}{of})", differences.len(), shown.join("; "))
 }
 
 /// Chooses places, in ascending order: over the whole run, and more where steps follow each other

@@ -28,6 +28,22 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 /// Cut the power of recorded disks and judge what is found
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct CommandLine {
+    #[command(flatten)]
+    arguments: Option<Arguments>,
+    #[command(subcommand)]
+    inner: Option<Inner>,
+}
+
+/// What this program is beside: a workload of its own.
+#[derive(Debug, clap::Subcommand)]
+enum Inner {
+    #[command(hide = true)]
+    Perform(work::Perform),
+}
+
+#[derive(Debug, clap::Args)]
 struct Arguments {
     /// The tool, as it ships
     #[arg(long, value_name = "PROGRAM")]
@@ -44,6 +60,15 @@ struct Arguments {
     /// Only rows whose name contains one of these
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
+    /// Random programs of one and two operations; by default all of them
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pairs: usize,
+    /// Random programs of three operations; a million is more than there are
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    triples: usize,
+    /// Random programs of 20 to 60 operations
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    programs: usize,
     /// Leave the rivals out
     #[arg(long)]
     no_rivals: bool,
@@ -64,8 +89,13 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match matrix::prove(&arguments) {
+    let line = CommandLine::parse();
+    let result = match (&line.inner, &line.arguments) {
+        (Some(Inner::Perform(arguments)), _) => work::perform(arguments).map(|()| true),
+        (None, Some(arguments)) => matrix::prove(arguments),
+        (None, None) => Err("nothing was asked for; see --help".into()),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

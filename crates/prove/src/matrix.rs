@@ -1,27 +1,16 @@
 //! All rows, and what they have to show.
 
+mod tasks;
+
 use crate::bystanders::Company;
 use crate::cuts::{Findings, cut};
-use crate::mutants::MUTANTS;
-use crate::report::{Expected, Row, print, write_json};
-use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+use crate::report::{Row, print, write_json};
 use crate::take::record;
 use crate::tool::Tool;
-use crate::work::Work;
 use crate::{Arguments, Result};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-
-/// A row that is still to be made.
-struct Task {
-    group: &'static str,
-    name: String,
-    scene: Scene,
-    work: Work,
-    tool: Tool,
-    expected: Expected,
-    cuts: usize,
-}
+use tasks::{Task, tasks};
 
 /// Rigs side by side: one records or mounts while another waits for its disk.
 const WORKERS: usize = 3;
@@ -44,69 +33,6 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
         write_json(path, &rows)?;
     }
     Ok(crate::report::verdict(&rows))
-}
-
-fn tasks(arguments: &Arguments) -> Vec<Task> {
-    let shipped = || Tool::Synconce(arguments.synconce.clone());
-    let mut tasks = Vec::new();
-    for scene in Scene::all() {
-        let works: &[Work] = match (scene.marker, scene.mode) {
-            (MarkerPlace::Same, Mode::Supervised) => &[Work::Files, Work::Daemon],
-            _ => &[Work::Files],
-        };
-        for work in works {
-            tasks.push(Task {
-                group: "promise",
-                name: work.name().to_owned(),
-                scene,
-                work: *work,
-                tool: shipped(),
-                expected: Expected::Kept,
-                cuts: arguments.cuts,
-            });
-        }
-    }
-    let beside = |disk| Scene { disk, marker: MarkerPlace::Same, mode: Mode::Supervised };
-    tasks.push(Task {
-        group: "control",
-        name: "no flush reaches the disk".to_owned(),
-        scene: beside(Disk::Ext4NoBarrier),
-        work: Work::Files,
-        tool: shipped(),
-        expected: Expected::Broken,
-        cuts: arguments.cuts,
-    });
-    if let Some(program) = &arguments.mutants {
-        for mutant in MUTANTS {
-            tasks.extend(mutant.scenes().into_iter().map(|scene| Task {
-                group: "mutant",
-                name: mutant.name.to_owned(),
-                scene,
-                work: mutant.work,
-                tool: Tool::Mutant {
-                    program: program.clone(),
-                    mutant: mutant.name,
-                    shipped: arguments.synconce.clone(),
-                },
-                expected: mutant.expected(),
-                cuts: arguments.mutant_cuts,
-            }));
-        }
-    }
-    if !arguments.no_rivals {
-        for tool in [Tool::Plain, Tool::Eatmydata] {
-            tasks.extend([Disk::Ext4, Disk::Xfs, Disk::Btrfs].map(|disk| Task {
-                group: "rival",
-                name: tool.name().to_owned(),
-                scene: beside(disk),
-                work: Work::Files,
-                tool: tool.clone(),
-                expected: Expected::Shown,
-                cuts: arguments.cuts,
-            }));
-        }
-    }
-    tasks
 }
 
 fn work_off(tasks: &[Task], seed: u64) -> Result<Vec<Row>> {
@@ -148,14 +74,18 @@ impl Task {
         // A mutant need not be caught twice.
         let until_broken = matches!(self.tool, Tool::Mutant { .. });
         let mut findings = Findings::default();
-        let mut round = 0;
-        while findings.cuts < self.cuts && !(until_broken && findings.broken() > 0) {
-            let take = record(self.scene, self.work, &self.tool, Company::of(round))?;
-            let each = self.cuts.div_ceil(TAKES).min(PER_TAKE);
-            let count = each.min(self.cuts - findings.cuts);
-            let seed = seed.wrapping_mul(1_000_003).wrapping_add(round);
+        // Every part is run and cut, however few cuts are asked for.
+        let takes = TAKES.max(self.work.parts()).max(self.cuts.div_ceil(PER_TAKE));
+        let cuts = self.cuts.max(takes);
+        for round in 0..takes {
+            if until_broken && findings.broken() > 0 {
+                break;
+            }
+            let work = self.work.part(round);
+            let take = record(self.scene, work, &self.tool, Company::of(round as u64))?;
+            let count = cuts * (round + 1) / takes - cuts * round / takes;
+            let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
             findings.merge(cut(&take, count, seed, until_broken)?);
-            round += 1;
         }
         Ok(Row {
             group: self.group,

@@ -16,6 +16,7 @@ use synconce_testkit::rig::{Rig, Tape};
 /// A recorded run, and what its tree was before and after.
 pub(crate) struct Take {
     pub scene: Scene,
+    pub work: Work,
     pub tool: Tool,
     /// The disk that was written.
     pub disk: Tape,
@@ -73,7 +74,7 @@ pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) ->
     let pushed = [places.tree(), places.state.clone()];
     let bystanders = Bystanders::start(company, &places.bystander(), &pushed);
     disk.disk().mark(mark::START)?;
-    let words = work.words(&places.tree(), control.path(), &places.daemon());
+    let words = work.words(&places.tree(), control.path(), &places.daemon())?;
     finish(tool.name(), &mut tool.command(scene, &places, &words))?;
     disk.disk().mark(mark::RETURNED)?;
     if work.leaves_daemon() {
@@ -86,7 +87,7 @@ pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) ->
     drop(bystanders);
     let other = other.map(Rig::finish).transpose()?;
     let disk = disk.finish()?;
-    Ok(Take { scene, tool: tool.clone(), disk, other, before, finished })
+    Ok(Take { scene, work, tool: tool.clone(), disk, other, before, finished })
 }
 
 /// The places of a take on disks that are mounted there.

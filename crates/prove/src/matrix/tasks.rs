@@ -1,0 +1,117 @@
+//! What rows there are.
+
+use crate::Arguments;
+use crate::mutants::{MUTANTS, Mutant};
+use crate::report::Expected;
+use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+use crate::tool::Tool;
+use crate::work::{Kind, Programs, Work};
+
+/// A row that is still to be made.
+pub(super) struct Task {
+    pub group: &'static str,
+    pub name: String,
+    pub scene: Scene,
+    pub work: Work,
+    pub tool: Tool,
+    pub expected: Expected,
+    pub cuts: usize,
+}
+
+/// One mount of each kind.
+const KINDS: [Disk; 3] = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
+
+/// All rows that `arguments` ask for.
+pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
+    let mut tasks = promise(arguments);
+    tasks.extend(random(arguments));
+    tasks.push(control(arguments));
+    tasks.extend(mutants(arguments));
+    if !arguments.no_rivals {
+        tasks.extend(rivals(arguments));
+    }
+    tasks
+}
+
+/// Supervised, with the marker on the same file system.
+fn beside(disk: Disk) -> Scene {
+    Scene { disk, marker: MarkerPlace::Same, mode: Mode::Supervised }
+}
+
+/// A row of the promise.
+fn kept(arguments: &Arguments, scene: Scene, work: Work) -> Task {
+    Task {
+        group: "promise",
+        name: work.name(),
+        scene,
+        work,
+        tool: Tool::Synconce(arguments.synconce.clone()),
+        expected: Expected::Kept,
+        cuts: arguments.cuts,
+    }
+}
+
+fn promise(arguments: &Arguments) -> Vec<Task> {
+    let works = |scene: Scene| match (scene.marker, scene.mode) {
+        (MarkerPlace::Same, Mode::Supervised) => &[Work::Files, Work::Daemon][..],
+        _ => &[Work::Files][..],
+    };
+    let row = |scene| works(scene).iter().map(move |work| kept(arguments, scene, *work));
+    Scene::all().into_iter().flat_map(row).collect()
+}
+
+/// Random programs on every sound disk. The marker is on another one where the programs are of three
+/// operations: what two file systems order, one journal would hide.
+fn random(arguments: &Arguments) -> Vec<Task> {
+    let kinds = [
+        (Kind::Pairs, MarkerPlace::Same, arguments.pairs),
+        (Kind::Triples, MarkerPlace::Other, arguments.triples),
+        (Kind::Long, MarkerPlace::Same, arguments.programs),
+    ];
+    let row = |disk, (kind, marker, count)| {
+        let programs = Programs { kind, seed: arguments.seed, count, batch: 0 };
+        kept(arguments, Scene { marker, ..beside(disk) }, Work::Random(programs))
+    };
+    Disk::SOUND.iter().flat_map(|disk| kinds.map(|kind| row(*disk, kind))).collect()
+}
+
+/// Without flushes nothing can be kept: if nothing is seen to be lost, the rig is blind.
+fn control(arguments: &Arguments) -> Task {
+    Task {
+        group: "control",
+        name: "no flush reaches the disk".to_owned(),
+        expected: Expected::Broken,
+        ..kept(arguments, beside(Disk::Ext4NoBarrier), Work::Files)
+    }
+}
+
+fn mutants(arguments: &Arguments) -> Vec<Task> {
+    let Some(program) = &arguments.mutants else { return Vec::new() };
+    let row = |mutant: Mutant, scene| Task {
+        group: "mutant",
+        name: mutant.name.to_owned(),
+        scene,
+        work: mutant.work,
+        tool: Tool::Mutant {
+            program: program.clone(),
+            mutant: mutant.name,
+            shipped: arguments.synconce.clone(),
+        },
+        expected: mutant.expected(),
+        cuts: arguments.mutant_cuts,
+    };
+    let rows = |mutant: Mutant| mutant.scenes().into_iter().map(move |scene| row(mutant, scene));
+    MUTANTS.into_iter().flat_map(rows).collect()
+}
+
+fn rivals(arguments: &Arguments) -> Vec<Task> {
+    let row = |tool: Tool, disk| Task {
+        group: "rival",
+        name: tool.name().to_owned(),
+        tool,
+        expected: Expected::Shown,
+        ..kept(arguments, beside(disk), Work::Files)
+    };
+    let rows = |tool: Tool| KINDS.map(|disk| row(tool.clone(), disk));
+    [Tool::Plain, Tool::Eatmydata].into_iter().flat_map(rows).collect()
+}

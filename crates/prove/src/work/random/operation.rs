@@ -1,0 +1,109 @@
+//! What a random program is made of.
+
+use std::fmt;
+
+/// What is done. Each is one entry into the kernel that changes a tree, or one that syncs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Verb {
+    /// Creates a file or empties it, and writes to it.
+    Put,
+    /// The same with `O_DSYNC`.
+    PutSynced,
+    /// Writes at the end.
+    Append,
+    /// Writes across two blocks in the middle.
+    Overwrite,
+    /// Writes beyond the end, which leaves a hole.
+    WriteBeyond,
+    Shrink,
+    Grow,
+    Allocate,
+    Punch,
+    Chmod,
+    SetAttribute,
+    Symlink,
+    Unlink,
+    Fsync,
+    Fdatasync,
+    Link,
+    Rename,
+    Exchange,
+    Mkdir,
+    Rmdir,
+    FsyncDirectory,
+    Sync,
+    Syncfs,
+}
+
+/// A verb and what it is done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Operation {
+    pub verb: Verb,
+    pub path: &'static str,
+    /// The second path of a verb that has two, or nothing.
+    pub other: &'static str,
+}
+
+/// The files; before a program only the first is there.
+pub(crate) const FILES: [&str; 3] = ["f", "a/f", "b/f"];
+/// The directories; before a program only the first is there.
+pub(crate) const DIRECTORIES: [&str; 2] = ["a", "b"];
+/// Where symbolic links point: to a name in their own directory that no operation has.
+pub(crate) const TARGET: &str = "g";
+
+const ON_A_FILE: [Verb; 15] = [
+    Verb::Put,
+    Verb::PutSynced,
+    Verb::Append,
+    Verb::Overwrite,
+    Verb::WriteBeyond,
+    Verb::Shrink,
+    Verb::Grow,
+    Verb::Allocate,
+    Verb::Punch,
+    Verb::Chmod,
+    Verb::SetAttribute,
+    Verb::Symlink,
+    Verb::Unlink,
+    Verb::Fsync,
+    Verb::Fdatasync,
+];
+const ON_A_DIRECTORY: [Verb; 3] = [Verb::Mkdir, Verb::Rmdir, Verb::FsyncDirectory];
+const ON_TWO: [Verb; 2] = [Verb::Link, Verb::Rename];
+
+/// Every operation there is.
+pub(crate) fn vocabulary() -> Vec<Operation> {
+    let one = |verb: Verb, path| Operation { verb, path, other: "" };
+    let two = |verb: Verb, (path, other)| Operation { verb, path, other };
+    let mut all = vec![one(Verb::Sync, ""), one(Verb::Syncfs, ""), one(Verb::FsyncDirectory, ".")];
+    all.extend(ON_A_FILE.iter().flat_map(|verb| FILES.map(|path| one(*verb, path))));
+    all.extend(ON_A_DIRECTORY.iter().flat_map(|verb| DIRECTORIES.map(|path| one(*verb, path))));
+    let ordered = || FILES.iter().flat_map(|path| FILES.map(|other| (*path, other)));
+    for verb in ON_TWO {
+        all.extend(ordered().filter(|(path, other)| path != other).map(|pair| two(verb, pair)));
+    }
+    // To exchange has no direction.
+    let pairs = [("f", "a/f"), ("f", "b/f"), ("a/f", "b/f"), ("a", "b")];
+    all.extend(pairs.map(|pair| two(Verb::Exchange, pair)));
+    all.extend([("a", "b"), ("b", "a")].map(|pair| two(Verb::Rename, pair)));
+    all
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, path, other } = self;
+        write!(f, "{verb:?} {path} {other}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_operation_is_in_the_vocabulary_twice() {
+        let all = vocabulary();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+    }
+}

@@ -1,0 +1,135 @@
+//! Runs a batch of programs: the hidden command `prove perform`, which is what is held and cut.
+
+use super::operation::{Operation, TARGET, Verb};
+use super::{Programs, directory, filler, text};
+use crate::Result;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, fallocate,
+    fchmod, fdatasync, fsetxattr, fsync, ftruncate, linkat, mkdirat, openat, renameat,
+    renameat_with, seek, symlinkat, sync, syncfs, unlinkat,
+};
+use rustix::io::{Errno, write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Run the programs of a batch in TREE, each in its own directory
+#[derive(Debug, clap::Args)]
+pub(crate) struct Perform {
+    #[command(flatten)]
+    programs: Programs,
+    /// Print them instead
+    #[arg(long)]
+    show: bool,
+    /// Where; not made by this
+    #[arg(value_name = "TREE", default_value = ".")]
+    tree: PathBuf,
+}
+
+/// What a batch takes at least: quicker, and no journal would be written in the middle of it.
+const SPREAD: Duration = Duration::from_millis(700);
+
+/// What a program may well meet: its names come and go.
+const ORDINARY: [Errno; 7] = [
+    Errno::NOENT,
+    Errno::EXIST,
+    Errno::NOTEMPTY,
+    Errno::NOTDIR,
+    Errno::ISDIR,
+    Errno::LOOP,
+    Errno::INVAL,
+];
+
+/// Runs or prints what `arguments` ask for.
+pub(crate) fn perform(arguments: &Perform) -> Result<()> {
+    let programs = arguments.programs.here();
+    if arguments.show {
+        for (index, program) in programs.iter().enumerate() {
+            println!("{} {}", directory(index), text(program));
+        }
+        return Ok(());
+    }
+    let tree = open_directory(CWD, &arguments.tree)?;
+    // The first call that is held comes before the first change.
+    fsync(&tree)?;
+    let pause = SPREAD / u32::try_from(programs.len().max(1))?;
+    for (index, program) in programs.iter().enumerate() {
+        let own = open_directory(tree.as_fd(), Path::new(&directory(index)))?;
+        for (step, operation) in (1..).zip(program) {
+            match operation.perform(own.as_fd(), step) {
+                Err(errno) if !ORDINARY.contains(&errno) => {
+                    let at = format!("{}: {operation}, step {step}", directory(index));
+                    return Err(format!("{at} of [{}]: {errno}", text(program)).into());
+                }
+                _ => {}
+            }
+        }
+        std::thread::sleep(pause);
+    }
+    Ok(())
+}
+
+impl Operation {
+    /// Does it below `own`; what is written tells the `step`.
+    fn perform(&self, own: BorrowedFd<'_>, step: usize) -> rustix::io::Result<()> {
+        let Self { verb, path, other } = *self;
+        let mode = Mode::from_raw_mode(0o644);
+        let file = |flags| openat(own, path, flags | OFlags::CLOEXEC, mode);
+        let writable = || file(OFlags::WRONLY);
+        let fresh = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        match verb {
+            Verb::Put => fill(&file(fresh)?, step, 5000),
+            Verb::PutSynced => fill(&file(fresh | OFlags::DSYNC)?, step, 5000),
+            Verb::Append => fill(&file(OFlags::WRONLY | OFlags::APPEND)?, step, 3000),
+            Verb::Overwrite => fill_at(&writable()?, step, 1000, 4000),
+            Verb::WriteBeyond => fill_at(&writable()?, step, 20_000, 3000),
+            Verb::Shrink => ftruncate(writable()?, 100),
+            Verb::Grow => ftruncate(writable()?, 30_000),
+            Verb::Allocate => fallocate(writable()?, FallocateFlags::empty(), 2000, 40_000),
+            Verb::Punch => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(writable()?, flags, 1000, 8000)
+            }
+            Verb::Chmod => fchmod(file(OFlags::RDONLY)?, Mode::from_raw_mode(0o600)),
+            Verb::SetAttribute => {
+                let value = format!("step {step}");
+                let file = file(OFlags::RDONLY)?;
+                fsetxattr(file, c"user.step", value.as_bytes(), XattrFlags::empty())
+            }
+            Verb::Symlink => symlinkat(TARGET, own, path),
+            Verb::Unlink => unlinkat(own, path, AtFlags::empty()),
+            Verb::Fsync => fsync(file(OFlags::RDONLY)?),
+            Verb::Fdatasync => fdatasync(file(OFlags::RDONLY)?),
+            Verb::Link => linkat(own, path, own, other, AtFlags::empty()),
+            Verb::Rename => renameat(own, path, own, other),
+            Verb::Exchange => renameat_with(own, path, own, other, RenameFlags::EXCHANGE),
+            Verb::Mkdir => mkdirat(own, path, Mode::from_raw_mode(0o755)),
+            Verb::Rmdir => unlinkat(own, path, AtFlags::REMOVEDIR),
+            Verb::FsyncDirectory => fsync(open_directory(own, Path::new(path))?),
+            Verb::Sync => {
+                sync();
+                Ok(())
+            }
+            Verb::Syncfs => syncfs(own),
+        }
+    }
+}
+
+fn open_directory(at: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(at, path, flags, Mode::empty())
+}
+
+fn fill(file: &OwnedFd, step: usize, length: usize) -> rustix::io::Result<()> {
+    let content = filler(step, length);
+    let mut rest = &content[..];
+    while !rest.is_empty() {
+        rest = &rest[write(file, rest)?..];
+    }
+    Ok(())
+}
+
+fn fill_at(file: &OwnedFd, step: usize, offset: u64, length: usize) -> rustix::io::Result<()> {
+    seek(file, SeekFrom::Start(offset))?;
+    fill(file, step, length)
+}
