@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::ProcessId;
 use super::replay::Recording;
-use super::{Disk, FsKind, Latency};
+use super::{Disk, FsKind};
 use crate::Result;
 use crate::error::Context;
 
@@ -37,12 +37,21 @@ pub(super) struct Record {
     pub(super) backing: PathBuf,
     /// Required, forbidden or, without a value, used where the kernel can.
     pub(super) passthrough: Option<bool>,
-    /// From the mount on; file systems are made without latency.
-    pub(super) latency: Latency,
     /// The files of this disk's recording, which are its own.
     pub(super) recording: Option<Recording>,
     /// The recording that this disk replays, which is somebody else's.
     pub(super) replays: Option<Recording>,
+}
+
+/// Held while a rig is taken down.
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Not by the close alone: a child that another thread forks at this moment has the file open
+        // until its exec, and the lock with it.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl Record {
@@ -111,7 +120,7 @@ impl Record {
     }
 
     /// Keeps two processes from taking the same rig down at once. None if somebody is at it.
-    pub(super) fn lock(&self) -> Result<Option<File>> {
+    pub(super) fn lock(&self) -> Result<Option<Lock>> {
         let path = self.dir.join("lock");
         let file = File::options()
             .create(true)
@@ -120,7 +129,7 @@ impl Record {
             .open(&path)
             .context("open", &path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file)),
+            Ok(()) => Ok(Some(Lock(file))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(errno).context("lock", &path),
         }
