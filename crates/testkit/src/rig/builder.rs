@@ -9,7 +9,7 @@ use super::identity::ProcessId;
 use super::record::Record;
 use super::replay::Recording;
 use super::teardown::{Busy, reap, teardown};
-use super::{FsKind, Latency, Rig, binary, sparse, system};
+use super::{FsKind, Latency, Limits, Preset, Rig, binary, sparse, system};
 use crate::error::Context;
 use crate::{Error, Result};
 
@@ -20,9 +20,11 @@ pub struct Builder {
     fs: FsKind,
     size: u64,
     latency: Latency,
+    limits: Limits,
     passthrough: Option<bool>,
     mount_point: Option<PathBuf>,
     mount_options: Option<String>,
+    mkfs_options: Vec<String>,
     backing_dir: PathBuf,
     binary: Option<PathBuf>,
     image: Option<PathBuf>,
@@ -35,9 +37,11 @@ impl Default for Builder {
             fs: FsKind::Ext4,
             size: 512 << 20,
             latency: Latency::NONE,
+            limits: Limits::NONE,
             passthrough: None,
             mount_point: None,
             mount_options: None,
+            mkfs_options: Vec::new(),
             backing_dir: "/dev/shm".into(),
             binary: None,
             image: None,
@@ -65,6 +69,17 @@ impl Builder {
         self
     }
 
+    /// How fast data moves, from the first mount on. It passes the daemon then.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// As slow as a kind of disk that there is: its [`Latency`] and its [`Limits`].
+    pub fn preset(self, preset: &Preset) -> Self {
+        self.latency(preset.latency).limits(preset.limits)
+    }
+
     /// Requires that data bypasses the daemon, or that it does not; unless said, it does where the
     /// kernel can. Writes are counted and can fail only if they pass the daemon.
     pub fn passthrough(mut self, passthrough: bool) -> Self {
@@ -81,6 +96,12 @@ impl Builder {
     /// Options for mount(8), such as `noatime,commit=1`.
     pub fn mount_options(mut self, options: impl Into<String>) -> Self {
         self.mount_options = Some(options.into());
+        self
+    }
+
+    /// Options for the program that makes the file system, such as `-J size=8` for ext4.
+    pub fn mkfs_options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.mkfs_options = options.into_iter().map(Into::into).collect();
         self
     }
 
@@ -116,15 +137,26 @@ impl Builder {
     /// # Errors
     /// Something is missing ([`requirements`]) or a step failed; what was set up is taken down again.
     pub fn up(self) -> Result<Rig> {
-        if self.record && self.passthrough == Some(true) {
-            return Err(Error::Refused(
-                "cannot record with passthrough: writes would bypass the daemon".to_owned(),
-            ));
-        }
-        let rig = self.assemble(None)?;
+        let (latency, limits) = (self.latency, self.limits);
+        let rig = self.passed()?.assemble(None)?;
         rig.mount()?;
-        rig.disk.set_latency(rig.record.latency)?;
+        rig.disk.set_latency(latency)?;
+        rig.disk.set_limits(limits)?;
         Ok(rig)
+    }
+
+    /// Lets data pass the daemon where it has to.
+    fn passed(self) -> Result<Self> {
+        let by = match (self.record, self.limits == Limits::NONE) {
+            (true, _) => "record",
+            (false, false) => "limit the speed",
+            (false, true) => return Ok(self),
+        };
+        if self.passthrough == Some(true) {
+            let reason = format!("cannot {by} with passthrough: data would bypass the daemon");
+            return Err(Error::Refused(reason));
+        }
+        Ok(self.passthrough(false))
     }
 
     /// The disk of a replay, not mounted.
@@ -145,9 +177,12 @@ impl Builder {
             self.mount_options =
                 Some(given.map_or("nouuid".to_owned(), |given| format!("nouuid,{given}")));
         }
-        let image = self.image.take();
+        let start = match self.image.take() {
+            Some(image) => Start::Image(image),
+            None => Start::Empty(std::mem::take(&mut self.mkfs_options)),
+        };
         let cleanup = Cleanup(Some(self.write_record(replays)?));
-        assemble(cleanup, image.as_deref(), &program)
+        assemble(cleanup, &start, &program)
     }
 
     fn write_record(self, replays: Option<Recording>) -> Result<Record> {
@@ -174,7 +209,6 @@ impl Builder {
             backing: file("img"),
             mount_options: self.mount_options,
             passthrough: self.passthrough,
-            latency: self.latency,
             recording,
             replays,
             dir,
@@ -182,6 +216,13 @@ impl Builder {
         record.write()?;
         Ok(record)
     }
+}
+
+/// What the disk begins with.
+enum Start {
+    Image(PathBuf),
+    /// A file system made with these options; a replay is empty.
+    Empty(Vec<String>),
 }
 
 /// Takes a half-made rig down when a step fails.
@@ -197,12 +238,12 @@ impl Drop for Cleanup {
 }
 
 /// Everything but the mount: from there on the rig's own drop cleans up.
-fn assemble(mut cleanup: Cleanup, image: Option<&Path>, program: &Path) -> Result<Rig> {
+fn assemble(mut cleanup: Cleanup, start: &Start, program: &Path) -> Result<Rig> {
     let Some(record) = &cleanup.0 else { unreachable!("nothing has taken it yet") };
     if record.mount_point.starts_with(&record.dir) {
         fs::create_dir(&record.mount_point).context("create", &record.mount_point)?;
     }
-    fill_backing(record, image)?;
+    fill_backing(record, start)?;
     let daemon = start_daemon(record, program)?;
     let disk = record.disk();
     let passthrough = disk.passthrough()?;
@@ -216,19 +257,20 @@ fn assemble(mut cleanup: Cleanup, image: Option<&Path>, program: &Path) -> Resul
 }
 
 /// Makes the file that the disk's data lies in, with a file system or, for a replay, empty.
-fn fill_backing(record: &Record, image: Option<&Path>) -> Result<()> {
-    if let Some(image) = image {
-        sparse::copy(image, &record.backing)?;
-    } else {
-        let mut options = File::options();
-        let file = options.write(true).create_new(true).open(&record.backing);
-        let file = file.context("create", &record.backing)?;
-        if record.replays.is_some() {
-            return Ok(());
+fn fill_backing(record: &Record, start: &Start) -> Result<()> {
+    match start {
+        Start::Image(image) => sparse::copy(image, &record.backing)?,
+        Start::Empty(options) => {
+            let mut create = File::options();
+            let file = create.write(true).create_new(true).open(&record.backing);
+            let file = file.context("create", &record.backing)?;
+            if record.replays.is_some() {
+                return Ok(());
+            }
+            file.set_len(record.size).context("size", &record.backing)?;
+            // On the file itself: quicker than through the disk, and the counts start at the mount.
+            system::make_fs(record.fs, &record.backing, options)?;
         }
-        file.set_len(record.size).context("size", &record.backing)?;
-        // On the file itself: quicker than through the disk, and the counts start at the mount.
-        system::make_fs(record.fs, &record.backing)?;
     }
     match &record.recording {
         Some(recording) => sparse::copy(&record.backing, &recording.base),

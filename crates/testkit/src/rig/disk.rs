@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{Request, Response, VERSION};
-use super::{Cut, Latency, Loss};
+use super::{Cut, Fault, Latency, Limits, Loss, Requests};
 use crate::error::Context;
 use crate::{Error, Result};
 
@@ -39,6 +39,10 @@ pub struct Stats {
     pub waiting_flushes: u64,
     /// Nanoseconds from arrival to answer, summed over the answered flushes.
     pub flush_nanos: u64,
+    /// Nanoseconds that the answered flushes were to take by their [`Latency`], each for itself.
+    pub planned_flush_nanos: u64,
+    /// Requests that a fault has left without an answer. Not a sum.
+    pub hanging: u64,
     /// Reads, writes and discards; none with passthrough, where they bypass the daemon.
     pub transfers: Option<Transfers>,
 }
@@ -56,6 +60,10 @@ pub struct Transfers {
     pub written_bytes: u64,
     /// Discards and zeroed ranges.
     pub discards: u64,
+    /// Nanoseconds that reads and writes were to take by their [`Limits`], each for itself.
+    pub planned_nanos: u64,
+    /// Reads that were answered with EIO.
+    pub failed_reads: u64,
     /// Writes and discards that were answered with EIO.
     pub failed_writes: u64,
 }
@@ -77,12 +85,38 @@ impl Disk {
         self.tell(&Request::SetLatency(latency))
     }
 
-    /// Fails the next `count` flushes with EIO, those that wait now among them. 0 takes it back.
+    /// Sets how fast data moves from now on.
+    ///
+    /// # Errors
+    /// The rig was set up with passthrough, so that data bypasses the daemon; or it does not answer.
+    pub fn set_limits(&self, limits: Limits) -> Result<()> {
+        self.tell(&Request::SetLimits(limits))
+    }
+
+    /// Lets requests fail or hang from now on, beside the faults that stand already.
+    ///
+    /// # Errors
+    /// The rig was set up with passthrough, so that only flushes can fail; or it does not answer.
+    pub fn fail(&self, fault: Fault) -> Result<()> {
+        self.tell(&Request::Fail(fault))
+    }
+
+    /// Ends every fault, and does what hangs. What the file system makes of its errors stays.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn recover(&self) -> Result<()> {
+        self.tell(&Request::Recover(Requests::Everything))
+    }
+
+    /// Fails the next `count` flushes with EIO, those that wait now among them, and no others. 0 takes
+    /// it back.
     ///
     /// # Errors
     /// The daemon does not answer.
     pub fn fail_flushes(&self, count: u64) -> Result<()> {
-        self.tell(&Request::FailFlushes(count))
+        self.tell(&Request::Recover(Requests::Flushes))?;
+        self.tell(&Request::Fail(Fault::flushes().times(count)))
     }
 
     /// Fails every write and discard with EIO from now on, or no longer.
@@ -90,7 +124,10 @@ impl Disk {
     /// # Errors
     /// The rig was set up with passthrough, so that writes bypass the daemon; or it does not answer.
     pub fn fail_writes(&self, fail: bool) -> Result<()> {
-        self.tell(&Request::FailWrites(fail))
+        match fail {
+            true => self.fail(Fault::writes()),
+            false => self.tell(&Request::Recover(Requests::Writes)),
+        }
     }
 
     /// Lets every flush wait until [`Disk::release_flushes`].
@@ -111,15 +148,27 @@ impl Disk {
         self.tell(&Request::StallFlushes(false))
     }
 
+    /// Returns once a fault has left a request without an answer.
+    ///
+    /// # Errors
+    /// None came within `limit`, or the daemon does not answer.
+    pub fn wait_for_hanging(&self, limit: Duration) -> Result<()> {
+        self.wait_until(limit, "hangs", |stats| stats.hanging > 0)
+    }
+
     /// Returns once a flush waits for its answer.
     ///
     /// # Errors
     /// No flush came within `limit`, or the daemon does not answer.
     pub fn wait_for_waiting_flush(&self, limit: Duration) -> Result<()> {
+        self.wait_until(limit, "waits", |stats| stats.waiting_flushes > 0)
+    }
+
+    fn wait_until(&self, limit: Duration, what: &str, is: impl Fn(&Stats) -> bool) -> Result<()> {
         let end = Instant::now() + limit;
-        while self.stats()?.waiting_flushes == 0 {
+        while !is(&self.stats()?) {
             if Instant::now() > end {
-                return Err(Error::Refused(format!("no flush arrived within {limit:?}")));
+                return Err(Error::Refused(format!("no request {what} after {limit:?}")));
             }
             sleep(Duration::from_millis(1));
         }
@@ -165,8 +214,8 @@ impl Disk {
     /// Lets the disk work as fast as it can, without errors: what a teardown wants.
     pub(super) fn calm(&self) -> Result<()> {
         self.set_latency(Latency::NONE)?;
-        self.fail_flushes(0)?;
-        self.tell(&Request::FailWrites(false))?;
+        self.set_limits(Limits::NONE)?;
+        self.recover()?;
         self.release_flushes()
     }
 
@@ -219,6 +268,8 @@ impl Sub for Stats {
             failed_flushes: self.failed_flushes - earlier.failed_flushes,
             waiting_flushes: self.waiting_flushes,
             flush_nanos: self.flush_nanos - earlier.flush_nanos,
+            planned_flush_nanos: self.planned_flush_nanos - earlier.planned_flush_nanos,
+            hanging: self.hanging,
             transfers: self.transfers.zip(earlier.transfers).map(|(now, then)| now - then),
         }
     }
@@ -234,6 +285,8 @@ impl Sub for Transfers {
             writes: self.writes - earlier.writes,
             written_bytes: self.written_bytes - earlier.written_bytes,
             discards: self.discards - earlier.discards,
+            planned_nanos: self.planned_nanos - earlier.planned_nanos,
+            failed_reads: self.failed_reads - earlier.failed_reads,
             failed_writes: self.failed_writes - earlier.failed_writes,
         }
     }

@@ -33,11 +33,14 @@ mod binary;
 mod builder;
 mod daemon;
 mod disk;
+mod fault;
 mod fs_kind;
 mod identity;
 mod keeping;
 mod latency;
+mod limits;
 mod log;
+mod presets;
 mod protocol;
 mod record;
 mod remount;
@@ -46,24 +49,31 @@ mod sparse;
 mod system;
 mod teardown;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 pub use self::builder::{Builder, requirements};
 pub use self::daemon::serve;
 pub use self::disk::{Disk, Stats, Transfers};
+pub use self::fault::{Fault, Requests};
 pub use self::fs_kind::FsKind;
 pub use self::keeping::{Entry, Summary, entries, find, reap};
-pub use self::latency::Latency;
+pub use self::latency::{Draws, Latency};
+pub use self::limits::Limits;
 pub use self::log::{Event, Log, What};
+pub use self::presets::{Figure, PRESETS, Preset, preset};
 use self::record::Record;
 pub use self::replay::{
     Builder as ReplayBuilder, Cut, Granularity, Loss, Mounted, Recording, Replay, Survivors, Tape,
 };
 use self::teardown::{Busy, teardown};
+use crate::error::{Context, run};
 use crate::{Error, Result};
 
 /// A file system on a disk under command. Dropping it takes everything down.
@@ -138,6 +148,37 @@ impl Rig {
         let Record { fs, mount_point, mount_options, replays, .. } = &self.record;
         let mount = if replays.is_some() { remount::mount } else { system::mount };
         mount(*fs, &self.device, mount_point, mount_options.as_deref())
+    }
+
+    /// Mounts anew with other options, such as `ro`: mount(8)'s remount.
+    ///
+    /// # Errors
+    /// mount(8) fails: for `ro`, because somebody has a file open to write.
+    pub fn remount(&self, options: &str) -> Result<()> {
+        let mut command = Command::new("mount");
+        command.arg("-o").arg(format!("remount,{options}")).arg(self.path());
+        run(&mut command).map(drop)
+    }
+
+    /// Fills the file system until about `left` bytes are free, and returns the file that fills it. For
+    /// a disk that is full in earnest take a small one: [`Builder::size`].
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn fill(&self, left: u64) -> Result<PathBuf> {
+        let path = self.path().join("filler");
+        let file = File::create(&path).context("create", &path)?;
+        let space = rustix::fs::fstatvfs(&file).context("look at the space of", &path)?;
+        let length = (space.f_bavail * space.f_frsize).saturating_sub(left);
+        match fallocate(&file, FallocateFlags::empty(), 0, length.max(1)) {
+            // What the file system itself needs for so large a file is not free either.
+            Err(Errno::NOSPC) => {
+                fallocate(&file, FallocateFlags::empty(), 0, (length - length / 64).max(1))
+            }
+            done => done,
+        }
+        .context("fill the disk with", &path)?;
+        Ok(path)
     }
 
     /// Takes everything down, and says what is in the way if something is. Then the rig stays as it

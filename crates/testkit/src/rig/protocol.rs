@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cut, Latency, Loss, Stats};
+use super::{Cut, Fault, Latency, Limits, Loss, Requests, Stats};
 
 /// Raised with every change, so that a stale binary is named and not misunderstood.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     Hello,
     Stats,
     SetLatency(Latency),
-    /// Fail the next so many flushes with EIO.
-    FailFlushes(u64),
-    /// Fail every write from now on, or no longer.
-    FailWrites(bool),
+    SetLimits(Limits),
+    Fail(Fault),
+    /// End the faults on these requests, and do what hangs.
+    Recover(Requests),
     /// Answer no flush from now on, or all of them again.
     StallFlushes(bool),
     /// Put a mark into the log.

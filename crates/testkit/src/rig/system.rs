@@ -83,14 +83,14 @@ pub(super) fn detach(file: &Path, limit: Duration) -> Result<()> {
         .context("detach", &device)
 }
 
-pub(super) fn make_fs(kind: FsKind, file: &Path) -> Result<()> {
+pub(super) fn make_fs(kind: FsKind, file: &Path, options: &[String]) -> Result<()> {
     let mut command = Command::new(kind.mkfs());
     match kind {
         // Nothing is left to write later, so that a flush seen is a flush asked for.
         FsKind::Ext4 => command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
         FsKind::Xfs | FsKind::Btrfs => command.args(["-q", "-f"]),
     };
-    run(command.arg(file)).map(drop)
+    run(command.args(options).arg(file)).map(drop)
 }
 
 pub(super) fn mount(

@@ -2,25 +2,28 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
 
 use super::store::Store;
 use super::{Shared, Transfers};
 use crate::rig::protocol::{Request, Response, VERSION};
-use crate::rig::{Cut, Stats, disk};
+use crate::rig::{Cut, Fault, Limits, Requests, Stats, disk};
 
-pub(super) fn serve(listener: &UnixListener, shared: &Shared) {
+pub(super) fn serve(listener: &UnixListener, shared: &Arc<Shared>) {
     for stream in listener.incoming().flatten() {
         // A client that went away in mid-sentence is no concern of the disk.
         let _ = converse(&stream, shared);
     }
 }
 
-fn converse(stream: &UnixStream, shared: &Shared) -> std::io::Result<()> {
+fn converse(stream: &UnixStream, shared: &Arc<Shared>) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let response = match serde_json::from_str(&line) {
-        Ok(request) => shared.obey(&request),
+        Ok(request) => shared.obey(request),
         Err(error) => {
             Response::Refused(format!("the daemon does not understand {line:?}: {error}"))
         }
@@ -30,35 +33,55 @@ fn converse(stream: &UnixStream, shared: &Shared) -> std::io::Result<()> {
 }
 
 impl Shared {
-    fn obey(&self, request: &Request) -> Response {
-        match *request {
-            Request::Mark(ref name) => return self.mark(name),
-            Request::Cut(ref cut) => return self.cut(cut),
-            Request::Settle => {
-                if let Store::Replayed(disk) = &self.store {
-                    disk.settle();
-                }
-            }
+    fn obey(self: &Arc<Self>, request: Request) -> Response {
+        match request {
+            Request::Mark(name) => return self.mark(&name),
+            Request::Cut(cut) => return self.cut(&cut),
+            Request::Settle => self.settle(),
             Request::Hello => {
                 return Response::Hello { version: VERSION, passthrough: self.bypassed() };
             }
             Request::Stats => return Response::Stats(self.stats()),
-            Request::FailWrites(true) if self.bypassed() => {
-                return Response::Refused(
-                    "writes bypass the daemon: set the rig up without passthrough".into(),
-                );
+            Request::Fail(fault) if self.bypassed() && fault.requests != Requests::Flushes => {
+                return refuse("writes bypass the daemon: set the rig up without passthrough");
             }
-            Request::FailWrites(fail) => self.fail_writes.store(fail, Relaxed),
-            Request::SetLatency(latency) => self.flushes.set_time(latency.flush()),
-            Request::FailFlushes(count) => self.flushes.fail(count),
+            Request::Fail(fault) => self.fail(fault),
+            Request::Recover(requests) => {
+                self.faults.end(requests);
+                self.faults.release();
+            }
+            Request::SetLimits(limits) if self.bypassed() && limits != Limits::NONE => {
+                return refuse("data bypasses the daemon: set the rig up without passthrough");
+            }
+            Request::SetLimits(limits) => self.pace.set(limits),
+            Request::SetLatency(latency) => self.flushes.set_latency(latency),
             Request::StallFlushes(stall) => self.flushes.stall(stall),
         }
         Response::Done
     }
 
+    fn fail(self: &Arc<Self>, fault: Fault) {
+        let hangs_for = fault.lasting.filter(|_| fault.hangs);
+        self.faults.add(fault);
+        // What hangs for a time has nobody else to wake it.
+        if let Some(time) = hangs_for {
+            let shared = self.clone();
+            thread::spawn(move || {
+                thread::sleep(time);
+                shared.faults.release();
+            });
+        }
+    }
+
+    fn settle(&self) {
+        if let Store::Replayed(disk) = &self.store {
+            disk.settle();
+        }
+    }
+
     fn mark(&self, name: &str) -> Response {
         let Some(mut log) = self.store.log() else {
-            return Response::Refused("the rig was set up without recording".into());
+            return refuse("the rig was set up without recording");
         };
         match log.mark(name).map(usize::try_from) {
             Ok(place) => Response::Place(place.unwrap_or(usize::MAX)),
@@ -68,7 +91,7 @@ impl Shared {
 
     fn cut(&self, cut: &Cut) -> Response {
         let Store::Replayed(disk) = &self.store else {
-            return Response::Refused("only a replay can be cut".into());
+            return refuse("only a replay can be cut");
         };
         match disk.cut(cut) {
             Ok(loss) => Response::Cut(loss),
@@ -87,20 +110,28 @@ impl Shared {
             failed_flushes: counts.failed,
             waiting_flushes,
             flush_nanos: counts.nanos,
-            transfers: (!self.bypassed()).then(|| self.transfers.read()),
+            planned_flush_nanos: counts.planned,
+            hanging: self.faults.hanging(),
+            transfers: (!self.bypassed()).then(|| self.transfers.read(self.pace.planned())),
         }
     }
 }
 
 impl Transfers {
-    fn read(&self) -> disk::Transfers {
+    fn read(&self, planned: Duration) -> disk::Transfers {
         disk::Transfers {
             reads: self.reads.load(Relaxed),
             read_bytes: self.read_bytes.load(Relaxed),
             writes: self.writes.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
             discards: self.discards.load(Relaxed),
+            planned_nanos: u64::try_from(planned.as_nanos()).unwrap_or(u64::MAX),
+            failed_reads: self.failed_reads.load(Relaxed),
             failed_writes: self.failed_writes.load(Relaxed),
         }
     }
+}
+
+fn refuse(reason: &str) -> Response {
+    Response::Refused(reason.to_owned())
 }

@@ -5,10 +5,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::rig::latency::{Draws, Latency};
+
 /// Who waits for a flush.
 pub(super) trait Answer {
-    fn done(self);
-    fn failed(self);
+    /// Answers; false if with an error.
+    fn answer(self) -> bool;
 }
 
 /// The flushes of a disk: those that wait, and what has become of the others.
@@ -21,9 +23,9 @@ struct Queue<A> {
     waiting: VecDeque<(Instant, A)>,
     /// One has left `waiting` and takes its time.
     busy: bool,
-    takes: Duration,
+    free: bool,
+    times: Draws,
     stalled: bool,
-    to_fail: u64,
     counts: Counts,
 }
 
@@ -33,6 +35,8 @@ pub(super) struct Counts {
     pub(super) failed: u64,
     /// Nanoseconds from arrival to answer, summed.
     pub(super) nanos: u64,
+    /// Nanoseconds that they should have taken, each for itself.
+    pub(super) planned: u64,
 }
 
 impl<A> Default for Flushes<A> {
@@ -40,9 +44,9 @@ impl<A> Default for Flushes<A> {
         let queue = Queue {
             waiting: VecDeque::new(),
             busy: false,
-            takes: Duration::ZERO,
+            free: true,
+            times: Latency::NONE.draws(),
             stalled: false,
-            to_fail: 0,
             counts: Counts::default(),
         };
         Self { queue: Mutex::new(queue), changed: Condvar::new() }
@@ -54,8 +58,8 @@ impl<A: Answer> Flushes<A> {
     pub(super) fn arrive(&self, answer: A) {
         let mut queue = self.queue();
         queue.counts.arrived += 1;
-        if queue.takes.is_zero() && !queue.stalled && !queue.busy && queue.waiting.is_empty() {
-            queue.finish(Instant::now(), answer);
+        if queue.free && !queue.stalled && !queue.busy && queue.waiting.is_empty() {
+            queue.finish(Instant::now(), Duration::ZERO, answer);
         } else {
             queue.waiting.push_back((Instant::now(), answer));
             self.changed.notify_all();
@@ -79,7 +83,7 @@ impl<A: Answer> Flushes<A> {
         queue.busy = true;
         // The disk was idle until now, or worked on the flush before: the time starts here, not at the
         // arrival. The way of the request to this process (some 50 us) comes on top.
-        let takes = queue.takes;
+        let takes = queue.times.next().unwrap_or_default();
         drop(queue);
         sleep(takes);
         let mut queue = self.queue();
@@ -87,16 +91,13 @@ impl<A: Answer> Flushes<A> {
         if queue.stalled {
             queue.waiting.push_front((arrived, answer));
         } else {
-            queue.finish(arrived, answer);
+            queue.finish(arrived, takes, answer);
         }
     }
 
-    pub(super) fn set_time(&self, takes: Duration) {
-        self.queue().takes = takes;
-    }
-
-    pub(super) fn fail(&self, count: u64) {
-        self.queue().to_fail = count;
+    pub(super) fn set_latency(&self, latency: Latency) {
+        let mut queue = self.queue();
+        (queue.free, queue.times) = (latency == Latency::NONE, latency.draws());
     }
 
     pub(super) fn stall(&self, stalled: bool) {
@@ -116,16 +117,15 @@ impl<A: Answer> Flushes<A> {
 }
 
 impl<A: Answer> Queue<A> {
-    fn finish(&mut self, arrived: Instant, answer: A) {
-        self.counts.nanos += u64::try_from(arrived.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if let Some(left) = self.to_fail.checked_sub(1) {
-            self.to_fail = left;
-            self.counts.failed += 1;
-            answer.failed();
-        } else {
-            answer.done();
-        }
+    fn finish(&mut self, arrived: Instant, takes: Duration, answer: A) {
+        self.counts.nanos += nanos(arrived.elapsed());
+        self.counts.planned += nanos(takes);
+        self.counts.failed += u64::from(!answer.answer());
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -134,12 +134,8 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     impl Answer for Sender<bool> {
-        fn done(self) {
-            self.send(true).unwrap();
-        }
-
-        fn failed(self) {
-            self.send(false).unwrap();
+        fn answer(self) -> bool {
+            self.send(true).is_ok()
         }
     }
 
@@ -152,25 +148,44 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_flush_waits_and_fails_if_failure_is_ordered_before_its_release() {
+    fn a_stalled_flush_waits_for_its_release() {
         let (flushes, (answer, answered)) = (Flushes::default(), channel());
         flushes.stall(true);
-        flushes.arrive(answer.clone());
         flushes.arrive(answer);
         assert!(answered.try_recv().is_err());
-        assert_eq!(flushes.counts().1, 2);
-        flushes.fail(1);
+        assert_eq!(flushes.counts().1, 1);
         flushes.stall(false);
         flushes.answer_one();
-        flushes.answer_one();
-        assert_eq!(answered.iter().collect::<Vec<_>>(), [false, true]);
-        assert_eq!((flushes.counts().0.arrived, flushes.counts().0.failed), (2, 1));
+        assert_eq!(answered.try_recv(), Ok(true));
+        assert_eq!(flushes.counts(), (Counts { arrived: 1, ..flushes.counts().0 }, 0));
+    }
+
+    #[test]
+    fn a_failed_flush_is_counted() {
+        let (flushes, (answer, gone)) = (Flushes::default(), channel());
+        drop(gone);
+        flushes.arrive(answer);
+        assert_eq!(flushes.counts().0.failed, 1);
+    }
+
+    #[test]
+    fn flushes_are_planned_by_the_law_of_their_latency() {
+        let (flushes, (answer, _answered)) = (Flushes::default(), channel());
+        let (low, high) = (Duration::from_micros(10), Duration::from_micros(90));
+        let latency = Latency::uniform(low, high, 7);
+        flushes.set_latency(latency);
+        for _ in 0..5 {
+            flushes.arrive(answer.clone());
+            flushes.answer_one();
+        }
+        let planned: Duration = latency.draws().take(5).sum();
+        assert_eq!(flushes.counts().0.planned, nanos(planned));
     }
 
     #[test]
     fn flushes_take_their_time_one_after_the_other() {
         let (flushes, (answer, answered)) = (Flushes::default(), channel());
-        flushes.set_time(Duration::from_millis(5));
+        flushes.set_latency(Latency::of_flush(Duration::from_millis(5)));
         let start = Instant::now();
         flushes.arrive(answer.clone());
         flushes.arrive(answer);

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,10 +10,9 @@ use fuser::{
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData,
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::FallocateFlags;
 
 use super::Shared;
-use super::flushes::Answer;
+use super::requests::PendingFlush;
 
 const DISK: INodeNo = INodeNo(2);
 /// Nothing changes here but the file's data, and that by the kernel's own hand.
@@ -89,76 +87,6 @@ impl OneFile {
     }
 }
 
-/// A flush that waits for its answer.
-pub(super) struct PendingFlush {
-    reply: ReplyEmpty,
-    shared: Arc<Shared>,
-    /// Its number in the log.
-    begin: u64,
-}
-
-impl Answer for PendingFlush {
-    fn done(self) {
-        let reply = self.reply;
-        self.shared.store.flush_end(self.begin, true, |logged| {
-            if logged { reply.ok() } else { reply.error(Errno::EIO) }
-        });
-    }
-
-    fn failed(self) {
-        let reply = self.reply;
-        self.shared.store.flush_end(self.begin, false, |_| reply.error(Errno::EIO));
-    }
-}
-
-impl Shared {
-    /// Whether a change is to fail; then it is counted.
-    fn fails(&self) -> bool {
-        let fails = self.fail_writes.load(Relaxed);
-        if fails {
-            self.transfers.failed_writes.fetch_add(1, Relaxed);
-        }
-        fails
-    }
-
-    fn read(&self, offset: u64, size: u32) -> io::Result<Vec<u8>> {
-        let length = u64::from(size).min(self.size.saturating_sub(offset));
-        let mut data = vec![0; usize::try_from(length).map_err(io::Error::other)?];
-        self.store.read(offset, &mut data)?;
-        self.transfers.reads.fetch_add(1, Relaxed);
-        self.transfers.read_bytes.fetch_add(length, Relaxed);
-        Ok(data)
-    }
-
-    fn write(&self, offset: u64, data: &[u8], reply: ReplyWrite) {
-        if self.fails() {
-            return self.store.failed(offset, data.len() as u64, || reply.error(Errno::EIO));
-        }
-        // Counted first: who has the answer finds it in the counts.
-        self.transfers.writes.fetch_add(1, Relaxed);
-        self.transfers.written_bytes.fetch_add(data.len() as u64, Relaxed);
-        self.store.write(offset, data, |result| match result {
-            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(Errno::from(error)),
-        });
-    }
-
-    fn discard(&self, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
-        let mode = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        if !mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        if self.fails() {
-            return self.store.failed(offset, length, || reply.error(Errno::EIO));
-        }
-        self.transfers.discards.fetch_add(1, Relaxed);
-        self.store.discard(offset, length, |result| match result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(Errno::from(error)),
-        });
-    }
-}
-
 impl Filesystem for OneFile {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let useful =
@@ -227,10 +155,7 @@ impl Filesystem for OneFile {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.shared.read(offset, size) {
-            Ok(data) => reply.data(&data),
-            Err(error) => reply.error(Errno::from(error)),
-        }
+        self.shared.read(offset, size, reply);
     }
 
     fn write(
@@ -265,7 +190,7 @@ impl Filesystem for OneFile {
         match self.shared.store.flush_begin() {
             Ok(begin) => {
                 let shared = self.shared.clone();
-                self.shared.flushes.arrive(PendingFlush { reply, shared, begin });
+                self.shared.flushes.arrive(PendingFlush::new(reply, shared, begin));
             }
             Err(error) => reply.error(Errno::from(error)),
         }

@@ -4,9 +4,12 @@
 //! waits for itself. It never touches the file system that lives on its disk.
 
 mod control;
+mod faults;
 mod flushes;
 mod fuse;
+mod pace;
 mod replayed;
+mod requests;
 mod store;
 
 use std::fmt::Display;
@@ -14,15 +17,17 @@ use std::io::Write;
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use fuser::{Config, MountOption, Session};
 use rustix::mm::{MlockAllFlags, mlockall};
 
+use self::faults::Faults;
 use self::flushes::Flushes;
-use self::fuse::PendingFlush;
+use self::pace::Pace;
+use self::requests::PendingFlush;
 use self::store::Store;
 use super::record::Record;
 use crate::Result;
@@ -35,7 +40,8 @@ struct Shared {
     /// Known from the mount on.
     passthrough: OnceLock<bool>,
     flushes: Flushes<PendingFlush>,
-    fail_writes: AtomicBool,
+    faults: Faults,
+    pace: Pace,
     transfers: Transfers,
 }
 
@@ -46,6 +52,7 @@ struct Transfers {
     writes: AtomicU64,
     written_bytes: AtomicU64,
     discards: AtomicU64,
+    failed_reads: AtomicU64,
     failed_writes: AtomicU64,
 }
 
@@ -68,15 +75,14 @@ pub fn serve(dir: &Path) -> Result<()> {
         size: record.size,
         passthrough: OnceLock::new(),
         flushes: Flushes::default(),
-        fail_writes: AtomicBool::new(false),
+        faults: Faults::default(),
+        pace: Pace::default(),
         transfers: Transfers::default(),
     });
+    // A sleep is to end on time, not 50 us later; threads have it from here. An error costs precision.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let answerer = shared.clone();
-    thread::spawn(move || {
-        // A sleep is to end on time, not 50 us later. An error costs precision only.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        answerer.flushes.answer();
-    });
+    thread::spawn(move || answerer.flushes.answer());
 
     let listener =
         UnixListener::bind(record.disk().socket()).context("listen on", record.disk().socket())?;

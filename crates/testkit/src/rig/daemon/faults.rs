@@ -1,0 +1,185 @@
+//! The faults that stand, and what each request fares under them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::rig::fault::{Fault, Requests};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Do,
+    Fail,
+    Hang,
+}
+
+/// What hangs, and how to do it after all.
+type Hanging = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+pub(super) struct Faults {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    standing: Vec<Standing>,
+    hanging: Vec<Hanging>,
+}
+
+struct Standing {
+    fault: Fault,
+    seen: u64,
+    struck: u64,
+    until: Option<Instant>,
+}
+
+impl Faults {
+    pub(super) fn add(&self, fault: Fault) {
+        let until = fault.lasting.map(|time| Instant::now() + time);
+        self.state().standing.push(Standing { fault, seen: 0, struck: 0, until });
+    }
+
+    /// What to do with a request of one kind; `data` is that of a write.
+    pub(super) fn verdict(&self, kind: Requests, data: &[u8]) -> Verdict {
+        let mut state = self.state();
+        if state.standing.is_empty() {
+            return Verdict::Do;
+        }
+        let now = Instant::now();
+        state.standing.retain(|standing| !standing.is_over(now));
+        let strikes = |standing: &mut Standing| {
+            (standing.fits(kind, data) && standing.strikes()).then_some(standing.fault.hangs)
+        };
+        match state.standing.iter_mut().find_map(strikes) {
+            None => Verdict::Do,
+            Some(false) => Verdict::Fail,
+            Some(true) => Verdict::Hang,
+        }
+    }
+
+    /// Leaves a request without an answer.
+    pub(super) fn hang(&self, request: Hanging) {
+        self.state().hanging.push(request);
+    }
+
+    pub(super) fn hanging(&self) -> u64 {
+        self.state().hanging.len() as u64
+    }
+
+    /// Ends the faults on these requests.
+    pub(super) fn end(&self, requests: Requests) {
+        let kept = |standing: &Standing| !requests.contain(standing.fault.requests);
+        self.state().standing.retain(kept);
+    }
+
+    /// Does what hangs. It is judged anew, so that it hangs again if it still has to.
+    pub(super) fn release(&self) {
+        let hanging = std::mem::take(&mut self.state().hanging);
+        for request in hanging {
+            request();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Standing {
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now >= until)
+            || self.fault.times.is_some_and(|times| self.struck >= times)
+    }
+
+    fn fits(&self, kind: Requests, data: &[u8]) -> bool {
+        let holds = |bytes: &Vec<u8>| find(data, bytes);
+        self.fault.requests.contain(kind) && self.fault.holding.as_ref().is_none_or(holds)
+    }
+
+    /// Counts a request that fits.
+    fn strikes(&mut self) -> bool {
+        self.seen += 1;
+        let strikes = self.seen > self.fault.after;
+        self.struck += u64::from(strikes);
+        strikes
+    }
+}
+
+fn find(data: &[u8], bytes: &[u8]) -> bool {
+    let Some(first) = bytes.first() else {
+        return !data.is_empty();
+    };
+    let mut rest = data;
+    // The first byte by a loop that the compiler knows to be quick: the data is up to 1 MiB.
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        rest = &rest[at..];
+        if rest.starts_with(bytes) {
+            return true;
+        }
+        rest = &rest[1..];
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn verdicts(fault: Fault, count: usize, kind: Requests) -> Vec<Verdict> {
+        let faults = Faults::default();
+        faults.add(fault);
+        (0..count).map(|_| faults.verdict(kind, b"")).collect()
+    }
+
+    #[test]
+    fn the_third_flush_fails_and_no_other() {
+        let fault = Fault::flushes().after(2).times(1);
+        let expected = [Verdict::Do, Verdict::Do, Verdict::Fail, Verdict::Do];
+        assert_eq!(verdicts(fault.clone(), 4, Requests::Flushes), expected);
+        assert_eq!(verdicts(fault, 4, Requests::Writes), [Verdict::Do; 4]);
+    }
+
+    #[test]
+    fn everything_fails_on_a_dead_disk() {
+        for kind in [Requests::Reads, Requests::Writes, Requests::Flushes] {
+            assert_eq!(verdicts(Fault::everything(), 3, kind), [Verdict::Fail; 3]);
+        }
+    }
+
+    #[test]
+    fn a_write_fails_if_it_holds_the_bytes() {
+        let faults = Faults::default();
+        faults.add(Fault::writes().holding("poison").times(1));
+        assert_eq!(faults.verdict(Requests::Writes, b"popoiso"), Verdict::Do);
+        assert_eq!(faults.verdict(Requests::Reads, b""), Verdict::Do);
+        assert_eq!(faults.verdict(Requests::Writes, b"popoisonous"), Verdict::Fail);
+        assert_eq!(faults.verdict(Requests::Writes, b"poison"), Verdict::Do);
+    }
+
+    #[test]
+    fn a_fault_whose_time_is_over_is_gone() {
+        assert_eq!(
+            verdicts(Fault::reads().lasting(Duration::ZERO), 1, Requests::Reads),
+            [Verdict::Do]
+        );
+        assert_eq!(
+            verdicts(Fault::reads().lasting(Duration::from_secs(3600)), 1, Requests::Reads),
+            [Verdict::Fail]
+        );
+    }
+
+    #[test]
+    fn what_hangs_is_done_at_the_release() {
+        let faults = Faults::default();
+        faults.add(Fault::everything().hanging());
+        assert_eq!(faults.verdict(Requests::Writes, b""), Verdict::Hang);
+        let (sender, done) = std::sync::mpsc::channel();
+        faults.hang(Box::new(move || sender.send(()).unwrap()));
+        assert_eq!((faults.hanging(), done.try_recv().is_ok()), (1, false));
+        faults.end(Requests::Everything);
+        faults.release();
+        assert_eq!((faults.hanging(), done.try_recv().is_ok()), (0, true));
+        assert_eq!(faults.verdict(Requests::Writes, b""), Verdict::Do);
+    }
+}

@@ -1,0 +1,78 @@
+//! The disk works on one request at a time, each for as long as its limits say.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::rig::Limits;
+
+#[derive(Default)]
+pub(super) struct Pace {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    limits: Limits,
+    /// When the disk is done with all that it was given.
+    free: Option<Instant>,
+    /// Where the last request ended.
+    end: u64,
+    planned: Duration,
+}
+
+impl Pace {
+    pub(super) fn set(&self, limits: Limits) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.limits, state.free) = (limits, None);
+    }
+
+    /// Returns when the disk would be done with this request.
+    pub(super) fn take(&self, write: bool, offset: u64, bytes: u64) {
+        let wait = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.plan(write, offset, bytes, Instant::now())
+        };
+        if !wait.is_zero() {
+            sleep(wait);
+        }
+    }
+
+    /// The time that all requests should have taken.
+    pub(super) fn planned(&self) -> Duration {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).planned
+    }
+}
+
+impl State {
+    fn plan(&mut self, write: bool, offset: u64, bytes: u64, now: Instant) -> Duration {
+        let takes = self.limits.time(write, bytes, offset == self.end);
+        self.end = offset + bytes;
+        if takes.is_zero() {
+            return takes;
+        }
+        self.planned += takes;
+        // By a clock of its own: what a sleep is late by, the next request does not pay.
+        let done = self.free.map_or(now, |free| free.max(now)) + takes;
+        self.free = Some(done);
+        done - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_come_at_once_are_done_one_after_the_other() {
+        let limits = Limits { writes: Some(100), ..Limits::NONE };
+        let mut state = State { limits, ..State::default() };
+        let (now, tenth) = (Instant::now(), Duration::from_millis(10));
+        assert_eq!(state.plan(true, 0, 4096, now), tenth);
+        assert_eq!(state.plan(true, 0, 4096, now), tenth * 2);
+        assert_eq!(state.plan(false, 0, 4096, now), Duration::ZERO);
+        let later = now + Duration::from_secs(1);
+        assert_eq!(state.plan(true, 0, 4096, later), tenth);
+        assert_eq!(state.planned, tenth * 3);
+    }
+}

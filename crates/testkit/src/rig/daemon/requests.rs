@@ -1,0 +1,129 @@
+//! What becomes of a request: a fault strikes it, or it takes its time and is done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
+use rustix::fs::FallocateFlags;
+
+use super::Shared;
+use super::faults::Verdict;
+use super::flushes::Answer;
+use crate::rig::Requests;
+
+/// A flush that waits for its answer.
+pub(super) struct PendingFlush {
+    reply: ReplyEmpty,
+    shared: Arc<Shared>,
+    /// Its number in the log.
+    begin: u64,
+}
+
+impl PendingFlush {
+    pub(super) fn new(reply: ReplyEmpty, shared: Arc<Shared>, begin: u64) -> Self {
+        Self { reply, shared, begin }
+    }
+}
+
+impl Answer for PendingFlush {
+    fn answer(self) -> bool {
+        let Self { reply, shared, begin } = self;
+        match shared.faults.verdict(Requests::Flushes, &[]) {
+            Verdict::Do => shared.store.flush_end(begin, true, |logged| {
+                if logged { reply.ok() } else { reply.error(Errno::EIO) }
+            }),
+            Verdict::Fail => {
+                shared.store.flush_end(begin, false, |_| reply.error(Errno::EIO));
+                return false;
+            }
+            Verdict::Hang => {
+                let again = Self { reply, shared: shared.clone(), begin };
+                shared.faults.hang(Box::new(move || {
+                    again.answer();
+                }));
+            }
+        }
+        true
+    }
+}
+
+impl Shared {
+    pub(super) fn read(self: &Arc<Self>, offset: u64, size: u32, reply: ReplyData) {
+        match self.faults.verdict(Requests::Reads, &[]) {
+            Verdict::Do => {}
+            Verdict::Fail => {
+                self.transfers.failed_reads.fetch_add(1, Relaxed);
+                return reply.error(Errno::EIO);
+            }
+            Verdict::Hang => {
+                let shared = self.clone();
+                return self.faults.hang(Box::new(move || shared.read(offset, size, reply)));
+            }
+        }
+        let length = u64::from(size).min(self.size.saturating_sub(offset));
+        self.pace.take(false, offset, length);
+        // No longer than `size`, which is 32 bits.
+        let mut data = vec![0; usize::try_from(length).unwrap_or_default()];
+        match self.store.read(offset, &mut data) {
+            Ok(()) => {
+                self.transfers.reads.fetch_add(1, Relaxed);
+                self.transfers.read_bytes.fetch_add(length, Relaxed);
+                reply.data(&data);
+            }
+            Err(error) => reply.error(Errno::from(error)),
+        }
+    }
+
+    pub(super) fn write(self: &Arc<Self>, offset: u64, data: &[u8], reply: ReplyWrite) {
+        match self.faults.verdict(Requests::Writes, data) {
+            Verdict::Do => {}
+            Verdict::Fail => {
+                return self.fail_change(offset, data.len() as u64, || reply.error(Errno::EIO));
+            }
+            Verdict::Hang => {
+                let (shared, data) = (self.clone(), data.to_vec());
+                return self.faults.hang(Box::new(move || shared.write(offset, &data, reply)));
+            }
+        }
+        self.pace.take(true, offset, data.len() as u64);
+        // Counted first: who has the answer finds it in the counts.
+        self.transfers.writes.fetch_add(1, Relaxed);
+        self.transfers.written_bytes.fetch_add(data.len() as u64, Relaxed);
+        self.store.write(offset, data, |result| match result {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(Errno::from(error)),
+        });
+    }
+
+    pub(super) fn discard(
+        self: &Arc<Self>,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        if !flags.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        match self.faults.verdict(Requests::Writes, &[]) {
+            Verdict::Do => {}
+            Verdict::Fail => return self.fail_change(offset, length, || reply.error(Errno::EIO)),
+            Verdict::Hang => {
+                let shared = self.clone();
+                let again = move || shared.discard(offset, length, mode, reply);
+                return self.faults.hang(Box::new(again));
+            }
+        }
+        self.transfers.discards.fetch_add(1, Relaxed);
+        self.store.discard(offset, length, |result| match result {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(Errno::from(error)),
+        });
+    }
+
+    fn fail_change(&self, offset: u64, length: u64, answer: impl FnOnce()) {
+        self.transfers.failed_writes.fetch_add(1, Relaxed);
+        self.store.failed(offset, length, answer);
+    }
+}

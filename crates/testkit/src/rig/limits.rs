@@ -1,0 +1,72 @@
+//! How fast the disk moves data.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What the disk can do, one request after the other; none is no limit.
+///
+/// A request takes the longer of its share of the bandwidth and of the requests a second. A read that
+/// does not begin where the request before ended takes a seek before that; a write does not, as it goes
+/// to the disk's cache, and the flush pays for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes a second that can be read.
+    pub read_bytes: Option<u64>,
+    /// Bytes a second that can be written.
+    pub written_bytes: Option<u64>,
+    /// Reads a second.
+    pub reads: Option<u64>,
+    /// Writes a second.
+    pub writes: Option<u64>,
+    /// The heads of a hard disk move, and the platter comes round.
+    pub seek: Duration,
+}
+
+impl Limits {
+    /// As fast as this machine can.
+    pub const NONE: Self = Self {
+        read_bytes: None,
+        written_bytes: None,
+        reads: None,
+        writes: None,
+        seek: Duration::ZERO,
+    };
+
+    /// How long a request takes that does not, or does, begin where the one before ended.
+    pub(super) fn time(&self, write: bool, bytes: u64, contiguous: bool) -> Duration {
+        let (rate, requests) = match write {
+            true => (self.written_bytes, self.writes),
+            false => (self.read_bytes, self.reads),
+        };
+        let nanos = |amount: u64, rate: Option<u64>| {
+            let nanos =
+                rate.map_or(0, |rate| u128::from(amount) * 1_000_000_000 / u128::from(rate.max(1)));
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        };
+        let seek = if write || contiguous { Duration::ZERO } else { self.seek };
+        seek + nanos(bytes, rate).max(nanos(1, requests))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_takes_the_longer_of_its_two_shares_and_a_read_a_seek() {
+        let limits = Limits {
+            written_bytes: Some(1 << 20),
+            writes: Some(100),
+            seek: Duration::from_millis(4),
+            ..Limits::NONE
+        };
+        let millis = |write, bytes, contiguous| limits.time(write, bytes, contiguous).as_millis();
+        assert_eq!(millis(true, 4096, true), 10);
+        assert_eq!(millis(true, 1 << 20, true), 1000);
+        assert_eq!(millis(true, 4096, false), 10);
+        assert_eq!(millis(false, 1 << 20, true), 0);
+        assert_eq!(millis(false, 1 << 20, false), 4);
+        assert_eq!(Limits::NONE.time(true, u64::MAX, false), Duration::ZERO);
+    }
+}
