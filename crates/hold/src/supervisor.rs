@@ -2,6 +2,7 @@
 
 use crate::accounts::End;
 use crate::answers::{Waiting, may_block};
+use crate::families;
 use crate::judge::{Book, Judge, Ledger, open};
 use crate::options::Options;
 use crate::protocol::{CommandEnd, Message, offer};
@@ -11,10 +12,11 @@ use crate::workers::Workers;
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use synconce_filter::Call;
 use synconce_sys::notify::{Answer, Listener, Notification};
 use synconce_sys::process::{self, Change, WaitFor, Whose};
-use synconce_sys::signals::Reader;
+use synconce_sys::signals::{self, Reader};
 
 /// Why the loop ended.
 #[derive(Debug)]
@@ -35,6 +37,10 @@ pub(crate) struct Supervisor<'a, L> {
     face: Arc<OwnedFd>,
     signals: &'a Reader,
     command: u32,
+    /// Whether the face was ever told of a stop.
+    stopped: bool,
+    /// How many more times to look whether the face still sleeps while the command goes on.
+    wakes_left: u32,
     /// A child was seen in a ptrace stop, which hides others that may have ended.
     reap_again: bool,
 }
@@ -62,6 +68,8 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             face,
             signals,
             command,
+            stopped: false,
+            wakes_left: 0,
             reap_again: false,
         }
     }
@@ -97,6 +105,7 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             }
         };
         self.settle();
+        self.wake_face_for_good();
         stopped
     }
 
@@ -159,7 +168,7 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         }
         if end.is_none() {
             if self.workers.busy() == 0 {
-                self.pass_stop_on();
+                self.pass_stops_on();
             } else {
                 // Not now: it would take a stop that a worker waits for.
                 self.reap_again = true;
@@ -168,11 +177,33 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         end
     }
 
-    fn pass_stop_on(&self) {
-        let stops = WaitFor { stops: true, ..WaitFor::default() };
-        let stopped = process::wait(Whose::Id(self.command), stops);
-        if let Ok(Some((_, Change::Stopped(signal)))) = stopped {
-            offer(&*self.face, &Message::Stopped(signal));
+    /// The face stops when the command does, and goes on when it does.
+    fn pass_stops_on(&mut self) {
+        let both = WaitFor { stops: true, continues: true, ..WaitFor::default() };
+        while let Ok(Some((_, change))) = process::wait(Whose::Id(self.command), both) {
+            match change {
+                Change::Stopped(signal) => {
+                    offer(&*self.face, &Message::Stopped(signal));
+                    (self.stopped, self.wakes_left) = (true, 0);
+                }
+                Change::Continued => self.wakes_left = WAKES,
+                _ => break,
+            }
+        }
+        if self.wakes_left > 0 {
+            self.wakes_left -= 1;
+            self.reap_again = true;
+            if !families::is_stopped(self.command) {
+                wake_face();
+            }
+        }
+    }
+
+    /// The command has ended, perhaps while the face was on its way into a stop with it.
+    fn wake_face_for_good(&self) {
+        for _ in 0..WAKES * u32::from(self.stopped) {
+            wake_face();
+            std::thread::sleep(TICK);
         }
     }
 
@@ -202,6 +233,19 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
     }
 }
 
+/// The face may be on its way into its stop when the command goes on: looks, a tick apart.
+const WAKES: u32 = 20;
+const TICK: Duration = Duration::from_millis(5);
+const SIGCONT: i32 = 18;
+
+/// Continues the face if it is stopped. It is our parent as long as it lives.
+fn wake_face() {
+    let face = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
+    if let Some(face) = face.filter(|face| families::is_stopped(*face)) {
+        signals::send(face, SIGCONT);
+    }
+}
+
 #[derive(Default)]
 struct Ready {
     call: bool,
@@ -215,8 +259,8 @@ fn wait(listener: Option<&Listener>, signals: &Reader, face: &OwnedFd, again: bo
     let third = listener.map_or(signals.as_fd(), AsFd::as_fd);
     let mut fds = [signals.as_fd(), face.as_fd(), third]
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-    if rustix::event::poll(&mut fds, again.then_some(&tick)).is_err() {
+    let tick = rustix::time::Timespec::try_from(TICK).ok().filter(|_| again);
+    if rustix::event::poll(&mut fds, tick.as_ref()).is_err() {
         return Ready::default();
     }
     let [signal, face, call] = fds.map(|fd| fd.revents());

@@ -51,6 +51,8 @@ pub enum Change {
     Killed(i32),
     /// It is stopped by job control, by this signal.
     Stopped(i32),
+    /// It goes on after a stop.
+    Continued,
     /// It is in a ptrace stop, of whoever traces it.
     Trapped,
 }
@@ -71,6 +73,8 @@ pub struct WaitFor {
     pub ends: bool,
     /// Stops.
     pub stops: bool,
+    /// Continuations after a stop.
+    pub continues: bool,
     /// Leave the change to be seen again.
     pub peek: bool,
     /// Wait until there is one.
@@ -92,6 +96,7 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
     for (wanted, flag) in [
         (options.ends, libc::WEXITED),
         (options.stops, libc::WSTOPPED),
+        (options.continues, libc::WCONTINUED),
         (options.peek, libc::WNOWAIT),
         (!options.block, libc::WNOHANG),
     ] {
@@ -120,6 +125,7 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
         libc::CLD_EXITED => Change::Exited(status),
         libc::CLD_KILLED | libc::CLD_DUMPED => Change::Killed(status),
         libc::CLD_STOPPED => Change::Stopped(status),
+        libc::CLD_CONTINUED => Change::Continued,
         _ => Change::Trapped,
     };
     Ok(Some((pid as u32, change)))

@@ -65,7 +65,14 @@ impl Tracee {
     /// Those of `waitid(2)` but `ECHILD`.
     pub fn wait(&self) -> io::Result<Stop> {
         let whose = Whose::Id(self.thread);
-        let options = WaitFor { ends: true, stops: true, block: true, tracees: true, peek: true };
+        let options = WaitFor {
+            ends: true,
+            stops: true,
+            block: true,
+            tracees: true,
+            peek: true,
+            ..WaitFor::default()
+        };
         match process::wait(whose, options) {
             Ok(Some((_, Change::Trapped | Change::Stopped(_)))) => {}
             // An end is left for the parent, which may be a thread of this process.

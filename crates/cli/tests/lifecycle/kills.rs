@@ -242,3 +242,32 @@ fn a_commit_whose_face_is_killed_is_finished_all_the_same() {
         rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_command_that_somebody_stops_and_continues_takes_the_face_with_it() {
+    isolated(|place| {
+        for pause in [0, 1, 5, 100] {
+            let (run, command) = start(place, "wait_for('stop'); exit 9;");
+            kill(command, Signal::STOP);
+            std::thread::sleep(Duration::from_millis(pause));
+            kill(command, Signal::CONT);
+            place.write("stop", "");
+            assert_eq!(run.end().code(), Some(9), "after {pause} ms: {}", run.text());
+            ["stop", "before"].iter().for_each(|name| place.remove(name));
+        }
+    });
+}
+
+#[test]
+fn a_command_that_is_killed_while_it_is_stopped_takes_the_face_out_of_its_stop() {
+    isolated(|place| {
+        for pause in [0, 1, 50] {
+            let (run, command) = start(place, "sleep 60;");
+            kill(command, Signal::STOP);
+            std::thread::sleep(Duration::from_millis(pause));
+            kill(command, Signal::KILL);
+            assert_eq!(run.end().signal(), Some(9), "after {pause} ms: {}", run.text());
+            place.remove("before");
+        }
+    });
+}
