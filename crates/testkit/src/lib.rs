@@ -1,6 +1,6 @@
 //! What the project's tests are made with. Never shipped.
 //!
-//! - [`rig`]: a disk whose flushes take a set time, fail or stall on demand, with a file system on it.
+//! - [`rig`]: a disk that is slow, fails, is recorded and loses its power on demand, with a file system on it.
 //! - [`manifest`]: what a tree contains, to say whether two trees are identical and where they differ.
 //! - [`process`]: a command with a timeout whose whole process group dies with its handle.
 //!

@@ -6,22 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use synconce_testkit::rig::{self, Rig};
+use synconce_testkit::rig::{self, Cut, Rig};
 
 /// Set in the process that is to be killed.
 const VICTIM: &str = "SYNCONCE_TEST_RIG_VICTIM";
 
 /// This test program, running only the test that sets a rig up and waits for its death.
 fn victim() -> (Child, PathBuf) {
+    victim_that("an_owner_waits_to_be_killed")
+}
+
+fn victim_that(waits: &str) -> (Child, PathBuf) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([
-        "--ignored",
-        "--exact",
-        "an_owner_waits_to_be_killed",
-        "--nocapture",
-        "--test-threads",
-        "1",
-    ]);
+    command.args(["--ignored", "--exact", waits, "--nocapture", "--test-threads", "1"]);
     let mut child = command.env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let path =
@@ -50,6 +47,46 @@ fn an_owner_waits_to_be_killed() {
     println!("mounted at {}", rig.path().display());
     loop {
         std::thread::park();
+    }
+}
+
+#[test]
+#[ignore = "the process that the other tests kill"]
+fn an_owner_of_a_tape_and_a_replay_waits_to_be_killed() {
+    if std::env::var_os(VICTIM).is_none() {
+        panic!("only the other tests start this one: it waits for ever");
+    }
+    let rig = Rig::builder().record(true).up().unwrap();
+    std::fs::write(rig.path().join("file"), "recorded").unwrap();
+    let tape = rig.finish().unwrap();
+    let replay = tape.replay().up().unwrap();
+    let disk = replay.mounted(Cut::at(0)).unwrap();
+    println!("files {} {}", tape.base.display(), tape.log.display());
+    println!("mounted at {}", disk.path().display());
+    loop {
+        std::thread::park();
+    }
+}
+
+/// What of a process's rigs is left in memory.
+fn files_of(process: u32) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
+    let prefix = format!("/dev/shm/synconce-rig-{process}-");
+    entries.filter(|path| path.to_str().is_some_and(|path| path.starts_with(&prefix))).collect()
+}
+
+#[test]
+fn the_tape_and_the_replay_of_a_killed_owner_are_reaped() {
+    let (dead, left) = victim_that("an_owner_of_a_tape_and_a_replay_waits_to_be_killed");
+    let process = dead.id();
+    assert_eq!(files_of(process).len(), 3, "base, log and what the replay has written");
+    kill(dead);
+    rig::reap().unwrap();
+    assert_reaped(&left);
+    let limit = Instant::now() + Duration::from_secs(20);
+    while !files_of(process).is_empty() {
+        assert!(Instant::now() < limit, "{:?} are still there", files_of(process));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -98,6 +98,64 @@ fn the_disk_is_commanded_by_set() {
 }
 
 #[test]
+fn faults_come_and_go_by_command() {
+    let mounted = Mounted::new(&["up", "--size", "64M", "--passthrough", "off"]);
+    let path = mounted.path();
+    let point = path.to_str().unwrap();
+    let sync = || {
+        fs::write(path.join("file"), "some poison")
+            .and_then(|()| File::open(path.join("file"))?.sync_all())
+    };
+    assert_eq!(rig(&["fail", point, "writes", "--holding", "poison", "--times", "9"], None).0, 0);
+    assert_eq!(sync().expect_err("the write failed").raw_os_error(), Some(libc::EIO));
+    quiet(&["recover"], path);
+    sync().unwrap();
+    assert_eq!(rig(&["fail", point, "everything", "--after", "1000", "--for", "5s"], None).0, 0);
+    sync().unwrap();
+    assert_eq!(rig(&["fail", point, "sometimes"], None).0, 2);
+}
+
+#[test]
+fn the_power_is_cut_by_command() {
+    let mounted = Mounted::new(&["up", "--size", "64M", "--record"]);
+    let cut_disk = Mounted(tempfile::tempdir().unwrap());
+    let (path, point) = (mounted.path(), mounted.path().to_str().unwrap());
+    let to = cut_disk.path().to_str().unwrap();
+    fs::write(path.join("file"), "synced").unwrap();
+    File::open(path.join("file")).unwrap().sync_all().unwrap();
+    let (code, place, _) = rig(&["mark", point, "synced"], None);
+    assert_eq!(code, 0);
+    let (_, log, _) = rig(&["log"], Some(path));
+    assert_eq!(log.lines().count().to_string(), place.trim());
+    assert!(log.contains("flush begins") && log.ends_with(" mark synced\n"), "{log}");
+
+    let cut = |at: &str| rig(&["cut", point, "--to", to, "--at", at, "--survivors", "7:0.5"], None);
+    let (code, stdout, stderr) = cut("mark:synced");
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.starts_with(&format!("cut after event {}, ", place.trim())), "{stdout}");
+    assert_eq!(fs::read_to_string(cut_disk.path().join("file")).unwrap(), "synced");
+    // Again, at another place, where the first one is.
+    assert_eq!(cut("0").0, 0);
+    assert!(!cut_disk.path().join("file").exists());
+    let (code, _, stderr) = cut("mark:elsewhere");
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("rig: no place mark:elsewhere in the log"), "{stderr}");
+    let onto_itself = rig(&["cut", point, "--to", point], None);
+    assert!(onto_itself.2.contains("it is not a replay of that rig"), "{}", onto_itself.2);
+}
+
+#[test]
+fn presets_are_listed_with_their_sources_and_can_be_set_up() {
+    let (code, stdout, _) = rig(&["presets"], None);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("hdd-7200: ") && stdout.contains("two flushes"), "{stdout}");
+    let mounted = Mounted::new(&["up", "--size", "64M", "--preset", "sd-card"]);
+    quiet(&["set", "--flush", "1us..9us", "--write-rate", "100M"], mounted.path());
+    quiet(&["set", "--flush", "1us~9us"], mounted.path());
+    assert_eq!(rig(&["up", "--preset", "floppy"], Some(mounted.path())).0, 2);
+}
+
+#[test]
 fn mistakes_are_named() {
     let (code, _, stderr) = rig(&["up"], Some(Path::new("/no/such")));
     assert_eq!(

@@ -1,14 +1,19 @@
 //! Rigs on record, for those who did not set them up: `rig list`, `rig down` and the reaper.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::mount::UnmountFlags;
 use serde::Serialize;
 
 use super::record::Record;
 use super::teardown::{self, Busy, teardown};
-use super::{Disk, FsKind, system};
+use super::{Cut, Disk, FsKind, Loss, Recording, remount, replay, system};
 use crate::error::Context;
 use crate::{Error, Result};
+
+/// How long a file system in use is waited for.
+const BUSY: Duration = Duration::from_secs(2);
 
 /// A rig on record, whoever set it up.
 #[derive(Debug)]
@@ -56,6 +61,34 @@ impl Entry {
     #[must_use]
     pub fn disk(&self) -> Disk {
         self.record.disk()
+    }
+
+    /// The recording of its disk.
+    ///
+    /// # Errors
+    /// The rig was set up without recording.
+    pub fn recording(&self) -> Result<&Recording> {
+        self.record.recording()
+    }
+
+    /// Cuts the power of a replay of `recording` anew, and mounts it again.
+    ///
+    /// # Errors
+    /// It is something else; or as [`super::Replay::cut`].
+    pub fn recut(&self, recording: &Recording, cut: Cut) -> Result<Loss> {
+        let Record { mount_point, fs, mount_options, replays, .. } = &self.record;
+        let device = system::loop_device(&self.record.disk_file());
+        let replayed = replays.as_ref().is_some_and(|replayed| replayed.log == recording.log);
+        let (Some(device), true) = (device, replayed) else {
+            let point = mount_point.display();
+            return Err(Error::Refused(format!(
+                "cannot cut {point}: it is not a replay of that rig"
+            )));
+        };
+        system::unmount_all(|mount| mount.source == device, UnmountFlags::empty(), BUSY)?;
+        let loss = replay::recut(&self.record, &device, cut)?;
+        remount::mount(*fs, &device, mount_point, mount_options.as_deref())?;
+        Ok(loss)
     }
 
     /// Takes the rig down; with `force` even if its file system is in use, whose users then get EIO.

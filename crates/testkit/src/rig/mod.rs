@@ -1,4 +1,4 @@
-//! A disk to test durability on: its flushes take a set time, fail or stall, and are counted.
+//! A disk to test durability on: it is slow, fails and loses its power on demand, and keeps account.
 //!
 //! A file system (ext4, xfs or btrfs) on a loop device on the one file of a FUSE file system, whose
 //! daemon decides what a flush does:
@@ -21,6 +21,14 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A rig that is recorded ([`Builder::record`]) has a [`Log`] of what its disk was asked to do, from
+//! which a [`Replay`] makes the disk of any power cut: see there. A [`Fault`] lets requests fail or hang,
+//! a [`Latency`] and [`Limits`] make the disk slow, a [`Preset`] as slow as one that there is.
+//!
+//! What the model leaves out: a disk that reorders beyond a flush, that lies about it, or that loses what
+//! was durable; writes that end up elsewhere; bits that rot. A write of the model is on the disk, with
+//! all that a flush has to cover, when it is answered; a request on its way at the cut is the one after.
 //!
 //! The loop device serves its requests in order: while a flush takes its time, nothing else is served.
 //!
@@ -212,8 +220,7 @@ impl Rig {
     /// # Errors
     /// The rig was set up without recording.
     pub fn recording(&self) -> Result<&Recording> {
-        let missing = || Error::Refused("the rig was set up without recording".to_owned());
-        self.record.recording.as_ref().ok_or_else(missing)
+        self.record.recording()
     }
 
     /// Takes the disk down and keeps its recording. What the unmount writes is recorded, too.

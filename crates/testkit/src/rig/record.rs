@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::identity::ProcessId;
 use super::replay::Recording;
 use super::{Disk, FsKind};
-use crate::Result;
 use crate::error::Context;
+use crate::{Error, Result};
 
 /// Where rigs are recorded unless `SYNCONCE_RIG_DIR` names another directory.
 const WORK_DIR: &str = "/run/synconce-rig";
@@ -133,6 +133,11 @@ impl Record {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(errno).context("lock", &path),
         }
+    }
+
+    pub(super) fn recording(&self) -> Result<&Recording> {
+        let missing = || Error::Refused("the rig was set up without recording".to_owned());
+        self.recording.as_ref().ok_or_else(missing)
     }
 
     /// Where the one-file FUSE file system is mounted.

@@ -226,6 +226,11 @@ impl Mounted<'_> {
         self.loss
     }
 
+    /// Leaves it mounted.
+    pub fn leave(self) {
+        std::mem::forget(self);
+    }
+
     /// Unmounts, and says who is in the way if somebody is.
     ///
     /// # Errors
