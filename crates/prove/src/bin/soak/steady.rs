@@ -71,15 +71,18 @@ fn sample(pid: u64) -> Option<Sample> {
     })
 }
 
+/// A number of a sample.
+type Of = fn(&Sample) -> u64;
+
 /// Compares the third quarter of the samples with the last: the first half fills caches.
 fn judge(samples: &[Sample]) -> Result<()> {
     let quarter = samples.len() / 4;
     if quarter == 0 {
         return Err("too short to see any growth".into());
     }
-    let most = |part: &[Sample], of: fn(&Sample) -> u64| part.iter().map(of).max().unwrap_or(0);
+    let most = |part: &[Sample], of: Of| part.iter().map(of).max().unwrap_or(0);
     let (third, last) = (&samples[2 * quarter..3 * quarter], &samples[3 * quarter..]);
-    let kinds: [(&str, fn(&Sample) -> u64, u64); 3] = [
+    let kinds: [(&str, Of, u64); 3] = [
         ("descriptors", |sample| sample.descriptors, 4),
         ("KiB of memory", |sample| sample.rss_kib, RSS_GROWTH_KIB),
         ("threads", |sample| sample.threads, 2),
