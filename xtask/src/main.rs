@@ -1,11 +1,18 @@
-//! Tasks of the project: `cargo xtask generate`, `cargo xtask licences`, `cargo xtask prove`.
+//! Tasks of the project: `cargo xtask generate`, `licences`, `prove` and `fuzz`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
+mod fuzz;
 mod generate;
 mod licences;
 mod prove;
+
+const USAGE: &str = "\
+usage: cargo xtask generate [--check]
+       cargo xtask licences
+       cargo xtask prove [--quick] [OPTIONS OF prove]
+       cargo xtask fuzz TARGET [SECONDS] [--keep]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -15,10 +22,8 @@ fn main() -> ExitCode {
         ["generate", "--check"] => generate::check(),
         ["licences"] => licences::check(),
         ["prove", words @ ..] => prove::prove(words).map_err(Into::into),
-        _ => Err(
-            "usage: cargo xtask generate [--check] | licences | prove [--quick] [OPTIONS OF prove]"
-                .into(),
-        ),
+        ["fuzz", words @ ..] => fuzz::fuzz(words),
+        _ => Err(USAGE.into()),
     };
     match result {
         Ok(said) => {

@@ -80,7 +80,7 @@ impl Mount {
 /// # Errors
 /// Those of reading `/proc/PID/mountinfo`.
 pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read_to_string(Path::new("/proc").join(pid).join("mountinfo"))?))
+    Ok(parse(&text(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?)))
 }
 
 /// Our own mounts, the one that our root is on included: a chroot's mountinfo
@@ -121,7 +121,8 @@ pub fn at(path: &Path) -> Option<Mount> {
 
 /// Parses the text of a mountinfo file; lines of another shape are left out.
 pub fn parse(text: &str) -> Vec<Mount> {
-    text.lines().filter_map(parse_line).collect()
+    // Not lines(), which takes a carriage return off a name.
+    text.split('\n').filter_map(parse_line).collect()
 }
 
 fn parse_line(line: &str) -> Option<Mount> {
@@ -148,6 +149,17 @@ fn parse_line(line: &str) -> Option<Mount> {
     })
 }
 
+/// The text of a mountinfo file. A name may hold any byte; those that are not
+/// UTF-8 are escaped as the kernel escapes a space, which loses nothing.
+fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text += chunk.valid();
+        chunk.invalid().iter().for_each(|byte| text += &format!("\\{byte:03o}"));
+    }
+    text
+}
+
 /// Undoes the octal escapes (`\040`) of mountinfo.
 fn path(escaped: &str) -> PathBuf {
     let bytes = escaped.as_bytes();
@@ -165,8 +177,12 @@ fn path(escaped: &str) -> PathBuf {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     const TEXT: &str = "\
 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
@@ -200,6 +216,13 @@ nonsense\n";
         assert!(overlay.has_option("volatile"));
         assert_eq!(overlay.option("upper"), None);
         assert_eq!(overlay.kind(), Kind::Stacked);
+    }
+
+    #[test]
+    fn a_mount_point_that_is_not_utf8_is_read_like_any_other() {
+        let mounts = parse(&text(b"37 35 0:25 / /m\xe9\\040\xff rw - ext4 /dev/\xe9 rw"));
+        assert_eq!(mounts[0].point, Path::new(std::ffi::OsStr::from_bytes(b"/m\xe9 \xff")));
+        assert_eq!(mounts[0].source, "/dev/\\351");
     }
 
     #[test]
