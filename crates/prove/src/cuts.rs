@@ -30,6 +30,9 @@ pub(crate) struct Findings {
     pub first: Option<String>,
     /// Time for all cuts, in milliseconds.
     pub millis: u64,
+    /// Why no cut could be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
 }
 
 impl Findings {
@@ -127,7 +130,7 @@ fn look(
     place: Place,
 ) -> Result<(Finding, String)> {
     let status = take.tool.status(take.scene, places)?;
-    let found = manifest(places).unwrap_or_default();
+    let found = manifest(&take.tool, places).unwrap_or_default();
     let tree = compare(take, &found);
     let returned = place.disk >= bounds.returned;
     let moment = if returned { Moment::Returned } else { Moment::Running };

@@ -67,7 +67,7 @@ fn meet(scene: Scene, tool: &Tool) -> Result<Findings> {
     let words = ["perl", "-e", SCRIPT].map(str::to_owned).into_iter();
     let arguments = [&data, control.path()].map(|path: &Path| path.display().to_string());
     let words: Vec<String> = words.chain(arguments).collect();
-    let run = Group::spawn(&mut tool.command(scene, &places, &words))?;
+    let run = Group::spawn(&mut tool.command(scene, &places, &words)?)?;
     wait_for(&control.path().join("written"))?;
     rig.disk().fail_writes(true)?;
     let told = rustix::fs::syncfs(&other);

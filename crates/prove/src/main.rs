@@ -9,6 +9,7 @@
 mod bystanders;
 mod cuts;
 mod errors;
+mod isolation;
 mod judge;
 mod matrix;
 mod mutants;
@@ -69,6 +70,12 @@ struct Arguments {
     /// Random programs of 20 to 60 operations
     #[arg(long, value_name = "N", default_value_t = 100)]
     programs: usize,
+    /// Real work, too: installs, databases, a kernel's worth of files
+    #[arg(long)]
+    real: bool,
+    /// Let rows pass whose programs are not installed here; they are named all the same
+    #[arg(long)]
+    allow_missing: bool,
     /// Leave the rivals out
     #[arg(long)]
     no_rivals: bool,
@@ -92,7 +99,7 @@ fn main() -> ExitCode {
     let line = CommandLine::parse();
     let result = match (&line.inner, &line.arguments) {
         (Some(Inner::Perform(arguments)), _) => work::perform(arguments).map(|()| true),
-        (None, Some(arguments)) => matrix::prove(arguments),
+        (None, Some(arguments)) => isolation::enter().and_then(|()| matrix::prove(arguments)),
         (None, None) => Err("nothing was asked for; see --help".into()),
     };
     match result {

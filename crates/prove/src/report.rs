@@ -36,6 +36,9 @@ pub(crate) struct Row {
 
 impl Row {
     fn found(&self) -> String {
+        if let Some(reason) = &self.findings.skipped {
+            return format!("SKIPPED: {reason}");
+        }
         if self.findings.found.is_empty() {
             return "-".to_owned();
         }
@@ -54,14 +57,20 @@ impl fmt::Display for Row {
 }
 
 /// Whether every row shows what is expected of it.
-pub(crate) fn verdict(rows: &[Row]) -> bool {
-    failures(rows).is_empty()
+pub(crate) fn verdict(rows: &[Row], allow_missing: bool) -> bool {
+    failures(rows, allow_missing).is_empty()
 }
 
 /// What is not as expected, in words.
-fn failures(rows: &[Row]) -> Vec<String> {
+fn failures(rows: &[Row], allow_missing: bool) -> Vec<String> {
     let mut failures = Vec::new();
     for row in rows {
+        if let Some(reason) = &row.findings.skipped {
+            if !allow_missing {
+                failures.push(format!("{}, {}: skipped: {reason}", row.name, row.scene));
+            }
+            continue;
+        }
         let broken = row.findings.broken() > 0;
         match row.expected {
             Expected::Kept if broken => failures.push(format!(
@@ -88,7 +97,7 @@ fn failures(rows: &[Row]) -> Vec<String> {
 }
 
 /// Prints the table, its sums and what is not as expected.
-pub(crate) fn print(rows: &[Row]) {
+pub(crate) fn print(rows: &[Row], allow_missing: bool) {
     for row in rows {
         println!("{row}");
     }
@@ -108,7 +117,7 @@ pub(crate) fn print(rows: &[Row]) {
             println!("{}, {}: {first}", row.name, row.scene);
         }
     }
-    for failure in failures(rows) {
+    for failure in failures(rows, allow_missing) {
         println!("NOT AS EXPECTED: {failure}");
     }
 }

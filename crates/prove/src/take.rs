@@ -38,17 +38,14 @@ pub(crate) mod mark {
     pub(crate) const END: &str = "end";
 }
 
-const SIZE: u64 = 384 << 20;
-/// Far more than a workload takes.
-const LIMIT: Duration = Duration::from_secs(120);
 /// How long the bystanders go on after the run.
 const AFTER: Duration = Duration::from_millis(80);
 
-/// The manifest of the tree at `places`: all but the marker itself, whose directory changes the time
-/// of the root.
-pub(crate) fn manifest(places: &Places) -> Result<Manifest> {
+/// The manifest of what `tool` has written on the disk at `places`: all but the marker itself, whose
+/// directory changes the time of the root.
+pub(crate) fn manifest(tool: &Tool, places: &Places) -> Result<Manifest> {
     let options = Options::default().mtimes().ignore("var")?;
-    let mut manifest = Manifest::with(places.tree(), &options)?;
+    let mut manifest = Manifest::with(tool.judged(&places.disk), &options)?;
     manifest.entries.get_mut(".").into_iter().for_each(|root| root.mtime = None);
     Ok(manifest)
 }
@@ -56,32 +53,36 @@ pub(crate) fn manifest(places: &Places) -> Result<Manifest> {
 /// Records `work` under `tool` in `scene`, in the company of bystanders.
 pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) -> Result<Take> {
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir()?;
-    let mut builder = Rig::builder().fs(scene.disk.kind()).size(SIZE).record(true);
+    let mut builder = Rig::builder().fs(scene.disk.kind()).size(work.size()).record(true);
     if let Some(options) = scene.disk.options() {
         builder = builder.mount_options(options);
     }
     let disk = builder.clone().up()?;
     let other = (scene.marker == MarkerPlace::Other).then(|| builder.up()).transpose()?;
     let places = places(scene, disk.path(), other.as_ref().map(Rig::path), control.path());
-    for directory in [places.tree(), places.bystander(), places.daemon(), places.state.clone()] {
+    let written = tool.judged(&places.disk);
+    for directory in
+        [&places.tree(), &written, &places.bystander(), &places.daemon(), &places.state]
+    {
         fs::create_dir_all(directory)?;
     }
     work.prepare(&places.tree())?;
     for rig in [Some(&disk), other.as_ref()].into_iter().flatten() {
-        finish("sync", Command::new("sync").arg("-f").arg(rig.path()))?;
+        finish("sync", work.limit(), Command::new("sync").arg("-f").arg(rig.path()))?;
     }
-    let before = manifest(&places)?;
-    let pushed = [places.tree(), places.state.clone()];
+    let before = manifest(tool, &places)?;
+    let pushed = [written, places.state.clone()];
     let bystanders = Bystanders::start(company, &places.bystander(), &pushed);
     disk.disk().mark(mark::START)?;
-    let words = work.words(&places.tree(), control.path(), &places.daemon())?;
-    finish(tool.name(), &mut tool.command(scene, &places, &words))?;
+    let [seen_tree, seen_control, seen_daemon] = tool.sees(&places);
+    let words = work.words(&seen_tree, &seen_control, &seen_daemon)?;
+    finish(tool.name(), work.limit(), &mut tool.command(scene, &places, &words)?)?;
     disk.disk().mark(mark::RETURNED)?;
     if work.leaves_daemon() {
-        serve(control.path())?;
+        serve(control.path(), work.limit())?;
         disk.disk().mark(mark::SERVED)?;
     }
-    let finished = manifest(&places)?;
+    let finished = manifest(tool, &places)?;
     std::thread::sleep(AFTER);
     disk.disk().mark(mark::END)?;
     drop(bystanders);
@@ -101,8 +102,8 @@ pub(crate) fn places(scene: Scene, disk: &Path, other: Option<&Path>, control: &
     Places { disk: disk.to_owned(), state, control: control.to_owned() }
 }
 
-fn finish(name: &str, command: &mut Command) -> Result<()> {
-    let finished = process::run(command, LIMIT)?;
+fn finish(name: &str, limit: Duration, command: &mut Command) -> Result<()> {
+    let finished = process::run(command, limit)?;
     if finished.status.success() {
         return Ok(());
     }
@@ -111,9 +112,9 @@ fn finish(name: &str, command: &mut Command) -> Result<()> {
 }
 
 /// Lets the survivor go on, and waits for what it says.
-fn serve(control: &Path) -> Result<()> {
+fn serve(control: &Path, limit: Duration) -> Result<()> {
     fs::write(control.join("go"), "")?;
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + limit;
     while Instant::now() < end {
         match fs::read_to_string(control.join("done")) {
             Ok(said) if said == "synced\n" => return Ok(()),

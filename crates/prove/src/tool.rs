@@ -1,9 +1,11 @@
 //! What the workload is run under, and what it has to say of a recovered disk.
 
+mod rivals;
+
 use crate::Result;
 use crate::judge::Status;
 use crate::scene::{MarkerPlace, Mode, Scene};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::process;
@@ -19,6 +21,10 @@ pub(crate) enum Tool {
     Plain,
     /// A preload that drops the syncs.
     Eatmydata,
+    /// A container whose syncs are suppressed.
+    Nspawn,
+    /// An overlay that never syncs its upper.
+    Volatile,
 }
 
 /// The places of a take, live or recovered.
@@ -60,11 +66,50 @@ impl Tool {
             Self::Mutant { mutant, .. } => mutant,
             Self::Plain => "plain",
             Self::Eatmydata => "eatmydata",
+            Self::Nspawn => "nspawn --suppress-sync",
+            Self::Volatile => "overlay volatile",
+        }
+    }
+
+    /// Why it cannot be run here.
+    pub(crate) fn missing(&self) -> Option<String> {
+        match self {
+            Self::Synconce(_) | Self::Mutant { .. } | Self::Plain => None,
+            Self::Eatmydata => rivals::missing("eatmydata"),
+            Self::Nspawn => rivals::missing("systemd-nspawn"),
+            Self::Volatile => rivals::missing("unshare"),
+        }
+    }
+
+    /// The tree, the control directory and the daemon's, as a command under this tool sees them.
+    pub(crate) fn sees(&self, places: &Places) -> [PathBuf; 3] {
+        let real = [places.tree(), places.control.clone(), places.daemon()];
+        match self {
+            Self::Nspawn => [rivals::inside::TREE, rivals::inside::CONTROL, rivals::inside::DAEMON]
+                .map(Into::into),
+            Self::Volatile => {
+                let [_, control, daemon] = real;
+                [rivals::merged(places), control, daemon]
+            }
+            _ => real,
+        }
+    }
+
+    /// What is judged of a disk that is mounted at `disk`.
+    pub(crate) fn judged(&self, disk: &Path) -> PathBuf {
+        match self {
+            Self::Volatile => rivals::upper(disk),
+            _ => disk.join("tree"),
         }
     }
 
     /// The command that runs `words` in `scene`.
-    pub(crate) fn command(&self, scene: Scene, places: &Places, words: &[String]) -> Command {
+    pub(crate) fn command(
+        &self,
+        scene: Scene,
+        places: &Places,
+        words: &[String],
+    ) -> Result<Command> {
         let program = match self {
             Self::Synconce(program) | Self::Mutant { program, .. } => program,
             Self::Plain | Self::Eatmydata => {
@@ -73,8 +118,10 @@ impl Tool {
                 if matches!(self, Self::Eatmydata) {
                     command.env("LD_PRELOAD", "libeatmydata.so");
                 }
-                return command;
+                return Ok(command);
             }
+            Self::Nspawn => return rivals::nspawn(places, words),
+            Self::Volatile => return rivals::volatile(places, words),
         };
         let mut command = Command::new(program);
         command.arg("run").arg("--commit-only").arg(&places.disk);
@@ -89,7 +136,7 @@ impl Tool {
         if let Self::Mutant { mutant, .. } = self {
             command.env("SYNCONCE_MUTANT", mutant);
         }
-        command
+        Ok(command)
     }
 
     /// What the tool says of the recovered disk in its own words; a rival says nothing.

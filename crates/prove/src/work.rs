@@ -1,11 +1,14 @@
 //! What is run: perl where it can be, because every Debian has it and a preload reaches it.
 
 mod random;
+mod real;
 
 use crate::Result;
 pub(crate) use random::{Kind, Perform, Programs, perform};
+pub(crate) use real::{Real, is_installed};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub(crate) enum Work {
     Daemon,
     /// Random programs, hundreds at a time.
     Random(Programs),
+    /// What people run.
+    Real(Real),
 }
 
 /// What the daemon writes.
@@ -28,21 +33,54 @@ impl Work {
             Self::Files => "files".to_owned(),
             Self::Daemon => "daemon".to_owned(),
             Self::Random(programs) => programs.name(),
+            Self::Real(real) => real.name().to_owned(),
         }
     }
 
-    /// How many takes show all of it.
-    pub(crate) fn parts(self) -> usize {
+    /// Why it cannot be run here.
+    pub(crate) fn missing(self) -> Option<String> {
         match self {
-            Self::Files | Self::Daemon => 1,
-            Self::Random(programs) => programs.batches(),
+            Self::Files | Self::Daemon | Self::Random(_) => None,
+            Self::Real(real) => real.missing(),
+        }
+    }
+
+    /// Bytes that the disk has to have.
+    pub(crate) fn size(self) -> u64 {
+        match self {
+            Self::Files | Self::Daemon | Self::Random(_) => 384 << 20,
+            Self::Real(real) => real.size(),
+        }
+    }
+
+    /// Far more than it takes.
+    pub(crate) fn limit(self) -> Duration {
+        match self {
+            Self::Files | Self::Daemon | Self::Random(_) => Duration::from_secs(120),
+            Self::Real(_) => Duration::from_secs(1200),
+        }
+    }
+
+    /// Whether its recording fills so much of the memory that there is room for one at a time.
+    pub(crate) fn is_big(self) -> bool {
+        matches!(self, Self::Real(_))
+    }
+
+    /// In how many takes it is recorded, at least, and all of it is run.
+    pub(crate) fn takes(self) -> usize {
+        /// One in each company.
+        const TAKES: usize = 4;
+        match self {
+            Self::Files | Self::Daemon => TAKES,
+            Self::Random(programs) => TAKES.max(programs.batches()),
+            Self::Real(_) => 2,
         }
     }
 
     /// The part for the take with this number.
     pub(crate) fn part(self, round: usize) -> Self {
         match self {
-            Self::Files | Self::Daemon => self,
+            Self::Files | Self::Daemon | Self::Real(_) => self,
             Self::Random(programs) => {
                 let batch = round % programs.batches().max(1);
                 Self::Random(Programs { batch, ..programs })
@@ -52,8 +90,10 @@ impl Work {
 
     /// What is there before.
     pub(crate) fn prepare(self, tree: &Path) -> Result<()> {
-        if let Self::Random(programs) = self {
-            return programs.prepare(tree);
+        match self {
+            Self::Random(programs) => return programs.prepare(tree),
+            Self::Real(real) => return real.prepare(tree),
+            Self::Files | Self::Daemon => {}
         }
         for i in 0..20 {
             fs::write(tree.join(format!("old{i}")), format!("old {i}\n").repeat(300))?;
@@ -66,6 +106,7 @@ impl Work {
     pub(crate) fn words(self, tree: &Path, control: &Path, own: &Path) -> Result<Vec<String>> {
         let script = match self {
             Self::Random(programs) => return programs.words(tree),
+            Self::Real(real) => return real.words(tree, control),
             Self::Files => include_str!("work/files.pl"),
             Self::Daemon => include_str!("work/daemon.pl"),
         };
@@ -76,7 +117,7 @@ impl Work {
     /// What wrote `path` of the tree, and how to do it again, where that is more than the row's name.
     pub(crate) fn explain(self, path: &str) -> Option<String> {
         match self {
-            Self::Files | Self::Daemon => None,
+            Self::Files | Self::Daemon | Self::Real(_) => None,
             Self::Random(programs) => Some(programs.explain(path)),
         }
     }

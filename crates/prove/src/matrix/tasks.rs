@@ -5,7 +5,7 @@ use crate::mutants::{MUTANTS, Mutant};
 use crate::report::Expected;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::tool::Tool;
-use crate::work::{Kind, Programs, Work};
+use crate::work::{Kind, Programs, Real, Work};
 
 /// A row that is still to be made.
 pub(super) struct Task {
@@ -25,6 +25,10 @@ const KINDS: [Disk; 3] = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
 pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
     let mut tasks = promise(arguments);
     tasks.extend(random(arguments));
+    if arguments.real {
+        let row = |disk, real| kept(arguments, beside(disk), Work::Real(real));
+        tasks.extend(Real::ALL.iter().flat_map(|real| KINDS.map(|disk| row(disk, *real))));
+    }
     tasks.push(control(arguments));
     tasks.extend(mutants(arguments));
     if !arguments.no_rivals {
@@ -105,13 +109,24 @@ fn mutants(arguments: &Arguments) -> Vec<Task> {
 }
 
 fn rivals(arguments: &Arguments) -> Vec<Task> {
-    let row = |tool: Tool, disk| Task {
+    let row = |tool: Tool, name: String, work, disk| Task {
         group: "rival",
-        name: tool.name().to_owned(),
+        name,
         tool,
         expected: Expected::Shown,
-        ..kept(arguments, beside(disk), Work::Files)
+        ..kept(arguments, beside(disk), work)
     };
-    let rows = |tool: Tool| KINDS.map(|disk| row(tool.clone(), disk));
-    [Tool::Plain, Tool::Eatmydata].into_iter().flat_map(rows).collect()
+    let rows =
+        |tool: Tool| KINDS.map(|disk| row(tool.clone(), tool.name().to_owned(), Work::Files, disk));
+    let tools = [Tool::Plain, Tool::Eatmydata, Tool::Nspawn, Tool::Volatile];
+    let mut tasks: Vec<Task> = tools.into_iter().flat_map(rows).collect();
+    if arguments.real {
+        // What an install is without any of them, and with the best known.
+        for tool in [Tool::Plain, Tool::Eatmydata] {
+            let name = format!("{}, {}", tool.name(), Real::Apt.name());
+            let work = Work::Real(Real::Apt);
+            tasks.extend(KINDS.map(|disk| row(tool.clone(), name.clone(), work, disk)));
+        }
+    }
+    tasks
 }
