@@ -99,7 +99,8 @@ fn a_flush_that_has_not_ended_makes_nothing_durable() {
     assert!(log.durable(stalled) < begin.unwrap());
 }
 
-/// The beginning of a device of 32 MiB, journal included, read as the file system reads it: through the kernel's cache.
+/// The first 8 MiB of a device, with what a mount writes there, as a file system reads it: through the
+/// kernel's cache.
 fn content(device: &mut File) -> Vec<u8> {
     let mut data = vec![0; 8 << 20];
     device.read_exact_at(&mut data, 0).unwrap();
@@ -271,6 +272,17 @@ fn what_needs_a_recording_says_so_without_one() {
     }
     let both = Rig::builder().passthrough(true).record(true).up().unwrap_err();
     assert!(both.to_string().contains("cannot record with passthrough"), "{both}");
+}
+
+#[test]
+fn a_recorded_rig_that_cannot_be_set_up_leaves_nothing() {
+    // In a directory of its own, as those of other tests come and go in the usual one.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let failing = Rig::builder().record(true).backing_dir(memory.path());
+    failing.clone().binary("/bin/false").up().expect_err("it is no daemon");
+    failing.mount_options("no_such_option").up().expect_err("ext4 refuses it");
+    let left: Vec<_> = fs::read_dir(memory.path()).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

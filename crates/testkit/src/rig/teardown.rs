@@ -94,7 +94,10 @@ fn end_daemon(record: &Record) {
 fn remove_files(record: &Record) {
     let _ = fs::remove_file(&record.backing);
     if let Some(recording) = &record.recording {
-        let _ = fs::remove_file(&recording.log).and_then(|()| fs::remove_file(&recording.base));
+        // Each for itself: a rig that dies while it is set up has the one and not the other.
+        for file in [&recording.log, &recording.base] {
+            let _ = fs::remove_file(file);
+        }
     }
     let entries = fs::read_dir(&record.dir).into_iter().flatten().flatten();
     // The record goes last, as it leads to the rest.
