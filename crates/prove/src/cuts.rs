@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
-use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Survivors};
+use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Replay, Survivors};
 
 /// A cut of both disks at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +93,12 @@ pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
     let places = places(take.scene, disk.path(), other.as_ref().map(|o| o.path()), control.path());
     let mut findings = Findings::default();
     for place in choose(&log, other_log.as_ref(), bounds, count, seed) {
-        let mounted = mount(|| disk.mounted(cut_at(place, place.disk)));
-        let other = other.as_ref().map(|other| other.mounted(cut_at(place, place.other)));
+        // A disk that cannot be cut is no finding, but one that cannot be mounted then is.
+        disk.cut(cut_at(place, place.disk))?;
+        let mounted = mount(|| disk.mount());
+        let cut_other = |other: &_| Replay::cut(other, cut_at(place, place.other));
+        other.as_ref().map(cut_other).transpose()?;
+        let other = other.as_ref().map(Replay::mount);
         let (finding, detail) = match (mounted, other.transpose()) {
             (Ok(_), Ok(_)) => look(take, &places, bounds, place)?,
             (Err(error), _) | (_, Err(error)) => (Finding::Unmountable, error.to_string()),
