@@ -16,3 +16,5 @@ pub mod pins;
 pub mod places;
 pub mod record;
 pub mod recovery;
+#[doc(hidden)]
+pub mod text;

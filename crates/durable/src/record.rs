@@ -1,5 +1,6 @@
 //! What is written down about a run.
 
+use crate::text;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -7,15 +8,19 @@ use std::path::PathBuf;
 pub const VERSION: u32 = 1;
 
 /// A run, as its marker and its run file describe it.
+///
+/// It is written down for people: bytes that are not UTF-8 are replaced, in
+/// words and in paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// [`VERSION`] of the program that wrote it.
     pub version: u32,
     /// The run's name, unique on a host.
     pub id: String,
-    /// The command and its arguments; bytes that are not UTF-8 are replaced.
+    /// The command and its arguments.
     pub command: Vec<String>,
     /// Its working directory.
+    #[serde(serialize_with = "text::path")]
     pub directory: PathBuf,
     /// When it was started, RFC 3339 in UTC.
     pub started: String,
@@ -28,6 +33,7 @@ pub struct Record {
     /// Whether calls are answered by the filter alone.
     pub sealed: bool,
     /// The root that the work was for, with `--root`.
+    #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
     /// The file systems that it could have written.
     pub file_systems: Vec<FileSystem>,
@@ -37,6 +43,7 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSystem {
     /// Where it was mounted.
+    #[serde(serialize_with = "text::path")]
     pub mount_point: PathBuf,
     /// Its type.
     #[serde(rename = "type")]

@@ -4,10 +4,16 @@
 use crate::error::{Context, Error};
 use crate::marker::{RUNS, is_marker};
 use crate::record::Record;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
+
+/// More than any record has, in bytes: a command's words are at most 6 MiB, each
+/// byte of which JSON may write as six (`execve(2)`).
+const LONGEST: u64 = 64 << 20;
 
 /// How a marker was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,27 +62,48 @@ pub fn markers(state: &Path) -> Result<Vec<Found>, Error> {
 
 /// `None` when the run ended while we looked.
 fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
-    let mut file = match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.on("cannot open", &path)?,
-    };
-    let state = if is_locked(&file) { State::InFlight } else { State::Interrupted };
-    if state == State::Interrupted && !path.exists() {
-        return Ok(None);
-    }
-    let mut text = String::new();
-    let record = match file.read_to_string(&mut text) {
-        Ok(_) => serde_json::from_str(&text).ok(),
-        Err(_) => None,
-    };
     let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Some(Found { path, id, state, record }))
+    let (state, record) = match open(&path) {
+        Ok(file) => {
+            let state = if is_locked(&file) { State::InFlight } else { State::Interrupted };
+            (state, read(&file).ok())
+        }
+        // No run makes such a marker. Whatever became of the one that had this name,
+        // it was not seen to end.
+        Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (State::Interrupted, None),
+        Err(Errno::NOENT) => return Ok(None),
+        other => return other.map(|_| None).on("cannot open", &path),
+    };
+    let is_gone = state == State::Interrupted && path.symlink_metadata().is_err();
+    Ok((!is_gone).then_some(Found { path, id, state, record }))
+}
+
+/// Opens the marker or run file at `path` for reading. It follows no link, and
+/// waits for nobody: anything may be in a directory after a crash.
+///
+/// # Errors
+/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, and those of
+/// `open(2)`.
+pub fn open(path: &Path) -> Result<File, Errno> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+    rustix::fs::open(path, flags, Mode::empty()).map(File::from)
+}
+
+/// Reads the JSON in `file`, from its start, but not more than a run would write.
+///
+/// # Errors
+/// Those of reading, and `InvalidData` for anything but a `T`.
+pub fn read<T: DeserializeOwned>(mut file: &File) -> io::Result<T> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(serde_json::from_slice(&bytes)?)
 }
 
 /// Whether somebody holds the exclusive lock on `file`.
 pub fn is_locked(file: &File) -> bool {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
-        == Err(rustix::io::Errno::WOULDBLOCK)
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
 /// Forgets the interrupted run of `found`, durably.

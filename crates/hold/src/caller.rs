@@ -72,6 +72,6 @@ impl Memory {
 
 /// The name of the program that `thread` executes.
 pub(crate) fn program(thread: u32) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).ok()?;
-    Some(name.trim_end().to_owned())
+    let name = std::fs::read(format!("/proc/{thread}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }

@@ -54,8 +54,9 @@ pub(crate) fn ancestors(pid: u32) -> impl Iterator<Item = Process> {
 }
 
 fn status(pid: u32) -> Option<(Process, u32, char)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(pid, &text)
+    // A name may hold any byte, and nobody is left out for it.
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(pid, &String::from_utf8_lossy(&bytes))
 }
 
 /// Parses `/proc/PID/stat`; the name may hold spaces and parentheses.
@@ -67,6 +68,9 @@ fn parse_stat(pid: u32, text: &str) -> Option<(Process, u32, char)> {
     let parent = fields.next()?.parse().ok()?;
     Some((Process { pid, name }, parent, state))
 }
+
+#[cfg(test)]
+mod fuzz;
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,9 @@ pub(crate) struct Mapping {
 
 /// The mappings of `range` in `thread`; `None` when they cannot be read.
 pub(crate) fn of(thread: u32, range: Range<u64>) -> Option<Mapping> {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/maps")).ok()?;
-    Some(parse(&text, range))
+    // The names of mapped files, which are not looked at, may hold any byte.
+    let bytes = std::fs::read(format!("/proc/{thread}/maps")).ok()?;
+    Some(parse(&String::from_utf8_lossy(&bytes), range))
 }
 
 fn parse(text: &str, range: Range<u64>) -> Mapping {
@@ -48,6 +49,9 @@ fn parse_line(line: &str) -> Option<(Range<u64>, bool, Option<DeviceId>)> {
     let device = DeviceId { major: hex(major)? as u32, minor: hex(minor)? as u32 };
     Some((hex(start)?..hex(end)?, shared, (inode != "0").then_some(device)))
 }
+
+#[cfg(test)]
+mod fuzz;
 
 #[cfg(test)]
 mod tests {

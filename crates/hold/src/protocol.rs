@@ -10,8 +10,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use synconce_durable::text;
 
-/// One message.
+/// One message. Its paths are for people to read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// The command runs; the listener comes along unless the run is sealed.
@@ -23,7 +24,11 @@ pub(crate) enum Message {
     /// The command ended; the commit begins.
     Ended(CommandEnd),
     /// The commit goes on.
-    Progress { waiting: Vec<PathBuf>, dirty: u64 },
+    Progress {
+        #[serde(serialize_with = "text::paths")]
+        waiting: Vec<PathBuf>,
+        dirty: u64,
+    },
     /// All is done.
     Done(Box<Summary>),
     /// The run came to nothing, before the command started.
@@ -56,6 +61,7 @@ pub enum Notice {
     /// Another supervisor listens already: the run is sealed.
     ForeignListener,
     /// A setuid or setgid program was executed and gained no rights.
+    #[serde(serialize_with = "text::path")]
     NoRightsGained(PathBuf),
     /// These processes outlive a sealed run with their syncs held.
     SealedSurvivors(Vec<String>),
@@ -64,6 +70,7 @@ pub enum Notice {
     /// These processes are still in calls whose sync flag was taken away.
     UnfinishedCalls(Vec<String>),
     /// The marker, here, goes with the power, though the run's data do not.
+    #[serde(serialize_with = "text::path")]
     MarkerInMemory(PathBuf),
     /// io_uring was let through; its syncs were not held.
     IoUringPassed,
@@ -104,6 +111,7 @@ pub struct CommitReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// Where it is mounted.
+    #[serde(serialize_with = "text::path")]
     pub mount_point: PathBuf,
     /// Its type.
     #[serde(rename = "type")]
@@ -183,3 +191,6 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Option<O
     });
     Ok(Some((serde_json::from_slice(&text[..received.bytes])?, fd)))
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -121,15 +121,16 @@ fn read(path: &Path) -> Option<Live> {
     if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
         return None;
     }
-    let file = File::open(path).ok()?;
+    let file = recovery::open(path).ok()?;
     if !recovery::is_locked(&file) {
+        // The directory may be anybody's (SYNCONCE_RUNTIME_DIR): what is no run's file stays.
         // Without the right to remove it, it is only passed over.
-        let _ = fs::remove_file(path);
+        recovery::read::<Content>(&file).ok().and_then(|_| fs::remove_file(path).ok());
         return None;
     }
     // A rewrite may be seen half done; it is short.
     (0..3).find_map(|_| {
-        let Content { phase, run } = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let Content { phase, run } = recovery::read(&file).ok()?;
         let supervisor = has_open(run.supervisor, &file).then_some(run.supervisor);
         Some(Live { phase, record: run, supervisor })
     })
@@ -143,3 +144,6 @@ fn has_open(pid: u32, file: &File) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     descriptors.filter_map(|entry| fs::metadata(entry.path()).ok()).any(is_same)
 }
+
+#[cfg(test)]
+mod fuzz;

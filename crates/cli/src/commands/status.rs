@@ -13,6 +13,7 @@ use synconce_durable::error::Error;
 use synconce_durable::places;
 use synconce_durable::record::Record;
 use synconce_durable::recovery::{self, Found, State};
+use synconce_durable::text;
 use synconce_hold::{Live, Phase, descendants, live};
 
 /// One run, as it is shown.
@@ -23,6 +24,7 @@ struct Shown {
     state: &'static str,
     run: Option<Record>,
     /// Where the marker is.
+    #[serde(serialize_with = "text::path_if_any")]
     marker: Option<PathBuf>,
     /// Processes that are served after the run.
     survivors: Vec<String>,

@@ -9,6 +9,7 @@ mod errors;
 mod exit_codes;
 mod kills;
 mod marker;
+mod names;
 mod nesting;
 mod processes;
 mod sealed;

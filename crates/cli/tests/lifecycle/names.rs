@@ -1,0 +1,53 @@
+//! Names are bytes to the kernel: no directory, mount or program is too odd to
+//! be held in, or to be told of.
+
+use super::support::{SYNCONCE, eventually, finish, isolated};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// [`odd`], as text shows it.
+const SHOWN: &str = "caf\u{fffd}";
+
+/// A name that is not UTF-8.
+fn odd() -> &'static OsStr {
+    OsStr::from_bytes(b"caf\xe9")
+}
+
+/// `before`, the odd name, `after`.
+fn around(before: &str, after: &str) -> OsString {
+    OsString::from_vec([before.as_bytes(), odd().as_bytes(), after.as_bytes()].concat())
+}
+
+#[test]
+fn a_run_in_a_directory_and_beside_a_mount_of_any_name_is_held_and_shown() {
+    isolated(|place| {
+        let directory = place.path("").join(odd());
+        fs::create_dir_all(directory.join(odd())).expect("two directories");
+        let run = format!(
+            " && exec {SYNCONCE} run --stats -- \
+             sh -c 'echo x >data && sync data && {SYNCONCE} status --json; true'"
+        );
+        let mut command = place.command("unshare");
+        command.args(["--mount", "sh", "-c"]).arg(around("mount -t tmpfs none ", &run));
+        let finished = finish(command.current_dir(&directory));
+        assert!(finished.status.success(), "{finished:?}");
+        assert!(finished.stdout.contains(SHOWN), "{finished:?}");
+        assert!(finished.stderr.contains("fsync"), "{finished:?}");
+        assert!(place.markers().is_empty());
+    });
+}
+
+#[test]
+fn a_survivor_of_any_name_is_named() {
+    isolated(|place| {
+        let program = place.path("").join(odd());
+        fs::copy("/bin/sleep", &program).expect("a program of ours");
+        let script = around("sync data; setsid ./", " 1000 </dev/null >/dev/null 2>&1 &");
+        place.write("data", "x");
+        let mut command = place.held(&[], &["sh", "-c"]);
+        assert!(finish(command.arg(script)).status.success());
+        let named = format!("real syncs again for: {SHOWN} (pid ");
+        eventually("the survivor is named", || place.status(&[]).stdout.contains(&named));
+    });
+}

@@ -1,0 +1,47 @@
+//! Fuzzing of the runtime directory, which may be anybody's.
+
+use super::*;
+use synconce_fuzz::arbitrary::{self, Arbitrary};
+
+#[test]
+fn a_file_that_no_run_wrote_is_passed_over_and_stays() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("x.json");
+    synconce_fuzz::target("runfile", 1_000, |bytes| {
+        fs::write(&path, bytes).expect("a file");
+        let is_ours = serde_json::from_slice::<Content>(bytes).is_ok();
+        assert!(read(&path).is_none(), "nobody holds the lock");
+        assert_eq!(path.exists(), !is_ours);
+    });
+}
+
+#[derive(Debug, Arbitrary)]
+struct Words(Vec<String>, u8);
+
+#[test]
+fn a_run_file_is_read_as_it_was_written() {
+    let place = tempfile::tempdir().expect("a directory");
+    synconce_fuzz::values("runfiles", 300, |Words(command, phase): Words| {
+        let record = Record {
+            version: 1,
+            id: "run".to_owned(),
+            command,
+            directory: PathBuf::from("/"),
+            started: String::new(),
+            boot: String::new(),
+            user: 0,
+            supervisor: std::process::id(),
+            sealed: false,
+            root: None,
+            file_systems: Vec::new(),
+        };
+        let mut file = RunFile::create(place.path(), &record).expect("a run file");
+        let phases = [Phase::Running, Phase::Committing, Phase::Serving];
+        let phase = phases[usize::from(phase) % 3];
+        file.enter(phase);
+        let live = read(&place.path().join("run.json")).expect("a living run");
+        assert_eq!((live.phase, live.record), (phase, record));
+        drop(file);
+        assert!(read(&place.path().join("run.json")).is_none());
+    });
+}
