@@ -126,3 +126,38 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
 pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<()> {
     Ok(std::fs::write(path, serde_json::to_vec_pretty(rows)?)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::{Disk, MarkerPlace, Mode};
+
+    fn row(expected: Expected, findings: Findings) -> Row {
+        let scene = Scene { disk: Disk::Ext4, marker: MarkerPlace::Same, mode: Mode::Supervised };
+        Row { group: "promise", name: "row".to_owned(), scene, expected, findings }
+    }
+
+    #[test]
+    fn a_row_that_was_skipped_passes_only_where_that_was_allowed() {
+        for expected in [Expected::Kept, Expected::Shown] {
+            let skipped = Some("it is not installed".to_owned());
+            let rows = [row(expected, Findings { skipped, ..Findings::default() })];
+            assert!(!verdict(&rows, false));
+            assert!(verdict(&rows, true));
+            assert!(rows[0].to_string().contains("SKIPPED: it is not installed"));
+        }
+    }
+
+    #[test]
+    fn a_broken_promise_does_not_pass_whatever_may_be_missing() {
+        let broken = || Findings {
+            cuts: 9,
+            found: [("lost", 1)].into_iter().collect(),
+            ..Findings::default()
+        };
+        assert!(!verdict(&[row(Expected::Kept, broken())], true));
+        assert!(verdict(&[row(Expected::Shown, broken())], false));
+        assert!(verdict(&[row(Expected::Broken, broken())], false));
+        assert!(!verdict(&[row(Expected::Broken, Findings::default())], false));
+    }
+}
