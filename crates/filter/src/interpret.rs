@@ -151,6 +151,7 @@ fn step(
     let branch = |holds: bool| Step::Skip(usize::from(if holds { jt } else { jf }));
     Ok(match code {
         0x00 => Step::Value(k),
+        0x80 => Step::Value(offset::END),
         0x20 => Step::Load(k, word(data, k).ok_or(InterpretError::BadLoad { at, offset: k })?),
         0x04 => Step::Value(a.wrapping_add(k)),
         0x14 => Step::Value(a.wrapping_sub(k)),

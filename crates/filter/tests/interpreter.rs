@@ -50,8 +50,8 @@ fn division_by_zero_and_shifts_of_a_word_are_errors() {
 
 #[test]
 fn operations_that_seccomp_refuses_are_errors() {
-    // A byte load, a modulo, and a network-only load.
-    for code in [0x30, 0x94, 0x80] {
+    // A byte load, a modulo, and a load at the index register.
+    for code in [0x30, 0x94, 0x40] {
         let wanted = Err(InterpretError::Unsupported { at: 0, code });
         assert_eq!(run(&[(code, 0, 0, 0)]), wanted);
     }
@@ -71,6 +71,11 @@ fn each_field_of_the_data_is_read_from_its_place() {
         let found = trace(&program, &question).expect("a valid program");
         assert_eq!((found.verdict, found.loads), (Verdict::Other(word), vec![at]));
     }
+}
+
+#[test]
+fn the_length_of_the_data_can_be_loaded() {
+    assert_eq!(run(&[(0x80, 0, 0, 7), (0x16, 0, 0, 0)]), Ok(Verdict::Other(64)));
 }
 
 #[test]

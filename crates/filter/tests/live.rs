@@ -38,17 +38,21 @@ fn usable_abis() -> Vec<Abi> {
 
 /// Every harmless question. sync(2) is left out where `bare` is set, because
 /// the answer of the kernel without a program would be a real sync.
-fn questions(abis: &[Abi], bare: bool) -> Vec<Question> {
+fn questions(abis: &[Abi], bare: bool) -> Vec<(Call, Question)> {
     let mut questions = Vec::new();
     for &abi in abis {
         for &call in Call::ALL.iter().filter(|&&call| !(bare && call == Call::Sync)) {
             for number in call.numbers(abi) {
-                let ask = |args| Question { abi, call, number, args };
+                let ask = |args| (call, Question { abi, number, args });
                 questions.extend(cases(call, abi, 0).into_iter().map(ask));
             }
         }
     }
     questions
+}
+
+fn plain(questions: &[(Call, Question)]) -> Vec<Question> {
+    questions.iter().map(|(_, question)| *question).collect()
 }
 
 /// `program` with every verdict but ALLOW replaced by an errno of its own.
@@ -85,8 +89,8 @@ fn answer(verdict: Verdict) -> Option<i64> {
 fn compare(change: fn(&Program) -> Program, wanted: fn(Verdict) -> Option<i64>) {
     let abis = usable_abis();
     let bare_questions = questions(&abis, true);
-    let bare = ask(None, &bare_questions).expect("a child without a program");
-    let bare_answer = |question: &Question| {
+    let bare = ask(None, &plain(&bare_questions)).expect("a child without a program");
+    let bare_answer = |question: &(Call, Question)| {
         bare_questions.iter().position(|other| other == question).map(|at| bare[at])
     };
     let questions = questions(&abis, false);
@@ -94,9 +98,10 @@ fn compare(change: fn(&Program) -> Program, wanted: fn(Verdict) -> Option<i64>) 
     assert!(questions.len() > 100, "only {} questions", questions.len());
     for spec in specs() {
         let program = program(&spec, native_abis());
-        let answers = ask(Some(&change(&program)), &questions).expect("a child with a program");
+        let answers =
+            ask(Some(&change(&program)), &plain(&questions)).expect("a child with a program");
         for ((question, &found), bare) in questions.iter().zip(&answers).zip(&bare) {
-            let Question { abi, call, number, args } = *question;
+            let (call, Question { abi, number, args }) = *question;
             let verdict = interpret(&program, &data(abi, number, args)).expect("a valid program");
             assert_eq!(verdict, expected(&spec, abi, call, &args));
             let wanted = wanted(verdict).or(*bare).expect("sync is never allowed");
@@ -122,7 +127,7 @@ fn without_a_hold_the_kernel_answers_the_handshake_with_ebadf() {
         args[if abi == Abi::I386 { 5 } else { 3 }] = u64::from(HANDSHAKE_FLAGS);
         let call = Call::SyncFileRange;
         let number = call.number(abi).expect("every ABI has it");
-        ask(None, &[Question { abi, call, number, args }]).expect("a child without a program")
+        ask(None, &[Question { abi, number, args }]).expect("a child without a program")
     };
     for abi in usable_abis() {
         let wanted: &[i32] = match abi {

@@ -5,18 +5,20 @@
 
 use std::ptr;
 
-use synconce_filter::{Abi, Call, Program};
+use synconce_filter::{Abi, Program};
 
 /// One system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     pub abi: Abi,
-    pub call: Call,
     pub number: u32,
     pub args: [u64; 6],
 }
 
 const CANNOT_INSTALL: i32 = 3;
+
+/// The error of a program that the kernel does not take.
+pub const REFUSED: &str = "the kernel refused the program";
 
 /// The kernel's answers, negative errnos for errors, to a child that has
 /// installed `program`.
@@ -42,25 +44,36 @@ pub fn ask(program: Option<&Program>, questions: &[Question]) -> Result<Vec<i64>
         0 => child(filter.as_deref(), questions, &answers),
         _ => {}
     }
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(waited, pid, "cannot wait for the child");
+    let status = wait_for(pid);
     if libc::WIFSIGNALED(status) {
         return Err(format!("the child died of signal {}", libc::WTERMSIG(status)));
     }
     match libc::WEXITSTATUS(status) {
         0 => Ok((0..questions.len()).map(|at| answers.get(at)).collect()),
-        CANNOT_INSTALL => Err("the kernel refused the program".to_owned()),
+        CANNOT_INSTALL => Err(REFUSED.to_owned()),
         code => Err(format!("the child exited with {code}")),
+    }
+}
+
+/// The status with which the child `pid` ended.
+fn wait_for(pid: i32) -> i32 {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call.
+        let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        if waited == pid {
+            return status;
+        }
+        let error = std::io::Error::last_os_error();
+        // libFuzzer has a timer.
+        assert_eq!(error.raw_os_error(), Some(libc::EINTR), "cannot wait for the child: {error}");
     }
 }
 
 /// Whether a process here can make i386 calls: a kernel without
 /// `CONFIG_IA32_EMULATION`, or with it turned off, kills one that tries.
 pub fn i386_works() -> bool {
-    let number = 20;
-    let getpid = Question { abi: Abi::I386, call: Call::Sync, number, args: [0; 6] };
+    let getpid = Question { abi: Abi::I386, number: 20, args: [0; 6] };
     ask(None, &[getpid]).is_ok_and(|answers| answers[0] > 0)
 }
 
@@ -95,8 +108,9 @@ fn call(question: &Question) -> i64 {
     if abi == Abi::I386 {
         return i386_call(number, args);
     }
-    // SAFETY: the questions are harmless by construction: every pointer in them
-    // is null or an unmapped address and no descriptor in them is open.
+    // SAFETY: the questions are harmless by construction: either every pointer in
+    // them is null or an unmapped address and no descriptor in them is open, or the
+    // child's program lets no call through but its exit.
     let result = unsafe {
         libc::syscall(i64::from(number), args[0], args[1], args[2], args[3], args[4], args[5])
     };
