@@ -6,7 +6,7 @@ use synconce_fuzz::arbitrary::{self, Arbitrary};
 
 #[test]
 fn any_bytes_of_a_mountinfo_are_taken_or_left_out() {
-    synconce_fuzz::target("mountinfo", 20_000, |bytes| {
+    synconce_fuzz::target("mountinfo", 3_000, |bytes| {
         let lines = bytes.split(|byte| *byte == b'\n').count();
         let mounts = parse(&text(bytes));
         assert!(mounts.len() <= lines);
@@ -54,7 +54,7 @@ fn line(mount: &Kernels) -> Vec<u8> {
 
 #[test]
 fn every_mount_that_the_kernel_can_show_is_read_as_it_is() {
-    synconce_fuzz::values("mounts", 5_000, |mut mounts: Vec<Kernels>| {
+    synconce_fuzz::values("mounts", 2_000, |mut mounts: Vec<Kernels>| {
         // No name of the kernel's holds a NUL.
         for mount in &mut mounts {
             mount.point.retain(|byte| *byte != 0);

@@ -109,10 +109,11 @@ impl Log {
         let size = self.file.metadata()?.len();
         while self.end + HEADER <= size {
             let header = Header::read(&self.file, self.end)?;
-            let next = self.end + HEADER + header.payload();
-            if next > size {
+            // A length beyond all files is one that was not written whole, too.
+            let next = (self.end + HEADER).checked_add(header.payload());
+            let Some(next) = next.filter(|next| *next <= size) else {
                 break; // still being written
-            }
+            };
             let event = self.event(&header)?;
             self.push(event);
             self.end = next;
@@ -123,7 +124,10 @@ impl Log {
     fn event(&self, header: &Header) -> io::Result<Event> {
         let Header { offset, length, nanos, .. } = *header;
         let position = self.end + HEADER;
-        let begin = || usize::try_from(offset).map_err(io::Error::other);
+        let begin = || self.begin(offset);
+        if offset.checked_add(length).is_none() {
+            return Err(invalid("an event beyond the end of all disks"));
+        }
         let what = match header.kind {
             Kind::Write => What::Write { offset, length, position },
             Kind::Discard => What::Discard { offset, length },
@@ -138,6 +142,15 @@ impl Log {
             }
         };
         Ok(Event { nanos, what })
+    }
+
+    /// The number of the begin of a flush.
+    fn begin(&self, number: u64) -> io::Result<usize> {
+        let begin = usize::try_from(number).ok();
+        let begins = |begin: &usize| {
+            self.events.get(*begin).is_some_and(|event| event.what == What::FlushBegin)
+        };
+        begin.filter(begins).ok_or_else(|| invalid("the end of a flush that did not begin"))
     }
 
     fn push(&mut self, event: Event) {
@@ -215,6 +228,10 @@ impl Log {
     }
 }
 
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -228,6 +245,9 @@ impl fmt::Display for What {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz;
 
 #[cfg(test)]
 mod tests {
