@@ -390,3 +390,6 @@ fn execute(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize
         _ => Decision::Ignore,
     }
 }
+
+#[cfg(test)]
+mod fuzz;

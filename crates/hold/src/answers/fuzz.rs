@@ -1,0 +1,132 @@
+//! Fuzzing of the decisions about calls: arguments and memory are the caller's,
+//! who may be hostile, or broken.
+
+mod caller;
+mod request;
+
+use super::*;
+use caller::{AREA, AREA_LENGTH, Caller, ON_DISK, PAGE, SHARED};
+use request::Request;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use synconce_filter::{
+    Answer, Program, SeccompData, Spec, Verdict, interpret, native_abis, program,
+};
+
+/// All that may ever be taken away from an argument.
+const SYNC_BITS: u32 = args::OPEN_SYNC_MASK | args::RWF_SYNC_MASK | args::MS_SYNC;
+
+fn options() -> Options {
+    Options {
+        command: Vec::new(),
+        sealed: false,
+        commit: true,
+        commit_only: Vec::new(),
+        patience: Duration::ZERO,
+        root: None,
+        io_uring: IoUring::Refuse,
+        by_program: false,
+        early_writeback: false,
+    }
+}
+
+fn spec() -> Spec {
+    Spec {
+        answer: Answer::Supervised,
+        early_writeback: false,
+        io_uring_pass: false,
+        watch_exec: true,
+    }
+}
+
+fn waiting(caller: &Caller, request: &Request) -> Option<Waiting> {
+    let (arch, number) = request.number();
+    let (abi, call) = Call::identify(arch, number)?;
+    let (thread, args) = (caller.thread(), request.args());
+    Some(Waiting { notification: Notification { id: 0, thread, number, arch, args }, abi, call })
+}
+
+/// Whether our filter lets the supervisor see the call.
+fn is_notified(filter: &Program, waiting: &Waiting) -> bool {
+    let Notification { number: nr, arch, args, .. } = waiting.notification;
+    let data = SeccompData { nr, arch, instruction_pointer: 0, args };
+    interpret(filter, &data) == Ok(Verdict::Notify)
+}
+
+/// What must be true of every decision.
+fn check(caller: &Caller, waiting: &Waiting, decision: &Decision) {
+    let call = waiting.call;
+    match decision {
+        Decision::Pass | Decision::Ignore => {}
+        Decision::Hold(devices) => {
+            assert_eq!(devices.is_empty(), call == Call::Sync);
+            let without_flags = [Call::Fsync, Call::Fdatasync, Call::Sync, Call::Syncfs];
+            let held = [Call::SyncFileRange, Call::Msync];
+            assert!(without_flags.contains(&call) || held.contains(&call));
+        }
+        Decision::Refuse(_) => assert_eq!(call, Call::IoUringSetup),
+        Decision::Handshake => {
+            assert_eq!((call, waiting.descriptor(0)), (Call::SyncFileRange, -1));
+        }
+        Decision::Unmount(_) => assert_eq!(call, Call::Umount),
+        Decision::GainRights(path) => {
+            assert!(matches!(call, Call::Execve | Call::Execveat));
+            assert!(path.as_os_str().len() < PAGE as usize);
+        }
+        Decision::Rewrite(change) => check_change(caller, waiting, change),
+    }
+}
+
+fn check_change(caller: &Caller, waiting: &Waiting, change: &Change) {
+    assert!(!change.devices.is_empty());
+    assert!(change.argument.is_some() == change.patches.is_empty());
+    if let Some((index, bits)) = change.argument {
+        assert_eq!(bits & !u64::from(SYNC_BITS), 0);
+        assert_ne!(waiting.notification.args[index] & bits, 0, "there is nothing to take away");
+    }
+    assert!(change.patches.len() <= 1024);
+    for patch in &change.patches {
+        let end = patch.address + patch.old.len() as u64;
+        let inside = |start: u64, length: u64| patch.address >= start && end <= start + length;
+        assert!(inside(AREA, AREA_LENGTH) || inside(SHARED, 6 * PAGE));
+        assert_eq!(patch.old.len(), patch.new.len());
+        assert!(patch.old.len() <= 8 && patch.old != patch.new);
+        assert!(caller.holds(patch.address, &patch.old), "not what the caller has there");
+    }
+}
+
+#[test]
+fn no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision() {
+    let place = tempfile::tempdir().expect("a directory");
+    let caller = Caller::start(place.path());
+    let (mut targets, options) = (Targets::default().patient(), options());
+    let filter = program(&spec(), native_abis());
+    let on_disk = targets.descriptor(caller.thread(), 3).is_some_and(|target| target.is_held());
+    let mut seen: BTreeMap<(Call, &str), u32> = BTreeMap::new();
+    synconce_fuzz::values("requests", 6_000, |request: Request| {
+        let Some(waiting) = waiting(&caller, &request) else { return };
+        caller.fill(&request.memory());
+        let decision = decide(&mut targets, &waiting, &options);
+        if !is_notified(&filter, &waiting) {
+            return;
+        }
+        check(&caller, &waiting, &decision);
+        if on_disk && matches!(waiting.call, Call::Fsync | Call::Fdatasync) {
+            let held = ON_DISK.contains(&waiting.descriptor(0));
+            assert_eq!(matches!(decision, Decision::Hold(_)), held, "{waiting:?}");
+        }
+        *seen.entry((waiting.call, name(&decision))).or_default() += 1;
+    });
+    for call in [Call::Msync, Call::Openat, Call::Openat2, Call::Pwritev2, Call::IoSubmit] {
+        assert!(!on_disk || seen.contains_key(&(call, "rewrite")), "{call:?} was never changed");
+    }
+    assert!(!on_disk || seen.contains_key(&(Call::Msync, "hold")), "{seen:?}");
+}
+
+fn name(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Hold(_) => "hold",
+        Decision::Rewrite(_) => "rewrite",
+        _ => "else",
+    }
+}
