@@ -11,14 +11,34 @@ use std::process::{Command, Stdio};
 
 type Outcome = Result<String, Box<dyn Error>>;
 
-/// A target: its name, where its test is built, and the test.
-struct Target(&'static str, [&'static str; 4], &'static str);
+/// A target: its name, the test that it is, and where that is built.
+struct Target(&'static str, &'static str, &'static [&'static str]);
 
-const PROBE: [&str; 4] = ["--package", "synconce-probe", "--lib", "--quiet"];
+const DURABLE: &[&str] = &["--package", "synconce-durable", "--test", "fuzz"];
+const FILTER: &[&str] = &["--package", "synconce-filter", "--test", "fuzz"];
+const HOLD: &[&str] = &["--package", "synconce-hold", "--lib"];
+const PROBE: &[&str] = &["--package", "synconce-probe", "--lib"];
+const TESTKIT: &[&str] = &["--package", "synconce-testkit", "--lib"];
 
-const TARGETS: [Target; 2] = [
-    Target("mountinfo", PROBE, "mounts::fuzz::any_bytes_of_a_mountinfo_are_taken_or_left_out"),
-    Target("mounts", PROBE, "mounts::fuzz::every_mount_that_the_kernel_can_show_is_read_as_it_is"),
+#[rustfmt::skip]
+const TARGETS: [Target; 17] = [
+    Target("requests", "answers::fuzz::no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision", HOLD),
+    Target("verdicts", "every_verdict_on_a_random_call_is_the_kernels_own_and_what_the_policy_says", FILTER),
+    Target("programs", "a_random_program_that_the_kernel_takes_means_the_same_to_the_interpreter", FILTER),
+    Target("record", "any_bytes_are_a_record_that_can_be_written_again_or_none", DURABLE),
+    Target("runs", "every_name_of_a_marker_is_reported_whatever_has_it", DURABLE),
+    Target("markers", "a_marker_is_read_as_it_was_written_whatever_its_paths_are", DURABLE),
+    Target("runfile", "runfile::fuzz::a_file_that_no_run_wrote_is_passed_over_and_stays", HOLD),
+    Target("runfiles", "runfile::fuzz::a_run_file_is_read_as_it_was_written", HOLD),
+    Target("message", "protocol::fuzz::any_bytes_that_arrive_are_a_message_or_an_error", HOLD),
+    Target("messages", "protocol::fuzz::every_message_arrives_as_it_was_sent", HOLD),
+    Target("maps", "mapping::fuzz::any_bytes_of_a_maps_file_are_taken_or_left_out", HOLD),
+    Target("mappings", "mapping::fuzz::every_maps_that_the_kernel_can_show_is_read_as_it_is", HOLD),
+    Target("stat", "families::fuzz::any_bytes_of_a_stat_file_are_a_process_or_none", HOLD),
+    Target("mountinfo", "mounts::fuzz::any_bytes_of_a_mountinfo_are_taken_or_left_out", PROBE),
+    Target("mounts", "mounts::fuzz::every_mount_that_the_kernel_can_show_is_read_as_it_is", PROBE),
+    Target("log", "rig::log::fuzz::any_bytes_are_a_log_that_can_be_cut_anywhere_or_none", TESTKIT),
+    Target("logs", "rig::log::fuzz::every_log_reads_as_it_was_recorded", TESTKIT),
 ];
 
 /// What libFuzzer needs of the compiler: its cfg and the counters it reads.
@@ -35,6 +55,9 @@ const FLAGS: [&str; 8] = [
     // finds the functions that it stands before by dlsym(3).
     "-Crelocation-model=static",
 ];
+
+/// The fewest inputs that reach all code; how often they reach it would keep hundreds.
+const MERGE: &[&str] = &["-set_cover_merge=1", "-use_counters=0", "-verbosity=0"];
 
 /// Fuzzes the target that `words` name, for the seconds they name.
 pub fn fuzz(words: &[&str]) -> Outcome {
@@ -54,7 +77,7 @@ pub fn fuzz(words: &[&str]) -> Outcome {
     if keep.is_empty() {
         return Ok(format!("{name}: nothing found; --keep would add to its corpus"));
     }
-    places.run(&program, target, &["-merge=1"])?;
+    places.run(&program, target, MERGE)?;
     Ok(format!("{name}: nothing found; {} inputs are kept", fs::read_dir(&places.corpus)?.count()))
 }
 
@@ -64,11 +87,12 @@ fn usage() -> String {
 }
 
 /// Builds the test of `target`; its program.
-fn build(Target(_, package, _): &Target) -> Result<PathBuf, Box<dyn Error>> {
+fn build(Target(_, test, place): &Target) -> Result<PathBuf, Box<dyn Error>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["test", "--no-run", "--profile=fuzz", "--message-format=json"])
-        .args(package)
+        .arg("--quiet")
+        .args(*place)
         .env("RUSTFLAGS", FLAGS.join(" "))
         .env("CARGO_TARGET_DIR", target_directory().join("fuzz"))
         .stderr(Stdio::inherit())
@@ -82,7 +106,13 @@ fn build(Target(_, package, _): &Target) -> Result<PathBuf, Box<dyn Error>> {
         let is_test = message["profile"]["test"].as_bool() == Some(true);
         message["executable"].as_str().filter(|_| is_test).map(PathBuf::from)
     });
-    programs.next_back().ok_or_else(|| "cargo built no test".into())
+    let program = programs.next_back().ok_or("cargo built no test")?;
+    let list = Command::new(&program).args(["--exact", test, "--list"]).output()?;
+    // Without the test nothing would run, and nothing be found.
+    match String::from_utf8(list.stdout)?.contains(test) {
+        true => Ok(program),
+        false => Err(format!("{} has no test {test}", program.display()).into()),
+    }
 }
 
 fn target_directory() -> PathBuf {
@@ -115,15 +145,16 @@ impl Places {
     /// Runs libFuzzer with `options`; merges into the corpus, or else adds to the work.
     fn run(&self, program: &Path, target: &Target, options: &[&str]) -> Result<(), Box<dyn Error>> {
         let Self { corpus, found, work } = self;
-        let (to, from) =
-            if options.contains(&"-merge=1") { (corpus, work) } else { (work, corpus) };
+        let (to, from) = if options == MERGE { (corpus, work) } else { (work, corpus) };
         let mut words = vec![to.display().to_string(), from.display().to_string()];
         words.extend(found.exists().then(|| found.display().to_string()));
         words.push(format!("-artifact_prefix={}/new-", work.with_file_name("").display()));
         words.extend(options.iter().map(|&option| option.to_owned()));
         let status = Command::new(program)
-            .args(["--exact", target.2, "--nocapture", "--test-threads=1"])
+            .args(["--exact", target.1, "--nocapture", "--test-threads=1"])
             .env("BOLERO_LIBFUZZER_ARGS", words.join(" "))
+            // For the processes that a merge starts.
+            .envs([("BOLERO_LIBTEST_HARNESS", "1"), ("BOLERO_TEST_NAME", target.1)])
             .status()?;
         if status.success() {
             return Ok(());
