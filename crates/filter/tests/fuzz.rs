@@ -73,7 +73,7 @@ fn with_exit(instructions: &[Instruction]) -> Program {
 }
 
 /// uretprobe(2) and uprobe(2) of x86_64, which no program sees (Linux 6.14 and
-/// 6.18, `__secure_computing` in kernel/seccomp.c); they kill who is not probed.
+/// 6.18, kernel/seccomp.c): to who is not probed one is SIGILL, the other ENXIO.
 const UNSEEN: [u32; 2] = [335, 336];
 
 /// Whether the answer is that of the program, and not of the kernel itself.

@@ -43,6 +43,7 @@ impl Caller {
             .current_dir(place)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .expect("perl");
         let mut ready = [0; 6];
