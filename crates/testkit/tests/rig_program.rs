@@ -83,6 +83,20 @@ fn a_rig_stands_after_up_has_returned_and_goes_with_down() {
 }
 
 #[test]
+fn a_rig_in_a_mount_namespace_whose_last_process_is_its_daemon_goes_too() {
+    let mounted = Mounted(tempfile::tempdir().unwrap());
+    let point = mounted.path();
+    // What is written is still to be flushed when the namespace ends, by the daemon that ends.
+    let script = "\"$0\" up --fs ext4 --size 64M --passthrough off \"$1\" && echo x >\"$1\"/file";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_rig")]).arg(point);
+    assert!(command.status().unwrap().success());
+    assert!(listed(point));
+    quiet(&["down"], point);
+    assert!(!listed(point));
+}
+
+#[test]
 fn the_disk_is_commanded_by_set() {
     let mounted = Mounted::new(&["up", "--size", "64M", "--passthrough", "off"]);
     quiet(&["set", "--fail-flushes", "1"], mounted.path());
