@@ -101,7 +101,10 @@ pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
         let other = other.as_ref().map(Replay::mount);
         let (finding, detail) = match (mounted, other.transpose()) {
             (Ok(_), Ok(_)) => look(take, &places, bounds, place)?,
-            (Err(error), _) | (_, Err(error)) => (Finding::Unmountable, error.to_string()),
+            (Err(error), _) | (_, Err(error)) => {
+                let when = if place.disk < bounds.returned { "before" } else { "after" };
+                (Finding::Unmountable, format!("{error}, {when} the return"))
+            }
         };
         findings.add(finding, place, || detail);
         if until_broken && findings.broken() > 0 {

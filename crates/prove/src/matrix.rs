@@ -4,7 +4,7 @@ mod tasks;
 
 use crate::bystanders::Company;
 use crate::cuts::{Findings, cut};
-use crate::report::{Row, print, write_json};
+use crate::report::{Expected, Row, print, write_json};
 use crate::take::record;
 use crate::tool::Tool;
 use crate::{Arguments, Result};
@@ -46,6 +46,12 @@ fn work_off(tasks: &[Task], seed: u64) -> Result<Vec<Row>> {
                     match task.make(seed.wrapping_add(index as u64)) {
                         Ok(row) => {
                             eprintln!("{row}");
+                            // Of hours of work the finding is what must not be lost with the end.
+                            if let (Expected::Kept, Some(first)) =
+                                (row.expected, &row.findings.first)
+                            {
+                                eprintln!("{first}");
+                            }
                             rows.lock().expect("no row panics").push((index, row));
                         }
                         Err(error) => {
