@@ -39,8 +39,6 @@ pub(crate) struct Supervisor<'a, L> {
     command: u32,
     /// Whether the face was ever told of a stop.
     stopped: bool,
-    /// How many more times to look whether the face still sleeps while the command goes on.
-    wakes_left: u32,
     /// A child was seen in a ptrace stop, which hides others that may have ended.
     reap_again: bool,
 }
@@ -69,7 +67,6 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             signals,
             command,
             stopped: false,
-            wakes_left: 0,
             reap_again: false,
         }
     }
@@ -177,25 +174,13 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         end
     }
 
-    /// The face stops when the command does, and goes on when it does.
+    /// The face stops when the command does.
     fn pass_stops_on(&mut self) {
-        let both = WaitFor { stops: true, continues: true, ..WaitFor::default() };
-        while let Ok(Some((_, change))) = process::wait(Whose::Id(self.command), both) {
-            match change {
-                Change::Stopped(signal) => {
-                    offer(&*self.face, &Message::Stopped(signal));
-                    (self.stopped, self.wakes_left) = (true, 0);
-                }
-                Change::Continued => self.wakes_left = WAKES,
-                _ => break,
-            }
-        }
-        if self.wakes_left > 0 {
-            self.wakes_left -= 1;
-            self.reap_again = true;
-            if !families::is_stopped(self.command) {
-                wake_face();
-            }
+        let stops = WaitFor { stops: true, ..WaitFor::default() };
+        let stopped = process::wait(Whose::Id(self.command), stops);
+        if let Ok(Some((_, Change::Stopped(signal)))) = stopped {
+            offer(&*self.face, &Message::Stopped(signal));
+            self.stopped = true;
         }
     }
 
@@ -233,7 +218,7 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
     }
 }
 
-/// The face may be on its way into its stop when the command goes on: looks, a tick apart.
+/// The face may be on its way into its stop when the command ends: looks, a tick apart.
 const WAKES: u32 = 20;
 const TICK: Duration = Duration::from_millis(5);
 const SIGCONT: i32 = 18;

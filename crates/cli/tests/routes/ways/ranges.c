@@ -55,7 +55,7 @@ static void other_file(void)
 }
 
 const struct way range_ways[] = {
-	{ "range-flags", every_flag, "sync_file_range 7 0 0" },
+	{ "range-flags", every_flag, "sync_file_range 9 0 0" },
 	{ "range-bad-flags", bad_flags, "sync_file_range 0 2 0" },
 	{ "range-bad", bad_ranges, "sync_file_range 1 4 0" },
 	{ "range-large", large_ranges, "sync_file_range 2 0 0" },
