@@ -1,6 +1,8 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
-use super::support::{LIMIT, Place, SYNCONCE, Started, Trail, eventually, finish, isolated, perl};
+use super::support::{
+    LIMIT, Place, SYNCONCE, Started, Trail, Turn, eventually, finish, isolated, perl, stall,
+};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -279,21 +281,27 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
 }
 
 /// Starts a run whose commit waits for a flush of `rig`, without an end.
-fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> Started {
+fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Started, Turn) {
     let words = perl(&format!("sync_file('{}');", rig.path().join("data").display()));
-    rig.disk().stall_flushes().unwrap();
+    let stalled = stall(rig);
     let all = [around, &[SYNCONCE, "run"], options, &["--"]].concat();
     let mut command = place.command(all[0]);
     let run = Started::new(command.args(&all[1..]).args(&words));
     rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
-    run
+    // The flush may be somebody else's.
+    eventually("the commit begins", || {
+        place.status(&[]).stdout.contains(" committing ")
+            || run.wait(std::time::Duration::ZERO).unwrap().is_some()
+    });
+    (run, stalled)
 }
 
 #[test]
 fn a_flush_that_hangs_is_given_up_and_named() {
     isolated(|place| {
         let rig = rig();
-        let run = stalled(place, &rig, &["--stats", "--json", "--commit-timeout", "1"], &[]);
+        let (run, _stalled) =
+            stalled(place, &rig, &["--stats", "--json", "--commit-timeout", "1"], &[]);
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
         let named = format!(
             "synconce: not durable: {} (ext4 on {}): no answer for ",
@@ -315,7 +323,7 @@ fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on()
     isolated(|place| {
         for by in [Signal::INT, Signal::TERM, Signal::HUP] {
             let rig = rig();
-            let run = stalled(place, &rig, &[], &[]);
+            let (run, _stalled) = stalled(place, &rig, &[], &[]);
             // Told after the first quarter of a second, when others are done.
             std::thread::sleep(std::time::Duration::from_millis(700));
             signal(&run, by);
@@ -337,7 +345,7 @@ fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on()
 fn what_was_ignored_and_what_is_for_the_command_does_not_cut_the_wait_short() {
     isolated(|place| {
         let rig = rig();
-        let run = stalled(place, &rig, &[], &["nohup"]);
+        let (run, _stalled) = stalled(place, &rig, &[], &["nohup"]);
         for by in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::CONT, Signal::HUP] {
             signal(&run, by);
         }

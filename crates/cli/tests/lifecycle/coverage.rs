@@ -3,7 +3,7 @@
 //! The oracle is the image of a loop-mounted disk: what is not in it when the
 //! run has ended with 0 would not survive a power cut.
 
-use super::support::{Place, SYNCONCE, finish, isolated};
+use super::support::{Place, SYNCONCE, finish, isolated, without_stalls};
 
 /// Makes `NAME.img`, an ext4 that writes nothing back by itself for a while, and
 /// mounts it at `NAME`.
@@ -81,6 +81,7 @@ fn outside_commit_only_a_file_is_synced_for_real() {
 #[test]
 fn a_user_who_cannot_open_a_mount_point_gets_a_real_sync() {
     isolated(|place| {
+        let _turn = without_stalls();
         disk(place, "m");
         let script = "mkdir m/u && chown 65534 m/u && chmod 711 m && mkdir -m 777 us";
         assert!(finish(place.command("sh").args(["-c", script])).status.success());

@@ -3,7 +3,7 @@
 
 use super::support::{
     AFTER_RELEASE, LIMIT, Place, Started, daemon, eventually, exists, finish, isolated, parent,
-    perl,
+    perl, stall,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
@@ -229,7 +229,7 @@ fn calls_are_answered_however_much_a_stopped_face_has_not_read() {
 fn a_commit_whose_face_is_killed_is_finished_all_the_same() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).up().unwrap();
-        rig.disk().stall_flushes().unwrap();
+        let _stalled = stall(&rig);
         let script = format!("sync_file('{}');", rig.path().join("data").display());
         let (run, _) = start(place, &script);
         rig.disk().wait_for_waiting_flush(LIMIT).unwrap();

@@ -2,7 +2,7 @@
 
 use super::support::{
     AFTER_RELEASE, Place, SYNCONCE, Started, children, daemon, eventually, exists, isolated, perl,
-    process_status,
+    process_status, stall,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
@@ -185,7 +185,7 @@ fn a_daemon_is_free_before_the_commit_is_done() {
             daemon(AFTER_RELEASE),
             rig.path().join("data").display()
         );
-        rig.disk().stall_flushes().unwrap();
+        let _stalled = stall(&rig);
         let words = perl(&script);
         let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         rig.disk().wait_for_waiting_flush(Duration::from_secs(20)).unwrap();
@@ -228,9 +228,7 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
             let file = rig.path().join("data");
             let words =
                 perl(&format!("{keeper} wait_for('before'); sync_file('{}');", file.display()));
-            if stalls {
-                rig.disk().stall_flushes().unwrap();
-            }
+            let _stalled = stalls.then(|| stall(&rig));
             let run = Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
             if stalls {
                 rig.disk().wait_for_waiting_flush(Duration::from_secs(20)).unwrap();

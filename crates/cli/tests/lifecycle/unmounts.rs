@@ -1,12 +1,12 @@
 //! A file system that the run unmounts is synced before, however long that takes.
 
-use super::support::{LIMIT, Place, Started, eventually, isolated, perl};
+use super::support::{LIMIT, Place, Started, Turn, eventually, isolated, perl, stall};
 use std::time::Duration;
 use synconce_testkit::rig::Rig;
 
 /// Starts a run that unmounts a rig whose flushes have no end, and then, once
 /// its umount waits for that, goes on with `then`.
-fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started) {
+fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started, Turn) {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
     let point = rig.path().display();
     let script = format!(
@@ -16,18 +16,18 @@ fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started) {
     let all = [&["--stats", "--json"], options].concat();
     let run = Started::new(&mut place.held(&all, &perl(&script).each_ref().map(String::as_str)));
     place.wait_for("before");
-    rig.disk().stall_flushes().unwrap();
+    let stalled = stall(&rig);
     place.write("go", "");
     rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
     place.write("waits", "");
-    (rig, run)
+    (rig, run, stalled)
 }
 
 #[test]
 fn an_unmount_that_waits_for_its_disk_keeps_no_other_call_waiting() {
     isolated(|place| {
         let then = "say_to('after', sync_file('data')); wait; exit($? >> 8);";
-        let (rig, run) = unmounting(place, &[], then);
+        let (rig, run, _stalled) = unmounting(place, &[], then);
         assert_eq!(place.wait_for("after"), "synced\n");
         rig.disk().release_flushes().unwrap();
         assert!(run.end().success(), "{}", run.text());
@@ -40,7 +40,7 @@ fn an_unmount_that_waits_for_its_disk_keeps_no_other_call_waiting() {
 #[test]
 fn an_unmount_that_outlives_the_command_is_waited_for_by_the_commit() {
     isolated(|place| {
-        let (rig, run) = unmounting(place, &[], "exit 0");
+        let (rig, run, _stalled) = unmounting(place, &[], "exit 0");
         eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));
         assert_eq!(run.wait(Duration::from_millis(300)).unwrap(), None, "{}", run.text());
         assert_eq!(place.markers().len(), 1);
@@ -55,7 +55,7 @@ fn an_unmount_that_outlives_the_command_is_waited_for_by_the_commit() {
 #[test]
 fn a_disk_that_hangs_at_an_unmount_is_given_up_and_named_once() {
     isolated(|place| {
-        let (rig, run) = unmounting(place, &["--commit-timeout", "1"], "wait; exit 0");
+        let (rig, run, _stalled) = unmounting(place, &["--commit-timeout", "1"], "wait; exit 0");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
         let named = format!("synconce: not durable: {} (ext4 on ", rig.path().display());
         assert_eq!(run.text().matches(&named).count(), 1, "{}", run.text());

@@ -5,6 +5,7 @@
 mod isolation;
 mod place;
 mod programs;
+mod stalls;
 mod terminal;
 mod tracks;
 
@@ -12,6 +13,7 @@ pub use place::{Place, SYNCONCE, Started, finish};
 pub use programs::{
     AFTER_RELEASE, HOLD, SYNC, daemon, number, perl, under_a_listener, without_seccomp,
 };
+pub use stalls::{Turn, stall, without_stalls};
 pub use terminal::Terminal;
 pub use tracks::{Trail, children, exists, parent, process_status};
 
