@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use synconce_sys::last_call::LastCall;
+use synconce_sys::handover::Handover;
 use synconce_sys::notify::Listener;
 use synconce_sys::process::{self, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
@@ -108,11 +108,11 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let last_call = Arc::new(LastCall::new()?);
+    let handover = Arc::new(Handover::new()?);
     match process::fork()? {
         Side::Child => {
             drop((ours, signals));
-            process::exit_now(lifecycle::supervise(options, theirs, mask, last_call));
+            process::exit_now(lifecycle::supervise(options, theirs, mask, handover));
         }
         Side::Parent(supervisor) => {
             drop(theirs);
@@ -124,7 +124,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
                 command: None,
                 early: Vec::new(),
                 listener: None,
-                last_call,
+                handover,
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
@@ -164,7 +164,7 @@ struct Face<'a> {
     /// Signals that came before there was a command.
     early: Vec<i32>,
     listener: Option<Listener>,
-    last_call: Arc<LastCall>,
+    handover: Arc<Handover>,
     ending: Ending,
     waiting: Vec<PathBuf>,
 }
@@ -286,8 +286,9 @@ impl Face<'_> {
         self.observer.progress_ends();
         // Survivors need it as well when it died after the command had ended.
         if let Some(listener) = self.listener.take() {
-            orphaned::release(&listener, &self.last_call);
+            orphaned::release(&listener, &self.handover);
         }
+        orphaned::give_masks_back(&self.handover, self.command);
         if let Some(pid) = self.command {
             self.attend_orphan(pid);
             orphaned::reap(pid);

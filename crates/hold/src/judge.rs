@@ -5,7 +5,7 @@ use crate::answers::{Change, Decision, Waiting, decide};
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::protocol::{Message, Notice, offer};
-use crate::rewrite::{Rewritten, rewrite};
+use crate::rewrite::{Rewrite, Rewritten};
 use crate::targets::Targets;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -182,18 +182,20 @@ impl<L: Ledger> Judge<L> {
         let thread = waiting.notification.thread;
         let shielded = open(&self.disturbed).remove(&thread);
         let begin = || open(&self.book).begin(thread, waiting.call, program.clone());
-        let rewritten = rewrite(&self.listener, waiting, change, shielded, &begin);
-        open(&self.book).changing.remove(&thread);
+        let rewrite =
+            Rewrite { listener: &self.listener, waiting, change, shielded, command: self.command };
+        let rewritten = rewrite.perform(&begin);
+        if rewritten == Rewritten::Disturbed {
+            open(&self.disturbed).insert(thread);
+        }
+        // In one step with its count: who closes the books in between counts it as well.
+        let mut book = open(&self.book);
+        book.changing.remove(&thread);
         let end = match rewritten {
             Rewritten::Done(value) if value >= 0 => End::Held,
             Rewritten::Passed => End::Passed,
-            Rewritten::Disturbed => {
-                open(&self.disturbed).insert(thread);
-                return None;
-            }
-            Rewritten::Done(_) | Rewritten::Dropped => return None,
+            _ => return None,
         };
-        let mut book = open(&self.book);
         book.accounts.count(waiting.call.name(), program.as_deref(), end);
         if let (true, Rewritten::Done(fd)) = (change.opens, rewritten) {
             book.unsynced.extend(unsynced(thread, fd));

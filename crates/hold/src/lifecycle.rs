@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::thread;
 use synconce_durable::mutant;
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
-use synconce_sys::last_call::LastCall;
+use synconce_sys::handover::Handover;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
 use synconce_sys::notify::{Listener, Notification};
 use synconce_sys::process::{self, Change, WaitFor, Whose};
@@ -51,10 +51,10 @@ pub(crate) fn supervise(
     options: &Options,
     face: OwnedFd,
     mask: Set,
-    last_call: Arc<LastCall>,
+    handover: Arc<Handover>,
 ) -> i32 {
     process::set_name(NAME_FOR_KERNEL);
-    match start(options, &face, mask, last_call) {
+    match start(options, &face, mask, handover) {
         Ok(started) => {
             started.go_on(options, face);
             0
@@ -82,7 +82,7 @@ fn start(
     options: &Options,
     face: &OwnedFd,
     mask: Set,
-    last_call: Arc<LastCall>,
+    handover: Arc<Handover>,
 ) -> Result<Started, Trouble> {
     let set_up = |act: &str, error: std::io::Error| Trouble::SetUp(format!("{act}: {error}"));
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
@@ -96,7 +96,7 @@ fn start(
     })?;
     let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
     leave_session();
-    let listener = launched.listener.map(|listener| Arc::new(listener.noting(last_call)));
+    let listener = launched.listener.map(|listener| Arc::new(listener.noting(handover)));
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
     }
@@ -325,7 +325,7 @@ impl Over {
         let take = WaitFor { ends: true, ..WaitFor::default() };
         let peek = WaitFor { peek: true, ..take };
         while let Ok(Some((pid, change))) = process::wait(Whose::Any, peek) {
-            if change == Change::Trapped {
+            if matches!(change, Change::Trapped(_)) {
                 // A call is still being changed; its thread waits for this stop.
                 break;
             }

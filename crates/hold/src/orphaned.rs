@@ -4,21 +4,51 @@
 use crate::serve::serve;
 use std::sync::Arc;
 use std::thread;
-use synconce_sys::last_call::LastCall;
+use synconce_sys::handover::Handover;
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
+use synconce_sys::trace::{Mask, Stop, Tracee};
 
 /// Leaves a process behind that lets the calls of all that are under the filter
 /// of `listener` go on.
 ///
-/// Calls about `last_call` were received by the supervisor, and if it did not
+/// Calls about that of `handover` were received by the supervisor, and if it did not
 /// answer one, nobody would.
-pub(crate) fn release(listener: &Listener, last_call: &LastCall) {
-    for id in last_call.candidates() {
+pub(crate) fn release(listener: &Listener, handover: &Handover) {
+    for id in handover.candidates() {
         // For most there is no such call, or it was never received.
         let _ = listener.answer(id, Answer::Continue);
     }
     leave_server(listener);
+}
+
+/// Gives threads of the run their signal masks back, which the supervisor had
+/// blocked for the length of a call, in a thread that ends by itself: one of them
+/// may wait for a disk first. The end of the command is left to our caller.
+pub(crate) fn give_masks_back(handover: &Handover, command: Option<u32>) {
+    let masks = handover.masks();
+    if masks.is_empty() {
+        return;
+    }
+    // Without a thread they stay as they are; nothing else can be done about it.
+    let _ = thread::Builder::new().spawn(move || {
+        for (thread, mask) in masks {
+            if let Ok(tracee) = Tracee::seize(thread) {
+                give_mask_back(tracee, mask, command.unwrap_or(0));
+            }
+        }
+    });
+}
+
+/// The thread goes on without the supervisor, and may have a mask of its own again.
+fn give_mask_back(tracee: Tracee, mask: Mask, command: u32) {
+    let stop = tracee.interrupt().and_then(|()| tracee.wait());
+    if tracee.mask().is_ok_and(|now| now == Mask::ALL) {
+        // An error means that it is gone.
+        let _ = tracee.set_mask(mask);
+    }
+    let signal = if let Ok(Stop::Signal(signal)) = stop { signal } else { 0 };
+    tracee.let_go(signal, command);
 }
 
 /// Waits for the end of the command `pid`, which is ours now that its parent is

@@ -11,8 +11,9 @@ use crate::answers::{Change, Patch, Waiting};
 use crate::caller::Memory;
 use std::io;
 use synconce_filter::Abi;
+use synconce_sys::handover::{Handover, MaskNote};
 use synconce_sys::notify::{Answer, Listener};
-use synconce_sys::trace::{Convention, Registers, Stop, Tracee};
+use synconce_sys::trace::{Convention, Mask, Registers, Stop, Tracee};
 
 /// What became of a call that was to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,41 +36,47 @@ enum Entered {
     Disturbed(i32),
 }
 
-/// Changes and finishes the call `waiting`; a `shielded` caller gets its signals
-/// no earlier than at the call's entry. Unless `begin` says yes at that point, the
-/// call is left as it is. The calling thread traces the caller meanwhile, and must
-/// trace nothing else.
-pub(crate) fn rewrite(
-    listener: &Listener,
-    waiting: &Waiting,
-    change: &Change,
-    shielded: bool,
-    begin: &dyn Fn() -> bool,
-) -> Rewritten {
-    let notification = &waiting.notification;
-    let Ok(tracee) = Tracee::seize(notification.thread) else {
-        // It may be gone, or traced by somebody else: then the kernel does the call.
-        return match listener.answer(notification.id, Answer::Continue) {
-            Ok(true) => Rewritten::Passed,
-            _ => Rewritten::Dropped,
+/// A call that is to be done without its sync flag.
+pub(crate) struct Rewrite<'a> {
+    pub listener: &'a Listener,
+    pub waiting: &'a Waiting,
+    pub change: &'a Change,
+    /// Whether the caller gets its signals no earlier than at the call's entry.
+    pub shielded: bool,
+    /// The run's command, whose end is left to the loop.
+    pub command: u32,
+}
+
+impl Rewrite<'_> {
+    /// Changes and finishes the call. Unless `begin` says yes at its entry, it is
+    /// left as it is. The calling thread traces the caller meanwhile, and must
+    /// trace nothing else.
+    pub(crate) fn perform(&self, begin: &dyn Fn() -> bool) -> Rewritten {
+        let notification = &self.waiting.notification;
+        let Ok(tracee) = Tracee::seize(notification.thread) else {
+            // It may be gone, or traced by somebody else: then the kernel does the call.
+            return match self.listener.answer(notification.id, Answer::Continue) {
+                Ok(true) => Rewritten::Passed,
+                _ => Rewritten::Dropped,
+            };
         };
-    };
-    let entered = match restart(listener, waiting, &tracee) {
-        Ok(true) => enter(&tracee, shielded),
-        Ok(false) => wait_for_stop(&tracee),
-        Err(error) => Err(error),
-    };
-    let (rewritten, signal) = match entered {
-        Ok(Entered::Call) => {
-            (perform(&tracee, waiting, change, begin).unwrap_or(Rewritten::Dropped), 0)
-        }
-        Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
-        Err(_) => (Rewritten::Dropped, 0),
-    };
-    // An error means that the thread is gone, and then so is the trace. One that
-    // job control has stopped stays stopped.
-    let _ = tracee.detach(signal);
-    rewritten
+        let entered = match restart(self.listener, self.waiting, &tracee) {
+            Ok(true) => enter(&tracee, self.listener.handover().filter(|_| self.shielded)),
+            Ok(false) => wait_for_stop(&tracee),
+            Err(error) => Err(error),
+        };
+        let (rewritten, signal) = match entered {
+            Ok(Entered::Call) => {
+                let done = perform(&tracee, self.waiting, self.change, begin);
+                (done.unwrap_or(Rewritten::Dropped), 0)
+            }
+            Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
+            Err(_) => (Rewritten::Dropped, 0),
+        };
+        // One that job control has stopped stays stopped.
+        tracee.let_go(signal, self.command);
+        rewritten
+    }
 }
 
 /// Makes the caller stop, and then make its call again; `Ok(false)` when the
@@ -81,15 +88,16 @@ fn restart(listener: &Listener, waiting: &Waiting, tracee: &Tracee) -> io::Resul
     Ok(valid && listener.answer(id, Answer::Restart)?)
 }
 
-/// Lets the thread go on to the entry of a call.
-fn enter(tracee: &Tracee, shielded: bool) -> io::Result<Entered> {
-    let mut mask = None;
+/// Lets the thread go on to the entry of a call; with `shield` its signals are
+/// held off until it is there, and its mask is noted there meanwhile.
+fn enter(tracee: &Tracee, shield: Option<&Handover>) -> io::Result<Entered> {
+    let mut noted = None;
     let entered = loop {
         match tracee.wait()? {
             Stop::Entry => break Entered::Call,
             Stop::Interrupt | Stop::Exit => {
-                if shielded && mask.is_none() {
-                    mask = Some(tracee.block_signals()?);
+                if let (Some(handover), None) = (shield, &noted) {
+                    noted = block_signals(tracee, handover)?;
                 }
                 tracee.run_to_syscall(0)?;
             }
@@ -98,10 +106,22 @@ fn enter(tracee: &Tracee, shielded: bool) -> io::Result<Entered> {
             Stop::Gone => return Err(io::ErrorKind::NotFound.into()),
         }
     };
-    if let Some(mask) = mask {
+    if let Some((mask, _note)) = noted {
         tracee.set_mask(mask)?;
     }
     Ok(entered)
+}
+
+/// Blocks the signals of a stopped thread, if its mask can be noted for the case
+/// that we are killed before it gets it back.
+fn block_signals<'a>(
+    tracee: &Tracee,
+    handover: &'a Handover,
+) -> io::Result<Option<(Mask, MaskNote<'a>)>> {
+    let mask = tracee.mask()?;
+    let Some(note) = handover.note_mask(tracee.thread(), mask) else { return Ok(None) };
+    tracee.set_mask(Mask::ALL)?;
+    Ok(Some((mask, note)))
 }
 
 /// Waits for the stop that was asked for, of a thread that is left alone then.

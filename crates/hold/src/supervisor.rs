@@ -39,7 +39,9 @@ pub(crate) struct Supervisor<'a, L> {
     command: u32,
     /// Whether the face was ever told of a stop.
     stopped: bool,
-    /// A child was seen in a ptrace stop, which hides others that may have ended.
+    /// Whether it was told of the stop that the command is in.
+    told_of_stop: bool,
+    /// A child is in a ptrace stop, or may be, which hides others that have ended.
     reap_again: bool,
 }
 
@@ -67,6 +69,7 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             signals,
             command,
             stopped: false,
+            told_of_stop: false,
             reap_again: false,
         }
     }
@@ -79,7 +82,7 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         }
         let mut listening = self.listener.clone();
         let stopped = loop {
-            let again = self.reap_again || self.workers.busy() > 0;
+            let again = self.reap_again;
             let ready = wait(listening.as_deref(), self.signals, &self.face, again);
             if ready.call
                 && let Some(Ok(Some(notification))) = listening.as_deref().map(Listener::receive)
@@ -148,10 +151,10 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         let mut end = None;
         let peek = WaitFor { ends: true, peek: true, ..WaitFor::default() };
         let take = WaitFor { ends: true, ..WaitFor::default() };
-        self.reap_again = false;
+        self.reap_again = self.workers.busy() > 0;
         while let Ok(Some((pid, change))) = process::wait(Whose::Any, peek) {
-            if change == Change::Trapped {
-                // A rewrite is under way; its thread takes this stop, and we come back.
+            if matches!(change, Change::Trapped(_)) {
+                // A call is being changed; its thread takes this stop, and we come back.
                 self.reap_again = true;
                 break;
             }
@@ -164,23 +167,27 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             }
         }
         if end.is_none() {
-            if self.workers.busy() == 0 {
-                self.pass_stops_on();
-            } else {
-                // Not now: it would take a stop that a worker waits for.
-                self.reap_again = true;
-            }
+            self.pass_stops_on();
         }
         end
     }
 
-    /// The face stops when the command does.
+    /// The face stops when the command does. Its stop is taken only while no call
+    /// is being changed: it could be one that the changing thread waits for.
     fn pass_stops_on(&mut self) {
-        let stops = WaitFor { stops: true, ..WaitFor::default() };
-        let stopped = process::wait(Whose::Id(self.command), stops);
-        if let Ok(Some((_, Change::Stopped(signal)))) = stopped {
+        let peek = WaitFor { stops: true, peek: true, ..WaitFor::default() };
+        let seen = process::wait(Whose::Id(self.command), peek);
+        let Ok(Some((_, Change::Stopped(signal)))) = seen else {
+            self.told_of_stop = false;
+            return;
+        };
+        if !self.told_of_stop {
             offer(&*self.face, &Message::Stopped(signal));
-            self.stopped = true;
+        }
+        (self.stopped, self.told_of_stop) = (true, true);
+        if self.workers.busy() == 0 {
+            let _ = process::wait(Whose::Id(self.command), WaitFor { peek: false, ..peek });
+            self.told_of_stop = false;
         }
     }
 
@@ -209,10 +216,10 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         let mut fds = [PollFd::new(&*listener, PollFlags::IN)];
         let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let waits = rustix::event::poll(&mut fds, Some(&tick)).is_ok_and(|ready| ready > 0);
-        if waits
-            && fds[0].revents().contains(PollFlags::IN)
-            && let Ok(Some(notification)) = listener.receive()
-        {
+        if waits && !fds[0].revents().contains(PollFlags::IN) {
+            // Nobody is left to call.
+            std::thread::sleep(Duration::from_millis(1));
+        } else if waits && let Ok(Some(notification)) = listener.receive() {
             self.answer(&notification);
         }
     }

@@ -3,11 +3,12 @@
 //! Each module is one kernel interface with a safe surface:
 //! [`seccomp`] installs filters, [`notify`] answers their notifications,
 //! [`launch`] starts a command under a filter, [`trace`] re-issues a call with
-//! changed arguments, [`last_call`] outlives a killed receiver, [`process`] holds fork, wait and signals, and [`origin`]
-//! remembers what the process inherited before the Rust runtime touched it.
+//! changed arguments, [`handover`] outlives a killed receiver, [`process`] holds
+//! fork, wait and signals, and [`origin`] remembers what the process inherited
+//! before the Rust runtime touched it.
 #![cfg(target_os = "linux")]
 
-pub mod last_call;
+pub mod handover;
 pub mod launch;
 pub mod notify;
 pub mod origin;

@@ -1,7 +1,7 @@
 //! The supervisor's side of seccomp user notification (`seccomp_unotify(2)`).
 
 use crate::check;
-use crate::last_call::LastCall;
+use crate::handover::Handover;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -48,12 +48,12 @@ const ID_VALID: libc::c_ulong = 0x4008_2102;
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
-    last_call: Option<Arc<LastCall>>,
+    handover: Option<Arc<Handover>>,
 }
 
 impl From<OwnedFd> for Listener {
     fn from(fd: OwnedFd) -> Self {
-        Self { fd, last_call: None }
+        Self { fd, handover: None }
     }
 }
 
@@ -64,10 +64,15 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Notes every call that is received in `last_call`.
+    /// Notes in `handover` every call that is received.
     #[must_use]
-    pub fn noting(self, last_call: Arc<LastCall>) -> Self {
-        Self { last_call: Some(last_call), ..self }
+    pub fn noting(self, handover: Arc<Handover>) -> Self {
+        Self { handover: Some(handover), ..self }
+    }
+
+    /// Where to note what must outlive us.
+    pub fn handover(&self) -> Option<&Handover> {
+        self.handover.as_deref()
     }
 
     /// Asks the kernel to wake the supervisor on the caller's processor
@@ -94,7 +99,7 @@ impl Listener {
             libc::ioctl(self.fd.as_raw_fd(), RECV, &raw mut raw)
         })) {
             Ok(_) => {
-                self.last_call.iter().for_each(|last| last.note(raw.id));
+                self.handover.iter().for_each(|handover| handover.note_call(raw.id));
                 Ok(Some(Notification {
                     id: raw.id,
                     thread: raw.pid,

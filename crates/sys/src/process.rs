@@ -53,8 +53,9 @@ pub enum Change {
     Stopped(i32),
     /// It goes on after a stop.
     Continued,
-    /// It is in a ptrace stop, of whoever traces it.
-    Trapped,
+    /// It is in a ptrace stop, of whoever traces it, with this code: the signal,
+    /// and from the ninth bit on the event.
+    Trapped(i32),
 }
 
 /// Whose change is asked for.
@@ -85,14 +86,13 @@ pub struct WaitFor {
 
 /// `waitid(2)`: the next change, with the process it is about.
 ///
-/// Without `tracees` only children of the calling thread count
-/// (`__WNOTHREAD`). A child that a thread of ours traces is reported even when
+/// Only children and tracees of the calling thread count (`__WNOTHREAD`). A child that a thread of ours traces is reported even when
 /// stops were not asked for; peek first.
 ///
 /// # Errors
 /// `ECHILD` when there is nobody to wait for.
 pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>> {
-    let mut flags = if options.tracees { libc::__WALL } else { libc::__WNOTHREAD };
+    let mut flags = libc::__WNOTHREAD | if options.tracees { libc::__WALL } else { 0 };
     for (wanted, flag) in [
         (options.ends, libc::WEXITED),
         (options.stops, libc::WSTOPPED),
@@ -126,7 +126,7 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
         libc::CLD_KILLED | libc::CLD_DUMPED => Change::Killed(status),
         libc::CLD_STOPPED => Change::Stopped(status),
         libc::CLD_CONTINUED => Change::Continued,
-        _ => Change::Trapped,
+        _ => Change::Trapped(status),
     };
     Ok(Some((pid as u32, change)))
 }

@@ -6,15 +6,30 @@
 //! changed arguments, and given its own back at the exit. The kernel does the
 //! call itself, and every error is the kernel's.
 //!
-//! All functions must be called from one thread, which is the tracer.
+//! All functions must be called from one thread, which is the tracer. It must
+//! trace nothing else, and have no children.
 
 use crate::check;
 use crate::process::{self, Change, WaitFor, Whose};
 use std::io;
+use std::time::Duration;
 
 /// A thread's signal mask, as the kernel keeps it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mask(u64);
+
+impl Mask {
+    /// Every signal that can be blocked: all but `SIGKILL` and `SIGSTOP`.
+    pub const ALL: Self = Self(!(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1)));
+
+    pub(crate) fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+}
 
 /// A traced thread. Dropping it does not detach; the end of the tracing thread does.
 #[derive(Debug)]
@@ -40,6 +55,8 @@ pub enum Stop {
 }
 
 const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
+/// Between two looks at an end that somebody else is to take.
+const MOMENT: Duration = Duration::from_millis(1);
 
 impl Tracee {
     /// Starts to trace `thread` and asks it to stop at the end of the call it is in.
@@ -51,6 +68,11 @@ impl Tracee {
         Ok(Self { thread })
     }
 
+    /// The thread's id when it was seized.
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
     /// Asks the thread to stop (`PTRACE_INTERRUPT`).
     ///
     /// # Errors
@@ -59,13 +81,14 @@ impl Tracee {
         request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
     }
 
-    /// Waits for the next stop.
+    /// Waits for the next stop. An end is left to be taken, by [`Tracee::let_go`].
     ///
     /// # Errors
     /// Those of `waitid(2)` but `ECHILD`.
     pub fn wait(&self) -> io::Result<Stop> {
-        let whose = Whose::Id(self.thread);
-        let options = WaitFor {
+        // Whoever it is, of the one that we trace: an execution by another of its
+        // threads changes its id, and would not wake who waits for the old one.
+        let peek = WaitFor {
             ends: true,
             stops: true,
             block: true,
@@ -73,25 +96,29 @@ impl Tracee {
             peek: true,
             ..WaitFor::default()
         };
-        match process::wait(whose, options) {
-            Ok(Some((_, Change::Trapped | Change::Stopped(_)))) => {}
-            // An end is left for the parent, which may be a thread of this process.
-            Ok(_) => return Ok(Stop::Gone),
-            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(Stop::Gone),
-            Err(error) => return Err(error),
+        let take = WaitFor { stops: true, tracees: true, ..WaitFor::default() };
+        loop {
+            let id = match unless_gone(process::wait(Whose::Any, peek))? {
+                Some((id, Change::Trapped(_) | Change::Stopped(_))) => id,
+                _ => return Ok(Stop::Gone),
+            };
+            // It may be killed before this, and its end must not be taken for a stop.
+            if let Some((_, Change::Trapped(code))) =
+                unless_gone(process::wait(Whose::Id(id), take))?
+            {
+                return Ok(self.stop(code));
+            }
         }
-        let mut status = 0;
-        // SAFETY: the kernel writes one int. The stop was seen, so this does not block.
-        let pid = unsafe { libc::waitpid(self.thread as i32, &raw mut status, libc::__WALL) };
-        if pid == -1 || !libc::WIFSTOPPED(status) {
-            return Ok(Stop::Gone);
-        }
-        Ok(match (libc::WSTOPSIG(status), status >> 16) {
+    }
+
+    /// What the exit code of a stop says (ptrace(2)).
+    fn stop(&self, code: i32) -> Stop {
+        match (code & 0xff, code >> 8) {
             (SYSCALL_STOP, _) => self.syscall_side(),
             (libc::SIGTRAP, libc::PTRACE_EVENT_STOP) => Stop::Interrupt,
             (_, libc::PTRACE_EVENT_STOP) => Stop::Group,
             (signal, _) => Stop::Signal(signal),
-        })
+        }
     }
 
     fn syscall_side(&self) -> Stop {
@@ -116,16 +143,14 @@ impl Tracee {
         request(libc::PTRACE_SYSCALL, self.thread, 0, signal as usize)
     }
 
-    /// Blocks every signal of a stopped thread (but those that cannot be) and
-    /// returns its mask.
+    /// The signal mask of a stopped thread.
     ///
     /// # Errors
     /// `ESRCH` when it is gone.
-    pub fn block_signals(&self) -> io::Result<Mask> {
+    pub fn mask(&self) -> io::Result<Mask> {
         let mut mask = Mask(0);
         let at = &raw mut mask.0 as usize;
         request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), at)?;
-        self.set_mask(Mask(u64::MAX))?;
         Ok(mask)
     }
 
@@ -140,10 +165,29 @@ impl Tracee {
 
     /// Ends the tracing; the thread goes on, with `signal` delivered (0: none).
     ///
-    /// # Errors
-    /// `ESRCH` when it is gone.
-    pub fn detach(self, signal: i32) -> io::Result<()> {
-        request(libc::PTRACE_DETACH, self.thread, 0, signal as usize)
+    /// If it has ended, this takes its end: the end of its process, and an
+    /// execution by another thread, wait for that. The end of the process `awaited`
+    /// is left to another thread of ours, whose child it is, and waited for.
+    pub fn let_go(self, signal: i32, awaited: u32) {
+        let detach = || request(libc::PTRACE_DETACH, self.thread, 0, signal as usize).is_ok();
+        if detach() {
+            return;
+        }
+        // It has ended or is about to, or it did not come to a stop that it was asked for.
+        let _ = self.interrupt();
+        let peek =
+            WaitFor { ends: true, block: true, tracees: true, peek: true, ..WaitFor::default() };
+        let take = WaitFor { block: false, peek: false, ..peek };
+        while let Ok(Some((id, change))) = process::wait(Whose::Any, peek) {
+            match change {
+                Change::Exited(_) | Change::Killed(_) if id != awaited => {
+                    let _ = process::wait(Whose::Id(id), take);
+                }
+                Change::Exited(_) | Change::Killed(_) => std::thread::sleep(MOMENT),
+                _ if detach() => return,
+                _ => {}
+            }
+        }
     }
 
     /// The registers at a stop.
@@ -163,6 +207,14 @@ impl Tracee {
     /// `ESRCH` when the thread is gone or not stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         request(libc::PTRACE_SETREGS, self.thread, 0, &raw const registers.0 as usize)
+    }
+}
+
+/// A change, if there is anybody left for one.
+fn unless_gone(waited: io::Result<Option<(u32, Change)>>) -> io::Result<Option<(u32, Change)>> {
+    match waited {
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        other => other,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every test runs in a process, a mount and a pid namespace of its own (see
 //! `support::isolated`) and so needs root, util-linux, perl and strace.
 
+mod changing;
 mod commit;
 mod coverage;
 mod errors;

@@ -12,6 +12,7 @@
 static const struct way *const groups[] = {
 	fsync_ways,    range_ways, msync_ways,  open_ways,     open_error_ways, openat2_ways,
 	transfer_ways, aio_ways,   device_ways, register_ways, storm_ways,      process_ways,
+	end_ways,
 };
 #define GROUPS (sizeof groups / sizeof *groups)
 

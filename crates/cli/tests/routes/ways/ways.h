@@ -28,7 +28,7 @@ struct way {
 };
 
 extern const struct way fsync_ways[], range_ways[], msync_ways[], open_ways[], open_error_ways[],
-	openat2_ways[], transfer_ways[], aio_ways[], device_ways[], register_ways[], storm_ways[],
+	openat2_ways[], transfer_ways[], aio_ways[], device_ways[], register_ways[], storm_ways[], end_ways[],
 	process_ways[];
 
 /* The directory of a way is empty and on a disk; this one is in memory. */

@@ -1,0 +1,109 @@
+//! Calls that go on without their sync flag, when something comes upon them.
+
+use super::support::{Place, Started, eventually, isolated, parent, perl, process_status};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+/// What `/proc` says of `pid` under `name`; nothing once it is gone.
+fn said(pid: u32, name: &str) -> String {
+    process_status(pid).remove(name).unwrap_or_default()
+}
+
+/// Lends the file `leased`: whoever opens it waits until the file `release` is
+/// there (fcntl(2), F_SETLEASE).
+fn lend(place: &Place) -> Started {
+    let lease = perl(
+        "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
+         fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \
+         wait_for('release'); fcntl($file, 1024, 2) or die;",
+    );
+    let holder = Started::new(place.command(&lease[0]).args(&lease[1..]));
+    place.wait_for("lent");
+    holder
+}
+
+/// A child that waits in an open without its flag, until the lease is given up.
+const BLOCKED: &str =
+    "use Fcntl; if (!fork) { sysopen(my $file, 'leased', O_WRONLY | O_SYNC) or die; exit } ";
+
+#[test]
+fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() {
+    isolated(|place| {
+        let holder = lend(place);
+        let script = format!("{BLOCKED} say_to('before', $$); wait_for('stop'); wait; exit 9;");
+        let words = perl(&script);
+        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let command: u32 = place.wait_for("before").trim().parse().unwrap();
+        place.wait_for("asked");
+        for _ in 0..3 {
+            kill(command, Signal::STOP);
+            eventually("the face stops", || said(run.pid(), "State").starts_with('T'));
+            kill(run.pid(), Signal::CONT);
+            eventually("the command goes on", || !said(command, "State").starts_with('T'));
+        }
+        place.write("stop", "");
+        place.write("release", "");
+        assert_eq!(run.end().code(), Some(9), "{}", run.text());
+        assert!(holder.end().success(), "{}", holder.text());
+    });
+}
+
+#[test]
+fn a_command_that_is_killed_amid_its_own_changed_calls_ends_its_run() {
+    isolated(|place| {
+        for round in 0..40_u64 {
+            let words = perl(
+                "use Fcntl; say_to('before', $$); for (;;) { \
+                 sysopen(my $file, 'data', O_WRONLY | O_CREAT | O_SYNC) or die }",
+            );
+            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let command: u32 = place.wait_for("before").trim().parse().unwrap();
+            std::thread::sleep(Duration::from_micros(round * 137));
+            kill(command, Signal::KILL);
+            let status = run.end();
+            let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+            assert_eq!(signal, Some(9), "round {round}: {}", run.text());
+            place.remove("before");
+        }
+    });
+}
+
+const SIGTERM_AND_SIGALRM: u64 = 1 << 14 | 1 << 13;
+
+#[test]
+fn nobody_keeps_signals_blocked_when_the_supervisor_is_killed_amid_a_storm() {
+    isolated(|place| {
+        let stormy = "use Fcntl; $SIG{ALRM} = sub {}; \
+            Time::HiRes::setitimer(Time::HiRes::ITIMER_REAL(), 0.0001, 0.0001); \
+            say_to('before', $$); until (-e 'stop') { \
+            sysopen(my $file, 'data', O_WRONLY | O_CREAT | O_SYNC) or $!{EINTR} or die \"$!\" } \
+            Time::HiRes::setitimer(Time::HiRes::ITIMER_REAL(), 0, 0); say_to('rests', 1); \
+            wait_for('end');";
+        for round in 0..30_u64 {
+            let words = perl(stormy);
+            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let command: u32 = place.wait_for("before").trim().parse().unwrap();
+            std::thread::sleep(Duration::from_micros(20_000 + round * 311));
+            kill(parent(command), Signal::KILL);
+            eventually("nothing is blocked", || {
+                let blocked = u64::from_str_radix(&said(command, "SigBlk"), 16);
+                blocked.is_ok_and(|mask| mask & SIGTERM_AND_SIGALRM == 0)
+            });
+            place.write("stop", "");
+            place.wait_for("rests");
+            place.write("end", "");
+            assert_eq!(run.end().code(), Some(125), "round {round}: {}", run.text());
+            ["before", "stop", "rests", "end"].iter().for_each(|name| place.remove(name));
+            let status = place.status(&["--json"]);
+            let runs: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+            for run in runs.as_array().into_iter().flatten() {
+                place.status(&["--clear", run["id"].as_str().unwrap()]);
+            }
+        }
+    });
+}
