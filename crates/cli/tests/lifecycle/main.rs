@@ -5,6 +5,7 @@
 
 mod commit;
 mod coverage;
+mod directories;
 mod errors;
 mod exit_codes;
 mod kills;
