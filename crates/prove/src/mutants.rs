@@ -2,7 +2,7 @@
 //!
 //! The names are those that the feature `mutants` of the tool knows.
 
-use crate::report::Expected;
+use crate::expected::Expected;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::work::Work;
 
