@@ -7,6 +7,7 @@
 //!   system was synced would be lost.
 //! - The marker is cleared after every file system said that it is durable.
 
+mod in_memory;
 mod leaving;
 mod ledger;
 mod notices;
