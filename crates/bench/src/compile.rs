@@ -9,9 +9,10 @@ mod stage;
 
 use crate::Error;
 use crate::install::{require_disk, resolve};
+use crate::launcher::Launcher;
 use crate::report::Report;
 use crate::report::host::Host;
-use crate::runner::{Launcher, Settings, WarmUp, run};
+use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Need, Promise, Scenario, Tool, Variant, select};
 use stage::Stage;
 use std::path::{Path, PathBuf};

@@ -7,9 +7,10 @@
 
 use crate::Error;
 use crate::install::resolve;
+use crate::launcher::Launcher;
 use crate::report::Report;
 use crate::report::host::Host;
-use crate::runner::{Launcher, Settings, WarmUp, run};
+use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{
     Measure, Need, Place, Promise, Scenario, Steps, Tool, Turn, Variant, select,
 };

@@ -11,9 +11,11 @@ mod ground;
 mod manifest;
 mod variants;
 
+use crate::launcher::Launcher;
+use crate::mount::Mount;
 use crate::report::Report;
-use crate::report::host::{Host, Mount};
-use crate::runner::{Launcher, Settings, WarmUp, run};
+use crate::report::host::Host;
+use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Finding, Scenario, Tool, select};
 use crate::workplace::Workplace;
 use crate::{Error, mounts};

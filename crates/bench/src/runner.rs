@@ -4,10 +4,8 @@
 //! the machine falls on all variants alike.
 
 mod device;
-mod launcher;
 
-pub use launcher::{Launcher, Outcome};
-
+use crate::launcher::{Launcher, Outcome};
 use crate::scenario::{Finding, Measure, Phase, Place, Scenario, Turn, Variant, fill};
 use crate::{Error, Failure};
 use device::Flushes;
@@ -248,7 +246,7 @@ fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result
 fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample, Error> {
     let variant = turn.variant;
     let commands: Vec<_> = variant.commands.iter().map(|c| fill(c, &place.values)).collect();
-    let log = launcher.log_of(turn);
+    let log = launcher.log(&turn.file_name());
     let printed = log.with_extension("out");
     let stdout = (variant.measure == Measure::Printed).then_some(printed.as_path());
     let fail = |command: &[String], ending: String| Error::Variant {

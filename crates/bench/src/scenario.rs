@@ -4,7 +4,7 @@
 //! [`Steps`] for the parts that need code; the runner stays untouched.
 
 use crate::Error;
-use crate::runner::Launcher;
+use crate::launcher::Launcher;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -172,6 +172,13 @@ pub struct Turn<'a> {
     pub last: bool,
     /// What is run.
     pub variant: &'a Variant,
+}
+
+impl Turn<'_> {
+    /// What files about it are called, without an extension.
+    pub fn file_name(&self) -> String {
+        format!("{}-{}", self.phase, self.variant.name).replace([' ', '/'], "-")
+    }
 }
 
 /// The stage of one turn.

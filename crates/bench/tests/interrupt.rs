@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use synconce_bench::Error;
-use synconce_bench::runner::{Launcher, Settings, WarmUp, run};
+use synconce_bench::launcher::Launcher;
+use synconce_bench::runner::{Settings, WarmUp, run};
 use synconce_bench::scenario::{Place, Scenario, Steps, Turn, Variant};
 
 struct Stage(Rc<Cell<bool>>);

@@ -3,7 +3,7 @@
 use synconce_bench::report::{Report, host::Host};
 use synconce_bench::runner::{LeftOut, Measured, Record, Sample, Settings, WarmUp};
 use synconce_bench::scenario::{Finding, Place, Promise, Scenario, Steps, Turn, Variant};
-use synconce_bench::{Error, runner::Launcher};
+use synconce_bench::{Error, launcher::Launcher};
 
 struct Idle;
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use synconce_bench::Error;
+use synconce_bench::launcher::Launcher;
 use synconce_bench::report::{Report, host::Host};
-use synconce_bench::runner::{Launcher, Record, Settings, WarmUp, run};
+use synconce_bench::runner::{Record, Settings, WarmUp, run};
 use synconce_bench::scenario::{
     Finding, Measure, Need, Place, Scenario, Steps, Turn, Variant, select,
 };

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod commit;
+mod directories;
 pub mod error;
 pub mod marker;
 #[doc(hidden)]

@@ -3,10 +3,11 @@
 //! It is *armed* before the command starts: an unnamed file with its content,
 //! so that a full or read-only disk is found in time, and a command that never
 //! syncs pays no flush. It is *engaged* before the first call is held: synced,
-//! named, and its directory synced. It is *cleared* after the commit. A lock on
-//! the file tells a run in flight from one that was interrupted, in any boot,
-//! container or pid namespace.
+//! named, its directory synced, and the names that lead there. It is *cleared*
+//! after the commit. A lock on the file tells a run in flight from one that was
+//! interrupted, in any boot, container or pid namespace.
 
+use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::mutant;
 use crate::record::Record;
@@ -30,8 +31,7 @@ pub struct Marker {
     armed: Armed,
     named: bool,
     engaged: bool,
-    /// Directories that were made for the marker, outermost first.
-    made: Vec<PathBuf>,
+    directories: Directories,
     /// Whether made directories are removed with the marker.
     leave_no_trace: bool,
 }
@@ -46,14 +46,14 @@ struct Armed {
 }
 
 impl Armed {
-    /// Makes `directory`, noting in `made` what did not exist, and writes the file.
+    /// Makes `directory`, noting in `directories` what did not exist, and writes the file.
     fn new(
         directory: &Path,
         name: &str,
         content: &[u8],
-        made: &mut Vec<PathBuf>,
+        directories: &mut Directories,
     ) -> Result<Self, Error> {
-        make_directories(directory, made)?;
+        directories.make(directory)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(directory, flags, Mode::empty());
         let handle = handle.on("cannot open", directory)?;
@@ -91,10 +91,10 @@ impl Marker {
             .on("cannot write", &directory)?;
         content.push(b'\n');
         let name = format!("{}.{SUFFIX}", record.id);
-        let mut made = Vec::new();
-        let armed = again_while_gone(|| Armed::new(&directory, &name, &content, &mut made))?;
+        let mut directories = Directories::default();
+        let armed = again_while_gone(|| Armed::new(&directory, &name, &content, &mut directories))?;
         let (named, engaged) = (false, false);
-        Ok(Self { directory, content, name, armed, named, engaged, made, leave_no_trace })
+        Ok(Self { directory, content, name, armed, named, engaged, directories, leave_no_trace })
     }
 
     /// Makes the marker durable. Idempotent.
@@ -109,7 +109,7 @@ impl Marker {
             let engaged = self.engage_here();
             if engaged.as_ref().is_err_and(is_gone) {
                 self.armed =
-                    Armed::new(&self.directory, &self.name, &self.content, &mut self.made)?;
+                    Armed::new(&self.directory, &self.name, &self.content, &mut self.directories)?;
             }
             engaged
         })
@@ -131,9 +131,7 @@ impl Marker {
             rustix::fs::fsync(&self.armed.handle).on("cannot sync", &self.directory)?;
         }
         if !mutant::is("marker-unsynced") && !mutant::is("marker-parents-unsynced") {
-            for made in &self.made {
-                sync_parent(made)?;
-            }
+            self.directories.sync_names(self.armed.handle.as_fd(), &self.directory)?;
         }
         Ok(())
     }
@@ -182,10 +180,7 @@ impl Drop for Marker {
             let _ = rustix::fs::unlinkat(&self.armed.handle, name, AtFlags::empty());
         }
         if self.leave_no_trace {
-            for made in self.made.iter().rev() {
-                // Somebody else may have put a file there meanwhile: then it stays.
-                let _ = std::fs::remove_dir(made);
-            }
+            self.directories.remove();
         }
     }
 }
@@ -228,21 +223,6 @@ fn create(directory: &OwnedFd, name: &str) -> Result<(File, Option<String>), Err
 fn for_reading(file: File) -> File {
     // Without /proc it stays as it is, and so does the disk.
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
-}
-
-/// Makes `directory` and its parents; adds those that did not exist to `made`,
-/// outermost first.
-fn make_directories(directory: &Path, made: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let missing = directory.ancestors().take_while(|ancestor| !ancestor.exists());
-    made.extend(missing.map(Path::to_owned));
-    made.sort();
-    made.dedup();
-    std::fs::create_dir_all(directory).on("cannot create", directory)
-}
-
-fn sync_parent(path: &Path) -> Result<(), Error> {
-    let parent = path.parent().unwrap_or(path);
-    File::open(parent).and_then(|file| file.sync_all()).on("cannot sync", parent)
 }
 
 /// Whether `name` is the file name of an engaged marker.

@@ -1,8 +1,5 @@
 //! The system calls that a hold has to see.
 
-use crate::abi::Abi;
-use crate::numbers;
-
 /// A system call that a program may stop.
 ///
 /// creat(2) is absent because it takes no flags, and fcntl(2) because the
@@ -103,29 +100,5 @@ impl Call {
             Self::Execve => "execve",
             Self::Execveat => "execveat",
         }
-    }
-
-    /// The number of this call, bit 30 included for x32; `None` where the ABI
-    /// has no such call. For [`Call::Umount`] this is umount2.
-    #[must_use]
-    pub fn number(self, abi: Abi) -> Option<u32> {
-        numbers::number(self, abi)
-    }
-
-    /// Every number that leads to this call: [`Call::number`] and, for
-    /// [`Call::Umount`] on i386, the old umount.
-    pub fn numbers(self, abi: Abi) -> impl Iterator<Item = u32> {
-        let old = (self == Self::Umount).then(|| numbers::old_umount(abi));
-        self.number(abi).into_iter().chain(old.flatten())
-    }
-
-    /// The ABI and the call that `seccomp_data.arch` and `seccomp_data.nr`
-    /// stand for; `None` when it is no call that a program stops.
-    #[must_use]
-    pub fn identify(audit_arch: u32, nr: i32) -> Option<(Abi, Self)> {
-        let wanted = nr.cast_unsigned();
-        let abis = Abi::ALL.iter().filter(|abi| abi.audit_arch() == audit_arch);
-        abis.flat_map(|&abi| Self::ALL.iter().map(move |&call| (abi, call)))
-            .find(|&(abi, call)| call.numbers(abi).any(|number| number == wanted))
     }
 }

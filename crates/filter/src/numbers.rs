@@ -11,18 +11,39 @@ use crate::call::Call;
 /// `__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h.
 const X32_BIT: u32 = 0x4000_0000;
 
-/// The number of a call, or `None` where the ABI lacks it.
-pub(crate) fn number(call: Call, abi: Abi) -> Option<u32> {
-    match abi {
-        Abi::X86_64 => Some(on_x86_64(call).id().cast_unsigned()),
-        Abi::X32 => Some(on_x32(call)),
-        Abi::I386 => Some(on_i386(call).id().cast_unsigned()),
-        Abi::Aarch64 => on_aarch64(call).map(|number| number.id().cast_unsigned()),
+impl Call {
+    /// The number of this call, bit 30 included for x32; `None` where the ABI
+    /// has no such call. For [`Call::Umount`] this is umount2.
+    #[must_use]
+    pub fn number(self, abi: Abi) -> Option<u32> {
+        match abi {
+            Abi::X86_64 => Some(on_x86_64(self).id().cast_unsigned()),
+            Abi::X32 => Some(on_x32(self)),
+            Abi::I386 => Some(on_i386(self).id().cast_unsigned()),
+            Abi::Aarch64 => on_aarch64(self).map(|number| number.id().cast_unsigned()),
+        }
+    }
+
+    /// Every number that leads to this call: [`Call::number`] and, for
+    /// [`Call::Umount`] on i386, the old umount.
+    pub fn numbers(self, abi: Abi) -> impl Iterator<Item = u32> {
+        let old = (self == Self::Umount).then(|| old_umount(abi));
+        self.number(abi).into_iter().chain(old.flatten())
+    }
+
+    /// The ABI and the call that `seccomp_data.arch` and `seccomp_data.nr`
+    /// stand for; `None` when it is no call that a program stops.
+    #[must_use]
+    pub fn identify(audit_arch: u32, nr: i32) -> Option<(Abi, Self)> {
+        let wanted = nr.cast_unsigned();
+        let abis = Abi::ALL.iter().filter(|abi| abi.audit_arch() == audit_arch);
+        abis.flat_map(|&abi| Self::ALL.iter().map(move |&call| (abi, call)))
+            .find(|&(abi, call)| call.numbers(abi).any(|number| number == wanted))
     }
 }
 
 /// The number of umount(2), the call without flags, where it still exists.
-pub(crate) fn old_umount(abi: Abi) -> Option<u32> {
+fn old_umount(abi: Abi) -> Option<u32> {
     (abi == Abi::I386).then(|| x86::Sysno::umount.id().cast_unsigned())
 }
 

@@ -63,7 +63,7 @@ fn supervised(spec: &Spec, call: Call, abi: Abi) -> Rule {
         Call::Fsync | Call::Fdatasync | Call::Syncfs => unless_negative(notify),
         Call::Sync | Call::Openat2 | Call::IoSubmit | Call::Umount => notify,
         Call::Msync => when(2, AnyBit(args::MS_SYNC)),
-        Call::SyncFileRange => sync_file_range(spec, abi, Notify, notify),
+        Call::SyncFileRange => sync_file_range(abi, Notify, notify),
         Call::Open | Call::Openat | Call::OpenByHandleAt => {
             args::open_flags_index(call).map_or(ALLOW, |at| when(at, AnyBit(args::OPEN_SYNC_MASK)))
         }
@@ -88,7 +88,7 @@ fn sealed(spec: &Spec, call: Call, abi: Abi) -> Rule {
         Call::SyncFileRange => {
             let flags = args::sync_file_range_flags_index(abi);
             let valid = test(flags, AnyBit(!args::SYNC_FILE_RANGE_MASK), ALLOW, held);
-            sync_file_range(spec, abi, Errno(HANDSHAKE_SEALED_ERRNO), valid)
+            sync_file_range(abi, Errno(HANDSHAKE_SEALED_ERRNO), valid)
         }
         Call::IoUringSetup if !spec.io_uring_pass => Rule::Done(Errno(ENOSYS)),
         _ => ALLOW,
@@ -102,13 +102,8 @@ fn unless_negative(answer: Rule) -> Rule {
 
 /// `answer` for a call that may be held, `handshake` for the question whether
 /// the process is held.
-fn sync_file_range(spec: &Spec, abi: Abi, handshake: Action, answer: Rule) -> Rule {
+fn sync_file_range(abi: Abi, handshake: Action, answer: Rule) -> Rule {
     let flags = args::sync_file_range_flags_index(abi);
-    let answer = if spec.early_writeback {
-        test(flags, AnyBit(!args::SYNC_FILE_RANGE_WRITE), answer, ALLOW)
-    } else {
-        answer
-    };
     let asks = test(flags, Equal(HANDSHAKE_FLAGS), Rule::Done(handshake), ALLOW);
     let negative = test(0, Equal(u32::MAX), asks, ALLOW);
     test(0, AnyBit(SIGN_BIT), negative, answer)

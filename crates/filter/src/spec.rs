@@ -16,10 +16,6 @@ pub enum Answer {
 pub struct Spec {
     /// Who answers.
     pub answer: Answer,
-    /// Let sync_file_range(2) start write-back when it is asked for nothing
-    /// else (`SYNC_FILE_RANGE_WRITE` or no flag): it does not wait for the disk
-    /// and leaves less for the commit.
-    pub early_writeback: bool,
     /// Let programs set up io_uring, whose syncs no filter sees.
     pub io_uring_pass: bool,
     /// Report execve(2) and execveat(2), for rules by program. Supervised only.

@@ -87,12 +87,7 @@ fn programs_and_the_ways_through_them_stay_short() {
 
 #[test]
 fn a_plain_openat_is_let_go_within_a_dozen_instructions() {
-    let spec = Spec {
-        answer: Answer::Supervised,
-        early_writeback: true,
-        io_uring_pass: false,
-        watch_exec: true,
-    };
+    let spec = Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: true };
     for &abi in native_abis() {
         let number = Call::Openat.number(abi).expect("every ABI has openat");
         let program = program(&spec, native_abis());
@@ -124,12 +119,7 @@ fn numbers_of_no_interest_are_allowed_without_a_look_at_an_argument() {
 
 #[test]
 fn a_call_that_the_policy_lets_pass_needs_no_argument_either() {
-    let spec = Spec {
-        answer: Answer::Sealed,
-        early_writeback: false,
-        io_uring_pass: true,
-        watch_exec: true,
-    };
+    let spec = Spec { answer: Answer::Sealed, io_uring_pass: true, watch_exec: true };
     let program = program(&spec, Abi::ALL);
     for call in [Call::Openat, Call::Ioctl, Call::Execve, Call::IoUringSetup, Call::Pwritev2] {
         for &abi in Abi::ALL {

@@ -8,12 +8,8 @@ use synconce_filter::{
     program,
 };
 
-const SUPERVISED: Spec = Spec {
-    answer: Answer::Supervised,
-    early_writeback: false,
-    io_uring_pass: false,
-    watch_exec: false,
-};
+const SUPERVISED: Spec =
+    Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: false };
 const SEALED: Spec = Spec { answer: Answer::Sealed, ..SUPERVISED };
 
 fn verdict(program: &Program, abi: Abi, call: Call, args: [u64; 6]) -> Verdict {
@@ -143,17 +139,6 @@ fn a_held_process_can_ask_whether_it_is_held() {
         }
     }
     assert_eq!(i32::from(HANDSHAKE_SEALED_ERRNO), libc::ENOTUNIQ);
-}
-
-#[test]
-fn early_writeback_lets_only_the_call_through_that_waits_for_nothing() {
-    let program = program(&Spec { early_writeback: true, ..SEALED }, Abi::ALL);
-    let ask = |flags| verdict(&program, Abi::Aarch64, Call::SyncFileRange, [3, 0, 0, flags, 0, 0]);
-    assert_eq!([ask(0), ask(2)], [Verdict::Allow; 2]);
-    for waits in [1, 3, 4, 5, 6, 7] {
-        assert_eq!(ask(waits), Verdict::Errno(0), "flags {waits}");
-    }
-    assert_eq!(ask(8), Verdict::Allow, "the kernel says EINVAL");
 }
 
 #[test]

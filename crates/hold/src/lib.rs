@@ -3,7 +3,7 @@
 //! [`run`] is the only entrance. It forks once: the *face* stays where the user
 //! started it and mirrors the command's stops and end; the *supervisor* is the
 //! command's parent, answers its calls, commits, and stays for survivors.
-//! [`lifecycle`] alone owns the order of the steps.
+//! `lifecycle` alone owns the order of the steps.
 #![forbid(unsafe_code)]
 
 mod accounts;

@@ -7,6 +7,7 @@
 //!   system was synced would be lost.
 //! - The marker is cleared after every file system said that it is durable.
 
+mod in_memory;
 mod leaving;
 mod ledger;
 mod notices;
@@ -165,8 +166,7 @@ fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
 }
 
 fn filter(options: &Options, answer: Answer, watch_exec: bool) -> Program {
-    let spec =
-        Spec { answer, early_writeback: options.early_writeback, io_uring_pass: false, watch_exec };
+    let spec = Spec { answer, io_uring_pass: false, watch_exec };
     let spec = match (options.io_uring, answer) {
         // A supervisor counts what it lets through.
         (IoUring::Pass, Answer::Sealed) => Spec { io_uring_pass: true, ..spec },

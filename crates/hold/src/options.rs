@@ -33,6 +33,4 @@ pub struct Options {
     pub io_uring: IoUring,
     /// Account by program, too.
     pub by_program: bool,
-    /// Let `sync_file_range` start write-back when it asks for nothing else.
-    pub early_writeback: bool,
 }

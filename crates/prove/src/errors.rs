@@ -2,7 +2,8 @@
 //! opened before the run still sees it at the commit: this is what catches one that is opened late.
 
 use crate::cuts::Findings;
-use crate::report::{Expected, Row};
+use crate::expected::Expected;
+use crate::report::Row;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::take::places;
 use crate::tool::Tool;

@@ -4,7 +4,8 @@ mod tasks;
 
 use crate::bystanders::Company;
 use crate::cuts::{Findings, cut};
-use crate::report::{Expected, Row, print, write_json};
+use crate::expected::Expected;
+use crate::report::{Row, print, write_json};
 use crate::take::record;
 use crate::tool::Tool;
 use crate::{Arguments, Result};

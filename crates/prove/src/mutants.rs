@@ -2,7 +2,7 @@
 //!
 //! The names are those that the feature `mutants` of the tool knows.
 
-use crate::report::Expected;
+use crate::expected::Expected;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::work::Work;
 
@@ -42,7 +42,7 @@ pub(crate) const MUTANTS: [Mutant; 8] = [
     },
     Mutant {
         name: "marker-parents-unsynced",
-        about: "directories made for the marker not synced",
+        about: "names of new directories above the marker not synced",
         work: Work::Files,
         needless: true,
         markers: &[MarkerPlace::Root],

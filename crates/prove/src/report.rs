@@ -2,26 +2,13 @@
 
 use crate::Result;
 use crate::cuts::Findings;
+use crate::expected::Expected;
 use crate::mutants::MUTANTS;
 use crate::scene::Scene;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-
-/// What a row has to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Expected {
-    /// The promise is kept at every cut.
-    Kept,
-    /// It is not, or the rig would not see a lost flush.
-    Broken,
-    /// It is not, in one of the rows of this name.
-    BrokenSomewhere,
-    /// Whatever is found is shown.
-    Shown,
-}
 
 /// A row of the table.
 #[derive(Debug, Serialize)]

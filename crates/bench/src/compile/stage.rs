@@ -1,8 +1,8 @@
 //! The stage of the compile scenario: a fresh copy of the tree per turn.
 
 use super::{Options, program, shell};
+use crate::launcher::Launcher;
 use crate::mounts::remove_tree;
-use crate::runner::Launcher;
 use crate::scenario::{Finding, Place, Steps, Turn, fill};
 use crate::workplace::Workplace;
 use crate::{Error, Failure};
@@ -154,7 +154,11 @@ impl Steps for Stage {
         Err(Error::Variant {
             variant: turn.variant.name.clone(),
             phase: turn.phase.to_string(),
-            failure: Failure::new(&turn.variant.commands[0], ending, &launcher.log_of(turn)),
+            failure: Failure::new(
+                &turn.variant.commands[0],
+                ending,
+                &launcher.log(&turn.file_name()),
+            ),
         })
     }
 

@@ -4,7 +4,7 @@
 //! ever read: a base in a cache is no place for a password.
 
 use crate::Error;
-use crate::runner::Launcher;
+use crate::launcher::Launcher;
 use std::path::{Path, PathBuf};
 
 /// Settings of the host that apt needs inside as well: proxies and the

@@ -4,8 +4,8 @@
 use super::Options;
 use super::apt::{self, Source};
 use crate::Error;
+use crate::launcher::Launcher;
 use crate::mounts::{self, Furnished};
-use crate::runner::Launcher;
 use crate::scenario::Need;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

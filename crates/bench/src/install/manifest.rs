@@ -3,7 +3,7 @@
 mod attributes;
 
 use crate::Error;
-use crate::runner::Launcher;
+use crate::launcher::Launcher;
 use attributes::{Attributes, Reader};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};

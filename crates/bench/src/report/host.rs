@@ -1,12 +1,10 @@
 //! Where a benchmark ran: enough to judge its figures, nothing that names the machine.
 
-mod mount;
-
-pub use mount::Mount;
+pub use crate::mount::Mount;
 
 use super::format::quantity;
 use crate::Error;
-use crate::runner::Launcher;
+use crate::launcher::Launcher;
 use crate::scenario::Tool;
 use crate::statistics;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! The kernel's own count of flushes: repeatable where times are not.
 
-use crate::report::host::Mount;
+use crate::mount::Mount;
 use std::path::{Path, PathBuf};
 
 /// Position of "flush requests completed" in /sys/block/*/stat (Linux 5.5+,

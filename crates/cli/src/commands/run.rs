@@ -48,8 +48,6 @@ fn options(arguments: Run) -> Options {
             IoUring::Pass => Answer::Pass,
         },
         by_program: arguments.stats,
-        // It gained nothing where it was measured (docs/benchmarks.md).
-        early_writeback: false,
     }
 }
 

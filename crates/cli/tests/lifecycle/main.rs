@@ -6,6 +6,7 @@
 mod changing;
 mod commit;
 mod coverage;
+mod directories;
 mod errors;
 mod exit_codes;
 mod kills;

@@ -1,6 +1,6 @@
 //! The marker: durable before the first held call, gone after the commit.
 
-use super::support::{Place, Started, Trail, eventually, finish, isolated, perl};
+use super::support::{Place, SYNCONCE, Started, Trail, eventually, finish, isolated, perl};
 use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,8 @@ use synconce_testkit::rig::Rig;
 
 /// Runs `script` in a shell under a hold and strace; what was called by whom.
 fn trace(place: &Place, options: &[&str], script: &str) -> Trail {
-    let calls = "trace=fsync,fdatasync,sync,syncfs,linkat,unlinkat,rename,renameat,ioctl,execve,\
-                 openat,mkdir,rmdir";
-    let mut strace = place.command("strace");
-    strace.args(["-f", "-y", "-s", "200", "-o", "trace", "-e", calls, super::support::SYNCONCE]);
-    strace.arg("run").args(options).args(["--", "sh", "-c", script]);
-    let finished = finish(&mut strace);
-    assert!(finished.status.success(), "{finished:?}");
-    Trail::of(&place.read("trace"))
+    let words = [&[SYNCONCE, "run"], options, &["--", "sh", "-c", script]].concat();
+    Trail::follow(place, &words)
 }
 
 #[test]
@@ -160,7 +154,7 @@ fn a_user_without_a_home_is_told_so_before_the_command_starts() {
         fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o777)).unwrap();
         let mut run = place.command("setpriv");
         run.args(["--reuid", "64121", "--regid", "64121", "--clear-groups"])
-            .args([super::support::SYNCONCE, "run", "--", "touch", "started"])
+            .args([SYNCONCE, "run", "--", "touch", "started"])
             .env_remove("SYNCONCE_STATE_DIR")
             .env_remove("XDG_STATE_HOME")
             .env_remove("HOME");
@@ -323,7 +317,7 @@ fn a_marker_in_memory_is_not_told_of_where_no_disk_is_committed() {
         fs::create_dir(place.path("disk")).unwrap();
         mount("proc", root.join("proc"), "proc", MountFlags::empty(), None).unwrap();
         mount("dev", root.join("dev"), "devtmpfs", MountFlags::empty(), None).unwrap();
-        fs::copy(super::support::SYNCONCE, root.join("synconce")).unwrap();
+        fs::copy(SYNCONCE, root.join("synconce")).unwrap();
         let run = || {
             let mut chroot = place.command("chroot");
             chroot.arg(&root).args([

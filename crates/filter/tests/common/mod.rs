@@ -12,11 +12,10 @@ pub fn specs() -> Vec<Spec> {
     let answers = [Answer::Supervised, Answer::Sealed];
     let build = |(answer, bits): (Answer, u8)| Spec {
         answer,
-        early_writeback: bits & 1 != 0,
-        io_uring_pass: bits & 2 != 0,
-        watch_exec: bits & 4 != 0,
+        io_uring_pass: bits & 1 != 0,
+        watch_exec: bits & 2 != 0,
     };
-    answers.iter().flat_map(|&answer| (0..8).map(move |bits| build((answer, bits)))).collect()
+    answers.iter().flat_map(|&answer| (0..4).map(move |bits| build((answer, bits)))).collect()
 }
 
 /// Every set of ABIs, the empty one included.
@@ -163,7 +162,6 @@ fn supervisor_is_asked(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> bo
         Call::SyncFileRange => match (fd, range_flags(abi, args)) {
             (-1, flags) => flags == 0x5359_4E43,
             (..-1, _) => false,
-            (_, 0 | 2) => !spec.early_writeback,
             _ => true,
         },
         Call::Open => low(args[1]) & 0x10_1000 != 0,
@@ -187,7 +185,6 @@ fn sealed_errno(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> Option<u1
         Call::SyncFileRange => match (fd, range_flags(abi, args)) {
             (-1, 0x5359_4E43) => Some(76),
             (..0, _) => None,
-            (_, 0 | 2) if spec.early_writeback => None,
             (_, 0..=7) => Some(0),
             _ => None,
         },

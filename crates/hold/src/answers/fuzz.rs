@@ -26,17 +26,11 @@ fn options() -> Options {
         root: None,
         io_uring: IoUring::Refuse,
         by_program: false,
-        early_writeback: false,
     }
 }
 
 fn spec() -> Spec {
-    Spec {
-        answer: Answer::Supervised,
-        early_writeback: false,
-        io_uring_pass: false,
-        watch_exec: true,
-    }
+    Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: true }
 }
 
 fn waiting(caller: &Caller, request: &Request) -> Option<Waiting> {

@@ -1,7 +1,7 @@
 //! What a run has written down, pinned and held.
 
+use super::in_memory::place_in_memory;
 use super::leaving::Leaving;
-use super::prepare;
 use crate::families::Process;
 use crate::judge::Ledger;
 use crate::options::Options;
@@ -51,7 +51,7 @@ impl Run {
         let only =
             (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
         let root = (markers.len() > 1).then(|| record.root.clone()).flatten();
-        let in_memory = prepare::place_in_memory(&markers);
+        let in_memory = place_in_memory(&markers);
         let (commits, patience, leaving) = (options.commit, options.patience, Vec::new());
         Self { record, pins, markers, in_memory, run_file, commits, only, root, leaving, patience }
     }

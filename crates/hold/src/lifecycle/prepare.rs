@@ -4,13 +4,12 @@ use super::ledger::Run;
 use crate::options::Options;
 use crate::protocol::Trouble;
 use crate::runfile::RunFile;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
-use synconce_durable::pins::{Pins, mount_id};
+use synconce_durable::pins::Pins;
 use synconce_durable::places;
 use synconce_durable::record::{FileSystem, Record, VERSION, boot_id, new_id, now};
-use synconce_probe::filesystem::{is_memory_magic, name_of_magic};
 use synconce_probe::mounts::{self, Mount};
 
 /// Finds the file systems, arms the markers, writes the run file.
@@ -43,22 +42,6 @@ pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
     // The run file is for people and tests; a run can do without.
     let run_file = places::runtime().and_then(|path| RunFile::create(&path, &record).ok());
     Ok(Run::new(options, record, pins, markers, run_file))
-}
-
-/// Where the first of `markers` is, when all are in memory.
-pub(super) fn place_in_memory(markers: &[Marker]) -> Option<PathBuf> {
-    let first = markers.first().filter(|_| markers.iter().all(is_in_memory))?;
-    first.path().parent().map(Path::to_owned)
-}
-
-fn is_in_memory(marker: &Marker) -> bool {
-    let magic = rustix::fs::fstatfs(marker.file()).map_or(0, |system| system.f_type as u64);
-    if name_of_magic(magic) != Some("overlay") {
-        return is_memory_magic(magic);
-    }
-    // Only the mount tells what lies under it.
-    let (id, mounts) = (mount_id(marker.file()), mounts::ours().unwrap_or_default());
-    mounts.iter().any(|mount| Some(mount.id) == id && mount.is_in_memory())
 }
 
 /// Whether a sync that must fail, of an `O_PATH` descriptor (open(2)), succeeds.

@@ -1,8 +1,8 @@
 //! What rows there are.
 
 use crate::Arguments;
+use crate::expected::Expected;
 use crate::mutants::{MUTANTS, Mutant};
-use crate::report::Expected;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::tool::Tool;
 use crate::work::{Kind, Programs, Real, Work};

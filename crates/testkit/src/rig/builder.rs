@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::identity::ProcessId;
 use super::record::Record;
-use super::replay::Recording;
+use super::recording::Recording;
 use super::teardown::{Busy, reap, teardown};
 use super::{FsKind, Latency, Limits, Preset, Rig, binary, sparse, system};
 use crate::error::Context;

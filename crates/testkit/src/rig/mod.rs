@@ -51,6 +51,7 @@ mod log;
 mod presets;
 mod protocol;
 mod record;
+mod recording;
 mod remount;
 mod replay;
 mod sparse;
@@ -77,8 +78,9 @@ pub use self::limits::Limits;
 pub use self::log::{Event, Log, What};
 pub use self::presets::{Figure, PRESETS, Preset, preset};
 use self::record::Record;
+pub use self::recording::Recording;
 pub use self::replay::{
-    Builder as ReplayBuilder, Cut, Granularity, Loss, Mounted, Recording, Replay, Survivors, Tape,
+    Builder as ReplayBuilder, Cut, Granularity, Loss, Mounted, Replay, Survivors, Tape,
 };
 use self::teardown::{Busy, teardown};
 use crate::error::{Context, run};

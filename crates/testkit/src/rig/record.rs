@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::identity::ProcessId;
-use super::replay::Recording;
+use super::recording::Recording;
 use super::{Disk, FsKind};
 use crate::error::Context;
 use crate::{Error, Result};

@@ -1,5 +1,6 @@
 //! What /proc and strace say of processes.
 
+use super::place::{Place, finish};
 use std::collections::HashMap;
 use std::fs;
 
@@ -33,6 +34,17 @@ pub fn children(pid: u32) -> Vec<(u32, String)> {
 pub struct Trail(Vec<String>);
 
 impl Trail {
+    /// Runs `words` in `place` under strace, to their success.
+    pub fn follow(place: &Place, words: &[&str]) -> Self {
+        let calls = "trace=fsync,fdatasync,sync,syncfs,linkat,unlinkat,rename,renameat,ioctl,\
+                     execve,openat,mkdir,rmdir";
+        let mut strace = place.command("strace");
+        strace.args(["-f", "-y", "-s", "200", "-o", "trace", "-e", calls]).args(words);
+        let finished = finish(&mut strace);
+        assert!(finished.status.success(), "{finished:?}");
+        Self::of(&place.read("trace"))
+    }
+
     /// Reads the output.
     pub fn of(text: &str) -> Self {
         Self(text.lines().map(str::to_owned).collect())

@@ -1,5 +1,4 @@
-/* sync_file_range. A call that only starts write-back is not even seen: a
- * commit follows, and it does not wait. */
+/* sync_file_range: one that only starts write-back is held like any other. */
 #include "ways.h"
 
 static void every_flag(void)

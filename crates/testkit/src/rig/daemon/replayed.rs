@@ -15,7 +15,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::Result;
 use crate::error::{Context, Error};
 use crate::rig::log::{Log, What};
-use crate::rig::replay::{Cut, Extents, Loss, Recording, Source};
+use crate::rig::recording::Recording;
+use crate::rig::replay::{Cut, Extents, Loss, Source};
 
 pub(super) struct Replayed {
     base: File,

@@ -25,7 +25,7 @@
 
 mod cut;
 mod extents;
-mod recording;
+mod tape;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,9 @@ use rustix::io::Errno;
 
 pub use self::cut::{Cut, Granularity, Loss, Survivors};
 pub(super) use self::extents::{Extents, Source};
-pub use self::recording::{Recording, Tape};
+pub use self::tape::Tape;
 use super::record::Record;
+use super::recording::Recording;
 use super::{Rig, builder, system};
 use crate::error::Context;
 use crate::{Error, Result};
@@ -64,6 +65,13 @@ pub struct Replay {
 pub struct Mounted<'a> {
     replay: &'a Replay,
     loss: Loss,
+}
+
+impl Recording {
+    /// A disk to cut the power of, again and again. Several may replay one recording side by side.
+    pub fn replay(&self) -> Builder {
+        Builder::new(self.clone())
+    }
 }
 
 impl Builder {

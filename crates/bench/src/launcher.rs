@@ -2,7 +2,6 @@
 
 use crate::interrupt::Watch;
 use crate::processes::Family;
-use crate::scenario::Turn;
 use crate::{Error, Failure};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -84,11 +83,6 @@ impl Launcher {
     /// The log file of the given name.
     pub fn log(&self, name: &str) -> PathBuf {
         self.logs.path().join(format!("{name}.log"))
-    }
-
-    /// The log file of a turn.
-    pub fn log_of(&self, turn: &Turn<'_>) -> PathBuf {
-        self.log(&format!("{}-{}", turn.phase, turn.variant.name).replace([' ', '/'], "-"))
     }
 
     /// Fails once a signal has asked to stop.

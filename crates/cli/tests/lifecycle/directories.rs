@@ -1,0 +1,97 @@
+//! The directories above a marker: durable before the first held call, whoever
+//! made them.
+
+use super::support::{Place, SYNCONCE, Started, Trail, eventually, isolated};
+use rustix::mount::{MountFlags, mount};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+
+/// Where the first held call is answered (one that passes has flags): what comes
+/// before it protects it.
+fn first_answer(trail: &Trail) -> usize {
+    trail.expect(0, &["SECCOMP_IOCTL_NOTIF_SEND", "flags=0"])
+}
+
+/// Whether the directory `name` was synced before that. One that fails ends the run.
+fn is_synced_before(trail: &Trail, place: &Place, name: &str) -> bool {
+    let on = format!("{}>", place.text(name));
+    trail.find(0, &["fsync(", &on]).is_some_and(|at| at < first_answer(trail))
+}
+
+#[test]
+fn a_second_run_syncs_the_names_that_the_first_has_made_and_not_synced() {
+    isolated(|place| {
+        place.write("data", "x");
+        fs::create_dir(place.path("root")).unwrap();
+        // The first never syncs, so that it has nothing to protect: it stays armed.
+        let script = "touch started; until [ -e stop ]; do sleep 0.01; done";
+        let first = Started::new(&mut place.held(&["--root", "root"], &["sh", "-c", script]));
+        eventually("it has started", || place.path("started").exists());
+        let runs = place.path("root/var/lib/synconce/runs");
+        assert!(runs.exists(), "the first run made the directories");
+
+        let second = [SYNCONCE, "run", "--root", "root", "--", "sync", "data"];
+        let trail = Trail::follow(place, &second);
+        assert_eq!(trail.count(&["mkdir(", "root/var", "= 0"]), 0, "the second made none");
+        for name in ["root/var/lib/synconce", "root/var/lib", "root/var", "root"] {
+            assert!(is_synced_before(&trail, place, name), "{name}");
+            let on = format!("{}>", place.text(name));
+            assert_eq!(trail.count(&["fsync(", &on]), 1, "{name}");
+        }
+        place.write("stop", "");
+        assert!(first.end().success(), "{}", first.text());
+    });
+}
+
+#[test]
+fn a_run_of_a_user_below_a_directory_that_only_root_may_read_is_as_safe() {
+    isolated(|place| {
+        place.write("data", "x");
+        // As /home is on some machines: it can be searched, and not be read.
+        for name in ["home/user/.local/state", "runtime"] {
+            fs::create_dir_all(place.path(name)).unwrap();
+        }
+        let mode = |name, mode| {
+            fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, bits) in [(".", 0o755), ("runtime", 0o777), ("home", 0o711)] {
+            mode(name, bits);
+        }
+        for name in ["home/user", "home/user/.local", "home/user/.local/state"] {
+            chown(place.path(name), Some(64121), Some(64121)).unwrap();
+            mode(name, 0o700);
+        }
+        let home = format!("HOME={}", place.text("home/user"));
+        let mut words = vec!["setpriv", "--reuid", "64121", "--regid", "64121", "--clear-groups"];
+        words.extend(["env", "-u", "SYNCONCE_STATE_DIR", "-u", "XDG_STATE_HOME", &home]);
+        words.extend([SYNCONCE, "run", "--", "sync", "data"]);
+        let trail = Trail::follow(place, &words);
+        let synconce = "home/user/.local/state/synconce";
+        for name in [synconce, "home/user/.local/state", "home/user"] {
+            assert!(is_synced_before(&trail, place, name), "{name}");
+        }
+        let denied = trail.expect(0, &["openat(", "\"../", "EACCES"]);
+        let instead =
+            trail.expect(denied, &["syncfs(", &format!("{}/runs>", place.text(synconce))]);
+        assert!(instead < first_answer(&trail));
+    });
+}
+
+#[test]
+fn names_on_another_file_system_are_not_the_markers() {
+    isolated(|place| {
+        place.write("data", "x");
+        fs::create_dir(place.path("memory")).unwrap();
+        mount("none", place.path("memory"), "tmpfs", MountFlags::empty(), None).unwrap();
+        fs::create_dir(place.path("memory/above")).unwrap();
+        let state = format!("SYNCONCE_STATE_DIR={}", place.text("memory/above/state"));
+        let words = ["env", &state, SYNCONCE, "run", "--", "sync", "data"];
+        let trail = Trail::follow(place, &words);
+        for name in ["memory/above/state", "memory/above", "memory"] {
+            assert!(is_synced_before(&trail, place, name), "{name}");
+        }
+        let memory = place.path("memory");
+        let outside = format!("{}>", memory.parent().unwrap().display());
+        assert_eq!(trail.count(&["fsync(", &outside]), 0);
+    });
+}

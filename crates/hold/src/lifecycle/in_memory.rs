@@ -1,0 +1,23 @@
+//! Markers that go with the power.
+
+use std::path::{Path, PathBuf};
+use synconce_durable::marker::Marker;
+use synconce_durable::pins::mount_id;
+use synconce_probe::filesystem::{is_memory_magic, name_of_magic};
+use synconce_probe::mounts;
+
+/// Where the first of `markers` is, when all are in memory.
+pub(super) fn place_in_memory(markers: &[Marker]) -> Option<PathBuf> {
+    let first = markers.first().filter(|_| markers.iter().all(is_in_memory))?;
+    first.path().parent().map(Path::to_owned)
+}
+
+fn is_in_memory(marker: &Marker) -> bool {
+    let magic = rustix::fs::fstatfs(marker.file()).map_or(0, |system| system.f_type as u64);
+    if name_of_magic(magic) != Some("overlay") {
+        return is_memory_magic(magic);
+    }
+    // Only the mount tells what lies under it.
+    let (id, mounts) = (mount_id(marker.file()), mounts::ours().unwrap_or_default());
+    mounts.iter().any(|mount| Some(mount.id) == id && mount.is_in_memory())
+}

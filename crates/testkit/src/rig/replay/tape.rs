@@ -1,0 +1,37 @@
+//! A recording that has outlived its disk.
+
+use std::ops::Deref;
+
+use crate::rig::record::Record;
+use crate::rig::recording::Recording;
+use crate::rig::teardown::{Busy, teardown};
+
+/// A recording whose disk is gone. Dropping it removes the files; the reaper does if this process is
+/// killed.
+#[derive(Debug)]
+pub struct Tape {
+    record: Record,
+    recording: Recording,
+}
+
+impl Tape {
+    pub(in crate::rig) fn new(record: Record, recording: Recording) -> Self {
+        Self { record, recording }
+    }
+}
+
+impl Deref for Tape {
+    type Target = Recording;
+
+    fn deref(&self) -> &Recording {
+        &self.recording
+    }
+}
+
+impl Drop for Tape {
+    fn drop(&mut self) {
+        if let Err(error) = teardown(&self.record, Busy::Force) {
+            eprintln!("rig: cannot remove {}: {error}", self.recording.log.display());
+        }
+    }
+}
