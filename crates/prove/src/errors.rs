@@ -2,7 +2,8 @@
 //! opened before the run still sees it at the commit: this is what catches one that is opened late.
 
 use crate::cuts::Findings;
-use crate::report::{Expected, Row};
+use crate::expected::Role;
+use crate::report::Row;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::take::places;
 use crate::tool::Tool;
@@ -30,19 +31,19 @@ const MUTANT: &str = "pins-late";
 /// A row for each file system, of the tool as it ships and of the one whose descriptors are late.
 pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
-    let mut tools = vec![("promise", "error seen by another", shipped, Expected::Kept)];
+    let mut tools = vec![(Role::Promise, "error seen by another", shipped)];
     if let Some(program) = &arguments.mutants {
         let shipped = arguments.synconce.clone();
         let mutant = Tool::Mutant { program: program.clone(), mutant: MUTANT, shipped };
-        tools.push(("mutant", MUTANT, mutant, Expected::BrokenSomewhere));
+        tools.push((Role::Mutant, MUTANT, mutant));
     }
     let mut rows = Vec::new();
-    for (group, name, tool, expected) in tools {
+    for (role, name, tool) in tools {
         for disk in Disk::SOUND {
             let scene = Scene { disk, marker: MarkerPlace::Same, mode: Mode::Supervised };
-            if arguments.wants(group, name, scene) {
+            if arguments.wants(role.group(), name, scene) {
                 let findings = meet(scene, &tool)?;
-                let row = Row { group, name: name.to_owned(), scene, expected, findings };
+                let row = Row { role, name: name.to_owned(), scene, findings };
                 eprintln!("{row}");
                 rows.push(row);
             }

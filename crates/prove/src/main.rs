@@ -9,6 +9,7 @@
 mod bystanders;
 mod cuts;
 mod errors;
+mod expected;
 mod isolation;
 mod judge;
 mod matrix;
