@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 
 /// A benchmark, interrupted at the latest when its test fails.
 struct Bench(Child);
@@ -65,7 +66,10 @@ impl Place {
             if let Ok(text) = fs::read_to_string(self.0.join("pids")) {
                 return text.split_whitespace().map(str::to_owned).collect();
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "the build never started");
+            assert!(
+                start.elapsed() < patiently(Duration::from_secs(60)),
+                "the build never started"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -11,6 +11,7 @@ use crate::{Arguments, Result};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 use synconce_testkit::rig::Rig;
 
@@ -77,7 +78,7 @@ fn meet(scene: Scene, tool: &Tool) -> Result<Findings> {
         return Err("nobody was told of the error".into());
     }
     fs::write(control.path().join("go"), "")?;
-    let status = run.wait(LIMIT)?.ok_or("the run did not end")?;
+    let status = run.wait(patiently(LIMIT))?.ok_or("the run did not end")?;
     let mut findings = Findings { cuts: 1, ..Findings::default() };
     if status.code() != Some(FAILED) {
         findings.found.insert("error unseen", 1);
@@ -88,7 +89,7 @@ fn meet(scene: Scene, tool: &Tool) -> Result<Findings> {
 }
 
 fn wait_for(path: &Path) -> Result<()> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + patiently(LIMIT);
     while !path.exists() {
         if Instant::now() > end {
             return Err(format!("{} did not come", path.display()).into());

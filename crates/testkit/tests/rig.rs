@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use synconce_testkit::patiently;
 use synconce_testkit::rig::{self, Builder, FsKind, Latency, Rig};
 
 /// Everything of a rig that could be left behind.
@@ -58,6 +59,8 @@ fn write_and_sync(path: &Path) -> io::Result<()> {
 }
 
 const FLUSH: Duration = Duration::from_millis(20);
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn an_fsync_of_new_data_costs_two_flushes_and_at_least_their_time() {
@@ -153,7 +156,7 @@ fn a_stalled_flush_holds_the_fsync_until_its_release() {
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path));
-    rig.disk().wait_for_waiting_flush(Duration::from_secs(10)).unwrap();
+    rig.disk().wait_for_waiting_flush(patiently(LONG)).unwrap();
     thread::sleep(Duration::from_millis(50));
     assert!(!syncing.is_finished());
     rig.disk().release_flushes().unwrap();
@@ -168,7 +171,7 @@ fn a_rig_with_a_stalled_flush_goes_all_the_same() {
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path));
-    rig.disk().wait_for_waiting_flush(Duration::from_secs(10)).unwrap();
+    rig.disk().wait_for_waiting_flush(patiently(LONG)).unwrap();
     drop(rig);
     syncing.join().unwrap().unwrap();
     traces.assert_gone();

@@ -1,7 +1,7 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
 use super::support::{
-    LIMIT, Place, SYNCONCE, Started, Trail, Turn, eventually, finish, isolated, perl, stall,
+    Place, SYNCONCE, Started, Trail, Turn, eventually, finish, isolated, limit, perl, stall,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -287,7 +287,7 @@ fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Star
     let all = [around, &[SYNCONCE, "run"], options, &["--"]].concat();
     let mut command = place.command(all[0]);
     let run = Started::new(command.args(&all[1..]).args(&words));
-    rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
+    rig.disk().wait_for_waiting_flush(limit()).unwrap();
     // The flush may be somebody else's.
     eventually("the commit begins", || {
         place.status(&[]).stdout.contains(" committing ")

@@ -109,7 +109,7 @@ fn flushing_a_device_and_freezing_a_file_system_pass_and_are_counted() {
             let words = if held { words.as_slice() } else { &words[5..] };
             let mut command = place.command(&directory, words);
             command.env("DEVICE", &disk.device).env("MOUNT", &disk.mount);
-            process::run(&mut command, crate::support::LIMIT).unwrap()
+            process::run(&mut command, crate::support::limit()).unwrap()
         };
         let (bare, held) = (run(false), run(true));
         agree(&bare, &held);

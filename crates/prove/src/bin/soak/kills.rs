@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::rig::Rig;
 
@@ -126,7 +127,7 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
     let orphaned = hit.victim == Victim::Supervisor && !supervisor.is_some_and(is_alive);
     let cut_short = marked && orphaned && payload.is_some_and(is_alive);
     let (since, flushes) = (Instant::now(), rig.disk().stats()?.flushes);
-    let status = run.wait(LIMIT)?.ok_or("the run did not end")?;
+    let status = run.wait(patiently(LIMIT))?.ok_or("the run did not end")?;
     wait_for_quiet(&directory)?;
     let flushed = rig.disk().stats()?.flushes > flushes;
     if cut_short && since.elapsed() > LONG && !flushed {
@@ -176,7 +177,7 @@ fn send(pids: &[u64], signal: Signal) -> bool {
 }
 
 fn wait_for_end(pids: &[u64]) -> Result<()> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + patiently(LIMIT);
     while pids.iter().any(|pid| is_alive(*pid)) {
         if Instant::now() > end {
             return Err(format!("{pids:?} outlive what was to end them").into());
@@ -188,7 +189,7 @@ fn wait_for_end(pids: &[u64]) -> Result<()> {
 
 /// Waits until nobody of the load is left: none of its calls is stuck.
 fn wait_for_quiet(directory: &Path) -> Result<()> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + patiently(LIMIT);
     let wanted = directory.display().to_string();
     loop {
         let busy = processes::all().find(|(_, words)| words.contains(&wanted));
@@ -204,9 +205,9 @@ fn wait_for_quiet(directory: &Path) -> Result<()> {
 
 /// What status says, once no supervisor is left that could change it.
 fn found(synconce: &Path, place: &Path) -> Result<Option<i32>> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + patiently(LIMIT);
     loop {
-        let finished = process::run(tool(synconce, place).arg("status"), LIMIT)?;
+        let finished = process::run(tool(synconce, place).arg("status"), patiently(LIMIT))?;
         // 3: still in flight, committing or serving.
         if finished.status.code() != Some(3) || Instant::now() > end {
             return Ok(finished.status.code());

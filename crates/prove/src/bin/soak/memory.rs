@@ -16,6 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 
 /// What a cgroup may have: what the victim had before it came is not counted.
@@ -133,7 +134,7 @@ impl Cage {
         }
         let mut command = Command::new(std::env::current_exe()?);
         let eater = Group::spawn(command.arg("eat").arg(&self.path))?;
-        let status = eater.wait(LIMIT)?.ok_or("the eater goes on eating")?;
+        let status = eater.wait(patiently(LIMIT))?.ok_or("the eater goes on eating")?;
         let eaten = status.signal() == Some(SIGKILL);
         if !eaten && !status.success() {
             return Err(format!("the eater: {status}, {}", eater.stderr()?).into());
@@ -142,7 +143,7 @@ impl Cage {
         if kills(&self.path)? <= u64::from(eaten) {
             return Ok(false);
         }
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + patiently(LIMIT);
         while is_alive(victim) {
             if Instant::now() > end {
                 return Err(format!("{victim} lives on after {} kills", kills(&self.path)?).into());
