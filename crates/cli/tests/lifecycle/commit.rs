@@ -326,7 +326,11 @@ fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on()
             let (run, _stalled) = stalled(place, &rig, &[], &[]);
             // Told after the first quarter of a second, when others are done.
             std::thread::sleep(std::time::Duration::from_millis(700));
-            signal(&run, by);
+            // It may be sent before the face knows that the command has ended.
+            eventually("the wait is given up", || {
+                signal(&run, by);
+                run.wait(std::time::Duration::from_millis(20)).unwrap().is_some()
+            });
             assert_eq!(run.end().code(), Some(125), "{}", run.text());
             let named = format!("synconce: not yet durable: {}", rig.path().display());
             assert!(run.text().contains(&named), "{}", run.text());

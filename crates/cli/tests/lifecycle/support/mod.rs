@@ -34,6 +34,12 @@ pub fn isolated<T: Fn(&Place)>(test: T) {
     });
 }
 
+/// Whether `quiet` holds at one of a few times: somebody else's sync(2) flushes
+/// every disk of the machine, also one that is watched.
+pub fn a_few_times(quiet: impl FnMut() -> bool) -> bool {
+    std::iter::repeat_with(quiet).take(5).any(|quiet| quiet)
+}
+
 /// Waits until `holds`; panics after [`limit`], naming `what`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + limit();
