@@ -98,15 +98,16 @@ fn the_rig_of_a_killed_owner_is_reaped_and_those_of_the_living_are_not() {
     let summary = rig::find(&left).unwrap().summary();
     assert!(!summary.stale);
     kill(dead);
-    assert!(is_mounted(&left), "nobody has taken it down yet");
-    assert!(rig::find(&left).unwrap().summary().stale);
+    // Whoever sets up a rig, another test or another program, may have reaped it by now.
+    assert!(rig::find(&left).is_ok_and(|entry| entry.summary().stale) || !is_mounted(&left));
 
     rig::reap().unwrap();
     assert_reaped(&left);
     assert!(rig::find(&left).is_err());
     let daemon = format!("/proc/{}/cmdline", summary.daemon.unwrap());
     let command = std::fs::read_to_string(daemon).unwrap_or_default();
-    assert!(!command.contains("serve"), "the daemon still runs: {command}");
+    let record = left.parent().unwrap().to_str().unwrap();
+    assert!(!command.contains(record), "the daemon still runs: {command}");
     assert!(is_mounted(&kept));
 
     kill(alive);
