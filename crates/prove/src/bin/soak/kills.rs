@@ -1,7 +1,7 @@
 //! Runs whose parts are hit at random moments: by signals, and by the kernel when memory runs out.
 
 use crate::memory::{Cage, Hierarchy};
-use crate::processes::{self, children, is_alive};
+use crate::processes::{self, children, describe, is_alive};
 use crate::{Result, load_words, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -127,7 +127,10 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
     let orphaned = hit.victim == Victim::Supervisor && !supervisor.is_some_and(is_alive);
     let cut_short = marked && orphaned && payload.is_some_and(is_alive);
     let (since, flushes) = (Instant::now(), rig.disk().stats()?.flushes);
-    let status = run.wait(patiently(LIMIT))?.ok_or("the run did not end")?;
+    let Some(status) = run.wait(patiently(LIMIT))? else {
+        let all: Vec<u64> = [Some(face), supervisor, payload].into_iter().flatten().collect();
+        return Err(format!("the run did not end: {}", describe(&all)).into());
+    };
     wait_for_quiet(&directory)?;
     let flushed = rig.disk().stats()?.flushes > flushes;
     if cut_short && since.elapsed() > LONG && !flushed {

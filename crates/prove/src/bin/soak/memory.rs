@@ -26,6 +26,8 @@ const BITE: usize = 256 << 10;
 /// The OOM killer adds so many thousandths of the limit to what a process has mapped.
 const FIRST: &str = "1000";
 const SECOND: &str = "0";
+/// Of a cgroup's name; its owner's number follows.
+const PREFIX: &str = "synconce-soak-";
 /// The kernel needs milliseconds.
 const LIMIT: Duration = Duration::from_secs(30);
 const SIGKILL: i32 = 9;
@@ -62,7 +64,9 @@ impl Hierarchy {
             };
             Some(Self { root: root.into(), version, _mount: None })
         });
-        known.map_or_else(Self::mounted, Ok)
+        let found = known.map_or_else(Self::mounted, Ok)?;
+        remove_orphans(&found.root);
+        Ok(found)
     }
 
     fn mounted() -> Result<Self> {
@@ -85,6 +89,18 @@ fn lists(controllers: &Path) -> bool {
     text.split_whitespace().any(|name| name == "memory")
 }
 
+/// Removes what a soak that was killed has left; others go on.
+fn remove_orphans(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse().ok());
+        if owner.is_some_and(|owner| !is_alive(owner)) {
+            // It is not empty as long as a process of its run goes on.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// A cgroup with little memory. Dropping it removes it; who is still in it goes to the root.
 #[derive(Debug)]
 pub(crate) struct Cage {
@@ -102,7 +118,7 @@ impl Cage {
             // It stays so: somebody else may count on it by the time we are done.
             fs::write(&shared, "+memory").map_err(|error| act("enable memory in", &root, error))?;
         }
-        let path = root.join(format!("synconce-soak-{}", std::process::id()));
+        let path = root.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| act("create", &path, error))?;
         let cage = Self { root, path };
         let (memory, swap, none) = match two {

@@ -15,6 +15,27 @@ pub(crate) fn is_alive(pid: u64) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
+/// Where each thread of the processes is, a line each: what a run that does not end waits for.
+pub(crate) fn describe(pids: &[u64]) -> String {
+    let mut text = String::new();
+    for pid in pids {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            let status = read("status");
+            let lines = status.lines().filter(|line| {
+                ["Name:", "State:", "TracerPid:"].iter().any(|name| line.starts_with(name))
+            });
+            let states = lines.collect::<Vec<_>>().join(" ").replace('\t', " ");
+            let name = thread.file_name();
+            let (wchan, call) = (read("wchan"), read("syscall"));
+            let call = call.split(' ').next().unwrap_or_default().trim();
+            text += &format!("\n{pid} {}: {states} {wchan} {call}", name.display());
+        }
+    }
+    text
+}
+
 /// Every process and its words.
 pub(crate) fn all() -> impl Iterator<Item = (String, Vec<String>)> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
