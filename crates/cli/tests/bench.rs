@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 
 /// A benchmark, interrupted at the latest when its test fails.
 struct Bench(Child);
@@ -65,7 +66,10 @@ impl Place {
             if let Ok(text) = fs::read_to_string(self.0.join("pids")) {
                 return text.split_whitespace().map(str::to_owned).collect();
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "the build never started");
+            assert!(
+                start.elapsed() < patiently(Duration::from_secs(60)),
+                "the build never started"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -107,8 +111,12 @@ fn an_interrupted_benchmark_dies_by_the_signal_and_leaves_nothing_behind() {
         bench.send(signal);
         let status = bench.0.wait().expect("it can be waited for");
         assert_eq!(status.signal(), Some(signal.as_raw()), "{variant}: {status}");
-        let alive: Vec<&String> = pids.iter().filter(|pid| is_alive(pid)).collect();
-        assert!(alive.is_empty(), "{variant}: {alive:?}");
+        // Who was killed takes a moment to end.
+        let end = Instant::now() + patiently(Duration::from_secs(60));
+        while pids.iter().any(|pid| is_alive(pid)) {
+            assert!(Instant::now() < end, "{variant}: {pids:?} live on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         for part in ["work", "logs", "state"] {
             assert_eq!(place.files(part), Vec::<PathBuf>::new(), "{variant}");
         }

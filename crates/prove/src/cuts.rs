@@ -1,7 +1,7 @@
 //! Where a take is cut, and what is found there.
 
 use crate::Result;
-use crate::judge::{Finding, Moment, Tree, judge};
+use crate::judge::{Finding, Moment, Tree, judge, judge_unmountable};
 use crate::take::{Take, manifest, mark, places};
 use crate::work::is_durable;
 use serde::Serialize;
@@ -28,6 +28,11 @@ pub(crate) struct Findings {
     pub found: BTreeMap<&'static str, usize>,
     /// The first cut at which the promise was broken, with what differed.
     pub first: Option<String>,
+    /// How many disks did not mount before the run had returned.
+    pub refused: usize,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
     /// Time for all cuts, in milliseconds.
     pub millis: u64,
     /// Why no cut could be made.
@@ -45,11 +50,15 @@ impl Findings {
         self.cuts += 1;
         let name = match finding {
             Finding::Kept => return,
+            Finding::Refused => {
+                self.refused += 1;
+                self.refusal.get_or_insert_with(|| format!("refused at {place:?}: {}", detail()));
+                return;
+            }
             Finding::Lost => "lost",
             Finding::Undetected => "undetected",
             Finding::FalseAlarm => "false alarm",
             Finding::SurvivorLost => "survivor lost",
-            Finding::Unmountable => "unmountable",
         };
         *self.found.entry(name).or_default() += 1;
         self.first.get_or_insert_with(|| format!("{name} at {place:?}: {}", detail()));
@@ -58,11 +67,13 @@ impl Findings {
     /// Takes the findings of another take in.
     pub(crate) fn merge(&mut self, other: Self) {
         self.cuts += other.cuts;
+        self.refused += other.refused;
         self.millis += other.millis;
         for (name, count) in other.found {
             *self.found.entry(name).or_default() += count;
         }
         self.first = self.first.take().or(other.first);
+        self.refusal = self.refusal.take().or(other.refusal);
     }
 }
 
@@ -73,6 +84,12 @@ struct Bounds {
     returned: usize,
     served: Option<usize>,
     end: usize,
+}
+
+impl Bounds {
+    fn moment(self, place: Place) -> Moment {
+        if place.disk >= self.returned { Moment::Returned } else { Moment::Running }
+    }
 }
 
 /// Cuts `take` at `count` places; with `until_broken` stops at the first finding.
@@ -102,8 +119,7 @@ pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
         let (finding, detail) = match (mounted, other.transpose()) {
             (Ok(_), Ok(_)) => look(take, &places, bounds, place)?,
             (Err(error), _) | (_, Err(error)) => {
-                let when = if place.disk < bounds.returned { "before" } else { "after" };
-                (Finding::Unmountable, format!("{error}, {when} the return"))
+                (judge_unmountable(bounds.moment(place)), format!("unmountable: {error}"))
             }
         };
         findings.add(finding, place, || detail);
@@ -139,9 +155,7 @@ fn look(
     let status = take.tool.status(take.scene, places)?;
     let found = manifest(&take.tool, places).unwrap_or_default();
     let tree = compare(take, &found);
-    let returned = place.disk >= bounds.returned;
-    let moment = if returned { Moment::Returned } else { Moment::Running };
-    let finding = judge(moment, status, tree);
+    let finding = judge(bounds.moment(place), status, tree);
     let served = bounds.served.is_some_and(|served| place.disk >= served);
     let finding = match finding {
         Finding::Kept if served && !is_durable(&places.daemon()) => Finding::SurvivorLost,

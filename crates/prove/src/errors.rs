@@ -2,8 +2,7 @@
 //! opened before the run still sees it at the commit: this is what catches one that is opened late.
 
 use crate::cuts::Findings;
-use crate::expected::Expected;
-use crate::report::Row;
+use crate::row::{Role, Row};
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::take::places;
 use crate::tool::Tool;
@@ -11,6 +10,7 @@ use crate::{Arguments, Result};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 use synconce_testkit::rig::Rig;
 
@@ -31,19 +31,19 @@ const MUTANT: &str = "pins-late";
 /// A row for each file system, of the tool as it ships and of the one whose descriptors are late.
 pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
-    let mut tools = vec![("promise", "error seen by another", shipped, Expected::Kept)];
+    let mut tools = vec![(Role::Promise, "error seen by another", shipped)];
     if let Some(program) = &arguments.mutants {
         let shipped = arguments.synconce.clone();
         let mutant = Tool::Mutant { program: program.clone(), mutant: MUTANT, shipped };
-        tools.push(("mutant", MUTANT, mutant, Expected::BrokenSomewhere));
+        tools.push((Role::Mutant, MUTANT, mutant));
     }
     let mut rows = Vec::new();
-    for (group, name, tool, expected) in tools {
+    for (role, name, tool) in tools {
         for disk in Disk::SOUND {
             let scene = Scene { disk, marker: MarkerPlace::Same, mode: Mode::Supervised };
-            if arguments.wants(group, name, scene) {
+            if arguments.wants(role.group(), name, scene) {
                 let findings = meet(scene, &tool)?;
-                let row = Row { group, name: name.to_owned(), scene, expected, findings };
+                let row = Row { role, name: name.to_owned(), scene, findings };
                 eprintln!("{row}");
                 rows.push(row);
             }
@@ -77,7 +77,7 @@ fn meet(scene: Scene, tool: &Tool) -> Result<Findings> {
         return Err("nobody was told of the error".into());
     }
     fs::write(control.path().join("go"), "")?;
-    let status = run.wait(LIMIT)?.ok_or("the run did not end")?;
+    let status = run.wait(patiently(LIMIT))?.ok_or("the run did not end")?;
     let mut findings = Findings { cuts: 1, ..Findings::default() };
     if status.code() != Some(FAILED) {
         findings.found.insert("error unseen", 1);
@@ -88,7 +88,7 @@ fn meet(scene: Scene, tool: &Tool) -> Result<Findings> {
 }
 
 fn wait_for(path: &Path) -> Result<()> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + patiently(LIMIT);
     while !path.exists() {
         if Instant::now() > end {
             return Err(format!("{} did not come", path.display()).into());

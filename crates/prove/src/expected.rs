@@ -1,10 +1,10 @@
-//! What is to be found where a step is taken away, and where none is.
+//! What each row has to show.
 
-use serde::Serialize;
+use crate::row::{Role, Row};
+use std::collections::BTreeSet;
 
 /// What a row has to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// The promise is kept at every cut.
     Kept,
@@ -14,4 +14,123 @@ pub(crate) enum Expected {
     BrokenSomewhere,
     /// Whatever is found is shown.
     Shown,
+}
+
+impl Role {
+    /// What its rows have to show.
+    pub(crate) fn expected(self) -> Expected {
+        match self {
+            Self::Promise => Expected::Kept,
+            Self::Control => Expected::Broken,
+            Self::Mutant => Expected::BrokenSomewhere,
+            Self::NeedlessMutant | Self::Rival => Expected::Shown,
+        }
+    }
+}
+
+/// Whether every row shows what is expected of it.
+pub(crate) fn verdict(rows: &[Row], allow_missing: bool) -> bool {
+    failures(rows, allow_missing).is_empty()
+}
+
+/// What is not as expected, in words.
+pub(crate) fn failures(rows: &[Row], allow_missing: bool) -> Vec<String> {
+    let mut failures = Vec::new();
+    for row in rows {
+        match &row.findings.skipped {
+            Some(reason) if !allow_missing => {
+                failures.push(format!("{}, {}: skipped: {reason}", row.name, row.scene));
+            }
+            Some(_) => {}
+            None => failures.extend(failure(row)),
+        }
+    }
+    let tried = rows.iter().filter(|row| row.role.expected() == Expected::BrokenSomewhere);
+    let names: BTreeSet<&str> = tried.clone().map(|row| row.name.as_str()).collect();
+    for name in names {
+        if !tried.clone().any(|row| row.name == name && row.findings.broken() > 0) {
+            failures.push(format!("mutant {name}: not caught anywhere"));
+        }
+    }
+    failures
+}
+
+/// What is wrong with a row that was made.
+fn failure(row: &Row) -> Option<String> {
+    let findings = &row.findings;
+    let broken = findings.broken() > 0;
+    match row.role.expected() {
+        Expected::Kept if broken => {
+            let first = findings.first.as_deref().unwrap_or_default();
+            Some(format!("{} {}, {}: {first}", row.role.group(), row.name, row.scene))
+        }
+        // A promise that was never looked at is not kept.
+        Expected::Kept if findings.refused > 0 && findings.refused == findings.cuts => {
+            Some(format!("{}, {}: no disk could be mounted", row.name, row.scene))
+        }
+        Expected::Broken if !broken => {
+            Some(format!("{}, {}: nothing was seen", row.name, row.scene))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuts::Findings;
+    use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+
+    fn row(role: Role, findings: Findings) -> Row {
+        let scene = Scene { disk: Disk::Ext4, marker: MarkerPlace::Same, mode: Mode::Supervised };
+        Row { role, name: "row".to_owned(), scene, findings }
+    }
+
+    fn broken() -> Findings {
+        Findings { cuts: 9, found: [("lost", 1)].into_iter().collect(), ..Findings::default() }
+    }
+
+    fn refused(refused: usize) -> Findings {
+        Findings { cuts: 9, refused, ..Findings::default() }
+    }
+
+    #[test]
+    fn a_row_that_was_skipped_passes_only_where_that_was_allowed() {
+        for role in [Role::Promise, Role::Rival] {
+            let skipped = Some("it is not installed".to_owned());
+            let rows = [row(role, Findings { skipped, ..Findings::default() })];
+            assert!(!verdict(&rows, false));
+            assert!(verdict(&rows, true));
+            assert!(rows[0].to_string().contains("SKIPPED: it is not installed"));
+        }
+    }
+
+    #[test]
+    fn a_broken_promise_does_not_pass_whatever_may_be_missing() {
+        assert!(!verdict(&[row(Role::Promise, broken())], true));
+        assert!(verdict(&[row(Role::Rival, broken())], false));
+        assert!(verdict(&[row(Role::Control, broken())], false));
+        assert!(!verdict(&[row(Role::Control, Findings::default())], false));
+    }
+
+    #[test]
+    fn a_mutant_is_caught_in_one_of_its_rows_but_for_a_needless_step() {
+        let both = [row(Role::Mutant, Findings::default()), row(Role::Mutant, broken())];
+        assert!(verdict(&both, false));
+        assert!(!verdict(&both[..1], false));
+        assert!(verdict(&[row(Role::NeedlessMutant, Findings::default())], false));
+    }
+
+    #[test]
+    fn disks_that_are_refused_before_the_return_break_no_promise_and_catch_no_mutant() {
+        assert!(verdict(&[row(Role::Promise, refused(8))], false));
+        assert!(!verdict(&[row(Role::Mutant, refused(8))], false));
+        assert!(!verdict(&[row(Role::Control, refused(8))], false));
+        assert!(row(Role::Promise, refused(8)).to_string().contains("8 refused"));
+    }
+
+    #[test]
+    fn a_promise_of_which_no_disk_could_be_mounted_is_not_kept() {
+        assert!(!verdict(&[row(Role::Promise, refused(9))], false));
+    }
 }

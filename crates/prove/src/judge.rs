@@ -39,7 +39,7 @@ pub(crate) enum Moment {
 pub(crate) enum Finding {
     /// The promise was kept.
     Kept,
-    /// The run had returned 0, and its tree is not the finished one.
+    /// The run had returned 0, and its tree is not the finished one, or cannot be mounted.
     Lost,
     /// The run was cut short, its tree is neither the old nor the finished one, and nothing says so.
     Undetected,
@@ -47,8 +47,9 @@ pub(crate) enum Finding {
     FalseAlarm,
     /// A survivor's own sync, after the run, did not make its file durable.
     SurvivorLost,
-    /// The file system did not recover.
-    Unmountable,
+    /// The file system did not recover, and the run had not returned: nobody had been promised
+    /// anything of the disk, and a command without the tool leaves such disks as well.
+    Refused,
 }
 
 /// Judges the tree at a cut.
@@ -60,6 +61,14 @@ pub(crate) fn judge(moment: Moment, status: Status, tree: Tree) -> Finding {
         }
         (Moment::Running, Status::Nothing, Tree::Between) => Finding::Undetected,
         _ => Finding::Kept,
+    }
+}
+
+/// Judges a disk whose file system does not recover.
+pub(crate) fn judge_unmountable(moment: Moment) -> Finding {
+    match moment {
+        Moment::Returned => Finding::Lost,
+        Moment::Running => Finding::Refused,
     }
 }
 
@@ -75,6 +84,12 @@ mod tests {
         assert_eq!(judged(Status::Interrupted, Tree::Between), Finding::Lost);
         assert_eq!(judged(Status::Nothing, Tree::Before), Finding::Lost);
         assert_eq!(judged(Status::Interrupted, Tree::Finished), Finding::FalseAlarm);
+    }
+
+    #[test]
+    fn a_disk_that_does_not_mount_is_lost_after_exit_0_and_no_broken_promise_before() {
+        assert_eq!(judge_unmountable(Moment::Returned), Finding::Lost);
+        assert_eq!(judge_unmountable(Moment::Running), Finding::Refused);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod judge;
 mod matrix;
 mod mutants;
 mod report;
+mod row;
 mod scene;
 mod take;
 mod tool;

@@ -4,8 +4,9 @@ mod tasks;
 
 use crate::bystanders::Company;
 use crate::cuts::{Findings, cut};
-use crate::expected::Expected;
-use crate::report::{Row, print, write_json};
+use crate::expected::{Expected, verdict};
+use crate::report::{print, write_json};
+use crate::row::Row;
 use crate::take::record;
 use crate::tool::Tool;
 use crate::{Arguments, Result};
@@ -21,7 +22,7 @@ const PER_TAKE: usize = 120;
 /// Makes every row; `true` when each shows what is expected of it.
 pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let mut tasks = tasks(arguments);
-    tasks.retain(|task| arguments.wants(task.group, &task.name, task.scene));
+    tasks.retain(|task| arguments.wants(task.role.group(), &task.name, task.scene));
     let mut rows = work_off(&tasks, arguments.seed)?;
     rows.extend(crate::errors::rows(arguments)?);
     if rows.is_empty() {
@@ -31,7 +32,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     if let Some(path) = &arguments.json {
         write_json(path, &rows)?;
     }
-    Ok(crate::report::verdict(&rows, arguments.allow_missing))
+    Ok(verdict(&rows, arguments.allow_missing))
 }
 
 fn work_off(tasks: &[Task], seed: u64) -> Result<Vec<Row>> {
@@ -49,15 +50,15 @@ fn work_off(tasks: &[Task], seed: u64) -> Result<Vec<Row>> {
                             eprintln!("{row}");
                             // Of hours of work the finding is what must not be lost with the end.
                             if let (Expected::Kept, Some(first)) =
-                                (row.expected, &row.findings.first)
+                                (row.role.expected(), &row.findings.first)
                             {
                                 eprintln!("{first}");
                             }
                             rows.lock().expect("no row panics").push((index, row));
                         }
                         Err(error) => {
-                            let error =
-                                format!("{} {}, {}: {error}", task.group, task.name, task.scene);
+                            let (group, name) = (task.role.group(), &task.name);
+                            let error = format!("{group} {name}, {}: {error}", task.scene);
                             failure.lock().expect("no row panics").get_or_insert(error);
                         }
                     }
@@ -104,12 +105,6 @@ impl Task {
     }
 
     fn row(&self, findings: Findings) -> Row {
-        Row {
-            group: self.group,
-            name: self.name.clone(),
-            scene: self.scene,
-            expected: self.expected,
-            findings,
-        }
+        Row { role: self.role, name: self.name.clone(), scene: self.scene, findings }
     }
 }

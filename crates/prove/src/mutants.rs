@@ -2,7 +2,7 @@
 //!
 //! The names are those that the feature `mutants` of the tool knows.
 
-use crate::expected::Expected;
+use crate::row::Role;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::work::Work;
 
@@ -42,7 +42,7 @@ pub(crate) const MUTANTS: [Mutant; 8] = [
     },
     Mutant {
         name: "marker-parents-unsynced",
-        about: "names of new directories above the marker not synced",
+        about: "directories made for the marker not synced",
         work: Work::Files,
         needless: true,
         markers: &[MarkerPlace::Root],
@@ -78,9 +78,9 @@ pub(crate) const MUTANTS: [Mutant; 8] = [
 ];
 
 impl Mutant {
-    /// A step that POSIX asks for and that none of these file systems needs is not caught.
-    pub(crate) fn expected(&self) -> Expected {
-        if self.needless { Expected::Shown } else { Expected::BrokenSomewhere }
+    /// What its rows are for.
+    pub(crate) fn role(&self) -> Role {
+        if self.needless { Role::NeedlessMutant } else { Role::Mutant }
     }
 
     /// The scenes in which it is tried.

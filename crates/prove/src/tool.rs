@@ -8,7 +8,7 @@ use crate::scene::{MarkerPlace, Mode, Scene};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::process;
+use synconce_testkit::{patiently, process};
 
 /// What the workload is run under.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl Tool {
             command.arg("--root").arg(places.tree());
         }
         environment(&mut command, places);
-        let finished = process::run(&mut command, LIMIT)?;
+        let finished = process::run(&mut command, patiently(LIMIT))?;
         match finished.status.code() {
             Some(0) => Ok(Status::Nothing),
             Some(FAILED) => Ok(Status::CannotTell),

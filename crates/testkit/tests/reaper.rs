@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use synconce_testkit::patiently;
 use synconce_testkit::rig::{self, Cut, Rig};
 
 /// Set in the process that is to be killed.
@@ -83,7 +84,7 @@ fn the_tape_and_the_replay_of_a_killed_owner_are_reaped() {
     kill(dead);
     rig::reap().unwrap();
     assert_reaped(&left);
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + patiently(Duration::from_secs(60));
     while !files_of(process).is_empty() {
         assert!(Instant::now() < limit, "{:?} are still there", files_of(process));
         std::thread::sleep(Duration::from_millis(20));
@@ -97,15 +98,16 @@ fn the_rig_of_a_killed_owner_is_reaped_and_those_of_the_living_are_not() {
     let summary = rig::find(&left).unwrap().summary();
     assert!(!summary.stale);
     kill(dead);
-    assert!(is_mounted(&left), "nobody has taken it down yet");
-    assert!(rig::find(&left).unwrap().summary().stale);
+    // Whoever sets up a rig, another test or another program, may have reaped it by now.
+    assert!(rig::find(&left).is_ok_and(|entry| entry.summary().stale) || !is_mounted(&left));
 
     rig::reap().unwrap();
     assert_reaped(&left);
     assert!(rig::find(&left).is_err());
     let daemon = format!("/proc/{}/cmdline", summary.daemon.unwrap());
     let command = std::fs::read_to_string(daemon).unwrap_or_default();
-    assert!(!command.contains("serve"), "the daemon still runs: {command}");
+    let record = left.parent().unwrap().to_str().unwrap();
+    assert!(!command.contains(record), "the daemon still runs: {command}");
     assert!(is_mounted(&kept));
 
     kill(alive);
@@ -118,7 +120,7 @@ fn the_rig_of_a_killed_owner_is_reaped_and_those_of_the_living_are_not() {
 /// own reaping finds nothing left to do, and returns before theirs is done.
 fn assert_reaped(place: &Path) {
     let record = place.parent().unwrap();
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + patiently(Duration::from_secs(60));
     while is_mounted(place) || record.exists() {
         assert!(Instant::now() < limit, "{} is still there", place.display());
         std::thread::sleep(Duration::from_millis(20));

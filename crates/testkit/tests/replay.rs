@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use synconce_testkit::patiently;
 use synconce_testkit::rig::{
     Builder, Cut, FsKind, Granularity, Log, Replay, Rig, Survivors, Tape, What,
 };
@@ -88,7 +89,7 @@ fn a_flush_that_has_not_ended_makes_nothing_durable() {
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = std::thread::spawn(move || write(&path, 1).sync_all());
-    rig.disk().wait_for_waiting_flush(std::time::Duration::from_secs(10)).unwrap();
+    rig.disk().wait_for_waiting_flush(patiently(std::time::Duration::from_secs(60))).unwrap();
     let stalled = rig.disk().mark("stalled").unwrap();
     rig.disk().release_flushes().unwrap();
     syncing.join().unwrap().unwrap();

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use synconce_testkit::patiently;
 use synconce_testkit::rig::{self, Builder, FsKind, Latency, Rig};
 
 /// Everything of a rig that could be left behind.
@@ -22,6 +23,13 @@ impl Traces {
     fn of(rig: &Rig) -> Self {
         let daemon = rig.daemon_pid().expect("a daemon runs");
         Self { mount_point: rig.path().to_owned(), device: rig.device().to_owned(), daemon }
+    }
+
+    /// Whether a loop device is on what was the rig's.
+    fn is_attached(&self) -> bool {
+        let name = self.device.file_name().unwrap().to_str().unwrap();
+        let backing = read(format!("/sys/block/{name}/loop/backing_file"));
+        backing.contains(self.mount_point.parent().unwrap().to_str().unwrap())
     }
 
     fn assert_gone(&self) {
@@ -57,31 +65,46 @@ fn write_and_sync(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Whether `quiet` holds at one of a few times: somebody else's sync(2) flushes every disk of the
+/// machine, also one that is watched.
+fn a_few_times(quiet: impl FnMut(usize) -> bool) -> bool {
+    (0..5).any(quiet)
+}
+
 const FLUSH: Duration = Duration::from_millis(20);
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn an_fsync_of_new_data_costs_two_flushes_and_at_least_their_time() {
     for fs in FsKind::ALL {
         let rig = up(Rig::builder().fs(fs).latency(Latency::of_flush(FLUSH)));
-        let before = rig.disk().stats().unwrap();
-        let start = Instant::now();
-        write_and_sync(&rig.path().join("file")).unwrap();
-        let took = start.elapsed();
-        let done = rig.disk().stats().unwrap() - before;
-        // A journal's timer may add one of its own.
-        assert!((2..=3).contains(&done.flushes), "{fs}: {done:?}");
-        assert!(took >= FLUSH * 2, "{fs}: {took:?}");
-        assert!(Duration::from_nanos(done.flush_nanos) >= FLUSH * 2, "{fs}: {done:?}");
-        assert_eq!((done.failed_flushes, done.waiting_flushes), (0, 0), "{fs}");
+        let two = a_few_times(|number| {
+            let before = rig.disk().stats().unwrap();
+            let start = Instant::now();
+            write_and_sync(&rig.path().join(format!("file{number}"))).unwrap();
+            let took = start.elapsed();
+            let done = rig.disk().stats().unwrap() - before;
+            assert!(done.flushes >= 2, "{fs}: {done:?}");
+            assert!(took >= FLUSH * 2, "{fs}: {took:?}");
+            assert!(Duration::from_nanos(done.flush_nanos) >= FLUSH * 2, "{fs}: {done:?}");
+            assert_eq!(done.failed_flushes, 0, "{fs}");
+            // A journal's timer may add one of its own.
+            done.flushes <= 3 && done.waiting_flushes == 0
+        });
+        assert!(two, "{fs}: more than two flushes");
     }
 }
 
 #[test]
 fn a_write_without_a_sync_costs_no_flush() {
     let rig = up(Rig::builder().latency(Latency::of_fsync(FLUSH * 2)));
-    let before = rig.disk().stats().unwrap();
-    fs::write(rig.path().join("file"), "cheap").unwrap();
-    assert_eq!((rig.disk().stats().unwrap() - before).flushes, 0);
+    let free = a_few_times(|number| {
+        let before = rig.disk().stats().unwrap();
+        fs::write(rig.path().join(format!("file{number}")), "cheap").unwrap();
+        (rig.disk().stats().unwrap() - before).flushes == 0
+    });
+    assert!(free, "a flush each time");
 }
 
 #[test]
@@ -153,7 +176,7 @@ fn a_stalled_flush_holds_the_fsync_until_its_release() {
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path));
-    rig.disk().wait_for_waiting_flush(Duration::from_secs(10)).unwrap();
+    rig.disk().wait_for_waiting_flush(patiently(LONG)).unwrap();
     thread::sleep(Duration::from_millis(50));
     assert!(!syncing.is_finished());
     rig.disk().release_flushes().unwrap();
@@ -168,7 +191,7 @@ fn a_rig_with_a_stalled_flush_goes_all_the_same() {
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path));
-    rig.disk().wait_for_waiting_flush(Duration::from_secs(10)).unwrap();
+    rig.disk().wait_for_waiting_flush(patiently(LONG)).unwrap();
     drop(rig);
     syncing.join().unwrap().unwrap();
     traces.assert_gone();
@@ -220,8 +243,11 @@ fn a_rig_in_use_is_not_taken_down_unless_forced() {
     drop(rig);
     open.write_all(b"into the void").and_then(|()| open.sync_all()).expect_err("the disk is gone");
     drop(open);
-    // The last user's end lets go of the loop device.
-    thread::sleep(Duration::from_millis(200));
+    // The last user's end lets go of the loop device, after a moment.
+    let end = Instant::now() + patiently(LONG);
+    while traces.is_attached() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
     traces.assert_gone();
 }
 
@@ -245,9 +271,12 @@ fn two_rigs_side_by_side_do_not_disturb_each_other() {
     let quick = up(Rig::builder().fs(FsKind::Btrfs));
     assert_ne!(slow.device(), quick.device());
     quick.disk().fail_flushes(1).unwrap();
-    let before = quick.disk().stats().unwrap();
-    write_and_sync(&slow.path().join("file")).unwrap();
-    assert_eq!((quick.disk().stats().unwrap() - before).flushes, 0);
+    let undisturbed = a_few_times(|number| {
+        let before = quick.disk().stats().unwrap();
+        write_and_sync(&slow.path().join(format!("file{number}"))).unwrap();
+        (quick.disk().stats().unwrap() - before).flushes == 0
+    });
+    assert!(undisturbed, "a flush each time");
     drop(quick);
     write_and_sync(&slow.path().join("another")).unwrap();
 }

@@ -6,12 +6,12 @@ use std::any::type_name_of_val;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::process;
+use synconce_testkit::{patiently, process};
 
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
 /// Longer than all limits within a test together, in practice.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `inside` with the name of `test`, a closure of the test that calls, in
 /// namespaces of its own, in this same program started again.
@@ -32,7 +32,7 @@ pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
         .arg(program)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1");
-    let finished = process::run(&mut command, LIMIT).unwrap();
+    let finished = process::run(&mut command, patiently(LIMIT)).unwrap();
     let ran_one = finished.stdout.contains("test result: ok. 1 passed");
     assert!(
         finished.status.success() && ran_one,

@@ -1,7 +1,7 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
 use super::support::{
-    LIMIT, Place, SYNCONCE, Started, Trail, Turn, eventually, finish, isolated, perl, stall,
+    Place, SYNCONCE, Started, Trail, Turn, eventually, finish, isolated, limit, perl, stall,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -287,7 +287,7 @@ fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Star
     let all = [around, &[SYNCONCE, "run"], options, &["--"]].concat();
     let mut command = place.command(all[0]);
     let run = Started::new(command.args(&all[1..]).args(&words));
-    rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
+    rig.disk().wait_for_waiting_flush(limit()).unwrap();
     // The flush may be somebody else's.
     eventually("the commit begins", || {
         place.status(&[]).stdout.contains(" committing ")
@@ -326,7 +326,11 @@ fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on()
             let (run, _stalled) = stalled(place, &rig, &[], &[]);
             // Told after the first quarter of a second, when others are done.
             std::thread::sleep(std::time::Duration::from_millis(700));
-            signal(&run, by);
+            // It may be sent before the face knows that the command has ended.
+            eventually("the wait is given up", || {
+                signal(&run, by);
+                run.wait(std::time::Duration::from_millis(20)).unwrap().is_some()
+            });
             assert_eq!(run.end().code(), Some(125), "{}", run.text());
             let named = format!("synconce: not yet durable: {}", rig.path().display());
             assert!(run.text().contains(&named), "{}", run.text());

@@ -99,11 +99,14 @@ fn a_user_who_cannot_open_a_mount_point_gets_a_real_sync() {
 #[test]
 fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
     isolated(|place| {
-        place.write("late", "sleep 0.3; \"$SYNCONCE\" run -- true 2>said; echo $? >code");
+        let late =
+            "until [ -e go ]; do sleep 0.01; done; \"$SYNCONCE\" run -- true 2>said; echo $? >code";
+        place.write("late", late);
         let script = "setsid sh late >/dev/null 2>&1 & exit 0";
         let mut command = place.held(&["--sealed"], &["sh", "-c", script]);
         let run = finish(command.env("SYNCONCE", SYNCONCE));
         assert_eq!(run.status.code(), Some(0), "{run:?}");
+        place.write("go", "");
         super::support::eventually("the survivor has tried", || place.path("code").exists());
         super::support::eventually("and said so", || {
             std::fs::read_to_string(place.path("code")).unwrap() == "125\n"

@@ -2,7 +2,7 @@
 //! answer, and no interrupted run is forgotten.
 
 use super::support::{
-    AFTER_RELEASE, LIMIT, Place, Started, daemon, eventually, exists, finish, isolated, parent,
+    AFTER_RELEASE, Place, Started, daemon, eventually, exists, finish, isolated, limit, parent,
     perl, stall,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -232,7 +232,7 @@ fn a_commit_whose_face_is_killed_is_finished_all_the_same() {
         let _stalled = stall(&rig);
         let script = format!("sync_file('{}');", rig.path().join("data").display());
         let (run, _) = start(place, &script);
-        rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
+        rig.disk().wait_for_waiting_flush(limit()).unwrap();
         kill(run.pid(), Signal::KILL);
         let status = place.status(&[]);
         assert_eq!(status.status.code(), Some(3), "{status:?}");

@@ -43,7 +43,10 @@ fn a_survivor_of_any_name_is_named() {
     isolated(|place| {
         let program = place.path("").join(odd());
         fs::copy("/bin/sleep", &program).expect("a program of ours");
-        let script = around("sync data; setsid ./", " 1000 </dev/null >/dev/null 2>&1 &");
+        // It has the name that it is known by once it executes.
+        let then = " 1000 </dev/null >/dev/null 2>&1 & \
+                    until grep -q caf /proc/$!/comm; do sleep 0.01; done";
+        let script = around("sync data; setsid ./", then);
         place.write("data", "x");
         let mut command = place.held(&[], &["sh", "-c"]);
         assert!(finish(command.arg(script)).status.success());

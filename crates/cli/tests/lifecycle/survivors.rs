@@ -1,8 +1,8 @@
 //! Processes that outlive their run: their syncs are real again.
 
 use super::support::{
-    AFTER_RELEASE, Place, SYNCONCE, Started, children, daemon, eventually, exists, isolated, perl,
-    process_status, stall,
+    AFTER_RELEASE, Place, SYNCONCE, Started, children, daemon, eventually, exists, isolated, limit,
+    perl, process_status, stall,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
@@ -188,7 +188,7 @@ fn a_daemon_is_free_before_the_commit_is_done() {
         let _stalled = stall(&rig);
         let words = perl(&script);
         let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
-        rig.disk().wait_for_waiting_flush(Duration::from_secs(20)).unwrap();
+        rig.disk().wait_for_waiting_flush(limit()).unwrap();
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "free synced\n");
         let status = place.status(&[]);
@@ -231,7 +231,7 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
             let _stalled = stalls.then(|| stall(&rig));
             let run = Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
             if stalls {
-                rig.disk().wait_for_waiting_flush(Duration::from_secs(20)).unwrap();
+                rig.disk().wait_for_waiting_flush(limit()).unwrap();
                 // It may be sent before the face knows that the command has ended.
                 eventually("the wait is given up", || {
                     let face = Pid::from_raw(run.pid().cast_signed()).unwrap();

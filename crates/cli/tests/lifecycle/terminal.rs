@@ -167,10 +167,14 @@ fn a_stop_of_the_whole_job_is_undone_by_continuing_it_once() {
         let mut terminal = Terminal::shell(place);
         terminal.line(&format!("{run} &"));
         terminal.expect("ready\r\n");
-        terminal.line("kill -STOP %1; sleep 0.2; jobs");
-        terminal.expect("Stopped");
-        terminal.line("bg; sleep 0.2; jobs");
+        terminal.line("kill -STOP %1");
+        eventually("the job is stopped", || {
+            terminal.line("jobs");
+            terminal.expect("perl program").contains("Stopped")
+        });
+        terminal.line("bg");
         terminal.expect("on\r\n");
+        terminal.line("jobs");
         terminal.expect("Running");
         place.write("stop", "");
         terminal.line("kill -CONT %1; wait %1");

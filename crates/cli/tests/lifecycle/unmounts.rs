@@ -1,6 +1,6 @@
 //! A file system that the run unmounts is synced before, however long that takes.
 
-use super::support::{LIMIT, Place, Started, Turn, eventually, isolated, perl, stall};
+use super::support::{Place, Started, Turn, eventually, isolated, limit, perl, stall};
 use std::time::Duration;
 use synconce_testkit::rig::Rig;
 
@@ -18,7 +18,7 @@ fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started, Tur
     place.wait_for("before");
     let stalled = stall(&rig);
     place.write("go", "");
-    rig.disk().wait_for_waiting_flush(LIMIT).unwrap();
+    rig.disk().wait_for_waiting_flush(limit()).unwrap();
     place.write("waits", "");
     (rig, run, stalled)
 }

@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 
 /// For one of the two, on a machine that does other things as well.
-const LIMIT: Duration = Duration::from_secs(85);
+fn limit() -> Duration {
+    patiently(Duration::from_secs(240))
+}
 
 /// What one of the two has left.
 pub struct Side {
@@ -119,7 +122,7 @@ fn side(place: &Place, name: &str, prepare: impl Fn(&Path), words: &[&str]) -> S
     let mut command = place.command(words[0]);
     command.args(&words[1..]).current_dir(&dir);
     command.env("TMPDIR", dir.join("tmp")).env("HOME", &dir).env("LC_ALL", "C.UTF-8");
-    let finished = process::run(&mut command, LIMIT)
+    let finished = process::run(&mut command, limit())
         .unwrap_or_else(|error| panic!("{name}: {}", tail(&error.to_string())));
     Side { dir, finished }
 }
@@ -171,7 +174,7 @@ fn tail(text: &str) -> String {
 /// Runs a shell script that prepares or looks, and gives its output.
 pub fn sh(dir: &Path, script: &str) -> String {
     let mut command = Command::new("sh");
-    let finished = process::run(command.args(["-ec", script]).current_dir(dir), LIMIT).unwrap();
+    let finished = process::run(command.args(["-ec", script]).current_dir(dir), limit()).unwrap();
     assert!(finished.status.success(), "{script}: {}\n{}", finished.status, finished.stderr);
     finished.stdout
 }

@@ -1,6 +1,6 @@
 //! The programs, built once for all tests.
 
-use crate::support::LIMIT;
+use crate::support::limit;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -113,7 +113,8 @@ fn can_compile(compiler: &str, options: &[&str]) -> Result<(), String> {
         options.join(" "),
         program.display()
     );
-    let compiled = process::run(command.args(["-c", &script]), LIMIT).map_err(|e| e.to_string())?;
+    let compiled =
+        process::run(command.args(["-c", &script]), limit()).map_err(|e| e.to_string())?;
     let _ = fs::remove_file(program);
     match compiled.status.success() {
         true => Ok(()),
@@ -133,7 +134,7 @@ fn built(name: &str, sources: &[PathBuf], command: impl FnOnce(&Path) -> Command
         return program;
     }
     let fresh = directory.join(format!("{name}.new"));
-    let compiled = process::run(&mut command(&fresh), LIMIT).unwrap();
+    let compiled = process::run(&mut command(&fresh), limit()).unwrap();
     assert!(compiled.status.success(), "{name}: {}{}", compiled.stdout, compiled.stderr);
     fs::rename(fresh, &program).expect("the program in its place");
     program

@@ -39,6 +39,20 @@ impl Disk {
         act();
         self.flushes() - before
     }
+
+    /// The least flushes during `act`, done a few times until there are none:
+    /// somebody else's sync(2) flushes every disk of the machine.
+    fn least(&self, act: impl Fn()) -> u64 {
+        const TRIES: usize = 5;
+        let mut least = u64::MAX;
+        for _ in 0..TRIES {
+            least = least.min(self.count(&act));
+            if least == 0 {
+                break;
+            }
+        }
+        least
+    }
 }
 
 /// Ways that make the disk flush.
@@ -66,12 +80,14 @@ fn the_disk_is_flushed_by_every_way_when_bare_and_by_none_when_held() {
         for way in FLUSHING {
             let (bare, held) = (disk.mount.join(way), disk.mount.join(format!("{way}-held")));
             fs::create_dir(&bare).unwrap();
-            fs::create_dir(&held).unwrap();
             let flushes = disk.count(|| {
                 assert!(place.bare(&bare, &[&program, way]).status.success());
             });
             assert!(flushes > 0, "{way}: the bare way does not flush, so it proves nothing");
-            let flushes = disk.count(|| {
+            let flushes = disk.least(|| {
+                // Each time in an empty directory.
+                let _ = fs::remove_dir_all(&held);
+                fs::create_dir(&held).unwrap();
                 let run = place.held(&held, &["--no-commit"], &[&program, way]);
                 assert!(run.accounts.total().held > 0, "{way}: {:?}", run.accounts);
             });
@@ -94,7 +110,8 @@ fn a_thousand_syncs_become_the_few_flushes_of_one_commit() {
             assert!(run.committed.contains(&place.text("disk")), "{:?}", run.committed);
         });
         assert!(bare >= 500, "{bare} flushes bare");
-        assert!((1..20).contains(&held), "{held} flushes held");
+        // Somebody else's sync(2) adds to the few.
+        assert!((1..50).contains(&held), "{held} flushes held");
     });
 }
 
@@ -109,7 +126,7 @@ fn flushing_a_device_and_freezing_a_file_system_pass_and_are_counted() {
             let words = if held { words.as_slice() } else { &words[5..] };
             let mut command = place.command(&directory, words);
             command.env("DEVICE", &disk.device).env("MOUNT", &disk.mount);
-            process::run(&mut command, crate::support::LIMIT).unwrap()
+            process::run(&mut command, crate::support::limit()).unwrap()
         };
         let (bare, held) = (run(false), run(true));
         agree(&bare, &held);

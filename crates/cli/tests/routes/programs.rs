@@ -2,7 +2,7 @@
 //! stopped and continued.
 
 use crate::builds::{dynamic, go};
-use crate::support::{LIMIT, Place, SYNCONCE, isolated};
+use crate::support::{Place, SYNCONCE, isolated, limit};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ fn send(pid: u32, signal: Signal) {
 
 /// Waits until `holds`; `false` after a while.
 fn soon(holds: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + limit();
     while !holds() {
         if Instant::now() > end {
             return false;
@@ -111,7 +111,7 @@ fn a_command_that_is_stopped_amid_its_opens_stops_the_run_and_goes_on() {
             send(group.pid(), Signal::CONT);
             std::thread::sleep(Duration::from_millis(3));
         }
-        let status = group.wait(LIMIT).unwrap().expect("it goes on to its end");
+        let status = group.wait(limit()).unwrap().expect("it goes on to its end");
         assert!(status.success());
         assert_eq!(group.stdout().unwrap(), "rounds: 20000 of 20000\n");
     });

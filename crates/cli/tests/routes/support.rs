@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use synconce_hold::{Accounts, Tally};
+use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 /// Far more than any command here takes on a slow machine.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub fn limit() -> Duration {
+    patiently(Duration::from_secs(120))
+}
 
 /// Runs `test` in a place and in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
@@ -67,7 +70,7 @@ impl Place {
 
     /// `words` in `directory`, to their end.
     pub fn bare(&self, directory: &Path, words: &[&str]) -> Finished {
-        process::run(&mut self.command(directory, words), LIMIT).unwrap()
+        process::run(&mut self.command(directory, words), limit()).unwrap()
     }
 
     /// `synconce run --stats --json OPTIONS -- WORDS` in `directory`, to its end.

@@ -24,7 +24,7 @@ fn as_nobody(place: &Place, directory: &Path, words: &[&str]) -> Finished {
         of_nobody(place, name);
     }
     let words = [&AS_NOBODY[..], &["--clear-groups"], words].concat();
-    process::run(&mut place.command(directory, &words), crate::support::LIMIT).unwrap()
+    process::run(&mut place.command(directory, &words), crate::support::limit()).unwrap()
 }
 
 fn held_as_nobody(place: &Place, directory: &Path, words: &[&str]) -> Finished {

@@ -114,7 +114,8 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
         Call::IoSubmit => vec![(1, &[1])],
         Call::IoUringSetup => vec![(0, &[0, 8])],
         Call::Ioctl => vec![(0, &[NOT_OPEN]), (1, &IOCTLS)],
-        Call::Quotactl => vec![(0, &QUOTA_COMMANDS)],
+        // Without the name of a device, Q_SYNC waits for every file system of the machine.
+        Call::Quotactl => vec![(0, &QUOTA_COMMANDS), (1, &ADDRESSES[..1])],
         Call::QuotactlFd => vec![(0, &[NOT_OPEN]), (1, &QUOTA_COMMANDS)],
         Call::Umount => vec![(1, &[0, 2])],
     };

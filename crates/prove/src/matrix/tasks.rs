@@ -1,20 +1,19 @@
 //! What rows there are.
 
 use crate::Arguments;
-use crate::expected::Expected;
 use crate::mutants::{MUTANTS, Mutant};
+use crate::row::Role;
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::tool::Tool;
 use crate::work::{Kind, Programs, Real, Work};
 
 /// A row that is still to be made.
 pub(super) struct Task {
-    pub group: &'static str,
+    pub role: Role,
     pub name: String,
     pub scene: Scene,
     pub work: Work,
     pub tool: Tool,
-    pub expected: Expected,
     pub cuts: usize,
 }
 
@@ -45,12 +44,11 @@ fn beside(disk: Disk) -> Scene {
 /// A row of the promise.
 fn kept(arguments: &Arguments, scene: Scene, work: Work) -> Task {
     Task {
-        group: "promise",
+        role: Role::Promise,
         name: work.name(),
         scene,
         work,
         tool: Tool::Synconce(arguments.synconce.clone()),
-        expected: Expected::Kept,
         cuts: arguments.cuts,
     }
 }
@@ -79,12 +77,10 @@ fn random(arguments: &Arguments) -> Vec<Task> {
     Disk::SOUND.iter().flat_map(|disk| kinds.map(|kind| row(*disk, kind))).collect()
 }
 
-/// Without flushes nothing can be kept: if nothing is seen to be lost, the rig is blind.
 fn control(arguments: &Arguments) -> Task {
     Task {
-        group: "control",
+        role: Role::Control,
         name: "no flush reaches the disk".to_owned(),
-        expected: Expected::Broken,
         ..kept(arguments, beside(Disk::Ext4NoBarrier), Work::Files)
     }
 }
@@ -92,7 +88,7 @@ fn control(arguments: &Arguments) -> Task {
 fn mutants(arguments: &Arguments) -> Vec<Task> {
     let Some(program) = &arguments.mutants else { return Vec::new() };
     let row = |mutant: Mutant, scene| Task {
-        group: "mutant",
+        role: mutant.role(),
         name: mutant.name.to_owned(),
         scene,
         work: mutant.work,
@@ -101,7 +97,6 @@ fn mutants(arguments: &Arguments) -> Vec<Task> {
             mutant: mutant.name,
             shipped: arguments.synconce.clone(),
         },
-        expected: mutant.expected(),
         cuts: arguments.mutant_cuts,
     };
     let rows = |mutant: Mutant| mutant.scenes().into_iter().map(move |scene| row(mutant, scene));
@@ -110,10 +105,9 @@ fn mutants(arguments: &Arguments) -> Vec<Task> {
 
 fn rivals(arguments: &Arguments) -> Vec<Task> {
     let row = |tool: Tool, name: String, work, disk| Task {
-        group: "rival",
+        role: Role::Rival,
         name,
         tool,
-        expected: Expected::Shown,
         ..kept(arguments, beside(disk), work)
     };
     let rows =

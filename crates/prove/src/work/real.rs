@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::process;
+use synconce_testkit::{patiently, process};
 
 /// A program of everyday life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Real {
                 command
             }
         };
-        let finished = process::run(&mut command, LIMIT)?;
+        let finished = process::run(&mut command, patiently(LIMIT))?;
         match finished.status.success() {
             true => Ok(()),
             false => Err(format!("{command:?}: {finished:?}").into()),

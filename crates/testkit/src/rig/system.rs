@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::FsKind;
-use crate::Result;
 use crate::error::{Context, run};
+use crate::{Error, Result};
 
 /// One line of /proc/self/mountinfo.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,7 +90,25 @@ pub(super) fn make_fs(kind: FsKind, file: &Path, options: &[String]) -> Result<(
         FsKind::Ext4 => command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
         FsKind::Xfs | FsKind::Btrfs => command.args(["-q", "-f"]),
     };
-    run(command.args(options).arg(file)).map(drop)
+    command.args(options).arg(file);
+    while_mounts_change(|| run(&mut command)).map(drop)
+}
+
+/// Tries again, for two seconds, what could not look at the machine's mounts.
+///
+/// `mkfs.btrfs` looks at every mount and loop device there is, and fails when one of them, such as
+/// somebody else's rig, goes away meanwhile.
+fn while_mounts_change<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    const TRIES: usize = 20;
+    for _ in 1..TRIES {
+        match attempt() {
+            Err(Error::Program { outcome, .. }) if outcome.contains("mount status") => {
+                sleep(Duration::from_millis(100));
+            }
+            done => return done,
+        }
+    }
+    attempt()
 }
 
 pub(super) fn mount(
@@ -184,5 +202,22 @@ mod tests {
         let mount = Mount { point: "/mnt/a b".into(), source: "/dev/loop7".into() };
         assert_eq!(parse_mount(line), Some(mount));
         assert_eq!(parse_mount(b""), None);
+    }
+
+    #[test]
+    fn only_what_could_not_look_at_the_mounts_is_tried_again() {
+        let failing = |outcome: &str, times: usize| {
+            let mut tries = 0;
+            let result = while_mounts_change(|| {
+                tries += 1;
+                let (command, outcome) = ("mkfs".to_owned(), outcome.to_owned());
+                if tries > times { Ok(()) } else { Err(Error::Program { command, outcome }) }
+            });
+            (result.is_ok(), tries)
+        };
+        let passing = "ERROR: cannot check mount status of /tmp/image: No such device";
+        assert_eq!(failing(passing, 2), (true, 3));
+        assert_eq!(failing(passing, 100), (false, 20));
+        assert_eq!(failing("ERROR: /tmp/image is too small", 1), (false, 1));
     }
 }

@@ -18,9 +18,12 @@ pub use terminal::Terminal;
 pub use tracks::{Trail, children, exists, parent, process_status};
 
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 
 /// Far more than anything here takes on a slow machine.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub fn limit() -> Duration {
+    patiently(Duration::from_secs(60))
+}
 
 /// Runs `test` in a place and in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
@@ -31,11 +34,17 @@ pub fn isolated<T: Fn(&Place)>(test: T) {
     });
 }
 
-/// Waits until `holds`; panics after [`LIMIT`], naming `what`.
+/// Whether `quiet` holds at one of a few times: somebody else's sync(2) flushes
+/// every disk of the machine, also one that is watched.
+pub fn a_few_times(quiet: impl FnMut() -> bool) -> bool {
+    std::iter::repeat_with(quiet).take(5).any(|quiet| quiet)
+}
+
+/// Waits until `holds`; panics after [`limit`], naming `what`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + limit();
     while !holds() {
-        assert!(Instant::now() < end, "not within {LIMIT:?}: {what}");
+        assert!(Instant::now() < end, "not within {:?}: {what}", limit());
         std::thread::sleep(Duration::from_millis(5));
     }
 }

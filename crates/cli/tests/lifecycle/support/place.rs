@@ -1,6 +1,6 @@
 //! A directory for one test, with state and runtime directories of its own.
 
-use super::{LIMIT, eventually};
+use super::{eventually, limit};
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Runs `command` to its end.
 pub fn finish(command: &mut Command) -> Finished {
-    process::run(command, LIMIT).unwrap()
+    process::run(command, limit()).unwrap()
 }
 
 /// A command that runs.
@@ -154,7 +154,7 @@ impl Started {
 
     /// Waits for the end of the command itself.
     pub fn end(&self) -> ExitStatus {
-        let status = self.0.wait(LIMIT).unwrap();
+        let status = self.0.wait(limit()).unwrap();
         status.unwrap_or_else(|| panic!("it did not end:\n{}", self.text()))
     }
 

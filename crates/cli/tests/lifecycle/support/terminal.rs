@@ -1,6 +1,6 @@
 //! A terminal to type into.
 
-use super::{LIMIT, Place, SYNCONCE};
+use super::{Place, SYNCONCE, limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -68,7 +68,7 @@ impl Terminal {
 
     /// Waits until `text` is shown; returns what came before it.
     pub fn expect(&mut self, text: &str) -> String {
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + limit();
         loop {
             if let Some(at) = self.shown.find(text) {
                 let rest = self.shown.split_off(at + text.len());
@@ -118,7 +118,7 @@ impl Terminal {
 
     /// Waits for the end of the session's leader.
     pub fn end(&mut self) -> ExitStatus {
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + limit();
         loop {
             if let Some(status) = self.session.try_wait().expect("our child") {
                 return status;

@@ -1,11 +1,15 @@
-//! Runs whose parts get signals at random moments.
+//! Runs whose parts are hit at random moments: by signals, and by the kernel when memory runs out.
 
+use crate::memory::{Cage, Hierarchy};
+use crate::processes::{self, children, describe, is_alive};
 use crate::{Result, load_words, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::rig::Rig;
 
@@ -13,11 +17,13 @@ const SIZE: u64 = 512 << 20;
 /// How long a load goes on by itself.
 const LOAD_MILLIS: u64 = 700;
 const LIMIT: Duration = Duration::from_secs(60);
+/// A load that goes on for so long must have made the disk flush.
+const LONG: Duration = Duration::from_millis(200);
 const FAILED: i32 = 125;
 const INTERRUPTED: i32 = 4;
 
 /// Who is hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Supervisor,
     Face,
@@ -25,21 +31,69 @@ enum Victim {
     Command,
 }
 
+/// By what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    Signal(Signal),
+    /// The kernel's, in a memory cgroup.
+    OutOfMemory,
+}
+
+impl fmt::Display for Blow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(Signal::KILL) => f.write_str("SIGKILL"),
+            Self::Signal(Signal::ILL) => f.write_str("SIGILL"),
+            Self::Signal(Signal::STOP) => f.write_str("SIGSTOP"),
+            Self::Signal(signal) => write!(f, "{signal:?}"),
+            Self::OutOfMemory => f.write_str("OOM killer"),
+        }
+    }
+}
+
+/// What happens in one run, and when.
+#[derive(Clone, Copy, Debug)]
+struct Hit {
+    victim: Victim,
+    blow: Blow,
+    delay: Duration,
+}
+
+impl Hit {
+    fn random(random: &mut fastrand::Rng) -> Self {
+        // A crash is SIGILL: Rust's handler for SIGSEGV lets one that was sent pass.
+        let signals = [Signal::KILL, Signal::ILL, Signal::STOP].map(Blow::Signal);
+        let blow = signals.get(random.usize(..=signals.len())).copied();
+        let blow = blow.unwrap_or(Blow::OutOfMemory);
+        let victims: &[Victim] = match blow {
+            Blow::OutOfMemory => &[Victim::Supervisor, Victim::Command],
+            Blow::Signal(_) => &[Victim::Supervisor, Victim::Face, Victim::Both, Victim::Command],
+        };
+        let victim = victims[random.usize(..victims.len())];
+        Self { victim, blow, delay: Duration::from_micros(random.u64(..800_000)) }
+    }
+}
+
+impl fmt::Display for Hit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {:?}", self.blow, self.victim)
+    }
+}
+
 /// Makes `rounds` runs, each hit once.
 pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
     let rig = Rig::builder().size(SIZE).up()?;
+    let memory = Hierarchy::find().map_err(|error| error.to_string());
     let mut random = fastrand::Rng::with_seed(seed);
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
     for round in 0..rounds {
-        let victims = [Victim::Supervisor, Victim::Face, Victim::Both, Victim::Command];
-        let victim = victims[random.usize(..victims.len())];
-        // A crash is SIGILL: Rust's handler for SIGSEGV lets one that was sent pass.
-        let signal = [Signal::KILL, Signal::ILL, Signal::STOP][random.usize(..3)];
-        let delay = Duration::from_micros(random.u64(..800_000));
-        let outcome = hit(synconce, &rig, victim, signal, delay).map_err(|error| {
-            format!("round {round}: {signal:?} to {victim:?} after {delay:?}: {error}")
-        })?;
-        *outcomes.entry(format!("{signal:?} to {victim:?}: {outcome}")).or_default() += 1;
+        let hit = Hit::random(&mut random);
+        let failed = |error| format!("round {round}: {hit} after {:?}: {error}", hit.delay);
+        let outcome = match (hit.blow, &memory) {
+            (Blow::OutOfMemory, Err(reason)) => format!("SKIPPED: {reason}"),
+            (_, memory) => meet(synconce, &rig, hit, memory.as_ref().ok()).map_err(failed)?,
+        };
+        *outcomes.entry(format!("{hit}: {outcome}")).or_default() += 1;
     }
     for (outcome, count) in outcomes {
         println!("{count:4} {outcome}");
@@ -47,66 +101,101 @@ pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
     Ok(())
 }
 
-fn hit(
-    synconce: &Path,
-    rig: &Rig,
-    victim: Victim,
-    signal: Signal,
-    delay: Duration,
-) -> Result<String> {
+/// Makes a run that is hit, and says what became of it.
+fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Result<String> {
+    // Before the run, so that it is removed after the run was killed.
+    let wanted = memory.filter(|_| hit.blow == Blow::OutOfMemory);
+    let cage = wanted.map(Cage::new).transpose()?;
     let place = tempfile::tempdir()?;
     let mut command = tool(synconce, place.path());
     command.args(["run", "--commit-only"]).arg(rig.path()).arg("--");
     let directory = rig.path().join("load");
     let run = Group::spawn(command.args(load_words(&directory, LOAD_MILLIS)?))?;
-    std::thread::sleep(delay);
+    std::thread::sleep(hit.delay);
     let face = u64::from(run.pid());
     let supervisor = children(face).first().copied();
     let payload = supervisor.and_then(|pid| children(pid).first().copied());
-    let hit: Vec<u64> = match victim {
+    let marked = fs::read_dir(place.path().join("state/runs")).is_ok_and(|dir| dir.count() > 0);
+    let pids: Vec<u64> = match hit.victim {
         Victim::Supervisor => supervisor.into_iter().collect(),
         Victim::Face => vec![face],
         Victim::Both => supervisor.into_iter().chain([face]).collect(),
         Victim::Command => payload.into_iter().collect(),
     };
-    send(&hit, signal);
-    if signal == Signal::STOP {
-        std::thread::sleep(Duration::from_millis(150));
-        send(&hit, Signal::CONT);
-    }
-    let status = run.wait(LIMIT)?.ok_or("the run did not end")?;
+    let struck = strike(hit.blow, &pids, cage.as_ref())?;
+    // The marker was there, and the run cannot have come to its end.
+    let orphaned = hit.victim == Victim::Supervisor && !supervisor.is_some_and(is_alive);
+    let cut_short = marked && orphaned && payload.is_some_and(is_alive);
+    let (since, flushes) = (Instant::now(), rig.disk().stats()?.flushes);
+    let Some(status) = run.wait(patiently(LIMIT))? else {
+        let all: Vec<u64> = [Some(face), supervisor, payload].into_iter().flatten().collect();
+        return Err(format!("the run did not end: {}", describe(&all)).into());
+    };
     wait_for_quiet(&directory)?;
+    let flushed = rig.disk().stats()?.flushes > flushes;
+    if cut_short && since.elapsed() > LONG && !flushed {
+        return Err("the syncs of who survived the supervisor do not reach the disk".into());
+    }
     let found = found(synconce, place.path())?;
     let alarmed = found == Some(INTERRUPTED);
+    if cut_short && !alarmed {
+        return Err(format!("it was cut short and is forgotten: {status}, {found:?}").into());
+    }
     // Nobody is told that all is well of a run that was cut short.
     if status.success() && alarmed {
         return Err("it returned 0 and is found interrupted".into());
     }
-    if status.code() == Some(FAILED) && !alarmed && victim != Victim::Command {
+    let missed = if struck { "" } else { "missed, " };
+    if status.code() == Some(FAILED) && !alarmed && hit.victim != Victim::Command {
         // Nothing was held yet, or all had been committed.
-        return Ok("125, nothing to repair".to_owned());
+        return Ok(format!("{missed}125, nothing to repair"));
     }
-    Ok(format!("{status}, status {}", found.unwrap_or(-1)))
+    Ok(format!("{missed}{status}, status {}", found.unwrap_or(-1)))
 }
 
-fn children(pid: u64) -> Vec<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+/// Hits the processes; `false` when they had ended before.
+fn strike(blow: Blow, pids: &[u64], cage: Option<&Cage>) -> Result<bool> {
+    match (blow, cage, pids) {
+        (Blow::OutOfMemory, Some(cage), &[victim]) => cage.kill(victim),
+        (Blow::OutOfMemory, ..) => Ok(false),
+        (Blow::Signal(signal), ..) => {
+            let sent = send(pids, signal);
+            match signal {
+                Signal::STOP => {
+                    std::thread::sleep(Duration::from_millis(150));
+                    send(pids, Signal::CONT);
+                }
+                _ => wait_for_end(pids)?,
+            }
+            Ok(sent)
+        }
+    }
 }
 
-fn send(pids: &[u64], signal: Signal) {
-    for pid in pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
-        // It may have ended by itself.
-        let _ = kill_process(pid, signal);
+/// Sends it to each; whether somebody was there.
+fn send(pids: &[u64], signal: Signal) -> bool {
+    let pids = pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
+    // It may have ended by itself.
+    pids.map(|pid| kill_process(pid, signal).is_ok()).fold(false, |any, sent| any | sent)
+}
+
+fn wait_for_end(pids: &[u64]) -> Result<()> {
+    let end = Instant::now() + patiently(LIMIT);
+    while pids.iter().any(|pid| is_alive(*pid)) {
+        if Instant::now() > end {
+            return Err(format!("{pids:?} outlive what was to end them").into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
+    Ok(())
 }
 
 /// Waits until nobody of the load is left: none of its calls is stuck.
 fn wait_for_quiet(directory: &Path) -> Result<()> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + patiently(LIMIT);
     let wanted = directory.display().to_string();
     loop {
-        let busy = processes().find(|(_, words)| words.contains(&wanted));
+        let busy = processes::all().find(|(_, words)| words.contains(&wanted));
         match busy {
             None => return Ok(()),
             Some((pid, words)) if Instant::now() > end => {
@@ -117,21 +206,11 @@ fn wait_for_quiet(directory: &Path) -> Result<()> {
     }
 }
 
-fn processes() -> impl Iterator<Item = (String, Vec<String>)> {
-    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        let pid =
-            entry.file_name().into_string().ok().filter(|name| name.parse::<u32>().is_ok())?;
-        let words = fs::read(entry.path().join("cmdline")).ok()?;
-        let words = words.split(|byte| *byte == 0);
-        Some((pid, words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()))
-    })
-}
-
 /// What status says, once no supervisor is left that could change it.
 fn found(synconce: &Path, place: &Path) -> Result<Option<i32>> {
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + patiently(LIMIT);
     loop {
-        let finished = process::run(tool(synconce, place).arg("status"), LIMIT)?;
+        let finished = process::run(tool(synconce, place).arg("status"), patiently(LIMIT))?;
         // 3: still in flight, committing or serving.
         if finished.status.code() != Some(3) || Instant::now() > end {
             return Ok(finished.status.code());

@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 
 /// Threads that sync at once.
 const CROWD: usize = 500;
@@ -39,7 +40,7 @@ impl Account {
         let mut slowest = self.slowest.lock().expect("no thread panics");
         *slowest = took.max(*slowest);
         drop(slowest);
-        if took > STUCK {
+        if took > patiently(STUCK) {
             self.fail(format!("{what} took {took:?}"));
         }
         if let Err(error) = result {

@@ -6,6 +6,8 @@
 
 mod kills;
 mod load;
+mod memory;
+mod processes;
 mod steady;
 
 use clap::{Parser, Subcommand};
@@ -33,7 +35,7 @@ enum What {
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         seconds: u64,
     },
-    /// Signals to the tool's processes at random moments
+    /// Signals, and the OOM killer, to the tool's processes at random moments
     Kills {
         /// The tool
         #[arg(long, value_name = "PROGRAM")]
@@ -53,6 +55,12 @@ enum What {
         /// For how long, in milliseconds
         millis: u64,
     },
+    /// Takes memory until the kernel kills somebody
+    #[command(hide = true)]
+    Eat {
+        /// The cgroup to be in
+        cgroup: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -60,6 +68,7 @@ fn main() -> ExitCode {
         What::Steady { synconce, seconds } => steady::run(&synconce, seconds),
         What::Kills { synconce, rounds, seed } => kills::run(&synconce, rounds, seed),
         What::Load { directory, millis } => load::run(&directory, millis),
+        What::Eat { cgroup } => memory::eat(&cgroup),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@ use crate::{Result, load_words, tool};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 use synconce_testkit::rig::Rig;
 
@@ -29,7 +30,7 @@ pub(crate) fn run(synconce: &Path, seconds: u64) -> Result<()> {
     let mut command = tool(synconce, place.path());
     command.args(["run", "--stats", "--commit-only"]).arg(rig.path()).arg("--");
     let run = Group::spawn(command.args(load_words(&directory, seconds * 1000)?))?;
-    let end = Instant::now() + Duration::from_secs(seconds) + GRACE;
+    let end = Instant::now() + Duration::from_secs(seconds) + patiently(GRACE);
     let mut samples = Vec::new();
     let status = loop {
         if let Some(status) = run.wait(Duration::from_secs(1))? {

@@ -1,0 +1,48 @@
+//! What /proc says of processes.
+
+use std::fs;
+
+/// The children of `pid`, the oldest first.
+pub(crate) fn children(pid: u64) -> Vec<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Whether `pid` still runs; one that has ended and waits for its parent does not.
+pub(crate) fn is_alive(pid: u64) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Where each thread of the processes is, a line each: what a run that does not end waits for.
+pub(crate) fn describe(pids: &[u64]) -> String {
+    let mut text = String::new();
+    for pid in pids {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            let status = read("status");
+            let lines = status.lines().filter(|line| {
+                ["Name:", "State:", "TracerPid:"].iter().any(|name| line.starts_with(name))
+            });
+            let states = lines.collect::<Vec<_>>().join(" ").replace('\t', " ");
+            let name = thread.file_name();
+            let (wchan, call) = (read("wchan"), read("syscall"));
+            let call = call.split(' ').next().unwrap_or_default().trim();
+            text += &format!("\n{pid} {}: {states} {wchan} {call}", name.display());
+        }
+    }
+    text
+}
+
+/// Every process and its words.
+pub(crate) fn all() -> impl Iterator<Item = (String, Vec<String>)> {
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let pid =
+            entry.file_name().into_string().ok().filter(|name| name.parse::<u32>().is_ok())?;
+        let words = fs::read(entry.path().join("cmdline")).ok()?;
+        let words = words.split(|byte| *byte == 0);
+        Some((pid, words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()))
+    })
+}
