@@ -135,7 +135,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
 
 /// Whether one of our ancestors supervises a run.
 fn has_supervisor() -> bool {
-    families::ancestors(std::process::id()).any(|ancestor| ancestor.name == lifecycle::NAME)
+    families::ancestors(std::process::id()).any(|ancestor| ancestor.name == families::SUPERVISOR)
 }
 
 fn execute_in_place(options: &Options) -> Finished {
@@ -288,11 +288,12 @@ impl Face<'_> {
         if let Some(listener) = self.listener.take() {
             orphaned::release(&listener, &self.handover);
         }
-        orphaned::give_masks_back(&self.handover, self.command);
+        let masks = orphaned::give_masks_back(&self.handover, self.command);
         if let Some(pid) = self.command {
             self.attend_orphan(pid);
             orphaned::reap(pid);
         }
+        orphaned::wait_for(masks);
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),

@@ -41,9 +41,44 @@ pub fn descendants(ancestor: u32) -> Vec<Process> {
     found
 }
 
-/// Whether `pid` is stopped by job control; so it seems when /proc cannot say.
+/// The name of a supervisor's process, as `ps` shows it.
+pub(crate) const SUPERVISOR: &str = "synconce-hold";
+
+/// Whether `pid` is stopped by job control; so it seems when /proc cannot say, and
+/// in a stop of a debugger's, which looks the same.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    status(pid).is_none_or(|(_, _, state)| state == 'T')
+    match state(pid, pid) {
+        Some('t') => !is_traced_by_us(pid),
+        // The first thread has ended; the others tell.
+        Some('Z') => {
+            let mut states = threads(pid).filter_map(|thread| state(pid, thread));
+            states.any(|state| state == 'T' || state == 't')
+        }
+        other => other.is_none_or(|state| state == 'T'),
+    }
+}
+
+/// The state of `thread` of `pid`, as proc_pid_stat(5) has it.
+fn state(pid: u32, thread: u32) -> Option<char> {
+    let bytes = fs::read(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
+    parse_stat(thread, &String::from_utf8_lossy(&bytes)).map(|(_, _, state)| state)
+}
+
+fn threads(pid: u32) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Whether a supervisor traces `pid`, for the length of a call.
+fn is_traced_by_us(pid: u32) -> bool {
+    let tracer = number_in_status(pid, "TracerPid:");
+    let process = tracer.and_then(|thread| number_in_status(thread, "Tgid:"));
+    process.and_then(status).is_some_and(|(process, ..)| process.name == SUPERVISOR)
+}
+
+fn number_in_status(pid: u32, name: &str) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 /// The living ancestors of `pid`, the nearest first.

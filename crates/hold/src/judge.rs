@@ -9,7 +9,7 @@ use crate::rewrite::{Rewrite, Rewritten};
 use crate::targets::Targets;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
@@ -62,6 +62,8 @@ pub(crate) struct Judge<L> {
     book: Arc<Mutex<Book<L>>>,
     /// Threads whose last call a signal came upon while it was to be changed.
     disturbed: Mutex<HashSet<u32>>,
+    /// Held while the command's first thread is traced.
+    tracing_command: Mutex<()>,
 }
 
 const SIGTERM: i32 = 15;
@@ -115,8 +117,8 @@ impl<L: Ledger> Judge<L> {
         command: u32,
         book: Arc<Mutex<Book<L>>>,
     ) -> Self {
-        let disturbed = Mutex::default();
-        Self { options: options.clone(), listener, face, command, book, disturbed }
+        let (disturbed, tracing_command) = Default::default();
+        Self { options: options.clone(), listener, face, command, book, disturbed, tracing_command }
     }
 
     /// Answers `waiting`; `false` when `targets` has to be a patient one for that.
@@ -130,6 +132,16 @@ impl<L: Ledger> Judge<L> {
             let _ = self.listener.answer(waiting.notification.id, answer);
         }
         true
+    }
+
+    /// Keeps the command's first thread from being traced as long as it is held;
+    /// `None` while it is.
+    pub(crate) fn untraced(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.tracing_command.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(left)) => Some(left.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The answer; `None` when the call has been answered already.
@@ -184,7 +196,9 @@ impl<L: Ledger> Judge<L> {
         let begin = || open(&self.book).begin(thread, waiting.call, program.clone());
         let rewrite =
             Rewrite { listener: &self.listener, waiting, change, shielded, command: self.command };
+        let tracing = (thread == self.command).then(|| open(&self.tracing_command));
         let rewritten = rewrite.perform(&begin);
+        drop(tracing);
         if rewritten == Rewritten::Disturbed {
             open(&self.disturbed).insert(thread);
         }

@@ -39,8 +39,7 @@ use synconce_sys::process::{self, Change, WaitFor, Whose};
 use synconce_sys::seccomp::Instruction;
 use synconce_sys::signals::{Reader, Set, send as kill};
 
-/// The name of a supervisor's process, as `ps` shows it.
-pub(crate) const NAME: &str = "synconce-hold";
+/// As `families::SUPERVISOR`.
 const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
 const EBUSY: i32 = 16;
 const SIGKILL: i32 = 9;

@@ -3,11 +3,16 @@
 
 use crate::serve::serve;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use synconce_sys::handover::Handover;
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::trace::{Mask, Stop, Tracee};
+
+const MOMENT: Duration = Duration::from_millis(1);
+/// For threads that are stopped to get their masks back.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Leaves a process behind that lets the calls of all that are under the filter
 /// of `listener` go on.
@@ -25,19 +30,28 @@ pub(crate) fn release(listener: &Listener, handover: &Handover) {
 /// Gives threads of the run their signal masks back, which the supervisor had
 /// blocked for the length of a call, in a thread that ends by itself: one of them
 /// may wait for a disk first. The end of the command is left to our caller.
-pub(crate) fn give_masks_back(handover: &Handover, command: Option<u32>) {
+pub(crate) fn give_masks_back(handover: &Handover, command: Option<u32>) -> Option<JoinHandle<()>> {
     let masks = handover.masks();
     if masks.is_empty() {
-        return;
+        return None;
     }
-    // Without a thread they stay as they are; nothing else can be done about it.
-    let _ = thread::Builder::new().spawn(move || {
+    let give_all = move || {
         for (thread, mask) in masks {
             if let Ok(tracee) = Tracee::seize(thread) {
                 give_mask_back(tracee, mask, command.unwrap_or(0));
             }
         }
-    });
+    };
+    // Without a thread they stay as they are; nothing else can be done about it.
+    thread::Builder::new().spawn(give_all).ok()
+}
+
+/// Waits for what [`give_masks_back`] began, but not for a disk.
+pub(crate) fn wait_for(masks: Option<JoinHandle<()>>) {
+    let end = Instant::now() + PATIENCE;
+    while masks.as_ref().is_some_and(|masks| !masks.is_finished()) && Instant::now() < end {
+        thread::sleep(MOMENT);
+    }
 }
 
 /// The thread goes on without the supervisor, and may have a mask of its own again.
@@ -54,9 +68,16 @@ fn give_mask_back(tracee: Tracee, mask: Mask, command: u32) {
 /// Waits for the end of the command `pid`, which is ours now that its parent is
 /// gone, and reaps what ends before.
 pub(crate) fn reap(pid: u32) {
-    let options = WaitFor { ends: true, block: true, ..WaitFor::default() };
-    while let Ok(Some((ended, change))) = process::wait(Whose::Any, options) {
-        if ended == pid && matches!(change, Change::Exited(_) | Change::Killed(_)) {
+    let peek = WaitFor { ends: true, block: true, peek: true, ..WaitFor::default() };
+    let take = WaitFor { ends: true, ..WaitFor::default() };
+    while let Ok(Some((ended, change))) = process::wait(Whose::Any, peek) {
+        if !matches!(change, Change::Exited(_) | Change::Killed(_)) {
+            // It is getting its mask back.
+            thread::sleep(MOMENT);
+            continue;
+        }
+        let _ = process::wait(Whose::Id(ended), take);
+        if ended == pid {
             break;
         }
     }

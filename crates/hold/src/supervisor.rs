@@ -39,8 +39,6 @@ pub(crate) struct Supervisor<'a, L> {
     command: u32,
     /// Whether the face was ever told of a stop.
     stopped: bool,
-    /// Whether it was told of the stop that the command is in.
-    told_of_stop: bool,
     /// A child is in a ptrace stop, or may be, which hides others that have ended.
     reap_again: bool,
 }
@@ -69,7 +67,6 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             signals,
             command,
             stopped: false,
-            told_of_stop: false,
             reap_again: false,
         }
     }
@@ -172,22 +169,20 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         end
     }
 
-    /// The face stops when the command does. Its stop is taken only while no call
-    /// is being changed: it could be one that the changing thread waits for.
+    /// The face stops when the command does.
     fn pass_stops_on(&mut self) {
-        let peek = WaitFor { stops: true, peek: true, ..WaitFor::default() };
-        let seen = process::wait(Whose::Id(self.command), peek);
-        let Ok(Some((_, Change::Stopped(signal)))) = seen else {
-            self.told_of_stop = false;
+        let judge = self.judge.clone();
+        let untraced = judge.as_ref().map(|judge| judge.untraced());
+        if matches!(untraced, Some(None)) {
+            // Not now: it would take a stop that the tracer waits for.
+            self.reap_again = true;
             return;
-        };
-        if !self.told_of_stop {
-            offer(&*self.face, &Message::Stopped(signal));
         }
-        (self.stopped, self.told_of_stop) = (true, true);
-        if self.workers.busy() == 0 {
-            let _ = process::wait(Whose::Id(self.command), WaitFor { peek: false, ..peek });
-            self.told_of_stop = false;
+        let stops = WaitFor { stops: true, ..WaitFor::default() };
+        let stopped = process::wait(Whose::Id(self.command), stops);
+        if let Ok(Some((_, Change::Stopped(signal)))) = stopped {
+            offer(&*self.face, &Message::Stopped(signal));
+            self.stopped = true;
         }
     }
 

@@ -11,6 +11,7 @@
 
 use crate::check;
 use crate::process::{self, Change, WaitFor, Whose};
+use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ impl Mask {
 /// A traced thread. Dropping it does not detach; the end of the tracing thread does.
 #[derive(Debug)]
 pub struct Tracee {
-    thread: u32,
+    /// Its id, which an execution changes.
+    thread: Cell<u32>,
 }
 
 /// Where a traced thread stands.
@@ -65,12 +67,12 @@ impl Tracee {
     /// `EPERM` when it is traced already or may not be, `ESRCH` when it is gone.
     pub fn seize(thread: u32) -> io::Result<Self> {
         request(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
-        Ok(Self { thread })
+        Ok(Self { thread: Cell::new(thread) })
     }
 
-    /// The thread's id when it was seized.
+    /// The thread's id.
     pub fn thread(&self) -> u32 {
-        self.thread
+        self.thread.get()
     }
 
     /// Asks the thread to stop (`PTRACE_INTERRUPT`).
@@ -78,7 +80,7 @@ impl Tracee {
     /// # Errors
     /// `ESRCH` when it is gone.
     pub fn interrupt(&self) -> io::Result<()> {
-        request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
+        request(libc::PTRACE_INTERRUPT, self.thread(), 0, 0)
     }
 
     /// Waits for the next stop. An end is left to be taken, by [`Tracee::let_go`].
@@ -106,6 +108,7 @@ impl Tracee {
             if let Some((_, Change::Trapped(code))) =
                 unless_gone(process::wait(Whose::Id(id), take))?
             {
+                self.thread.set(id);
                 return Ok(self.stop(code));
             }
         }
@@ -126,7 +129,12 @@ impl Tracee {
         let size = size_of::<libc::ptrace_syscall_info>();
         // SAFETY: the kernel writes at most `size` bytes into memory we own.
         unsafe {
-            libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, self.thread as i32, size, info.as_mut_ptr())
+            libc::ptrace(
+                libc::PTRACE_GET_SYSCALL_INFO,
+                self.thread() as i32,
+                size,
+                info.as_mut_ptr(),
+            )
         };
         // SAFETY: zeroed is valid, and the first byte was written by the kernel.
         match unsafe { info.assume_init() }.op {
@@ -140,7 +148,7 @@ impl Tracee {
     /// # Errors
     /// `ESRCH` when it is gone.
     pub fn run_to_syscall(&self, signal: i32) -> io::Result<()> {
-        request(libc::PTRACE_SYSCALL, self.thread, 0, signal as usize)
+        request(libc::PTRACE_SYSCALL, self.thread(), 0, signal as usize)
     }
 
     /// The signal mask of a stopped thread.
@@ -150,7 +158,7 @@ impl Tracee {
     pub fn mask(&self) -> io::Result<Mask> {
         let mut mask = Mask(0);
         let at = &raw mut mask.0 as usize;
-        request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), at)?;
+        request(libc::PTRACE_GETSIGMASK, self.thread(), size_of::<u64>(), at)?;
         Ok(mask)
     }
 
@@ -160,7 +168,7 @@ impl Tracee {
     /// `ESRCH` when it is gone.
     pub fn set_mask(&self, mask: Mask) -> io::Result<()> {
         let at = &raw const mask.0 as usize;
-        request(libc::PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), at)
+        request(libc::PTRACE_SETSIGMASK, self.thread(), size_of::<u64>(), at)
     }
 
     /// Ends the tracing; the thread goes on, with `signal` delivered (0: none).
@@ -169,7 +177,7 @@ impl Tracee {
     /// execution by another thread, wait for that. The end of the process `awaited`
     /// is left to another thread of ours, whose child it is, and waited for.
     pub fn let_go(self, signal: i32, awaited: u32) {
-        let detach = || request(libc::PTRACE_DETACH, self.thread, 0, signal as usize).is_ok();
+        let detach = || request(libc::PTRACE_DETACH, self.thread(), 0, signal as usize).is_ok();
         if detach() {
             return;
         }
@@ -196,7 +204,7 @@ impl Tracee {
     /// `ESRCH` when the thread is gone or not stopped.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut raw = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-        request(libc::PTRACE_GETREGS, self.thread, 0, raw.as_mut_ptr() as usize)?;
+        request(libc::PTRACE_GETREGS, self.thread(), 0, raw.as_mut_ptr() as usize)?;
         // SAFETY: the kernel filled the whole structure.
         Ok(Registers(unsafe { raw.assume_init() }))
     }
@@ -206,7 +214,7 @@ impl Tracee {
     /// # Errors
     /// `ESRCH` when the thread is gone or not stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
-        request(libc::PTRACE_SETREGS, self.thread, 0, &raw const registers.0 as usize)
+        request(libc::PTRACE_SETREGS, self.thread(), 0, &raw const registers.0 as usize)
     }
 }
 
