@@ -109,6 +109,9 @@ fn a_command_that_is_stopped_amid_its_opens_stops_the_run_and_goes_on() {
             let stopped = soon(|| state(group.pid()) == Some('T'));
             assert!(stopped, "round {round}: the shell would not learn of the stop");
             send(group.pid(), Signal::CONT);
+            // A stop that came before the continuation has been passed on would be undone by it.
+            let goes_on = soon(|| !matches!(state(command), Some('T' | 't')));
+            assert!(goes_on, "round {round}: the command does not go on");
             std::thread::sleep(Duration::from_millis(3));
         }
         let status = group.wait(limit()).unwrap().expect("it goes on to its end");
