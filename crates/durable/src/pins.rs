@@ -71,6 +71,33 @@ impl Pins {
         pins
     }
 
+    /// Pins the file systems that `paths` are on, and those below an overlay among
+    /// them, in our own namespace and before the run. No other is so much as opened:
+    /// its server may hang, and somebody may be about to unmount it.
+    ///
+    /// # Errors
+    /// Names a path that does not exist or is not on a disk file system.
+    pub fn open_only(paths: &[PathBuf], mounts: &[Mount]) -> Result<Self, Error> {
+        let mut wanted = HashSet::new();
+        let mut asked = Vec::new();
+        for path in paths {
+            let mount = mount_of(path, mounts)?;
+            asked.push((path, mount.device));
+            wanted.insert(mount.device);
+            let upper = mount.option("upperdir");
+            wanted.extend(upper.and_then(|upper| device_of(&upper, mounts)));
+        }
+        let wanted = mounts.iter().filter(|mount| wanted.contains(&mount.device));
+        let pins = Self::open(&wanted.cloned().collect::<Vec<_>>(), Path::new("/"), true);
+        match asked.iter().find(|(_, device)| !pins.covers(*device)) {
+            None => Ok(pins),
+            Some((path, _)) => {
+                let not_a_disk = rustix::io::Errno::NODEV;
+                Err(Error::new("no disk file system to commit at", path, not_a_disk))
+            }
+        }
+    }
+
     /// Adds pins for the file systems of `mounts` that have none yet.
     pub fn add(&mut self, mounts: &[Mount], prefix: &Path, early: bool) {
         for mount in mounts.iter().filter(|mount| mount.writable && mount.kind().is_held()) {
@@ -112,27 +139,6 @@ impl Pins {
             .filter(|mount| mount.writable && mount.kind().is_held())
             .filter(|mount| !self.covers(mount.device) && seen.insert(mount.device))
             .collect()
-    }
-
-    /// Keeps the pins of the file systems that `paths` are on, and of those
-    /// below an overlay among them.
-    ///
-    /// # Errors
-    /// Names a path that does not exist or is not on a disk file system.
-    pub fn narrow(&mut self, paths: &[PathBuf], mounts: &[Mount]) -> Result<(), Error> {
-        let mut wanted = HashSet::new();
-        for path in paths {
-            let mount = mount_of(path, mounts)?;
-            wanted.insert(mount.device);
-            let upper = mount.option("upperdir");
-            wanted.extend(upper.and_then(|upper| device_of(&upper, mounts)));
-            if !self.covers(mount.device) {
-                let not_a_disk = rustix::io::Errno::NODEV;
-                return Err(Error::new("no disk file system to commit at", path, not_a_disk));
-            }
-        }
-        self.0.retain(|pin| wanted.contains(&pin.device));
-        Ok(())
     }
 
     /// Lets go of the file system whose pin keeps `mount` busy.

@@ -69,6 +69,12 @@ fn commit_only_narrows_the_commit() {
         let options = [&STATS[..], &["--commit-only", text(&only)]].concat();
         let run = place.run(&options, &["sh", "-c", ":"]);
         assert_eq!(committed(&run.stderr), [(rigs[0].path().to_owned(), true)]);
+        let mut strace = place.command("strace");
+        strace.args(["-f", "-o", "trace", "-e", "trace=open,openat", SYNCONCE, "run"]);
+        finish(strace.args(["--commit-only", text(&only), "--", "true"]));
+        let trail = Trail::of(&place.read("trace"));
+        let open = |rig: &Rig| trail.count(&[&format!("\"{}\", O_RDONLY", text(rig.path()))]);
+        assert_eq!([open(&rigs[0]), open(&rigs[1])], [1, 0], "others may hang");
         let run = place.run(&STATS, &["sh", "-c", ":"]);
         let mut all = vec![("/".into(), true)];
         all.extend(rigs.iter().map(|rig| (rig.path().to_owned(), true)));

@@ -58,10 +58,10 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
     let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
-    let mut pins = Pins::open(mounts, Path::new("/"), true);
-    if !options.commit_only.is_empty() {
-        pins.narrow(&options.commit_only, mounts).map_err(|error| set_up(&error))?;
-    }
+    let pins = match &options.commit_only[..] {
+        [] => Pins::open(mounts, Path::new("/"), true),
+        only => Pins::open_only(only, mounts).map_err(|error| set_up(&error))?,
+    };
     if let Some(pin) = pins.iter().find(|pin| pin.volatile) {
         return Err(set_up(&format!(
             "cannot commit {}: it is a volatile overlay, on which nothing becomes durable",
