@@ -53,6 +53,51 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
     });
 }
 
+/// Runs `words`, which say in `before` who the command is; stops it and has the
+/// face go on, some times; then the file `stop` is there, and it ends with `code`.
+fn assert_stops_are_passed_on(place: &Place, words: &[&str], code: i32) {
+    let run = Started::new(&mut place.held(&[], words));
+    let command: u32 = place.wait_for("before").trim().parse().unwrap();
+    for _ in 0..5 {
+        kill(command, Signal::STOP);
+        eventually("the face stops", || said(run.pid(), "State").starts_with('T'));
+        kill(run.pid(), Signal::CONT);
+        eventually("a thread goes on", || is_running(command));
+    }
+    place.write("stop", "");
+    assert_eq!(run.end().code(), Some(code), "{}", run.text());
+    ["before", "stop"].iter().for_each(|name| place.remove(name));
+}
+
+/// Whether a thread of `pid` is not stopped, by whomever.
+fn is_running(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut ids = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.any(|id| said(id, "State").starts_with(['R', 'S', 'D']))
+}
+
+#[test]
+fn a_stop_of_a_command_whose_first_thread_has_ended_is_passed_on() {
+    isolated(|place| {
+        let script = "import ctypes, os, threading, time\n\
+            def work():\n\
+            \x20   open('new', 'w').write(f'{os.getpid()}\\n'); os.rename('new', 'before')\n\
+            \x20   while not os.path.exists('stop'): time.sleep(0.005)\n\
+            \x20   os._exit(9)\n\
+            threading.Thread(target=work).start(); ctypes.CDLL(None).syscall(60, 0)\n";
+        assert_stops_are_passed_on(place, &["python3", "-c", script], 9);
+    });
+}
+
+#[test]
+fn a_stop_of_a_command_that_a_debugger_has_is_passed_on() {
+    isolated(|place| {
+        let script = "echo $$ >new; mv new before; until [ -e stop ]; do sleep 0.01; done; exit 9";
+        let words = ["strace", "-D", "-o", "/dev/null", "sh", "-c", script];
+        assert_stops_are_passed_on(place, &words, 9);
+    });
+}
+
 #[test]
 fn a_command_that_is_killed_amid_its_own_changed_calls_ends_its_run() {
     isolated(|place| {
