@@ -181,7 +181,7 @@ impl Face<'_> {
                 other => other?,
             };
             let [message, signal] = fds.map(|fd| !fd.revents().is_empty());
-            if signal && !self.pass_signals() {
+            if signal && !self.pass_signals(None) {
                 return Ok(self.unfinished());
             }
             if message {
@@ -211,7 +211,11 @@ impl Face<'_> {
             }
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
-                self.command.iter().for_each(|pid| job::stop_with(*pid, signal));
+                if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {
+                    // The command goes on already. What continued us waits to be read, and
+                    // passed on it would undo the command's next stop.
+                    self.pass_signals(Some(signal::CONT));
+                }
             }
             Message::Ended(end) => {
                 self.command = None;
@@ -249,10 +253,12 @@ impl Face<'_> {
         }
     }
 
-    /// Passes signals on; `false` when the user gives up waiting for the commit.
-    fn pass_signals(&mut self) -> bool {
+    /// Passes signals on, but for `known`; `false` when the user gives up waiting
+    /// for the commit.
+    fn pass_signals(&mut self, known: Option<i32>) -> bool {
         while let Some(received) = self.signals.next() {
             match self.command {
+                _ if Some(received.signal) == known => {}
                 Some(pid) => pass(&received, pid),
                 None if matches!(self.ending, Ending::Unknown) => self.early.push(received.signal),
                 None if signal::STOPS.contains(&received.signal) => {
@@ -321,7 +327,7 @@ impl Face<'_> {
                 return;
             }
             if signal {
-                self.pass_signals();
+                self.pass_signals(None);
             }
         }
     }

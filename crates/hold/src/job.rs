@@ -13,10 +13,10 @@ use synconce_sys::signals;
 ///
 /// A command may be a process group of its own (an interactive shell that
 /// suspends itself): the shell hands the terminal to ours, and we hand it on.
-/// Needs SIGTTOU blocked.
-pub(crate) fn stop_with(pid: u32, signal: i32) {
+/// Needs SIGTTOU blocked. Says whether we were stopped.
+pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
     if !families::is_stopped(pid) {
-        return;
+        return false;
     }
     let own_group = own_group(pid);
     let terminal = terminal().filter(|terminal| tcgetpgrp(terminal).ok() == own_group);
@@ -29,6 +29,7 @@ pub(crate) fn stop_with(pid: u32, signal: i32) {
         let _ = tcsetpgrp(&terminal, group);
     }
     go_on(pid);
+    true
 }
 
 /// Continues the command `pid`, unless it goes on already: a shell continues

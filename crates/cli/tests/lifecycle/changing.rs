@@ -40,7 +40,7 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
         let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         let command: u32 = place.wait_for("before").trim().parse().unwrap();
         place.wait_for("asked");
-        for _ in 0..20 {
+        for _ in 0..100 {
             kill(command, Signal::STOP);
             eventually("the face stops", || said(run.pid(), "State").starts_with('T'));
             kill(run.pid(), Signal::CONT);

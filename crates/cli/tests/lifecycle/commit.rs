@@ -338,8 +338,11 @@ fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on()
                 run.wait(std::time::Duration::from_millis(20)).unwrap().is_some()
             });
             assert_eq!(run.end().code(), Some(125), "{}", run.text());
-            let named = format!("synconce: not yet durable: {}", rig.path().display());
-            assert!(run.text().contains(&named), "{}", run.text());
+            // On a busy machine others are not done, either.
+            let text = run.text();
+            let named = text.lines().find(|line| line.starts_with("synconce: not yet durable: "));
+            let rig_path = self::text(rig.path());
+            assert!(named.is_some_and(|line| line.contains(rig_path)), "{text}");
             let status = place.status(&[]);
             assert_eq!(status.status.code(), Some(3), "{status:?}");
             assert!(status.stdout.contains(" committing "), "{status:?}");
