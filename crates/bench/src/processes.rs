@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 /// Rounds of looking for processes that appear while others are being ended.
 const SWEEPS: u32 = 50;
 
+/// Looks at who may be executing and turn out to be a member, 2 ms apart; a program
+/// without an environment looks the same for good.
+const LOOKS: u32 = 50;
+
 /// How long a spared program may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -26,12 +30,13 @@ impl Family {
     /// Ends a process with all its descendants, and whatever else has the mark;
     /// gives up on what no signal ends.
     pub(crate) fn end(&self, top: Option<Pid>) {
-        let start = Instant::now();
+        let (start, mut looks) = (Instant::now(), 0);
         loop {
             let members = self.members(top);
-            if members.is_empty() {
+            if members.is_empty() && (looks == LOOKS || !anybody_is_executing()) {
                 return;
             }
+            looks += u32::from(members.is_empty());
             if start.elapsed() > PATIENCE {
                 return kill(members);
             }
@@ -61,6 +66,17 @@ impl Family {
         let file = program.ok().map(|metadata| (metadata.dev(), metadata.ino()));
         file.is_some() && file == self.spared
     }
+}
+
+/// Whether a program may be about to start, whose environment is not in its place
+/// yet (a kernel thread has no program).
+fn anybody_is_executing() -> bool {
+    let is_executing = |pid: &Pid| {
+        let path = |name: &str| format!("/proc/{}/{name}", pid.as_raw_pid());
+        std::fs::read(path("environ")).is_ok_and(|text| text.is_empty())
+            && std::fs::read_link(path("exe")).is_ok()
+    };
+    all().keys().any(is_executing)
 }
 
 /// Kills children before parents, so that none is handed to another parent.
