@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Rounds of looking for processes that appear while others are being ended.
 const SWEEPS: u32 = 50;
 
-/// Looks at who may be executing and turn out to be a member, 2 ms apart; a program
+/// Looks, 2 ms apart, at who may be executing and turn out to be a member; a program
 /// without an environment looks the same for good.
 const LOOKS: u32 = 50;
 
@@ -32,8 +32,8 @@ impl Family {
     pub(crate) fn end(&self, top: Option<Pid>) {
         let (start, mut looks) = (Instant::now(), 0);
         loop {
-            let members = self.members(top);
-            if members.is_empty() && (looks == LOOKS || !anybody_is_executing()) {
+            let (members, unknown) = self.members(top);
+            if members.is_empty() && (looks == LOOKS || !unknown) {
                 return;
             }
             looks += u32::from(members.is_empty());
@@ -45,20 +45,32 @@ impl Family {
         }
     }
 
-    /// Every live member, parents before children.
-    fn members(&self, top: Option<Pid>) -> Vec<Pid> {
+    /// Every live member, parents before children, and whether there may be more.
+    fn members(&self, top: Option<Pid>) -> (Vec<Pid>, bool) {
         let parents = all();
         let mut found: Vec<Pid> = top.into_iter().filter(|pid| parents.contains_key(pid)).collect();
         add_descendants(&mut found, &parents);
-        let strays: Vec<Pid> = parents.keys().copied().filter(|pid| self.marks(*pid)).collect();
-        found.extend(strays.into_iter().filter(|pid| !found.contains(pid)).collect::<Vec<_>>());
-        found
+        let mut unknown = false;
+        for pid in parents.keys().filter(|pid| !found.contains(pid)).copied().collect::<Vec<_>>() {
+            match self.marks(pid) {
+                Some(true) => found.push(pid),
+                Some(false) => {}
+                None => unknown = true,
+            }
+        }
+        (found, unknown)
     }
 
-    fn marks(&self, pid: Pid) -> bool {
-        let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
-        let mut entries = environment.iter().flat_map(|text| text.split(|byte| *byte == 0));
-        entries.any(|entry| entry == self.mark.as_bytes())
+    /// Whether `pid` has the mark; `None` while it executes a program whose
+    /// environment is not in its place yet. A kernel thread has no program.
+    fn marks(&self, pid: Pid) -> Option<bool> {
+        let path = |name: &str| format!("/proc/{}/{name}", pid.as_raw_pid());
+        let environment = std::fs::read(path("environ")).unwrap_or_default();
+        if environment.is_empty() && std::fs::read_link(path("exe")).is_ok() {
+            return None;
+        }
+        let mut entries = environment.split(|byte| *byte == 0);
+        Some(entries.any(|entry| entry == self.mark.as_bytes()))
     }
 
     fn is_spared(&self, pid: Pid) -> bool {
@@ -66,17 +78,6 @@ impl Family {
         let file = program.ok().map(|metadata| (metadata.dev(), metadata.ino()));
         file.is_some() && file == self.spared
     }
-}
-
-/// Whether a program may be about to start, whose environment is not in its place
-/// yet (a kernel thread has no program).
-fn anybody_is_executing() -> bool {
-    let is_executing = |pid: &Pid| {
-        let path = |name: &str| format!("/proc/{}/{name}", pid.as_raw_pid());
-        std::fs::read(path("environ")).is_ok_and(|text| text.is_empty())
-            && std::fs::read_link(path("exe")).is_ok()
-    };
-    all().keys().any(is_executing)
 }
 
 /// Kills children before parents, so that none is handed to another parent.
@@ -162,7 +163,7 @@ mod tests {
             .env("SYNCONCE_BENCH_TEST", value)
             .spawn()
             .expect("sh runs");
-        while family.members(None).len() < members {
+        while family.members(None).0.len() < members {
             std::thread::sleep(Duration::from_millis(5));
         }
         (family, child)
@@ -171,16 +172,16 @@ mod tests {
     fn end(family: &Family, mut child: std::process::Child) {
         family.end(Some(Pid::from_child(&child)));
         child.wait().expect("the child can be waited for");
-        assert_eq!(family.members(None), []);
+        assert_eq!(family.members(None).0, []);
     }
 
     #[test]
     fn a_tree_is_ended_down_to_the_last_grandchild() {
         let (family, child) = family("env -i sh -c 'sleep 100 & sleep 100' & sleep 100 & wait", 2);
-        while family.members(Some(Pid::from_child(&child))).len() < 5 {
+        while family.members(Some(Pid::from_child(&child))).0.len() < 5 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let below = family.members(Some(Pid::from_child(&child)));
+        let below = family.members(Some(Pid::from_child(&child))).0;
         end(&family, child);
         let alive = all();
         assert!(below.iter().all(|pid| !alive.contains_key(pid)));

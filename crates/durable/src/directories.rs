@@ -16,7 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// default, 5 minutes where that is put off as long as file systems advise
 /// (`commit=` in ext4(5) and btrfs(5)), 10 in the laptop modes of distributions.
 /// A shorter age than is needed loses a marker; a longer one costs a few flushes
-/// in runs soon after the first.
+/// in runs soon after the first. A clock that jumps ahead of all this between two
+/// runs makes a young name old.
 const HORIZON: Duration = Duration::from_secs(15 * 60);
 
 /// The directories above a marker that this run made.
@@ -143,12 +144,13 @@ fn holders(levels: &[Level], made: usize, now: SystemTime) -> Vec<usize> {
 /// has no sync of its own. A sync that failed is an error: another would succeed.
 fn is_synced_alone(directory: BorrowedFd<'_>, up: usize) -> Result<bool, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(holder) = rustix::fs::openat(directory, dots(up), flags, Mode::empty()) else {
-        return Ok(false);
+    let holder = match rustix::fs::openat(directory, dots(up), flags, Mode::empty()) {
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
+        other => other?,
     };
     match rustix::fs::fsync(holder.as_fd()) {
         Ok(()) => Ok(true),
-        Err(Errno::INVAL | Errno::ROFS | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
         Err(error) => Err(error),
     }
 }

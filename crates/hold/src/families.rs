@@ -1,5 +1,7 @@
 //! Who descends from a process.
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::collections::HashMap;
 use std::fs;
 
@@ -44,18 +46,25 @@ pub fn descendants(ancestor: u32) -> Vec<Process> {
 /// The name of a supervisor's process, as `ps` shows it.
 pub(crate) const SUPERVISOR: &str = "synconce-hold";
 
-/// Whether `pid` is stopped by job control; so it seems when /proc cannot say, and
-/// in a stop of a debugger's, which looks the same.
+/// Whether `pid` is stopped by job control. So it seems as well when /proc cannot
+/// say, and in any stop by a debugger, which looks the same.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     match state(pid, pid) {
-        Some('t') => !is_traced_by_us(pid),
+        // Let go meanwhile, it has no tracer either.
+        Some('t') => !is_traced_by_us(pid) && matches!(state(pid, pid), Some('T' | 't')),
         // The first thread has ended; the others tell.
-        Some('Z') => {
-            let mut states = threads(pid).filter_map(|thread| state(pid, thread));
-            states.any(|state| state == 'T' || state == 't')
-        }
-        other => other.is_none_or(|state| state == 'T'),
+        Some('Z') => threads(pid).any(|thread| match state(pid, thread) {
+            Some('t') => !is_traced_by_us(thread),
+            state => state == Some('T'),
+        }),
+        None => exists(pid),
+        Some(state) => state == 'T',
     }
+}
+
+fn exists(pid: u32) -> bool {
+    let pid = Pid::from_raw(pid.cast_signed());
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// The state of `thread` of `pid`, as proc_pid_stat(5) has it.

@@ -5,6 +5,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use synconce_sys::signals;
 
 /// The command `pid` was stopped by `signal`: so are we, for the shell to see,
@@ -15,7 +16,7 @@ use synconce_sys::signals;
 /// suspends itself): the shell hands the terminal to ours, and we hand it on.
 /// Needs SIGTTOU blocked. Says whether we were stopped.
 pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
-    if !families::is_stopped(pid) {
+    if !is_stopped_soon(pid) {
         return false;
     }
     let own_group = own_group(pid);
@@ -31,6 +32,17 @@ pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
     go_on(pid);
     true
 }
+
+/// A thread whose tracer has just let it go has its way into the stop before it.
+fn is_stopped_soon(pid: u32) -> bool {
+    (0..LOOKS).any(|look| {
+        std::thread::sleep(MOMENT * u32::from(look > 0));
+        families::is_stopped(pid)
+    })
+}
+
+const LOOKS: u32 = 20;
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Continues the command `pid`, unless it goes on already: a shell continues
 /// the whole job, and a second signal would be one too many.

@@ -10,6 +10,7 @@ use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::trace::{Mask, Stop, Tracee};
 
+const EPERM: i32 = 1;
 const MOMENT: Duration = Duration::from_millis(1);
 /// For threads that are stopped to get their masks back.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ pub(crate) fn give_masks_back(handover: &Handover, command: Option<u32>) -> Opti
     }
     let give_all = move || {
         for (thread, mask) in masks {
-            if let Ok(tracee) = Tracee::seize(thread) {
+            if let Some(tracee) = seize(thread) {
                 give_mask_back(tracee, mask, command.unwrap_or(0));
             }
         }
@@ -51,6 +52,21 @@ pub(crate) fn wait_for(masks: Option<JoinHandle<()>>) {
     let end = Instant::now() + PATIENCE;
     while masks.as_ref().is_some_and(|masks| !masks.is_finished()) && Instant::now() < end {
         thread::sleep(MOMENT);
+    }
+}
+
+/// Traces the thread `id`. The supervisor may be seen to have ended a moment before its
+/// traces have.
+fn seize(id: u32) -> Option<Tracee> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match Tracee::seize(id) {
+            Ok(tracee) => return Some(tracee),
+            Err(error) if error.raw_os_error() == Some(EPERM) && Instant::now() < end => {
+                thread::sleep(MOMENT);
+            }
+            Err(_) => return None,
+        }
     }
 }
 

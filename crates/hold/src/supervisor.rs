@@ -178,9 +178,13 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             self.reap_again = true;
             return;
         }
-        let stops = WaitFor { stops: true, ..WaitFor::default() };
-        let stopped = process::wait(Whose::Id(self.command), stops);
-        if let Ok(Some((_, Change::Stopped(signal)))) = stopped {
+        let take = WaitFor { stops: true, ..WaitFor::default() };
+        let peek = WaitFor { peek: true, ..take };
+        let seen = process::wait(Whose::Id(self.command), peek);
+        // A thread that is traced by another id may have become the first by executing.
+        self.reap_again |= matches!(seen, Ok(Some((_, Change::Trapped(_)))));
+        if let Ok(Some((_, Change::Stopped(signal)))) = seen {
+            let _ = process::wait(Whose::Id(self.command), take);
             offer(&*self.face, &Message::Stopped(signal));
             self.stopped = true;
         }

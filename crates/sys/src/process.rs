@@ -86,8 +86,9 @@ pub struct WaitFor {
 
 /// `waitid(2)`: the next change, with the process it is about.
 ///
-/// Only children and tracees of the calling thread count (`__WNOTHREAD`). A child that a thread of ours traces is reported even when
-/// stops were not asked for; peek first.
+/// Only children and tracees of the calling thread count (`__WNOTHREAD`). A child
+/// that a thread of ours traces is reported even when stops were not asked for; peek
+/// first.
 ///
 /// # Errors
 /// `ECHILD` when there is nobody to wait for.

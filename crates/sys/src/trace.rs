@@ -61,7 +61,7 @@ const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Tracee {
-    /// Starts to trace `thread` and asks it to stop at the end of the call it is in.
+    /// Starts to trace `thread`, which goes on.
     ///
     /// # Errors
     /// `EPERM` when it is traced already or may not be, `ESRCH` when it is gone.
@@ -192,8 +192,12 @@ impl Tracee {
                     let _ = process::wait(Whose::Id(id), take);
                 }
                 Change::Exited(_) | Change::Killed(_) => std::thread::sleep(MOMENT),
-                _ if detach() => return,
-                _ => {}
+                _ => {
+                    self.thread.set(id);
+                    if detach() {
+                        return;
+                    }
+                }
             }
         }
     }
