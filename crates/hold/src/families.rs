@@ -46,19 +46,39 @@ pub fn descendants(ancestor: u32) -> Vec<Process> {
 /// The name of a supervisor's process, as `ps` shows it.
 pub(crate) const SUPERVISOR: &str = "synconce-hold";
 
-/// Whether `pid` is stopped by job control. So it seems as well when /proc cannot
-/// say, and in any stop by a debugger, which looks the same.
-pub(crate) fn is_stopped(pid: u32) -> bool {
+/// What job control makes of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// It is stopped. So it seems as well when /proc cannot say, and in any stop by
+    /// a debugger, which looks the same.
+    Stopped,
+    /// A supervisor traces it for a moment, stopped or not.
+    Traced,
+    /// It runs, if only into its stop.
+    Runs,
+    /// It goes on, or has ended.
+    GoesOn,
+}
+
+/// What job control makes of `pid`.
+pub(crate) fn job(pid: u32) -> Job {
     match state(pid, pid) {
+        Some('t') if is_traced_by_us(pid) => Job::Traced,
         // Let go meanwhile, it has no tracer either.
-        Some('t') => !is_traced_by_us(pid) && matches!(state(pid, pid), Some('T' | 't')),
+        Some('t') if !matches!(state(pid, pid), Some('T' | 't')) => Job::Runs,
+        Some('t' | 'T') => Job::Stopped,
+        Some('R') => Job::Runs,
         // The first thread has ended; the others tell.
-        Some('Z') => threads(pid).any(|thread| match state(pid, thread) {
-            Some('t') => !is_traced_by_us(thread),
-            state => state == Some('T'),
-        }),
-        None => exists(pid),
-        Some(state) => state == 'T',
+        Some('Z') if threads(pid).any(|thread| is_thread_stopped(pid, thread)) => Job::Stopped,
+        None if exists(pid) => Job::Stopped,
+        _ => Job::GoesOn,
+    }
+}
+
+fn is_thread_stopped(pid: u32, thread: u32) -> bool {
+    match state(pid, thread) {
+        Some('t') => !is_traced_by_us(thread),
+        state => state == Some('T'),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stopping with the command, and going on with it.
 
-use crate::families;
+use crate::families::{self, Job};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
@@ -16,7 +16,7 @@ use synconce_sys::signals;
 /// suspends itself): the shell hands the terminal to ours, and we hand it on.
 /// Needs SIGTTOU blocked. Says whether we were stopped.
 pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
-    if !is_stopped_soon(pid) {
+    if !is_stopped(pid, LOOKS_AT_STOP) {
         return false;
     }
     let own_group = own_group(pid);
@@ -33,21 +33,34 @@ pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
     true
 }
 
-/// A thread whose tracer has just let it go has its way into the stop before it.
-fn is_stopped_soon(pid: u32) -> bool {
-    (0..LOOKS).any(|look| {
-        std::thread::sleep(MOMENT * u32::from(look > 0));
-        families::is_stopped(pid)
-    })
+/// Whether `pid` is stopped, or will be within `looks` more of one that runs: a
+/// thread that its tracer has let go has its way into the stop before it. One that
+/// the supervisor traces is waited for.
+fn is_stopped(pid: u32, mut looks: u32) -> bool {
+    for _ in 0..TRACED_LOOKS {
+        match families::job(pid) {
+            Job::Stopped => return true,
+            Job::GoesOn => return false,
+            Job::Runs if looks == 0 => return false,
+            Job::Runs => looks -= 1,
+            Job::Traced => {}
+        }
+        std::thread::sleep(MOMENT);
+    }
+    false
 }
 
-const LOOKS: u32 = 20;
+/// Of one that the supervisor has seen to stop.
+const LOOKS_AT_STOP: u32 = 20;
+/// Of one that may go on already: a stop that comes meanwhile would be undone.
+const LOOKS_AT_CONTINUATION: u32 = 2;
+const TRACED_LOOKS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Continues the command `pid`, unless it goes on already: a shell continues
 /// the whole job, and a second signal would be one too many.
 pub(crate) fn go_on(pid: u32) {
-    if !families::is_stopped(pid) {
+    if !is_stopped(pid, LOOKS_AT_CONTINUATION) {
         return;
     }
     // An error means that there is nobody left to continue.

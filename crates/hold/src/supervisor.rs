@@ -2,7 +2,7 @@
 
 use crate::accounts::End;
 use crate::answers::{Waiting, may_block};
-use crate::families;
+use crate::families::{self, Job};
 use crate::judge::{Book, Judge, Ledger, open};
 use crate::options::Options;
 use crate::protocol::{CommandEnd, Message, offer};
@@ -232,7 +232,7 @@ const SIGCONT: i32 = 18;
 /// Continues the face if it is stopped. It is our parent as long as it lives.
 fn wake_face() {
     let face = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
-    if let Some(face) = face.filter(|face| families::is_stopped(*face)) {
+    if let Some(face) = face.filter(|face| families::job(*face) == Job::Stopped) {
         signals::send(face, SIGCONT);
     }
 }
