@@ -6,19 +6,6 @@ use crate::support::{Place, Run, isolated};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Ways in which signals come upon calls.
-const DISTURBED: [&str; 5] = ["interrupted", "leased", "stopped", "storm-alarms", "storm-threads"];
-
-/// Whether a call that has been received is interrupted by fatal signals only
-/// (`SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, Linux 5.19). Before, it is made again,
-/// and counted again.
-fn waits_killable() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
-    let mut numbers = release.split('.').map(|part| part.parse().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (5, 19)
-}
-
 /// Held, passed, refused; `None` where the count depends on time.
 type Counts = [Option<u64>; 3];
 
@@ -29,12 +16,7 @@ impl Expected {
     fn of(place: &Place, program: &str) -> Self {
         let list = place.bare(Path::new("/"), &[program, "list"]);
         assert!(list.status.success(), "{list:?}");
-        let mut ways: BTreeMap<_, _> = list.stdout.lines().map(parse_way).collect();
-        if !waits_killable() {
-            let disturbed = ways.iter_mut().filter(|(name, _)| DISTURBED.contains(&name.as_str()));
-            disturbed.flat_map(|(_, calls)| calls).for_each(|(_, counts)| *counts = [None; 3]);
-        }
-        Self(ways)
+        Self(list.stdout.lines().map(parse_way).collect())
     }
 
     fn assert_programs(&self, run: &Run) {
