@@ -23,11 +23,11 @@ pub(crate) enum End {
 }
 
 impl Tally {
-    fn add(&mut self, end: End) {
+    fn of(&mut self, end: End) -> &mut u64 {
         match end {
-            End::Held => self.held += 1,
-            End::Passed => self.passed += 1,
-            End::Refused => self.refused += 1,
+            End::Held => &mut self.held,
+            End::Passed => &mut self.passed,
+            End::Refused => &mut self.refused,
         }
     }
 }
@@ -57,12 +57,29 @@ impl Accounts {
             add(&mut self.programs, program, end);
         }
     }
+
+    /// Takes back what was counted, unless it has been taken out of here.
+    pub(crate) fn take_back(&mut self, call: &str, program: Option<&str>, end: End) {
+        subtract(&mut self.calls, call, end);
+        if let Some(program) = program {
+            subtract(&mut self.programs, program, end);
+        }
+    }
+}
+
+fn subtract(tallies: &mut BTreeMap<String, Tally>, name: &str, end: End) {
+    let Some(tally) = tallies.get_mut(name) else { return };
+    let count = tally.of(end);
+    *count = count.saturating_sub(1);
+    if *tally == Tally::default() {
+        tallies.remove(name);
+    }
 }
 
 fn add(tallies: &mut BTreeMap<String, Tally>, name: &str, end: End) {
     match tallies.get_mut(name) {
-        Some(tally) => tally.add(end),
-        None => tallies.entry(name.to_owned()).or_default().add(end),
+        Some(tally) => *tally.of(end) += 1,
+        None => *tallies.entry(name.to_owned()).or_default().of(end) += 1,
     }
 }
 
@@ -79,5 +96,18 @@ mod tests {
         assert_eq!(accounts.calls["fsync"], Tally { held: 1, passed: 1, refused: 0 });
         assert_eq!(accounts.programs.len(), 1);
         assert_eq!(accounts.total(), Tally { held: 1, passed: 1, refused: 1 });
+    }
+
+    #[test]
+    fn what_was_counted_can_be_taken_back() {
+        let mut accounts = Accounts::default();
+        accounts.count("fsync", Some("dpkg"), End::Held);
+        accounts.count("fsync", Some("dpkg"), End::Held);
+        accounts.take_back("fsync", Some("dpkg"), End::Held);
+        assert_eq!([accounts.calls["fsync"].held, accounts.programs["dpkg"].held], [1, 1]);
+        for _ in 0..2 {
+            accounts.take_back("fsync", Some("dpkg"), End::Held);
+            assert_eq!(accounts, Accounts::default());
+        }
     }
 }

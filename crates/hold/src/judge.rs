@@ -2,6 +2,7 @@
 
 use crate::accounts::{Accounts, End};
 use crate::answers::{Change, Decision, Waiting, decide};
+use crate::claims::{Claim, Claims};
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::protocol::{Message, Notice, offer};
@@ -9,7 +10,7 @@ use crate::rewrite::{Rewrite, Rewritten};
 use crate::targets::Targets;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
@@ -39,6 +40,19 @@ pub(crate) struct Unsynced {
     pub inode: u64,
 }
 
+/// What is answered, and what was counted for that.
+struct Reply {
+    answer: Answer,
+    /// The end, and the program's name.
+    counted: Option<(End, Option<String>)>,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Self { answer, counted: None }
+    }
+}
+
 /// What has been done so far.
 pub(crate) struct Book<L> {
     /// `None` once the run is over: then nothing is held any more.
@@ -62,8 +76,7 @@ pub(crate) struct Judge<L> {
     book: Arc<Mutex<Book<L>>>,
     /// Threads whose last call a signal came upon while it was to be changed.
     disturbed: Mutex<HashSet<u32>>,
-    /// Held while the command's first thread is traced.
-    tracing_command: Mutex<()>,
+    traced: Claims,
 }
 
 const SIGTERM: i32 = 15;
@@ -117,8 +130,8 @@ impl<L: Ledger> Judge<L> {
         command: u32,
         book: Arc<Mutex<Book<L>>>,
     ) -> Self {
-        let (disturbed, tracing_command) = Default::default();
-        Self { options: options.clone(), listener, face, command, book, disturbed, tracing_command }
+        let (disturbed, traced) = Default::default();
+        Self { options: options.clone(), listener, face, command, book, disturbed, traced }
     }
 
     /// Answers `waiting`; `false` when `targets` has to be a patient one for that.
@@ -127,78 +140,78 @@ impl<L: Ledger> Judge<L> {
         if targets.take_missed() {
             return false;
         }
-        if let Some(answer) = self.consider(waiting, decision) {
+        if let Some(Reply { answer, counted }) = self.consider(waiting, decision) {
             // An error means that the caller is gone; nothing was done in its name.
-            let _ = self.listener.answer(waiting.notification.id, answer);
+            let reached = self.listener.answer(waiting.notification.id, answer).unwrap_or(false);
+            if let (false, Some((end, program))) = (reached, counted) {
+                // Before Linux 5.19 a signal may have come upon it, and it is made again.
+                let name = waiting.call.name();
+                open(&self.book).accounts.take_back(name, program.as_deref(), end);
+            }
         }
         true
     }
 
     /// Keeps the command's first thread from being traced as long as it is held;
     /// `None` while it is.
-    pub(crate) fn untraced(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.tracing_command.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(left)) => Some(left.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    pub(crate) fn untraced(&self) -> Option<Claim<'_>> {
+        self.traced.take(self.command)
     }
 
-    /// The answer; `None` when the call has been answered already.
-    fn consider(&self, waiting: &Waiting, decision: Decision) -> Option<Answer> {
+    /// The reply; `None` when the call has been answered already.
+    fn consider(&self, waiting: &Waiting, decision: Decision) -> Option<Reply> {
         match decision {
             Decision::Hold(devices) => Some(self.hold(waiting, &devices)),
             Decision::Rewrite(change) => self.change(waiting, &change),
-            Decision::Pass => {
-                self.count(waiting, End::Passed);
-                Some(Answer::Continue)
-            }
+            Decision::Pass => Some(self.count(waiting, End::Passed, Answer::Continue)),
             Decision::Refuse(errno) => {
-                self.count(waiting, End::Refused);
-                Some(Answer::Errno(errno))
+                Some(self.count(waiting, End::Refused, Answer::Errno(errno)))
             }
-            Decision::Ignore => Some(Answer::Continue),
-            Decision::Handshake => Some(Answer::Value(HANDSHAKE_VALUE)),
+            Decision::Ignore => Some(Answer::Continue.into()),
+            Decision::Handshake => Some(Answer::Value(HANDSHAKE_VALUE).into()),
             Decision::Unmount(mount) => {
                 let unmount = |mount| open(&self.book).ledger.as_mut()?.unmount(mount);
                 if let Some(depart) = mount.and_then(unmount) {
                     depart();
                 }
-                Some(Answer::Continue)
+                Some(Answer::Continue.into())
             }
             Decision::GainRights(path) => {
                 let told = std::mem::replace(&mut open(&self.book).rights_told, true);
                 if !told {
                     self.tell(Notice::NoRightsGained(path));
                 }
-                Some(Answer::Continue)
+                Some(Answer::Continue.into())
             }
         }
     }
 
-    fn hold(&self, waiting: &Waiting, devices: &[DeviceId]) -> Answer {
+    fn hold(&self, waiting: &Waiting, devices: &[DeviceId]) -> Reply {
         let program = self.program(waiting);
         let mut book = open(&self.book);
-        if !self.engage(&mut book, waiting, devices, program.as_deref()) {
-            return Answer::Continue;
+        if let Err(reply) = self.engage(&mut book, waiting, devices, program.as_deref()) {
+            return reply;
         }
         book.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
-        Answer::Value(0)
+        Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) }
     }
 
-    fn change(&self, waiting: &Waiting, change: &Change) -> Option<Answer> {
+    fn change(&self, waiting: &Waiting, change: &Change) -> Option<Reply> {
         let program = self.program(waiting);
-        if !self.engage(&mut open(&self.book), waiting, &change.devices, program.as_deref()) {
-            return Some(Answer::Continue);
+        let devices = &change.devices;
+        if let Err(reply) = self.engage(&mut open(&self.book), waiting, devices, program.as_deref())
+        {
+            return Some(reply);
         }
         let thread = waiting.notification.thread;
         let shielded = open(&self.disturbed).remove(&thread);
         let begin = || open(&self.book).begin(thread, waiting.call, program.clone());
         let rewrite =
             Rewrite { listener: &self.listener, waiting, change, shielded, command: self.command };
-        let tracing = (thread == self.command).then(|| open(&self.tracing_command));
-        let rewritten = rewrite.perform(&begin);
-        drop(tracing);
+        let rewritten = match self.traced.wait_for(thread) {
+            Some(claim) => rewrite.perform(&claim, &begin),
+            None => rewrite.pass(),
+        };
         if rewritten == Rewritten::Disturbed {
             open(&self.disturbed).insert(thread);
         }
@@ -217,16 +230,21 @@ impl<L: Ledger> Judge<L> {
         None
     }
 
-    /// Makes the marker durable before anything is held. `false` when the run is
-    /// over, or the commit would not cover it: then the call goes to the kernel.
+    /// Makes the marker durable before anything is held.
+    ///
+    /// # Errors
+    /// When the run is over, or the commit would not cover it: then the call goes
+    /// to the kernel.
     fn engage(
         &self,
         book: &mut Book<L>,
         waiting: &Waiting,
         devices: &[DeviceId],
         program: Option<&str>,
-    ) -> bool {
-        let (Some(ledger), None) = (book.ledger.as_mut(), &book.failure) else { return false };
+    ) -> Result<(), Reply> {
+        let (Some(ledger), None) = (book.ledger.as_mut(), &book.failure) else {
+            return Err(Answer::Continue.into());
+        };
         let descriptor = synconce_filter::args::descriptor(waiting.notification.args[0]);
         let via = (waiting.notification.thread, descriptor);
         let covered = match devices {
@@ -234,9 +252,9 @@ impl<L: Ledger> Judge<L> {
             _ => devices.iter().all(|device| ledger.held_on(*device, via)),
         };
         if !covered {
-            let name = waiting.call.name();
-            book.accounts.count(name, program, End::Passed);
-            return false;
+            book.accounts.count(waiting.call.name(), program, End::Passed);
+            let counted = Some((End::Passed, program.map(str::to_owned)));
+            return Err(Reply { answer: Answer::Continue, counted });
         }
         match ledger.engage() {
             Ok(notice) => notice.into_iter().for_each(|notice| self.tell(notice)),
@@ -244,15 +262,17 @@ impl<L: Ledger> Judge<L> {
                 book.failure = Some(error);
                 // The command cannot be held as was asked, so it shall not go on.
                 synconce_sys::signals::send(self.command, SIGTERM);
-                return false;
+                return Err(Answer::Continue.into());
             }
         }
-        true
+        Ok(())
     }
 
-    fn count(&self, waiting: &Waiting, end: End) {
+    /// Counts a call before it is answered: once it is, the run may end.
+    fn count(&self, waiting: &Waiting, end: End, answer: Answer) -> Reply {
         let program = self.program(waiting);
         open(&self.book).accounts.count(waiting.call.name(), program.as_deref(), end);
+        Reply { answer, counted: Some((end, program)) }
     }
 
     fn program(&self, waiting: &Waiting) -> Option<String> {

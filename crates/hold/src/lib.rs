@@ -9,6 +9,7 @@
 mod accounts;
 mod answers;
 mod caller;
+mod claims;
 mod face;
 mod families;
 mod held;

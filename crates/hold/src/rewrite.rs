@@ -9,6 +9,7 @@
 
 use crate::answers::{Change, Patch, Waiting};
 use crate::caller::Memory;
+use crate::claims::Claim;
 use std::io;
 use synconce_filter::Abi;
 use synconce_sys::handover::{Handover, MaskNote};
@@ -49,16 +50,16 @@ pub(crate) struct Rewrite<'a> {
 
 impl Rewrite<'_> {
     /// Changes and finishes the call. Unless `begin` says yes at its entry, it is
-    /// left as it is. The calling thread traces the caller meanwhile, and must
-    /// trace nothing else.
-    pub(crate) fn perform(&self, begin: &dyn Fn() -> bool) -> Rewritten {
+    /// left as it is. The calling thread traces the caller meanwhile, which it has
+    /// claimed, and must trace nothing else.
+    pub(crate) fn perform(&self, claim: &Claim<'_>, begin: &dyn Fn() -> bool) -> Rewritten {
         let notification = &self.waiting.notification;
+        if !self.listener.is_valid(notification.id) {
+            return Rewritten::Dropped;
+        }
         let Ok(tracee) = Tracee::seize(notification.thread) else {
             // It may be gone, or traced by somebody else: then the kernel does the call.
-            return match self.listener.answer(notification.id, Answer::Continue) {
-                Ok(true) => Rewritten::Passed,
-                _ => Rewritten::Dropped,
-            };
+            return self.pass();
         };
         let entered = match restart(self.listener, self.waiting, &tracee) {
             Ok(true) => enter(&tracee, self.listener.handover().filter(|_| self.shielded)),
@@ -67,7 +68,7 @@ impl Rewrite<'_> {
         };
         let (rewritten, signal) = match entered {
             Ok(Entered::Call) => {
-                let done = perform(&tracee, self.waiting, self.change, begin);
+                let done = perform(&tracee, claim, self.waiting, self.change, begin);
                 (done.unwrap_or(Rewritten::Dropped), 0)
             }
             Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
@@ -76,6 +77,14 @@ impl Rewrite<'_> {
         // One that job control has stopped stays stopped.
         tracee.let_go(signal, self.command);
         rewritten
+    }
+
+    /// Lets the kernel do the call as it is.
+    pub(crate) fn pass(&self) -> Rewritten {
+        match self.listener.answer(self.waiting.notification.id, Answer::Continue) {
+            Ok(true) => Rewritten::Passed,
+            _ => Rewritten::Dropped,
+        }
     }
 }
 
@@ -135,6 +144,7 @@ fn wait_for_stop(tracee: &Tracee) -> io::Result<Entered> {
 
 fn perform(
     tracee: &Tracee,
+    claim: &Claim<'_>,
     waiting: &Waiting,
     change: &Change,
     begin: &dyn Fn() -> bool,
@@ -149,7 +159,8 @@ fn perform(
         *registers.argument(convention(waiting.abi), index) &= !bits;
         tracee.set_registers(&registers)?;
     }
-    let exited = leave(tracee);
+    // It is notified again when its arguments say so still, and passes then.
+    let exited = claim.call(|| leave(tracee));
     if applied {
         put_back(&change.patches, &memory);
     }
@@ -161,7 +172,6 @@ fn perform(
         *registers.argument(convention(waiting.abi), index) = waiting.notification.args[index];
         tracee.set_registers(&registers)?;
     }
-    // A call that could not be patched was notified again, and passed then.
     Ok(if applied { Rewritten::Done(registers.returned()) } else { Rewritten::Dropped })
 }
 

@@ -20,7 +20,9 @@
 #include <unistd.h>
 
 /* What the accounts must say: "CALL HELD PASSED REFUSED", several separated by
- * commas; `*` for a count that depends on time. Empty: nothing is seen. */
+ * commas; `*` for a count that depends on time, `N+` where signals meet calls as
+ * they are answered: before Linux 5.19 such a call is made, and counted, again.
+ * Empty: nothing is seen. */
 struct way {
 	const char *name; /* at most 15 bytes: it becomes the process's name */
 	void (*go)(void);

@@ -1,0 +1,125 @@
+//! Which threads we trace: each by one of our threads at a time.
+//!
+//! A call that a signal interrupts is made again, and before Linux 5.19 also when
+//! we had received it already. So two of our threads may have a call of the same
+//! caller each, an old one and a new; the kernel would refuse the second one.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The threads that are claimed.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    threads: Mutex<HashMap<u32, Traced>>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Traced {
+    /// It is made to do a call.
+    Led,
+    /// It does the call.
+    Calls,
+}
+
+/// The right to trace a thread; ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim<'a> {
+    claims: &'a Claims,
+    thread: u32,
+}
+
+impl Claims {
+    /// Claims `thread`, once nobody else does. `None` when it is in a call that is
+    /// done with its tracer's knowledge: what it is notified of then, is that call.
+    pub(crate) fn wait_for(&self, thread: u32) -> Option<Claim<'_>> {
+        let led = |threads: &mut HashMap<_, _>| threads.get(&thread) == Some(&Traced::Led);
+        let waited = self.changed.wait_while(self.threads(), led);
+        claim(self, &mut waited.unwrap_or_else(PoisonError::into_inner), thread)
+    }
+
+    /// Claims `thread`, if nobody does.
+    pub(crate) fn take(&self, thread: u32) -> Option<Claim<'_>> {
+        claim(self, &mut self.threads(), thread)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, HashMap<u32, Traced>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn claim<'a>(
+    claims: &'a Claims,
+    threads: &mut HashMap<u32, Traced>,
+    thread: u32,
+) -> Option<Claim<'a>> {
+    if threads.contains_key(&thread) {
+        return None;
+    }
+    threads.insert(thread, Traced::Led);
+    Some(Claim { claims, thread })
+}
+
+impl Claim<'_> {
+    /// Lets the thread do its call, by `wait`.
+    pub(crate) fn call<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.set(Traced::Calls);
+        let waited = wait();
+        self.set(Traced::Led);
+        waited
+    }
+
+    fn set(&self, state: Traced) {
+        self.claims.threads().insert(self.thread, state);
+        self.claims.changed.notify_all();
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.claims.threads().remove(&self.thread);
+        self.claims.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_is_claimed_once_at_a_time() {
+        let claims = Claims::default();
+        let claim = claims.take(7).expect("it is free");
+        assert!(claims.take(7).is_none());
+        assert!(claims.take(8).is_some());
+        drop(claim);
+        assert!(claims.take(7).is_some());
+    }
+
+    #[test]
+    fn who_waits_for_a_claim_gets_it_when_it_ends() {
+        let claims = Claims::default();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let claim = claims.wait_for(7);
+            scope.spawn(|| {
+                let claim = claims.wait_for(7);
+                sender.send(claim.is_some())
+            });
+            assert!(receiver.try_recv().is_err());
+            drop(claim);
+            assert_eq!(receiver.recv(), Ok(true));
+        });
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_does_its_call() {
+        let claims = Claims::default();
+        let claim = claims.take(7).expect("it is free");
+        claim.call(|| assert!(claims.wait_for(7).is_none()));
+        assert!(claims.take(7).is_none());
+        drop(claim);
+        assert!(claims.wait_for(7).is_some());
+    }
+}
