@@ -27,7 +27,9 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(said) => {
-            println!("{said}");
+            if !said.is_empty() {
+                println!("{said}");
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

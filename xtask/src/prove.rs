@@ -50,7 +50,8 @@ pub fn prove(words: &[&str]) -> Result<String, String> {
         command.args(pair);
     }
     run(command.args(words.iter().filter(|word| **word != "--quick")))?;
-    Ok("the promise held, and every lost step was seen".to_owned())
+    // It said itself what held.
+    Ok(String::new())
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

@@ -31,8 +31,12 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
             println!("{} {}, {}: {refusal}", row.role.group(), row.name, row.scene);
         }
     }
-    for failure in failures(rows, allow_missing) {
+    let failures = failures(rows, allow_missing);
+    for failure in &failures {
         println!("NOT AS EXPECTED: {failure}");
+    }
+    if failures.is_empty() {
+        println!("all of {} rows are as expected", rows.len());
     }
 }
 
