@@ -86,6 +86,7 @@ impl Drop for Claim<'_> {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Duration;
 
     #[test]
     fn a_thread_is_claimed_once_at_a_time() {
@@ -97,20 +98,33 @@ mod tests {
         assert!(claims.take(7).is_some());
     }
 
-    #[test]
-    fn who_waits_for_a_claim_gets_it_when_it_ends() {
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Somebody waits for thread 7, which is claimed; what he gets after `then`.
+    fn waits(then: impl FnOnce(Claim<'_>, &dyn Fn(Duration) -> Option<bool>)) {
         let claims = Claims::default();
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
-            let claim = claims.wait_for(7);
-            scope.spawn(|| {
-                let claim = claims.wait_for(7);
-                sender.send(claim.is_some())
-            });
-            assert!(receiver.try_recv().is_err());
-            drop(claim);
-            assert_eq!(receiver.recv(), Ok(true));
+            let claim = claims.take(7).expect("it is free");
+            scope.spawn(|| sender.send(claims.wait_for(7).is_some()));
+            let received = |limit| receiver.recv_timeout(limit).ok();
+            assert_eq!(received(SHORT), None, "it does not wait");
+            then(claim, &received);
         });
+    }
+
+    #[test]
+    fn who_waits_for_a_claim_gets_it_when_it_ends() {
+        waits(|claim, received| {
+            drop(claim);
+            assert_eq!(received(LONG), Some(true));
+        });
+    }
+
+    #[test]
+    fn who_waits_for_a_claim_is_sent_away_when_the_call_is_done() {
+        waits(|claim, received| claim.call(|| assert_eq!(received(LONG), Some(false))));
     }
 
     #[test]

@@ -40,6 +40,17 @@ pub(crate) struct Unsynced {
     pub inode: u64,
 }
 
+/// How far a judge came with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// It is answered, or nobody waits for an answer any more.
+    Done,
+    /// That takes patient targets.
+    Patience,
+    /// As done, but the calling thread has to end, to let go of the caller.
+    Left,
+}
+
 /// What is answered, and what was counted for that.
 struct Reply {
     answer: Answer,
@@ -60,8 +71,8 @@ pub(crate) struct Book<L> {
     pub accounts: Accounts,
     /// Files that were opened without their sync flag.
     pub unsynced: HashSet<Unsynced>,
-    /// Calls that go on without their sync flag, by thread: which, of which program.
-    changing: HashMap<u32, (Call, Option<String>)>,
+    /// Calls that go on without their sync flag, by id.
+    changing: HashMap<u64, Changing>,
     /// Why nothing can be held.
     pub failure: Option<String>,
     rights_told: bool,
@@ -81,6 +92,13 @@ pub(crate) struct Judge<L> {
 
 const SIGTERM: i32 = 15;
 
+/// A call that goes on without its sync flag.
+struct Changing {
+    thread: u32,
+    call: Call,
+    program: Option<String>,
+}
+
 impl<L> Book<L> {
     pub(crate) fn new(ledger: L) -> Self {
         Self { ledger: Some(ledger), ..Self::empty() }
@@ -98,11 +116,11 @@ impl<L> Book<L> {
         }
     }
 
-    /// Notes that the sync flag of a call of `thread` is about to be taken away;
+    /// Notes that the sync flag of call `id` of `thread` is about to be taken away;
     /// `false` when the run is over, and the call must keep it.
-    fn begin(&mut self, thread: u32, call: Call, program: Option<String>) -> bool {
+    fn begin(&mut self, id: u64, thread: u32, call: Call, program: Option<String>) -> bool {
         if self.ledger.is_some() {
-            self.changing.insert(thread, (call, program));
+            self.changing.insert(id, Changing { thread, call, program });
         }
         self.ledger.is_some()
     }
@@ -110,10 +128,10 @@ impl<L> Book<L> {
     /// The threads that are still in calls without their sync flag, which are
     /// counted as held: nobody will when they are done.
     pub(crate) fn count_unfinished(&mut self) -> HashSet<u32> {
-        for (call, program) in self.changing.values() {
+        for Changing { call, program, .. } in self.changing.values() {
             self.accounts.count(call.name(), program.as_deref(), End::Held);
         }
-        self.changing.drain().map(|(thread, _)| thread).collect()
+        self.changing.drain().map(|(_, changing)| changing.thread).collect()
     }
 }
 
@@ -134,22 +152,24 @@ impl<L: Ledger> Judge<L> {
         Self { options: options.clone(), listener, face, command, book, disturbed, traced }
     }
 
-    /// Answers `waiting`; `false` when `targets` has to be a patient one for that.
-    pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting) -> bool {
+    /// Answers `waiting`.
+    pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting) -> Judged {
         let decision = decide(targets, waiting, &self.options);
         if targets.take_missed() {
-            return false;
+            return Judged::Patience;
         }
-        if let Some(Reply { answer, counted }) = self.consider(waiting, decision) {
-            // An error means that the caller is gone; nothing was done in its name.
-            let reached = self.listener.answer(waiting.notification.id, answer).unwrap_or(false);
-            if let (false, Some((end, program))) = (reached, counted) {
-                // Before Linux 5.19 a signal may have come upon it, and it is made again.
-                let name = waiting.call.name();
-                open(&self.book).accounts.take_back(name, program.as_deref(), end);
-            }
+        let Reply { answer, counted } = match self.consider(waiting, decision) {
+            Ok(reply) => reply,
+            Err(judged) => return judged,
+        };
+        // An error means that the caller is gone; nothing was done in its name.
+        let reached = self.listener.answer(waiting.notification.id, answer).unwrap_or(false);
+        if let (false, Some((end, program))) = (reached, counted) {
+            // Before Linux 5.19 a signal may have come upon it, and it is made again.
+            let name = waiting.call.name();
+            open(&self.book).accounts.take_back(name, program.as_deref(), end);
         }
-        true
+        Judged::Done
     }
 
     /// Keeps the command's first thread from being traced as long as it is held;
@@ -158,32 +178,33 @@ impl<L: Ledger> Judge<L> {
         self.traced.take(self.command)
     }
 
-    /// The reply; `None` when the call has been answered already.
-    fn consider(&self, waiting: &Waiting, decision: Decision) -> Option<Reply> {
-        match decision {
-            Decision::Hold(devices) => Some(self.hold(waiting, &devices)),
-            Decision::Rewrite(change) => self.change(waiting, &change),
-            Decision::Pass => Some(self.count(waiting, End::Passed, Answer::Continue)),
-            Decision::Refuse(errno) => {
-                Some(self.count(waiting, End::Refused, Answer::Errno(errno)))
-            }
-            Decision::Ignore => Some(Answer::Continue.into()),
-            Decision::Handshake => Some(Answer::Value(HANDSHAKE_VALUE).into()),
+    /// The reply.
+    ///
+    /// # Errors
+    /// How far we came, when there is none to give.
+    fn consider(&self, waiting: &Waiting, decision: Decision) -> Result<Reply, Judged> {
+        Ok(match decision {
+            Decision::Hold(devices) => self.hold(waiting, &devices),
+            Decision::Rewrite(change) => return self.change(waiting, &change),
+            Decision::Pass => self.count(waiting, End::Passed, Answer::Continue),
+            Decision::Refuse(errno) => self.count(waiting, End::Refused, Answer::Errno(errno)),
+            Decision::Ignore => Answer::Continue.into(),
+            Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
             Decision::Unmount(mount) => {
                 let unmount = |mount| open(&self.book).ledger.as_mut()?.unmount(mount);
                 if let Some(depart) = mount.and_then(unmount) {
                     depart();
                 }
-                Some(Answer::Continue.into())
+                Answer::Continue.into()
             }
             Decision::GainRights(path) => {
                 let told = std::mem::replace(&mut open(&self.book).rights_told, true);
                 if !told {
                     self.tell(Notice::NoRightsGained(path));
                 }
-                Some(Answer::Continue.into())
+                Answer::Continue.into()
             }
-        }
+        })
     }
 
     fn hold(&self, waiting: &Waiting, devices: &[DeviceId]) -> Reply {
@@ -196,38 +217,44 @@ impl<L: Ledger> Judge<L> {
         Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) }
     }
 
-    fn change(&self, waiting: &Waiting, change: &Change) -> Option<Reply> {
+    fn change(&self, waiting: &Waiting, change: &Change) -> Result<Reply, Judged> {
         let program = self.program(waiting);
         let devices = &change.devices;
-        if let Err(reply) = self.engage(&mut open(&self.book), waiting, devices, program.as_deref())
-        {
-            return Some(reply);
+        let engaged = self.engage(&mut open(&self.book), waiting, devices, program.as_deref());
+        match engaged {
+            Err(reply) => Ok(reply),
+            Ok(()) => Err(self.rewrite(waiting, change, program)),
         }
-        let thread = waiting.notification.thread;
+    }
+
+    fn rewrite(&self, waiting: &Waiting, change: &Change, program: Option<String>) -> Judged {
+        let (thread, id) = (waiting.notification.thread, waiting.notification.id);
+        let claim = self.traced.wait_for(thread);
         let shielded = open(&self.disturbed).remove(&thread);
-        let begin = || open(&self.book).begin(thread, waiting.call, program.clone());
+        let begin = || open(&self.book).begin(id, thread, waiting.call, program.clone());
         let rewrite =
             Rewrite { listener: &self.listener, waiting, change, shielded, command: self.command };
-        let rewritten = match self.traced.wait_for(thread) {
-            Some(claim) => rewrite.perform(&claim, &begin),
+        let rewritten = match &claim {
+            Some(claim) => rewrite.perform(claim, &begin),
             None => rewrite.pass(),
         };
-        if rewritten == Rewritten::Disturbed {
+        if matches!(rewritten, Rewritten::Disturbed | Rewritten::Left) {
             open(&self.disturbed).insert(thread);
         }
         // In one step with its count: who closes the books in between counts it as well.
         let mut book = open(&self.book);
-        book.changing.remove(&thread);
+        book.changing.remove(&id);
         let end = match rewritten {
             Rewritten::Done(value) if value >= 0 => End::Held,
             Rewritten::Passed => End::Passed,
-            _ => return None,
+            Rewritten::Left => return Judged::Left,
+            _ => return Judged::Done,
         };
         book.accounts.count(waiting.call.name(), program.as_deref(), end);
         if let (true, Rewritten::Done(fd)) = (change.opens, rewritten) {
             book.unsynced.extend(unsynced(thread, fd));
         }
-        None
+        Judged::Done
     }
 
     /// Makes the marker durable before anything is held.
@@ -297,14 +324,14 @@ mod tests {
     #[test]
     fn a_call_keeps_its_sync_flag_once_the_run_is_over() {
         let mut over = Book::<()>::empty();
-        assert!(!over.begin(7, Call::Openat, None));
+        assert!(!over.begin(1, 7, Call::Openat, None));
         assert!(over.count_unfinished().is_empty());
     }
 
     #[test]
     fn a_call_that_goes_on_without_its_sync_flag_at_the_end_is_counted_as_held() {
         let mut book = Book::new(());
-        assert!(book.begin(7, Call::Openat, Some("cp".to_owned())));
+        assert!(book.begin(1, 7, Call::Openat, Some("cp".to_owned())));
         assert_eq!(book.count_unfinished(), HashSet::from([7]));
         assert_eq!(book.accounts.programs["cp"].held, 1);
         assert!(book.count_unfinished().is_empty(), "once");

@@ -11,6 +11,8 @@ use crate::answers::{Change, Patch, Waiting};
 use crate::caller::Memory;
 use crate::claims::Claim;
 use std::io;
+use std::path::Path;
+use std::time::Duration;
 use synconce_filter::Abi;
 use synconce_sys::handover::{Handover, MaskNote};
 use synconce_sys::notify::{Answer, Listener};
@@ -28,7 +30,13 @@ pub(crate) enum Rewritten {
     Dropped,
     /// The same, because of a signal.
     Disturbed,
+    /// The same, and the caller is traced until the calling thread ends: it need
+    /// not come to a stop before somebody else answers it.
+    Left,
 }
+
+/// Between two tries.
+const MOMENT: Duration = Duration::from_micros(200);
 
 /// Where a thread came to that was to enter its call again.
 enum Entered {
@@ -57,15 +65,14 @@ impl Rewrite<'_> {
         if !self.listener.is_valid(notification.id) {
             return Rewritten::Dropped;
         }
-        let Ok(tracee) = Tracee::seize(notification.thread) else {
+        let Ok(tracee) = seize(notification.thread) else {
             // It may be gone, or traced by somebody else: then the kernel does the call.
             return self.pass();
         };
-        let entered = match restart(self.listener, self.waiting, &tracee) {
-            Ok(true) => enter(&tracee, self.listener.handover().filter(|_| self.shielded)),
-            Ok(false) => wait_for_stop(&tracee),
-            Err(error) => Err(error),
-        };
+        if !restart(self.listener, self.waiting, &tracee).unwrap_or(false) {
+            return Rewritten::Left;
+        }
+        let entered = enter(&tracee, self.listener.handover().filter(|_| self.shielded));
         let (rewritten, signal) = match entered {
             Ok(Entered::Call) => {
                 let done = perform(&tracee, claim, self.waiting, self.change, begin);
@@ -88,8 +95,25 @@ impl Rewrite<'_> {
     }
 }
 
+/// Starts to trace `thread`. One of our threads that has just left it may not
+/// have ended yet.
+fn seize(thread: u32) -> io::Result<Tracee> {
+    loop {
+        match Tracee::seize(thread) {
+            Err(_) if is_traced_by_us(thread) => std::thread::sleep(MOMENT),
+            other => return other,
+        }
+    }
+}
+
+fn is_traced_by_us(thread: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer.trim()).exists())
+}
+
 /// Makes the caller stop, and then make its call again; `Ok(false)` when the
-/// thread is not, or no longer, the caller. It will stop in any case.
+/// thread is not, or no longer, the caller.
 fn restart(listener: &Listener, waiting: &Waiting, tracee: &Tracee) -> io::Result<bool> {
     let id = waiting.notification.id;
     let valid = listener.is_valid(id);
@@ -131,15 +155,6 @@ fn block_signals<'a>(
     let Some(note) = handover.note_mask(tracee.thread(), mask) else { return Ok(None) };
     tracee.set_mask(Mask::ALL)?;
     Ok(Some((mask, note)))
-}
-
-/// Waits for the stop that was asked for, of a thread that is left alone then.
-fn wait_for_stop(tracee: &Tracee) -> io::Result<Entered> {
-    match tracee.wait()? {
-        Stop::Signal(signal) => Ok(Entered::Disturbed(signal)),
-        Stop::Gone => Err(io::ErrorKind::NotFound.into()),
-        _ => Ok(Entered::Disturbed(0)),
-    }
 }
 
 fn perform(
@@ -207,7 +222,9 @@ fn convention(abi: Abi) -> Convention {
 /// Makes every patch, or none.
 fn patch(change: &Change, memory: &Memory) -> bool {
     for (made, patch) in change.patches.iter().enumerate() {
-        if memory.patch(patch.address, &patch.new).is_err() {
+        // Another thread of the caller may have changed it since, or executed.
+        let same = memory.holds(patch.address, &patch.old);
+        if !same || memory.patch(patch.address, &patch.new).is_err() {
             put_back(&change.patches[..made], memory);
             return false;
         }

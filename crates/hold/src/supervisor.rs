@@ -3,12 +3,12 @@
 use crate::accounts::End;
 use crate::answers::{Waiting, may_block};
 use crate::families::{self, Job};
-use crate::judge::{Book, Judge, Ledger, open};
+use crate::judge::{Book, Judge, Judged, Ledger, open};
 use crate::options::Options;
 use crate::protocol::{CommandEnd, Message, offer};
 use crate::serve::released_answer;
 use crate::targets::Targets;
-use crate::workers::Workers;
+use crate::workers::{After, Workers};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -121,13 +121,14 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             return self.let_through(notification.id, released_answer(notification));
         };
         let waiting = Waiting { notification: *notification, abi, call };
-        if !may_block(call) && judge.judge(&mut self.targets, &waiting) {
+        if !may_block(call) && judge.judge(&mut self.targets, &waiting) != Judged::Patience {
             return;
         }
         let (judge, mut targets) = (Arc::clone(judge), self.targets.patient());
         // A patient look-up misses nothing.
-        let job = move || {
-            judge.judge(&mut targets, &waiting);
+        let job = move || match judge.judge(&mut targets, &waiting) {
+            Judged::Left => After::End,
+            Judged::Done | Judged::Patience => After::Idle,
         };
         if self.workers.run(job).is_err() {
             // No thread can be had, at the limit of processes: a sync too many is safe.

@@ -9,7 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
-type Job = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce() -> After + Send>;
+
+/// What becomes of the thread that has done a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It waits for another.
+    Idle,
+    /// It ends, which lets go of whatever it traces.
+    End,
+}
 
 /// Threads that are made as they are needed.
 pub(crate) struct Workers {
@@ -36,7 +45,7 @@ impl Workers {
     }
 
     /// Runs `job` on a thread; gives it back when no thread can be had.
-    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) -> Result<(), ()> {
+    pub(crate) fn run(&self, job: impl FnOnce() -> After + Send + 'static) -> Result<(), ()> {
         let taken = self.idle.fetch_update(SeqCst, SeqCst, |idle| idle.checked_sub(1));
         if taken.is_err() {
             self.add()?;
@@ -54,8 +63,11 @@ impl Workers {
             loop {
                 let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok(job) = job else { return };
-                job();
+                let after = job();
                 busy.fetch_sub(1, SeqCst);
+                if after == After::End {
+                    return;
+                }
                 idle.fetch_add(1, SeqCst);
             }
         };

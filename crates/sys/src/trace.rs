@@ -279,3 +279,45 @@ impl Registers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// The tracer of `thread`, and its state.
+    fn traced(thread: u32) -> (String, String) {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
+        let field = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            value.split_whitespace().next().unwrap().to_owned()
+        };
+        (field("TracerPid:"), field("State:"))
+    }
+
+    #[test]
+    fn a_thread_that_ends_lets_go_of_whom_it_traces_stopped_or_not() {
+        for stop in [true, false] {
+            let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            let thread = child.id();
+            std::thread::spawn(move || {
+                let tracee = Tracee::seize(thread).unwrap();
+                if stop {
+                    tracee.interrupt().unwrap();
+                    assert_eq!(tracee.wait().unwrap(), Stop::Interrupt);
+                }
+                assert_ne!(traced(thread).0, "0");
+            })
+            .join()
+            .unwrap();
+            // The end of the thread is seen before the kernel is done with it.
+            let free = (0..1000).any(|_| {
+                std::thread::sleep(MOMENT);
+                traced(thread).0 == "0" && traced(thread).1 != "t"
+            });
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(free, "stopped: {stop}");
+        }
+    }
+}

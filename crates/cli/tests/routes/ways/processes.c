@@ -94,6 +94,6 @@ const struct way process_ways[] = {
 	{ "vfork", by_vfork, "openat 1 0 0,fsync 1 0 0" },
 	{ "spawn", by_spawn, LIBC_OPEN " 2 0 0,fsync 1 0 0" },
 	{ "traced", traced, "openat 0 1 0,fsync 1 0 0" },
-	{ "stopped", stopped, "openat 300+ 0 0,fsync 300+ 0 0" },
+	{ "stopped", stopped, "openat 300 0 0,fsync 300+ 0 0" },
 	{ 0 },
 };

@@ -189,15 +189,15 @@ static void interrupted(void)
 }
 
 const struct way storm_ways[] = {
-	{ "storm-alarms", under_alarms, "openat 2000+ 0 0,fsync 2000+ 0 0" },
+	{ "storm-alarms", under_alarms, "openat 2000 0 0,fsync 2000+ 0 0" },
 	{ "storm-threads", by_threads, "openat 1280 0 0,fsync 1280 0 0" },
 	{ "cancelled", cancelled, "fsync * 0 0" },
 #ifdef __GLIBC__
 	{ "blocked", beside_a_blocked_open, "openat 100 2 0,fsync 100 0 0" },
-	{ "leased", beside_a_lease, "openat 51+ 0 0,fsync 50+ 0 0" },
+	{ "leased", beside_a_lease, "openat 51 0 0,fsync 50+ 0 0" },
 #else
 	{ "blocked", beside_a_blocked_open, "open 0 2 0,openat 100 0 0,fsync 100 0 0" },
-	{ "leased", beside_a_lease, "open 1 0 0,openat 50+ 0 0,fsync 50+ 0 0" },
+	{ "leased", beside_a_lease, "open 1 0 0,openat 50 0 0,fsync 50+ 0 0" },
 #endif
 	{ "interrupted", interrupted, "" },
 	{ 0 },
