@@ -96,7 +96,7 @@ fn soon(holds: impl Fn() -> bool) -> bool {
 fn a_command_that_is_stopped_amid_its_opens_stops_the_run_and_goes_on() {
     isolated(|place: &Place| {
         let program = dynamic();
-        let words = [SYNCONCE, "run", "--no-commit", "--", &program, "rounds", "20000"];
+        let words = [SYNCONCE, "run", "--no-commit", "--", &program, "rounds", "5000"];
         let group = Group::spawn(&mut place.command(&place.directory("here"), &words)).unwrap();
         assert!(soon(|| child_named("rounds").is_some()), "it did not start");
         let command = child_named("rounds").unwrap();
@@ -116,6 +116,6 @@ fn a_command_that_is_stopped_amid_its_opens_stops_the_run_and_goes_on() {
         }
         let status = group.wait(limit()).unwrap().expect("it goes on to its end");
         assert!(status.success());
-        assert_eq!(group.stdout().unwrap(), "rounds: 20000 of 20000\n");
+        assert_eq!(group.stdout().unwrap(), "rounds: 5000 of 5000\n");
     });
 }
