@@ -18,10 +18,11 @@ const DURABLE: &[&str] = &["--package", "synconce-durable", "--test", "fuzz"];
 const FILTER: &[&str] = &["--package", "synconce-filter", "--test", "fuzz"];
 const HOLD: &[&str] = &["--package", "synconce-hold", "--lib"];
 const PROBE: &[&str] = &["--package", "synconce-probe", "--lib"];
+const SETUP: &[&str] = &["--package", "synconce-setup", "--test", "trees"];
 const TESTKIT: &[&str] = &["--package", "synconce-testkit", "--lib"];
 
 #[rustfmt::skip]
-const TARGETS: [Target; 17] = [
+const TARGETS: [Target; 20] = [
     Target("requests", "answers::fuzz::no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision", HOLD),
     Target("verdicts", "every_verdict_on_a_random_call_is_the_kernels_own_and_what_the_policy_says", FILTER),
     Target("programs", "a_random_program_that_the_kernel_takes_means_the_same_to_the_interpreter", FILTER),
@@ -37,6 +38,9 @@ const TARGETS: [Target; 17] = [
     Target("stat", "families::fuzz::any_bytes_of_a_stat_file_are_a_process_or_none", HOLD),
     Target("mountinfo", "mounts::fuzz::any_bytes_of_a_mountinfo_are_taken_or_left_out", PROBE),
     Target("mounts", "mounts::fuzz::every_mount_that_the_kernel_can_show_is_read_as_it_is", PROBE),
+    Target("setup-bytes", "random::any_bytes_are_edited_and_undone_or_refused_and_left", SETUP),
+    Target("setup-toml", "random::any_toml_is_edited_and_undone_or_refused_and_left", SETUP),
+    Target("setup-json", "random::any_json_is_edited_and_undone_or_refused_and_left", SETUP),
     Target("log", "rig::log::fuzz::any_bytes_are_a_log_that_can_be_cut_anywhere_or_none", TESTKIT),
     Target("logs", "rig::log::fuzz::every_log_reads_as_it_was_recorded", TESTKIT),
 ];

@@ -1,5 +1,5 @@
 //! Durability: the marker that says a run is in flight, the one commit at its
-//! end, and what is found after a crash.
+//! end, and what is found after a crash; and the durable replacement of a file.
 //!
 //! The order is `hold`'s to keep; this crate makes each step durable before it
 //! returns. What it assumes of the medium: a completed flush is durable, an
@@ -17,5 +17,6 @@ pub mod pins;
 pub mod places;
 pub mod record;
 pub mod recovery;
+pub mod replace;
 #[doc(hidden)]
 pub mod text;

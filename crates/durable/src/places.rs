@@ -26,6 +26,15 @@ pub fn state() -> Option<PathBuf> {
         .map(|path| path.join("synconce"))
 }
 
+/// The directory of what is kept about the system whose root is `root`, whoever
+/// asks; `SYNCONCE_STATE_DIR` replaces that of the running one.
+pub fn system(root: Option<&Path>) -> PathBuf {
+    match root {
+        Some(root) => root.join(STATE_BELOW_ROOT),
+        None => absolute(STATE_VARIABLE).unwrap_or_else(|| Path::new("/").join(STATE_BELOW_ROOT)),
+    }
+}
+
 /// The directory of run files, which live as long as their run: `/run/synconce`
 /// for root, `$XDG_RUNTIME_DIR/synconce` for others.
 pub fn runtime() -> Option<PathBuf> {

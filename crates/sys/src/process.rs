@@ -1,8 +1,11 @@
 //! Fork, wait, and the attributes of a process.
 
-use crate::check;
+use crate::{check, origin};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,29 @@ fn threads() -> u64 {
     use std::os::unix::fs::MetadataExt;
     // The link count of a directory is 2 and one for each sub-directory.
     std::fs::metadata("/proc/self/task").map_or(1, |task| task.nlink().saturating_sub(2))
+}
+
+/// Executes `program` in our place, which comes back only with the error of
+/// execve(2). It gets our environment and descriptors, and what we inherited
+/// before the Rust runtime changed it.
+pub fn replace_by(program: &Path, arguments: &[OsString]) -> io::Error {
+    let c_string = |text: &OsStr| CString::new(text.as_bytes());
+    let strings: Result<Vec<_>, _> = [program.as_os_str()]
+        .into_iter()
+        .chain(arguments.iter().map(|word| &**word))
+        .map(c_string)
+        .collect();
+    let strings = match strings {
+        Ok(strings) => strings,
+        Err(error) => return error.into(),
+    };
+    let mut pointers: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    origin::forget_runtime_stdio();
+    origin::restore_dispositions();
+    // SAFETY: the vector ends with a null pointer, and its strings live on.
+    unsafe { libc::execv(pointers[0], pointers.as_ptr()) };
+    io::Error::last_os_error()
 }
 
 /// Ends the process at once: no destructors, no flushing.

@@ -1,0 +1,239 @@
+//! Files of others: written, replaced and removed so that a crash leaves the
+//! old one or the new one whole, and what was returned from is durable.
+
+use crate::error::{Context, Error};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What the name of an unfinished file ends in. No directory of drop-in files
+/// reads names like this one.
+const SUFFIX: &str = ".synconce-new";
+
+/// The rights of a file that is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// Permission bits, as in `chmod(2)`.
+    pub mode: u32,
+    /// The user and the group that it belongs to.
+    pub owner: (u32, u32),
+}
+
+impl Rights {
+    /// Readable by all, writable by us.
+    pub fn common() -> Self {
+        let user = rustix::process::geteuid().as_raw();
+        Self { mode: 0o644, owner: (user, rustix::process::getegid().as_raw()) }
+    }
+}
+
+/// Replaces the file at `path`, which is there and is no link. The new one has
+/// its owner, its mode and, where we may set them, its extended attributes.
+///
+/// # Errors
+/// Names the act and path; the old file is then still there, or the new one
+/// whole.
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let old = File::open(path).on("cannot open", path)?;
+    let metadata = old.metadata().on("cannot look at", path)?;
+    let place = Place::open(path)?;
+    place.write(content, |new| {
+        let owner = (metadata.uid(), metadata.gid());
+        let rights = Rights { mode: metadata.mode() & 0o7777, owner };
+        give(new, rights)?;
+        copy_attributes(&old, new);
+        // An access list that was copied may have changed the mode.
+        rustix::fs::fchmod(new, Mode::from_raw_mode(rights.mode))
+    })?;
+    let (from, to) = (place.temporary(), place.name());
+    rustix::fs::renameat(&place.directory, &from, &place.directory, to)
+        .map_err(|error| place.give_up(error))
+        .on("cannot replace", path)?;
+    place.sync()
+}
+
+/// Writes the file `path`, which is not there.
+///
+/// # Errors
+/// Names the act and path; one that is there by now is left alone.
+pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
+    let place = Place::open(path)?;
+    place.write(content, |new| give(new, rights))?;
+    let (at, from, to) = (&place.directory, place.temporary(), place.name());
+    let named = match rustix::fs::renameat_with(at, &from, at, to, RenameFlags::NOREPLACE) {
+        // File systems without it (rename(2)): a link is never made over another.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            let linked = rustix::fs::linkat(at, &from, at, to, AtFlags::empty());
+            linked.and_then(|()| rustix::fs::unlinkat(at, &from, AtFlags::empty()))
+        }
+        other => other,
+    };
+    named.map_err(|error| place.give_up(error)).on("cannot create", path)?;
+    place.sync()
+}
+
+/// Makes a symbolic link to `target` at `path`, where there is nothing.
+///
+/// # Errors
+/// Names the act and path.
+pub fn link(target: &Path, path: &Path) -> Result<(), Error> {
+    let place = Place::open(path)?;
+    rustix::fs::symlinkat(target, &place.directory, place.name()).on("cannot create", path)?;
+    place.sync()
+}
+
+/// Removes the file or link `path`; one that is gone already is none to remove.
+///
+/// # Errors
+/// Names the act and path.
+pub fn remove(path: &Path) -> Result<(), Error> {
+    let place = Place::open(path)?;
+    match rustix::fs::unlinkat(&place.directory, place.name(), AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other.on("cannot remove", path).and_then(|()| place.sync()),
+    }
+}
+
+/// Removes what a crash left of a file that was on its way to `path`.
+///
+/// # Errors
+/// Names the act and path.
+pub fn remove_unfinished(path: &Path) -> Result<(), Error> {
+    match path.parent().is_some_and(Path::is_dir) {
+        true => remove(&path.with_file_name(temporary(path))),
+        false => Ok(()),
+    }
+}
+
+/// The directories above `path` that are not there, outermost first.
+pub fn missing_above(path: &Path) -> Vec<PathBuf> {
+    let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    let mut missing: Vec<_> = above.take_while(|above| !above.exists()).map(Into::into).collect();
+    missing.reverse();
+    missing
+}
+
+/// Makes the directory `path`, open to all for reading; one that is there stays.
+///
+/// # Errors
+/// Names the act and path.
+pub fn make_directory(path: &Path) -> Result<(), Error> {
+    let mode = Mode::from_raw_mode(0o755);
+    let place = Place::open(path)?;
+    match rustix::fs::mkdirat(&place.directory, place.name(), mode) {
+        Err(Errno::EXIST) if path.is_dir() => return Ok(()),
+        other => other.on("cannot create", path)?,
+    }
+    // The umask is for what users write.
+    let made = File::open(path).on("cannot open", path)?;
+    rustix::fs::fchmod(&made, mode).on("cannot set the mode of", path)?;
+    made.sync_all().on("cannot sync", path)?;
+    place.sync()
+}
+
+/// Removes the directory `path` if nothing is in it.
+///
+/// # Errors
+/// Names the act and path.
+pub fn remove_directory_if_empty(path: &Path) -> Result<(), Error> {
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let place = Place::open(path)?;
+    match rustix::fs::unlinkat(&place.directory, place.name(), AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+        other => other.on("cannot remove", path).and_then(|()| place.sync()),
+    }
+}
+
+/// A name in an open directory.
+struct Place<'a> {
+    path: &'a Path,
+    directory: OwnedFd,
+}
+
+impl<'a> Place<'a> {
+    fn open(path: &'a Path) -> Result<Self, Error> {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(above, flags, Mode::empty()).on("cannot open", above)?;
+        Ok(Self { path, directory })
+    }
+
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    fn temporary(&self) -> OsString {
+        temporary(self.path)
+    }
+
+    /// Writes `content` durably under the temporary name.
+    fn write(
+        &self,
+        content: &[u8],
+        set_up: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+    ) -> Result<(), Error> {
+        let name = self.temporary();
+        // What a crash left is of no use to anybody.
+        let _ = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        // Nobody reads it before it has the rights that it is to have.
+        let file = rustix::fs::openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR);
+        let mut file = File::from(file.on("cannot create a file beside", self.path)?);
+        let written = set_up(file.as_fd())
+            .map_err(Into::into)
+            .and_then(|()| file.write_all(content))
+            .and_then(|()| file.sync_all());
+        written.map_err(|error| self.give_up(error)).on("cannot write", self.path)
+    }
+
+    /// Takes the temporary name away; `error`, for the caller to return.
+    fn give_up<E>(&self, error: E) -> E {
+        let _ = rustix::fs::unlinkat(&self.directory, self.temporary(), AtFlags::empty());
+        error
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fsync(&self.directory).on("cannot sync the directory of", self.path)
+    }
+}
+
+fn temporary(path: &Path) -> OsString {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(SUFFIX);
+    name
+}
+
+fn give(file: BorrowedFd<'_>, rights: Rights) -> Result<(), Errno> {
+    let own = rustix::fs::fstat(file)?;
+    if (own.st_uid, own.st_gid) != rights.owner {
+        let (user, group) = rights.owner;
+        let ids = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+        rustix::fs::fchown(file, Some(ids.0), Some(ids.1))?;
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(rights.mode))
+}
+
+/// Copies access lists, labels and what else there is. Some cannot be set by
+/// everybody, or on every file system; the file is as usable without.
+fn copy_attributes(from: &File, to: BorrowedFd<'_>) {
+    let mut names = vec![0_u8; 64 << 10];
+    let Ok(length) = rustix::fs::flistxattr(from, &mut names[..]) else { return };
+    let mut value = vec![0_u8; 64 << 10];
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        if let Ok(length) = rustix::fs::fgetxattr(from, name, &mut value[..]) {
+            let _ = rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! The bundle's `config.json`: read, changed in `linux.seccomp` alone, replaced.
+//!
+//! Everything else keeps its bytes: values are carried over unparsed, so no
+//! number is rounded and no field is lost that we do not know.
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// `config.json` of a bundle, as it was read.
+#[derive(Debug)]
+pub struct Bundle {
+    path: PathBuf,
+    text: String,
+    metadata: std::fs::Metadata,
+}
+
+type Fields<'a> = IndexMap<String, &'a RawValue>;
+
+/// What recognition needs of a configuration. Of a key that is there twice the
+/// last counts, as for the engines.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// `hostname`
+    pub hostname: String,
+    /// `annotations`
+    pub annotations: IndexMap<String, String>,
+    /// Sources of mounts, by destination.
+    pub mounts: IndexMap<PathBuf, PathBuf>,
+    /// Whether it is for a virtual machine or another system than Linux.
+    pub foreign: bool,
+}
+
+#[derive(Deserialize)]
+struct Mount {
+    destination: PathBuf,
+    #[serde(default)]
+    source: PathBuf,
+}
+
+impl Bundle {
+    /// Reads the configuration at `path`.
+    ///
+    /// # Errors
+    /// What the user is told: the act, the path and the errno.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let failed = |error| format!("cannot read {}: {error}", path.display());
+        // Behind a link the file itself is replaced.
+        let path = path.canonicalize().map_err(failed)?;
+        let metadata = path.metadata().map_err(failed)?;
+        let text = std::fs::read_to_string(&path).map_err(failed)?;
+        Ok(Self { path, text, metadata })
+    }
+
+    /// What recognition needs.
+    ///
+    /// # Errors
+    /// When it is no configuration.
+    pub fn facts(&self) -> Result<Facts, String> {
+        let fields = self.fields()?;
+        let mounts: Vec<Mount> = self.field(&fields, "mounts")?;
+        Ok(Facts {
+            hostname: self.field(&fields, "hostname")?,
+            annotations: self.field(&fields, "annotations")?,
+            mounts: mounts.into_iter().map(|mount| (mount.destination, mount.source)).collect(),
+            foreign: ["vm", "windows", "solaris", "zos"]
+                .iter()
+                .any(|key| fields.contains_key(*key)),
+        })
+    }
+
+    /// `linux.seccomp`; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it is no configuration.
+    pub fn seccomp(&self) -> Result<Option<Map<String, Value>>, String> {
+        let fields = self.fields()?;
+        let linux: Fields<'_> = self.field(&fields, "linux")?;
+        linux.get("seccomp").map_or(Ok(None), |raw| self.parse(raw.get()))
+    }
+
+    /// The whole text with another `linux.seccomp`.
+    ///
+    /// # Errors
+    /// When it is no configuration.
+    pub fn with_seccomp(&self, seccomp: &Map<String, Value>) -> Result<String, String> {
+        let broken = |error| self.misunderstood(&error);
+        let mut fields = self.fields()?;
+        let mut linux: Fields<'_> = self.field(&fields, "linux")?;
+        let seccomp = to_raw_value(seccomp).map_err(broken)?;
+        linux.insert("seccomp".to_owned(), &seccomp);
+        let linux = to_raw_value(&linux).map_err(broken)?;
+        fields.insert("linux".to_owned(), &linux);
+        serde_json::to_string(&fields).map_err(broken)
+    }
+
+    /// Puts `text` in the place of what was read, with its owner and mode.
+    ///
+    /// # Errors
+    /// Those of making, writing and renaming a file beside it. The old one is
+    /// whole then.
+    pub fn replace(&self, text: &str) -> Result<(), String> {
+        self.try_replace(text)
+            .map_err(|error| format!("cannot replace {}: {error}", self.path.display()))
+    }
+
+    fn try_replace(&self, text: &str) -> io::Result<()> {
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        // Not synced: a bundle does not outlive the machine's power.
+        let mut file = tempfile::Builder::new().prefix(".config.json.").tempfile_in(directory)?;
+        file.write_all(text.as_bytes())?;
+        let handle = file.as_file();
+        let made = handle.metadata()?;
+        if (made.uid(), made.gid()) != (self.metadata.uid(), self.metadata.gid()) {
+            std::os::unix::fs::fchown(
+                handle,
+                Some(self.metadata.uid()),
+                Some(self.metadata.gid()),
+            )?;
+        }
+        handle.set_permissions(self.metadata.permissions())?;
+        file.persist(&self.path)?;
+        Ok(())
+    }
+
+    fn fields(&self) -> Result<Fields<'_>, String> {
+        self.parse(&self.text)
+    }
+
+    /// The value of `key`; the default where it is absent or null.
+    fn field<'a, T: Deserialize<'a> + Default>(
+        &self,
+        fields: &Fields<'a>,
+        key: &str,
+    ) -> Result<T, String> {
+        let Some(raw) = fields.get(key) else { return Ok(T::default()) };
+        Ok(self.parse::<Option<T>>(raw.get())?.unwrap_or_default())
+    }
+
+    fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, String> {
+        serde_json::from_str(text).map_err(|error| self.misunderstood(&error))
+    }
+
+    /// An error about what is in the file.
+    pub fn misunderstood(&self, error: &dyn std::fmt::Display) -> String {
+        format!("cannot understand {}: {error}", self.path.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::os::unix::fs::PermissionsExt;
+
+    const CONFIG: &str = r#"{
+  "ociVersion": "1.0.2",
+  "strange": {"b": 1.50, "a": 18446744073709551615},
+  "linux": {"resources": {"x": 1e3}, "seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}, "z": null},
+  "mounts": [{"destination": "/etc/hosts", "source": "/x/hosts"}, {"destination": "/proc"}],
+  "annotations": null
+}"#;
+
+    fn bundle(directory: &tempfile::TempDir, text: &str) -> Bundle {
+        let path = directory.path().join("config.json");
+        std::fs::write(&path, text).unwrap();
+        Bundle::read(&path).unwrap()
+    }
+
+    #[test]
+    fn only_the_seccomp_section_is_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let bundle = bundle(&directory, CONFIG);
+        let mut seccomp = bundle.seccomp().unwrap().unwrap();
+        seccomp.insert("syscalls".to_owned(), json!([]));
+        let text = bundle.with_seccomp(&seccomp).unwrap();
+        assert!(text.starts_with(r#"{"ociVersion":"1.0.2","strange":{"b": 1.50, "a": 18446744073709551615},"linux":{"resources":{"x": 1e3},"seccomp":{"#), "{text}");
+        assert!(text.contains(r#""syscalls":[]},"z":null},"mounts":"#), "{text}");
+    }
+
+    #[test]
+    fn a_section_is_made_where_there_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        for text in ["{}", r#"{"linux":null}"#, r#"{"linux":{}}"#, r#"{"linux":{"seccomp":null}}"#]
+        {
+            let bundle = bundle(&directory, text);
+            assert_eq!(bundle.seccomp().unwrap(), None, "{text}");
+            let made = bundle.with_seccomp(&Map::new()).unwrap();
+            assert_eq!(made, r#"{"linux":{"seccomp":{}}}"#);
+        }
+    }
+
+    #[test]
+    fn facts_are_read_where_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = bundle(&directory, CONFIG).facts().unwrap();
+        assert_eq!(facts.mounts[Path::new("/etc/hosts")], Path::new("/x/hosts"));
+        assert!(facts.annotations.is_empty() && facts.hostname.is_empty() && !facts.foreign);
+        assert!(bundle(&directory, r#"{"vm":{}}"#).facts().unwrap().foreign);
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_told_with_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = bundle(&directory, "{\n\"linux\": 7\n}").seccomp().unwrap_err();
+        assert!(error.contains("config.json: invalid type"), "{error}");
+        let missing = Bundle::read(&directory.path().join("none")).unwrap_err();
+        assert!(missing.contains("none: No such file or directory (os error 2)"), "{missing}");
+    }
+
+    #[test]
+    fn the_new_file_has_the_mode_of_the_old_and_nothing_stays_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.json");
+        std::fs::write(&path, "{}").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        Bundle::read(&path).unwrap().replace("{\"linux\":{}}").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"linux\":{}}");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

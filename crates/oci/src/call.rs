@@ -1,0 +1,183 @@
+//! Command lines of OCI runtimes.
+//!
+//! runc (urfave/cli) takes `-flag` for `--flag`, crun (argp) `-bDIR` for
+//! `-b DIR`; both take `--flag VALUE` and `--flag=VALUE`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What an engine asks of a runtime, as far as we have to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// `create`, `run`, `state`...; empty when there is none.
+    pub verb: String,
+    /// The bundle, when it is named.
+    pub bundle: Option<PathBuf>,
+    /// crun's other name for `config.json`.
+    pub config: Option<PathBuf>,
+    /// The container's id.
+    pub id: Option<String>,
+    /// Where the runtime logs.
+    pub log: Option<PathBuf>,
+    /// Where the runtime keeps its state.
+    pub root: Option<PathBuf>,
+    /// Where it writes the pid of the container.
+    pub pid_file: Option<PathBuf>,
+}
+
+/// Flags with a value, before the verb.
+const GLOBAL: &[&str] = &["log", "log-format", "root", "criu", "rootless", "cgroup-manager"];
+/// Flags with a value, of `create` and `run`.
+const OF_CREATE: &[&str] =
+    &["bundle", "b", "config", "f", "console-socket", "pid-file", "preserve-fds", "pidfd-socket"];
+
+impl Call {
+    /// Reads `arguments`, without the program's name.
+    pub fn parse(arguments: &[OsString]) -> Self {
+        let mut call = Self::default();
+        let mut words = arguments.iter().map(OsString::as_os_str);
+        while let Some(word) = words.next() {
+            let verb = !call.verb.is_empty();
+            match Flag::parse(word, if verb { OF_CREATE } else { GLOBAL }) {
+                None if !verb => call.verb = word.to_string_lossy().into_owned(),
+                None => {
+                    // What follows the first word is not for the runtime's flags.
+                    call.id = Some(word.to_string_lossy().into_owned());
+                    break;
+                }
+                Some(Flag { name, value }) => {
+                    let value = match value {
+                        Some(Value::Here(value)) => Some(value),
+                        Some(Value::Next) => words.next(),
+                        None => None,
+                    };
+                    if let Some(value) = value {
+                        call.set(&name, value);
+                    }
+                }
+            }
+        }
+        call
+    }
+
+    /// Whether it makes a container of a bundle.
+    pub fn makes_container(&self) -> bool {
+        matches!(self.verb.as_str(), "create" | "run")
+    }
+
+    /// With its paths absolute and free of links, for one who was called in
+    /// `directory`, so that they can be compared.
+    #[must_use]
+    pub fn resolved(self, directory: &Path) -> Self {
+        let whole = |path: PathBuf| {
+            let path = directory.join(path);
+            path.canonicalize().unwrap_or(path)
+        };
+        // What is yet to be made has no links but in its directory.
+        let file = |path: PathBuf| match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => whole(parent.to_owned()).join(name),
+            _ => path,
+        };
+        Self {
+            bundle: self.bundle.map(whole),
+            log: self.log.map(file),
+            root: self.root.map(file),
+            pid_file: self.pid_file.map(file),
+            ..self
+        }
+    }
+
+    fn set(&mut self, name: &str, value: &OsStr) {
+        let path = Some(PathBuf::from(value));
+        match (name, self.verb.is_empty()) {
+            ("log", true) => self.log = path,
+            ("root", true) => self.root = path,
+            ("bundle" | "b", false) => self.bundle = path,
+            ("config" | "f", false) => self.config = path,
+            ("pid-file", false) => self.pid_file = path,
+            _ => {}
+        }
+    }
+}
+
+struct Flag<'a> {
+    name: String,
+    value: Option<Value<'a>>,
+}
+
+enum Value<'a> {
+    Here(&'a OsStr),
+    Next,
+}
+
+impl<'a> Flag<'a> {
+    /// `None` when `word` is no flag.
+    fn parse(word: &'a OsStr, with_value: &[&str]) -> Option<Self> {
+        let bytes = word.as_bytes();
+        let text = bytes.strip_prefix(b"--").or_else(|| bytes.strip_prefix(b"-"))?;
+        if bytes == b"-" {
+            return None;
+        }
+        let (name, value) = match text.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&text[..at], Some(Value::Here(OsStr::from_bytes(&text[at + 1..])))),
+            None => (text, None),
+        };
+        let name = String::from_utf8_lossy(name).into_owned();
+        if value.is_some() {
+            return Some(Self { name, value });
+        }
+        if with_value.contains(&name.as_str()) {
+            return Some(Self { name, value: Some(Value::Next) });
+        }
+        let short = name.get(..1).filter(|short| with_value.contains(short));
+        if let (Some(short), false) = (short, bytes.starts_with(b"--")) {
+            let value = Value::Here(OsStr::from_bytes(&text[1..]));
+            return Some(Self { name: short.to_owned(), value: Some(value) });
+        }
+        Some(Self { name, value: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Call {
+        Call::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn buildkits_line_is_read() {
+        let call = parse(
+            "--log /v/executor/runc-log.json --log-format json run --bundle /v/executor/abc --keep abc",
+        );
+        assert_eq!(call.verb, "run");
+        assert_eq!(call.bundle, Some("/v/executor/abc".into()));
+        assert_eq!(call.log, Some("/v/executor/runc-log.json".into()));
+        assert_eq!(call.id.as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn every_spelling_of_the_bundle_is_read() {
+        for spelling in ["--bundle /b", "--bundle=/b", "-b /b", "-b=/b", "-bundle /b", "-b/b"] {
+            let call = parse(&format!("--root=/run/x create {spelling} --pid-file /p c1"));
+            assert_eq!(call.bundle, Some("/b".into()), "{spelling}");
+            assert_eq!(call.pid_file, Some("/p".into()), "{spelling}");
+            assert_eq!(call.id.as_deref(), Some("c1"), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn a_flag_without_a_value_takes_none() {
+        let call = parse("--systemd-cgroup --debug create --no-pivot -d c1");
+        assert_eq!((call.verb.as_str(), call.id.as_deref()), ("create", Some("c1")));
+        assert_eq!(parse("--version"), Call::default());
+    }
+
+    #[test]
+    fn what_a_container_executes_is_not_read() {
+        let call = parse("exec --bundle /x c1 run --bundle /b");
+        assert_eq!((call.verb.as_str(), call.makes_container()), ("exec", false));
+    }
+}

@@ -1,0 +1,84 @@
+//! `--explain BUNDLE`: what would be done with a container, and why.
+
+use crate::call::Call;
+use crate::operator::Settings;
+use crate::recognise::Verdict;
+use crate::runtime;
+use crate::wrap::Plan;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::path::Path;
+
+const GAPS: &str = "opens with O_SYNC or O_DSYNC, writes with RWF_SYNC or RWF_DSYNC, syncs by aio: \
+                    a filter cannot take a flag away";
+
+/// Explains the bundle that `arguments` begin with. The runtime's own arguments
+/// may follow; without them those are taken that the engine whose place it is in
+/// would use.
+///
+/// # Errors
+/// What the user is told.
+pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
+    let Some((bundle, rest)) = arguments.split_first() else {
+        return Err("usage: synconce-oci --explain BUNDLE [RUNTIME ARGUMENT...]".to_owned());
+    };
+    let bundle = Path::new(bundle);
+    let place = bundle
+        .canonicalize()
+        .map_err(|error| format!("cannot find {}: {error}", bundle.display()))?;
+    let settings = Settings::of_this_machine()?;
+    let (mut call, directory) = match rest {
+        [] => (guess(&place), Some(place.as_path())),
+        words => (Call::parse(words), None),
+    };
+    call.bundle.get_or_insert_with(|| place.clone());
+    let plan = Plan::of(call, &settings, directory).map_err(|trouble| trouble.to_string())?;
+    let mut text = String::new();
+    let mut line = |title: &str, what: &str| {
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "{title:<10}{what}");
+    };
+    line("bundle", &place.display().to_string());
+    match runtime::find(&settings, name, std::env::var_os("PATH").as_deref()) {
+        Err(error) => line("runtime", &error),
+        Ok(runtime) => match runtime::refusal(&runtime) {
+            None => line("runtime", &runtime.display().to_string()),
+            Some(why) => line("runtime", &format!("{}, refused: {why}", runtime.display())),
+        },
+    }
+    match &plan.verdict {
+        Verdict::Hold(why) => line("verdict", &format!("held: {why}")),
+        Verdict::Leave(why) => line("verdict", &format!("not held: {why}")),
+    }
+    if let Some(edited) = &plan.edited {
+        line("held", &edited.held.join(" "));
+        if !edited.left.is_empty() {
+            line("left", &format!("{} (its profile restricts them)", edited.left.join(" ")));
+        }
+        let io_uring = match edited.io_uring_refused {
+            true => "answered ENOSYS, so that programs fall back to calls that are held",
+            false => "left to its profile",
+        };
+        line("io_uring", io_uring);
+        line("not held", GAPS);
+    }
+    Ok(text)
+}
+
+/// The call that the engine would make whose place `bundle` is in.
+fn guess(bundle: &Path) -> Call {
+    let name = bundle.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let parent = bundle.parent().unwrap_or(Path::new("/"));
+    let id = Some(name.clone());
+    if parent.file_name() == Some(OsStr::new("executor")) {
+        let log = Some(parent.join("runc-log.json"));
+        return Call { verb: "run".to_owned(), log, id, ..Call::default() };
+    }
+    let verb = "create".to_owned();
+    if name.starts_with("buildah") {
+        let pid_file = Some(bundle.join("pid"));
+        return Call { verb, pid_file, id: Some(format!("buildah-{name}")), ..Call::default() };
+    }
+    // .../io.containerd.runtime.v2.task/NAMESPACE/ID
+    Call { verb, root: Some(parent.to_owned()), id, ..Call::default() }
+}

@@ -1,0 +1,121 @@
+//! What the operator has set: `/etc/synconce/oci.toml`.
+//!
+//! ```toml
+//! runtime = "/usr/sbin/runc"   # by default the first of runc and crun that is found
+//!
+//! [[rule]]                     # the first that fits decides
+//! namespace = "k8s.io"         # of containerd: the last part of the runtime's --root
+//! annotation = "io.kubernetes.cri.sandbox-namespace=ci"   # KEY or KEY=VALUE
+//! hold = true
+//! ```
+
+use serde::Deserialize;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Where the file is, unless [`FILE`] says otherwise.
+pub const PATH: &str = "/etc/synconce/oci.toml";
+/// The environment variable that names another file.
+pub const FILE: &str = "SYNCONCE_OCI_FILE";
+
+/// The file. A field that we do not know is an error: it may be a rule mistyped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The runtime to execute.
+    pub runtime: Option<PathBuf>,
+    /// In order.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+}
+
+/// Which containers are held, or not, beside what they are.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// containerd's namespace; any, when absent.
+    pub namespace: Option<String>,
+    /// `KEY` or `KEY=VALUE`; any, when absent.
+    pub annotation: Option<String>,
+    /// What is done with those that fit.
+    pub hold: bool,
+}
+
+impl Settings {
+    /// Reads the operator's file; without one nothing is set.
+    ///
+    /// # Errors
+    /// What the user is told.
+    pub fn of_this_machine() -> Result<Self, String> {
+        let path = std::env::var_os(FILE).map_or_else(|| PathBuf::from(PATH), PathBuf::from);
+        Self::read(&path)
+    }
+
+    /// Reads the file at `path`; without one nothing is set.
+    ///
+    /// # Errors
+    /// What the user is told.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text)
+                .map_err(|error| format!("cannot understand {}: {error}", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+        }
+    }
+}
+
+impl Rule {
+    /// Whether it is about a container of `namespace` with annotations.
+    pub fn fits<'a>(
+        &self,
+        namespace: Option<&str>,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> bool {
+        let named = self.namespace.as_deref().is_none_or(|wanted| namespace == Some(wanted));
+        let annotated =
+            self.annotation.as_deref().is_none_or(|wanted| match wanted.split_once('=') {
+                Some((key, value)) => annotation(key) == Some(value),
+                None => annotation(wanted).is_some(),
+            });
+        named && annotated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_file_nothing_is_set() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(Settings::read(&directory.path().join("none")), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn a_field_that_is_not_known_is_an_error_with_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("oci.toml");
+        std::fs::write(
+            &path,
+            "runtime = \"/usr/bin/crun\"\n[[rule]]\nhold = true\nnamspace = \"x\"\n",
+        )
+        .unwrap();
+        let error = Settings::read(&path).unwrap_err();
+        assert!(error.contains("oci.toml") && error.contains("line 4"), "{error}");
+    }
+
+    #[test]
+    fn a_rule_fits_by_namespace_and_annotation() {
+        let annotation = |key: &str| (key == "team").then_some("ci");
+        let fits = |text: &str, namespace| {
+            toml::from_str::<Rule>(text).unwrap().fits(namespace, annotation)
+        };
+        assert!(fits("hold = true", None));
+        assert!(fits("hold = true\nnamespace = \"ci\"\nannotation = \"team=ci\"", Some("ci")));
+        assert!(fits("hold = true\nannotation = \"team\"", None));
+        assert!(!fits("hold = true\nnamespace = \"ci\"", None));
+        assert!(!fits("hold = true\nannotation = \"team=db\"", None));
+        assert!(!fits("hold = true\nannotation = \"tea\"", None));
+    }
+}

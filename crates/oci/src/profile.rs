@@ -1,0 +1,281 @@
+//! The sealed hold in an OCI seccomp profile (`config-linux.md`, *Seccomp*).
+//!
+//! runc and crun hand a profile to libseccomp rule by rule, where the first
+//! unconditional rule for a call wins, silently, over all others. So our rules
+//! come first, and our names leave the rules that allow them. A call that the
+//! profile restricts in any other way is left to it.
+
+use serde_json::{Map, Value, json};
+use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
+
+/// A profile: the fields of `linux.seccomp`.
+pub type Profile = Map<String, Value>;
+
+/// Calls that are answered with success, whatever their arguments. All are known
+/// to libseccomp 2.4. An order of our own: older crun keeps compiled filters by a
+/// checksum without `errnoRet`, and no other profile should have ours.
+const HELD: [&str; 4] = ["syncfs", "fsync", "sync", "fdatasync"];
+/// Without a meaning beside writing back: also the other ABIs' names.
+const RANGES: [&str; 3] = ["sync_file_range", "sync_file_range2", "arm_sync_file_range"];
+const MSYNC: &str = "msync";
+const MS_SYNC: u64 = 4;
+const IO_URING_SETUP: &str = "io_uring_setup";
+const ENOSYS: u16 = 38;
+
+const ALLOW: &str = "SCMP_ACT_ALLOW";
+const ERRNO: &str = "SCMP_ACT_ERRNO";
+
+/// What became of a profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edited {
+    /// With the hold.
+    pub profile: Profile,
+    /// Names that are held now, in the order of the rules.
+    pub held: Vec<&'static str>,
+    /// Names that the profile restricts itself, or that it does not allow at all.
+    pub left: Vec<&'static str>,
+    /// Whether io_uring is refused, so that programs fall back to calls that are held.
+    pub io_uring_refused: bool,
+}
+
+/// Puts the hold into `profile`, or into one that is made.
+///
+/// # Errors
+/// What in the profile is not as the specification has it.
+pub fn hold(profile: Option<Profile>) -> Result<Edited, String> {
+    let mut profile = match profile {
+        // As runc: a section that says nothing is no section.
+        Some(profile) if !profile.is_empty() => profile,
+        _ => allow_all(),
+    };
+    let (mut held, mut left) = (Vec::new(), Vec::new());
+    for name in HELD.into_iter().chain(RANGES).chain([MSYNC]) {
+        if allows(&profile, name)? { held.push(name) } else { left.push(name) }
+    }
+    let io_uring_refused = allows(&profile, IO_URING_SETUP)?;
+    let mut taken = held.clone();
+    taken.extend(io_uring_refused.then_some(IO_URING_SETUP));
+    let mut rules = ours(&held);
+    if io_uring_refused {
+        rules.push(errno(&[IO_URING_SETUP], ENOSYS));
+    }
+    if let Some(Value::Array(theirs)) = profile.get_mut("syscalls") {
+        rules.extend(theirs.drain(..).filter_map(|rule| without(rule, &taken)));
+    }
+    profile.insert("syscalls".to_owned(), Value::Array(rules));
+    Ok(Edited { profile, held, left, io_uring_refused })
+}
+
+/// A profile that allows everything, for every ABI of this machine's processor: a
+/// filter of libseccomp kills callers of an ABI that it does not know.
+fn allow_all() -> Profile {
+    let architectures = match std::env::consts::ARCH {
+        "aarch64" => ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"].as_slice(),
+        _ => ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"].as_slice(),
+    };
+    let mut profile = Profile::new();
+    profile.insert("defaultAction".to_owned(), ALLOW.into());
+    profile.insert("architectures".to_owned(), architectures.into());
+    profile
+}
+
+/// The rules for the names that are held.
+fn ours(held: &[&'static str]) -> Vec<Value> {
+    let of = |all: &[&'static str]| -> Vec<&'static str> {
+        all.iter().copied().filter(|name| held.contains(name)).collect()
+    };
+    let mut rules = vec![errno(&of(&HELD), 0)];
+    // The question whether we are held (see `synconce_filter::HANDSHAKE_FLAGS`).
+    if held.contains(&RANGES[0]) {
+        let flags =
+            |comparison: &str| json!([{"index": 3, "value": HANDSHAKE_FLAGS, "op": comparison}]);
+        rules.push(conditional(errno(&RANGES[..1], HANDSHAKE_SEALED_ERRNO), flags("SCMP_CMP_EQ")));
+        rules.push(conditional(errno(&RANGES[..1], 0), flags("SCMP_CMP_NE")));
+    }
+    rules.push(errno(&of(&RANGES[1..]), 0));
+    if held.contains(&MSYNC) {
+        // The others change memory, or check it.
+        let sync = |wanted: u64| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
+        rules.push(conditional(errno(&[MSYNC], 0), sync(MS_SYNC)));
+        rules.push(conditional(json!({"names": [MSYNC], "action": ALLOW}), sync(0)));
+    }
+    rules.retain(|rule| rule["names"] != json!([]));
+    rules
+}
+
+/// `errnoRet` is written out: without it runc and crun take EPERM.
+fn errno(names: &[&'static str], errno: u16) -> Value {
+    json!({"names": names, "action": ERRNO, "errnoRet": errno})
+}
+
+fn conditional(mut rule: Value, arguments: Value) -> Value {
+    rule["args"] = arguments;
+    rule
+}
+
+/// Whether `name` is allowed, in every case and by nothing but plain rules.
+fn allows(profile: &Profile, name: &str) -> Result<bool, String> {
+    let default = action(profile.get("defaultAction"), "defaultAction")?;
+    let mut allowed = permits(default);
+    for rule in rules(profile)? {
+        if names(rule)?.any(|other| other == name) {
+            let plain = match rule.get("args") {
+                None | Some(Value::Null) => true,
+                Some(Value::Array(arguments)) => arguments.is_empty(),
+                Some(_) => return Err("the \"args\" of a rule are no list".to_owned()),
+            };
+            if !plain || !permits(action(rule.get("action"), "action")?) {
+                return Ok(false);
+            }
+            allowed = true;
+        }
+    }
+    Ok(allowed)
+}
+
+fn permits(action: &str) -> bool {
+    matches!(action, ALLOW | "SCMP_ACT_LOG")
+}
+
+fn rules(profile: &Profile) -> Result<&[Value], String> {
+    match profile.get("syscalls") {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(rules)) => Ok(rules),
+        Some(_) => Err("\"syscalls\" is no list".to_owned()),
+    }
+}
+
+fn action<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a str, String> {
+    value.and_then(Value::as_str).ok_or_else(|| format!("\"{field}\" is missing, or no text"))
+}
+
+/// The names of a rule; some engines write one of them as `name`.
+fn names(rule: &Value) -> Result<impl Iterator<Item = &str>, String> {
+    let list = match rule.get("names") {
+        None | Some(Value::Null) => &[],
+        Some(Value::Array(names)) => names.as_slice(),
+        Some(_) => return Err("the \"names\" of a rule are no list".to_owned()),
+    };
+    Ok(list.iter().chain(rule.get("name")).filter_map(Value::as_str))
+}
+
+/// The rule without our names, if there is anything left of it.
+fn without(mut rule: Value, ours: &[&str]) -> Option<Value> {
+    let is_ours = |name: &Value| name.as_str().is_some_and(|name| ours.contains(&name));
+    let fields = rule.as_object_mut()?;
+    if fields.get("name").is_some_and(is_ours) {
+        fields.remove("name");
+    }
+    let listed = match fields.get_mut("names") {
+        Some(Value::Array(names)) => {
+            names.retain(|name| !is_ours(name));
+            !names.is_empty()
+        }
+        _ => false,
+    };
+    (listed || fields.contains_key("name")).then_some(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(value: Value) -> Option<Profile> {
+        value.as_object().cloned()
+    }
+
+    fn syscalls(edited: &Edited) -> &[Value] {
+        edited.profile["syscalls"].as_array().unwrap()
+    }
+
+    /// Docker's shape: what is not named is refused.
+    fn dockers(extra: Value) -> Option<Profile> {
+        profile(json!({
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "defaultErrnoRet": 1,
+            "architectures": ["SCMP_ARCH_X86_64"],
+            "listenerPath": "/run/x",
+            "syscalls": [
+                {"names": ["fsync", "read", "sync", "sync_file_range"], "action": "SCMP_ACT_ALLOW"},
+                {"names": ["syncfs", "fdatasync", "msync"], "action": "SCMP_ACT_ALLOW", "args": []},
+                extra,
+            ],
+        }))
+    }
+
+    #[test]
+    fn our_rules_come_first_and_our_names_leave_the_others() {
+        let edited =
+            hold(dockers(json!({"names": ["write"], "action": "SCMP_ACT_NOTIFY"}))).unwrap();
+        let rules = syscalls(&edited);
+        assert_eq!(rules[0]["names"], json!(["syncfs", "fsync", "sync", "fdatasync"]));
+        assert_eq!((&rules[0]["action"], &rules[0]["errnoRet"]), (&json!(ERRNO), &json!(0)));
+        let theirs: Vec<_> = rules.iter().filter(|rule| rule.get("errnoRet").is_none()).collect();
+        assert_eq!(theirs[0]["names"], json!(["msync"]), "which only changes memory");
+        assert_eq!(theirs[1]["names"], json!(["read"]));
+        assert_eq!(theirs[2], &json!({"names": ["write"], "action": "SCMP_ACT_NOTIFY"}));
+        assert_eq!(theirs.len(), 3, "the emptied rule is gone");
+        assert_eq!(edited.profile["listenerPath"], "/run/x");
+        assert_eq!(edited.left, ["sync_file_range2", "arm_sync_file_range"], "not allowed before");
+        assert!(!edited.io_uring_refused, "it is refused already");
+    }
+
+    #[test]
+    fn io_uring_is_not_there_where_it_would_have_been_allowed() {
+        let edited =
+            hold(dockers(json!({"names": ["io_uring_setup"], "action": "SCMP_ACT_ALLOW"})))
+                .unwrap();
+        let all = syscalls(&edited);
+        let rule = all.iter().find(|rule| rule["names"] == json!(["io_uring_setup"])).unwrap();
+        assert_eq!(rule["errnoRet"], 38);
+        assert!(edited.io_uring_refused);
+    }
+
+    #[test]
+    fn without_a_section_one_is_made_that_allows_all_else() {
+        for none in [None, profile(json!({}))] {
+            let edited = hold(none).unwrap();
+            assert_eq!(edited.profile["defaultAction"], ALLOW);
+            assert!(edited.profile["architectures"].as_array().unwrap().len() > 1);
+            assert!(edited.left.is_empty() && edited.io_uring_refused);
+            assert!(!edited.profile.contains_key("flags"), "old runc refuses any");
+        }
+    }
+
+    #[test]
+    fn a_call_that_the_profile_restricts_is_left_to_it() {
+        for rule in [
+            json!({"names": ["fsync"], "action": "SCMP_ACT_NOTIFY"}),
+            json!({"names": ["fsync"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5}),
+            json!({"names": ["fsync"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_EQ"}]}),
+            json!({"name": "fsync", "action": "SCMP_ACT_KILL"}),
+        ] {
+            let edited = hold(dockers(rule.clone())).unwrap();
+            assert_eq!(edited.left[0], "fsync", "{rule}");
+            assert!(!edited.held.contains(&"fsync"));
+            assert!(syscalls(&edited).contains(&rule), "{rule}");
+            assert_eq!(syscalls(&edited)[0]["names"], json!(["syncfs", "sync", "fdatasync"]));
+        }
+    }
+
+    #[test]
+    fn a_profile_that_is_held_already_stays_as_it_is() {
+        let once = hold(dockers(json!({"names": ["write"], "action": "SCMP_ACT_LOG"}))).unwrap();
+        let twice = hold(Some(once.profile.clone())).unwrap();
+        assert_eq!(twice.profile, once.profile);
+        assert!(twice.held.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_profile_is_refused() {
+        for (broken, what) in [
+            (json!({"syscalls": []}), "defaultAction"),
+            (json!({"defaultAction": ALLOW, "syscalls": 7}), "syscalls"),
+            (json!({"defaultAction": ALLOW, "syscalls": [{"names": "fsync"}]}), "names"),
+            (json!({"defaultAction": ALLOW, "syscalls": [{"names": ["fsync"]}]}), "action"),
+        ] {
+            let error = hold(profile(broken)).unwrap_err();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Which containers are held.
+//!
+//! A build container is known by what no user of the engine can choose: the
+//! runtime's own arguments and the bundle's place. Host names, labels and cgroups
+//! can be had by `docker run`, and decide nothing.
+
+use crate::bundle::Facts;
+use crate::call::Call;
+use crate::docker::Records;
+use crate::operator::Settings;
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::Path;
+
+/// The annotation, or Docker label, by which a container asks.
+pub const HOLD: &str = "io.synconce.hold";
+/// With it crun loads a filter of its own instead of the profile.
+const CRUN_FILTER: &str = "run.oci.seccomp_bpf_data";
+/// With it crun may start a virtual machine, whose kernel has no profile of ours.
+const CRUN_HANDLER: &str = "run.oci.handler";
+
+/// Whether a container is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is, for this reason.
+    Hold(Reason),
+    /// It is left as it is, for this reason.
+    Leave(Reason),
+}
+
+/// Why a container is held, or is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A step of BuildKit's, by its runc worker; dockerd has one, too.
+    BuildKit,
+    /// A step of BuildKit's, by containerd.
+    BuildKitOnContainerd,
+    /// A step of Buildah's, or of `podman build`.
+    Buildah,
+    /// A step of dockerd's classic builder.
+    ClassicBuild,
+    /// It says so itself, by [`HOLD`].
+    Annotation,
+    /// It says so itself, by a label of Docker's.
+    Label,
+    /// The operator's rule of this number, from 1.
+    Rule(usize),
+    /// Nothing says that it shall be held.
+    Ordinary,
+    /// It is not for Linux, or for a virtual machine.
+    Foreign,
+    /// Another filter takes the profile's place; the annotation that says so.
+    OtherFilter(&'static str),
+}
+
+/// What is known when a runtime is called.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// The runtime's arguments.
+    pub call: &'a Call,
+    /// The bundle, absolute.
+    pub bundle: &'a Path,
+    /// Where the runtime was called.
+    pub directory: &'a Path,
+    /// The container's configuration.
+    pub facts: &'a Facts,
+    /// What the operator has set.
+    pub settings: &'a Settings,
+}
+
+/// Whether the container of `scene` is held.
+///
+/// What makes a hold impossible comes first, then what the container says
+/// itself against it, the operator's rules, what it is, and what it asks for.
+pub fn recognise(scene: &Scene<'_>) -> Verdict {
+    let annotation = |key: &str| scene.facts.annotations.get(key).map(String::as_str);
+    let other = [CRUN_FILTER, CRUN_HANDLER].into_iter().find(|key| annotation(key).is_some());
+    if scene.facts.foreign {
+        return Verdict::Leave(Reason::Foreign);
+    }
+    if let Some(key) = other {
+        return Verdict::Leave(Reason::OtherFilter(key));
+    }
+    if annotation(HOLD) == Some("false") {
+        return Verdict::Leave(Reason::Annotation);
+    }
+    let mut rules = scene.settings.rules.iter().zip(1..);
+    if let Some((rule, at)) = rules.find(|(rule, _)| rule.fits(scene.namespace(), annotation)) {
+        let reason = Reason::Rule(at);
+        return if rule.hold { Verdict::Hold(reason) } else { Verdict::Leave(reason) };
+    }
+    if let Some(reason) = scene.build() {
+        return Verdict::Hold(reason);
+    }
+    if annotation(HOLD) == Some("true") {
+        return Verdict::Hold(Reason::Annotation);
+    }
+    match scene.records() {
+        Some(records) if records.is_classic_build() => Verdict::Hold(Reason::ClassicBuild),
+        Some(records) if records.own_label(HOLD) == Some("true") => Verdict::Hold(Reason::Label),
+        _ => Verdict::Leave(Reason::Ordinary),
+    }
+}
+
+impl Scene<'_> {
+    /// containerd's namespace: its shim gives every one a `--root` of its own.
+    fn namespace(&self) -> Option<&str> {
+        self.call.root.as_deref()?.file_name()?.to_str()
+    }
+
+    fn build(&self) -> Option<Reason> {
+        [
+            (self.is_buildkit(), Reason::BuildKit),
+            (self.is_buildkit_on_containerd(), Reason::BuildKitOnContainerd),
+            (self.is_buildah(), Reason::Buildah),
+        ]
+        .into_iter()
+        .find_map(|(is, reason)| is.then_some(reason))
+    }
+
+    /// `--log R/executor/runc-log.json run --bundle R/executor/ID ... ID`
+    /// (BuildKit 0.8 to 0.30, executor/runcexecutor). Shims and conmon use `create`.
+    fn is_buildkit(&self) -> bool {
+        let (Some(log), Some(id)) = (&self.call.log, &self.call.id) else { return false };
+        let Some(executor) = log.parent() else { return false };
+        self.call.verb == "run"
+            && log.file_name() == Some(OsStr::new("runc-log.json"))
+            && executor.file_name() == Some(OsStr::new("executor"))
+            && self.bundle == executor.join(id)
+    }
+
+    /// A shim's `create` in the namespace that buildkitd has by default. Who may
+    /// choose it is root on containerd's socket.
+    fn is_buildkit_on_containerd(&self) -> bool {
+        let is_made = |id: &String| {
+            id.len() == 25
+                && id.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase())
+        };
+        self.call.verb == "create"
+            && self.namespace() == Some("buildkit")
+            && self.call.id.as_ref().is_some_and(is_made)
+    }
+
+    /// `create --bundle TMP/buildahN --pid-file TMP/buildahN/pid ... buildah-buildahN`,
+    /// called in the bundle (Buildah 1.28 to 1.39, run_common.go). Podman's own
+    /// containers have ids of 64 digits.
+    fn is_buildah(&self) -> bool {
+        let (Some(name), Some(id)) = (self.bundle.file_name(), &self.call.id) else { return false };
+        let name = name.to_string_lossy();
+        let number = name.strip_prefix("buildah").unwrap_or_default();
+        self.call.verb == "create"
+            && !number.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+            && *id == format!("buildah-{name}")
+            && self.directory == self.bundle
+            && self.call.pid_file.as_deref() == Some(&self.bundle.join("pid"))
+    }
+
+    fn records(&self) -> Option<Records> {
+        Records::find(self.facts, self.call.id.as_deref()?)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuildKit => f.write_str("a build step of BuildKit"),
+            Self::BuildKitOnContainerd => f.write_str("a build step of BuildKit on containerd"),
+            Self::Buildah => f.write_str("a build step of Buildah"),
+            Self::ClassicBuild => f.write_str("a build step of dockerd's classic builder"),
+            Self::Annotation => write!(f, "its annotation {HOLD}"),
+            Self::Label => write!(f, "its label {HOLD}"),
+            Self::Rule(at) => write!(f, "rule {at} of {}", crate::operator::PATH),
+            Self::Ordinary => f.write_str("an ordinary container, which nothing asks to hold"),
+            Self::Foreign => f.write_str("not a container of this machine's Linux"),
+            Self::OtherFilter(key) => {
+                write!(f, "its annotation {key}, with which crun does not load a profile")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn recognised(line: &str, directory: &str, facts: &Facts, settings: &Settings) -> Verdict {
+        let call = Call::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let bundle = call.bundle.clone().unwrap_or_else(|| directory.into());
+        recognise(&Scene {
+            call: &call,
+            bundle: &bundle,
+            directory: Path::new(directory),
+            facts,
+            settings,
+        })
+    }
+
+    fn plainly(line: &str, directory: &str) -> Verdict {
+        recognised(line, directory, &Facts::default(), &Settings::default())
+    }
+
+    const BUILDKIT: &str =
+        "--log /r/executor/runc-log.json --log-format json run --bundle /r/executor/x7 --keep x7";
+    const SHIM: &str = "--root /run/containerd/runc/default --log /b/log.json create --bundle /b --pid-file /b/init.pid c";
+
+    fn annotated(pairs: &[(&str, &str)]) -> Facts {
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Facts { annotations: pairs.collect(), ..Facts::default() }
+    }
+
+    #[test]
+    fn buildkits_steps_are_known_by_the_place_of_the_bundle() {
+        assert_eq!(plainly(BUILDKIT, "/"), Verdict::Hold(Reason::BuildKit));
+        for other in [
+            BUILDKIT.replace("--bundle /r/executor/x7", "--bundle /elsewhere/x7"),
+            BUILDKIT.replace("run --bundle", "create --bundle"),
+            BUILDKIT.replace("executor", "state"),
+            BUILDKIT.replace("runc-log", "log"),
+        ] {
+            assert_eq!(plainly(&other, "/"), Verdict::Leave(Reason::Ordinary), "{other}");
+        }
+    }
+
+    #[test]
+    fn buildkits_steps_on_containerd_are_known_by_namespace_and_id() {
+        let line = |namespace: &str, id: &str| {
+            format!(
+                "--root /run/containerd/runc/{namespace} --log /b/log.json create --bundle /b {id}"
+            )
+        };
+        let id = "0123456789abcdefghijklmno";
+        let held = plainly(&line("buildkit", id), "/");
+        assert_eq!(held, Verdict::Hold(Reason::BuildKitOnContainerd));
+        for (namespace, id) in
+            [("moby", id), ("buildkit", "mine"), ("buildkit", &id.to_uppercase())]
+        {
+            let verdict = plainly(&line(namespace, id), "/");
+            assert_eq!(verdict, Verdict::Leave(Reason::Ordinary), "{namespace} {id}");
+        }
+    }
+
+    #[test]
+    fn buildahs_steps_are_known_by_id_and_bundle() {
+        let line = "--systemd-cgroup create --bundle /var/tmp/buildah42 --pid-file /var/tmp/buildah42/pid buildah-buildah42";
+        let bundle = "/var/tmp/buildah42";
+        assert_eq!(plainly(line, bundle), Verdict::Hold(Reason::Buildah));
+        assert_eq!(plainly(line, "/"), Verdict::Leave(Reason::Ordinary));
+        for (from, to) in [("buildah-buildah42", "mine"), ("42/pid", "42/init"), ("create", "run")]
+        {
+            let other = line.replace(from, to);
+            assert_eq!(plainly(&other, bundle), Verdict::Leave(Reason::Ordinary), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_container_asks_by_an_annotation_and_a_build_can_decline() {
+        let none = Settings::default();
+        let yes = annotated(&[(HOLD, "true")]);
+        let no = annotated(&[(HOLD, "false")]);
+        assert_eq!(recognised(SHIM, "/", &yes, &none), Verdict::Hold(Reason::Annotation));
+        assert_eq!(recognised(BUILDKIT, "/", &no, &none), Verdict::Leave(Reason::Annotation));
+        let other = annotated(&[(HOLD, "yes")]);
+        assert_eq!(recognised(SHIM, "/", &other, &none), Verdict::Leave(Reason::Ordinary));
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let settings: Settings = toml::from_str(
+            "[[rule]]\nnamespace = \"default\"\nannotation = \"a\"\nhold = false\n[[rule]]\nhold = true",
+        )
+        .unwrap();
+        let facts = annotated(&[("a", "")]);
+        assert_eq!(recognised(SHIM, "/", &facts, &settings), Verdict::Leave(Reason::Rule(1)));
+        let plain = Facts::default();
+        assert_eq!(recognised(SHIM, "/", &plain, &settings), Verdict::Hold(Reason::Rule(2)));
+    }
+
+    #[test]
+    fn where_no_profile_of_ours_would_be_loaded_nothing_is_said_to_be_held() {
+        let none = Settings::default();
+        let facts = annotated(&[(HOLD, "true"), (CRUN_FILTER, "AA==")]);
+        let verdict = recognised(SHIM, "/", &facts, &none);
+        assert_eq!(verdict, Verdict::Leave(Reason::OtherFilter(CRUN_FILTER)));
+        let foreign = Facts { foreign: true, ..Facts::default() };
+        assert_eq!(recognised(BUILDKIT, "/", &foreign, &none), Verdict::Leave(Reason::Foreign));
+    }
+}

@@ -1,0 +1,129 @@
+//! The runtime that does the work.
+
+use crate::operator::Settings;
+use std::ffi::OsStr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Looked for in this order, when no name says which.
+const NAMES: [&str; 2] = ["runc", "crun"];
+/// Names that are looked for when we are called by them; the last is buildkitd's own.
+const CALLED: [&str; 3] = ["runc", "crun", "buildkit-runc"];
+/// Also looked through: an engine's PATH may lack them.
+const DIRECTORIES: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// Runtimes whose containers have another kernel below them, and why that matters.
+const REFUSED: [(&str, &str); 4] = [
+    ("runsc", "gVisor makes the calls of its containers in a kernel of its own"),
+    ("kata", "Kata's containers have a kernel of their own, and no profile by default"),
+    ("krun", "krun's containers have a kernel of their own"),
+    ("crun-vm", "crun-vm's containers have a kernel of their own"),
+];
+
+/// Finds the runtime for us, who were called as `name`: the operator's choice,
+/// else the one of that name that we stand before, else the first known.
+///
+/// # Errors
+/// When there is none but ourselves.
+pub fn find(settings: &Settings, name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, String> {
+    let ourselves = Identity::of(Path::new("/proc/self/exe"));
+    if let Some(runtime) = &settings.runtime {
+        return match Identity::of(runtime) {
+            None => Err(format!("cannot find the runtime {}", runtime.display())),
+            found if found == ourselves => {
+                Err(format!("the runtime {} is synconce itself", runtime.display()))
+            }
+            Some(_) => Ok(runtime.clone()),
+        };
+    }
+    let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let wanted = name.strip_prefix("synconce-oci-").unwrap_or(&name);
+    let names: Vec<&str> = match CALLED.contains(&wanted) {
+        true => vec![wanted],
+        false => NAMES.to_vec(),
+    };
+    let directories: Vec<PathBuf> =
+        path.map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+    let all = || directories.iter().map(PathBuf::as_path).chain(DIRECTORIES.map(Path::new));
+    let candidates = names.iter().flat_map(|name| all().map(move |place| place.join(name)));
+    candidates
+        .filter(|path| path.is_absolute())
+        .find(|path| Identity::of(path).is_some_and(|found| Some(found) != ourselves))
+        .ok_or_else(|| format!("cannot find a runtime ({}) beside synconce", names.join(", ")))
+}
+
+/// Why containers of `runtime` cannot be held; `None` when they can.
+pub fn refusal(runtime: &Path) -> Option<&'static str> {
+    let real = runtime.canonicalize().unwrap_or_else(|_| runtime.to_owned());
+    [runtime, &real].into_iter().find_map(|path| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        REFUSED.iter().find(|(begin, _)| name.starts_with(begin)).map(|(_, why)| *why)
+    })
+}
+
+/// Which program a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+impl Identity {
+    /// `None` when nothing there can be executed.
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = path.metadata().ok()?;
+        let executable = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
+        executable.then(|| Self(metadata.dev(), metadata.ino()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(directory: &Path, name: &str) -> PathBuf {
+        let path = directory.join(name);
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn who_stands_before_a_runtime_finds_it_behind_himself() {
+        let (before, behind) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ourselves = std::env::current_exe().unwrap();
+        std::os::unix::fs::symlink(&ourselves, before.path().join("runc")).unwrap();
+        let runc = program(behind.path(), "runc");
+        let crun = program(before.path(), "crun");
+        let path = std::env::join_paths([before.path(), behind.path()]).unwrap();
+        let found = |name: &str| find(&Settings::default(), OsStr::new(name), Some(&path)).unwrap();
+        assert_eq!(found("runc"), runc);
+        assert_eq!(found("/x/synconce-oci-crun"), crun);
+        assert_eq!(found("synconce-oci"), runc);
+    }
+
+    #[test]
+    fn the_operators_choice_is_not_searched_for_and_is_not_ourselves() {
+        let directory = tempfile::tempdir().unwrap();
+        let mine = program(directory.path(), "mine");
+        let of = |runtime: PathBuf| {
+            find(
+                &Settings { runtime: Some(runtime), ..Settings::default() },
+                OsStr::new("runc"),
+                None,
+            )
+        };
+        assert_eq!(of(mine.clone()), Ok(mine));
+        assert!(of("/nowhere/runc".into()).unwrap_err().contains("/nowhere/runc"));
+        assert!(of(std::env::current_exe().unwrap()).unwrap_err().contains("itself"));
+    }
+
+    #[test]
+    fn runtimes_with_a_kernel_of_their_own_are_refused_also_by_another_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let runsc = program(directory.path(), "runsc");
+        let link = directory.path().join("sandbox");
+        std::os::unix::fs::symlink(&runsc, &link).unwrap();
+        assert!(refusal(&runsc).is_some() && refusal(&link).is_some());
+        assert!(refusal(Path::new("/opt/kata/bin/kata-runtime")).is_some());
+        assert!(refusal(Path::new("/usr/bin/crun")).is_none());
+    }
+}

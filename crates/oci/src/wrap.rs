@@ -1,0 +1,129 @@
+//! In the runtime's place: decide, put the hold in, execute the runtime.
+
+use crate::bundle::Bundle;
+use crate::call::Call;
+use crate::operator::Settings;
+use crate::profile::{self, Edited};
+use crate::recognise::{Scene, Verdict, recognise};
+use crate::runtime;
+use serde_json::json;
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Does what an engine asks of a runtime that it calls `name`; comes back only
+/// with an error.
+pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
+    let settings = match Settings::of_this_machine() {
+        Ok(settings) => settings,
+        Err(error) => return error,
+    };
+    let runtime = match runtime::find(&settings, name, std::env::var_os("PATH").as_deref()) {
+        Ok(runtime) => runtime,
+        Err(error) => return error,
+    };
+    let call = Call::parse(arguments);
+    if call.makes_container() {
+        if let Some(why) = runtime::refusal(&runtime) {
+            return format!("cannot hold under {}: {why}", runtime.display());
+        }
+        if let Err(error) = hold(&call, &settings) {
+            // Its syncs are real then, and whatever is wrong the runtime tells as ever.
+            note(&call, &format!("{error}; this container is not held"));
+        }
+    }
+    let error = synconce_sys::process::replace_by(&runtime, arguments);
+    format!("cannot execute {}: {error}", runtime.display())
+}
+
+/// Tells the operator: in the runtime's log, since standard error may be the
+/// container's own. Engines take lines of the level `error` alone for failures.
+fn note(call: &Call, message: &str) {
+    let log = call
+        .log
+        .as_ref()
+        .and_then(|log| OpenOptions::new().append(true).create(true).open(log).ok());
+    let line = json!({
+        "level": "warning",
+        "msg": format!("synconce-oci: {message}"),
+        "time": jiff::Timestamp::now().to_string(),
+    });
+    match log {
+        // Nobody is left to be told of an error here.
+        Some(mut log) => drop(writeln!(log, "{line}")),
+        None => eprintln!("synconce-oci: {message}"),
+    }
+}
+
+/// Puts the hold into the bundle of `call`, if its container is held.
+fn hold(call: &Call, settings: &Settings) -> Result<(), String> {
+    let plan = match Plan::of(call.clone(), settings, None) {
+        // The runtime does not find it either, and tells.
+        Err(Trouble::Bundle(_)) => return Ok(()),
+        other => other.map_err(|trouble| trouble.to_string())?,
+    };
+    match (plan.verdict, plan.edited) {
+        (Verdict::Hold(_), Some(edited)) if !edited.held.is_empty() || edited.io_uring_refused => {
+            plan.bundle.replace(&plan.bundle.with_seccomp(&edited.profile)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What would be done for one call.
+#[derive(Debug)]
+pub struct Plan {
+    /// The bundle's configuration.
+    pub bundle: Bundle,
+    /// Whether it is held.
+    pub verdict: Verdict,
+    /// Its profile with the hold, when it is held.
+    pub edited: Option<Edited>,
+}
+
+/// Why there is no plan.
+#[derive(Debug)]
+pub enum Trouble {
+    /// There is no configuration.
+    Bundle(String),
+    /// It cannot be understood.
+    Content(String),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Bundle(what) | Self::Content(what)) = self;
+        f.write_str(what)
+    }
+}
+
+impl Plan {
+    /// Plans for `call`, made in `directory`; where we are, by default.
+    ///
+    /// # Errors
+    /// What the user is told.
+    pub fn of(call: Call, settings: &Settings, directory: Option<&Path>) -> Result<Self, Trouble> {
+        let here = || std::env::current_dir();
+        let directory = directory
+            .map_or_else(here, |directory| Ok(directory.to_owned()))
+            .map_err(|error| Trouble::Bundle(format!("cannot find where we are: {error}")))?;
+        let call = call.resolved(&directory);
+        let place = call.bundle.clone().unwrap_or_else(|| directory.clone());
+        let file = call.config.clone().unwrap_or_else(|| PathBuf::from("config.json"));
+        let bundle = Bundle::read(&place.join(file)).map_err(Trouble::Bundle)?;
+        let facts = bundle.facts().map_err(Trouble::Content)?;
+        let scene =
+            Scene { call: &call, bundle: &place, directory: &directory, facts: &facts, settings };
+        let verdict = recognise(&scene);
+        let edited = match &verdict {
+            Verdict::Leave(_) => None,
+            Verdict::Hold(_) => {
+                let seccomp = bundle.seccomp().map_err(Trouble::Content)?;
+                let wrong = |error: String| Trouble::Content(bundle.misunderstood(&error));
+                Some(profile::hold(seccomp).map_err(wrong)?)
+            }
+        };
+        Ok(Self { bundle, verdict, edited })
+    }
+}

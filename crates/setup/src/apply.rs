@@ -1,0 +1,64 @@
+//! A plan, carried out.
+
+use crate::Engine;
+use crate::error::{Error, Fault};
+use crate::host::{Found, Host};
+use crate::journal::Journal;
+use crate::plan::{Act, Change, Plan};
+use std::path::Path;
+use synconce_durable::replace::{self, Rights};
+
+/// Makes the changes of `plan`, after the journal that tells the way back.
+///
+/// # Errors
+/// Names the act and path. What was changed until then is in the journal.
+pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
+    if plan.changes.is_empty() {
+        return Ok(());
+    }
+    let earlier = Journal::read(host, engine)?;
+    let journal = Journal::of(plan, earlier.as_ref(), host, engine)?;
+    journal.write(host, engine)?;
+    for change in &plan.changes {
+        for missing in replace::missing_above(&host.real(&change.path)) {
+            replace::make_directory(&missing)?;
+        }
+        make(change, host)?;
+    }
+    Ok(())
+}
+
+/// What [`apply`] would refuse.
+///
+/// # Errors
+/// As that.
+pub fn check(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
+    let earlier = Journal::read(host, engine)?;
+    Journal::of(plan, earlier.as_ref(), host, engine).map(drop)
+}
+
+fn make(change: &Change, host: &Host) -> Result<(), Error> {
+    let real = host.real(&change.path);
+    let found = host.look(&change.path)?;
+    match (&change.act, found) {
+        (Act::Edit { before, after }, Found::File(bytes, _)) if bytes == before.as_bytes() => {
+            replace::replace(&real, after.as_bytes())?;
+        }
+        (Act::Create(content) | Act::Own(content), Found::Absent) => {
+            replace::create(&real, content.as_bytes(), Rights::common())?;
+        }
+        // The journal knows both as ours.
+        (Act::Own(content), Found::File(..)) => replace::replace(&real, content.as_bytes())?,
+        (Act::Link(target), Found::Absent) => replace::link(target, &real)?,
+        (Act::Link(target), Found::Link(_)) => {
+            replace::remove(&real)?;
+            replace::link(target, &real)?;
+        }
+        _ => return Err(meanwhile(&real)),
+    }
+    Ok(())
+}
+
+fn meanwhile(path: &Path) -> Error {
+    Fault::new("was changed meanwhile", "try again").in_file(path).into()
+}

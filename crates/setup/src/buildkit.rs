@@ -1,0 +1,90 @@
+//! buildkitd: the runtime of its OCI worker, and that of its containerd worker.
+
+use crate::error::{Error, Fault};
+use crate::host::Host;
+use crate::plan::Plan;
+use crate::systemd::Service;
+use crate::text;
+use crate::toml::Toml;
+use std::path::{Path, PathBuf};
+use toml_edit::Value;
+
+const CONFIGURATION: &str = "/etc/buildkit/buildkitd.toml";
+const PLACES: [&str; 3] = ["/usr/local/bin/buildkitd", "/usr/bin/buildkitd", "/usr/sbin/buildkitd"];
+/// The shim that calls a runtime with runc's command line.
+pub(crate) const SHIM: &str = "io.containerd.runc.v2";
+
+/// The changes that make buildkitd call `synconce-oci`.
+pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
+    let service = Service::read(host, "buildkit", Path::new(""))?;
+    if let Some((said, _)) = service.flag("--oci-worker-binary") {
+        let reason = "gives buildkitd --oci-worker-binary, which wins over its configuration";
+        let remedy = format!("name {} there, or take the flag away", host.runtime());
+        return Err(said.refuse(host, reason, &remedy).into());
+    }
+    let given = service.flag("--config").and_then(|(_, value)| value);
+    let path = given.map_or_else(|| CONFIGURATION.into(), PathBuf::from);
+    let mut plan = Plan::default();
+    plan.edit(host, &path, |text| edit(text.unwrap_or_default(), host.runtime()))?;
+    if host.first_executable(&PLACES).is_none() {
+        let real = host.real(&path);
+        plan.notes.push(format!(
+            "buildkitd is not installed; one that runs in a container (docker buildx) needs {} \
+             in there too, and this file: docker buildx create --config {}",
+            host.runtime(),
+            real.display()
+        ));
+    }
+    Ok(plan)
+}
+
+/// `text` with `runtime` in every worker that is on; `None` if it is there already.
+fn edit(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
+    text::edit(text, |text| {
+        let toml = Toml::parse(text)?;
+        let mut wanted: Vec<(&[&str], &str)> = Vec::new();
+        if toml.flag(&["worker", "oci", "enabled"])? != Some(false) {
+            wanted.push((&["worker", "oci", "binary"], runtime));
+        }
+        // One that the file does not speak of is on where containerd's socket is, but
+        // builds go to the OCI worker then.
+        if toml.get(&["worker", "containerd"]).is_some()
+            && toml.flag(&["worker", "containerd", "enabled"])? != Some(false)
+        {
+            wanted.push((&["worker", "containerd", "runtime", "name"], SHIM));
+            let name = &["worker", "containerd", "runtime", "options", "BinaryName"];
+            wanted.push((name, runtime));
+        }
+        if wanted.is_empty() {
+            let remedy = "set enabled = true in [worker.oci] or [worker.containerd]";
+            return Err(Fault::new("turns both workers off", remedy));
+        }
+        let mut edited = toml.edit();
+        let mut is_changed = false;
+        for (keys, value) in wanted {
+            is_changed |= needs(&toml, keys, value)?;
+            if needs(&toml, keys, value)? {
+                edited.set(keys, Value::from(value))?;
+            }
+        }
+        Ok(is_changed.then(|| edited.into_text()))
+    })
+}
+
+/// Whether `keys` have to be set to `value`. What stands for the same runc may be
+/// replaced; anything else is somebody's choice.
+fn needs(toml: &Toml, keys: &[&str], value: &str) -> Result<bool, Fault> {
+    let Some((now, line)) = toml.text(keys)? else { return Ok(true) };
+    match now {
+        now if now == value => Ok(false),
+        "" | "runc" | "buildkit-runc" => Ok(true),
+        other => {
+            let reason = format!("has {} = \"{other}\", not BuildKit's own", keys.join("."));
+            let remedy = "take it away if runc will do as well, and set up again";
+            Err(Fault::new(reason, remedy).on_line(line))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! containerd: a runtime `synconce` of the CRI plugin, which a pod asks for by its
+//! RuntimeClass. The default runtime stays what it is.
+
+use crate::buildkit::SHIM;
+use crate::error::{Error, Fault};
+use crate::host::Host;
+use crate::imports::{self, Part};
+use crate::plan::Plan;
+use crate::systemd::Service;
+use crate::text;
+use crate::toml::{Edited, Toml};
+use std::path::{Path, PathBuf};
+use toml_edit::{Array, Value};
+
+const CONFIGURATION: &str = "/etc/containerd/config.toml";
+const DROP_IN: &str = "synconce.toml";
+const NAME: &str = "synconce";
+/// The annotations of a pod that a container of it is asked by.
+const ANNOTATIONS: &str = "io.synconce.*";
+const PLACES: [&str; 2] = ["/usr/bin/containerd", "/usr/local/bin/containerd"];
+
+/// A version of the configuration file, and what its CRI plugin is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Format {
+    version: i64,
+    plugin: &'static str,
+}
+
+/// containerd 1.x; 2.x reads it as well.
+const SECOND: Format = Format { version: 2, plugin: "io.containerd.grpc.v1.cri" };
+/// containerd 2.x; version 4 (2.4) moved nothing that is used here.
+const THIRD: Format = Format { version: 3, plugin: "io.containerd.cri.v1.runtime" };
+const FOURTH: Format = Format { version: 4, ..THIRD };
+
+/// The changes that give containerd the runtime `synconce`.
+pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
+    let service = Service::read(host, "containerd", Path::new(""))?;
+    let given = service.flag("--config").or_else(|| service.flag("-c"));
+    let given = given.and_then(|(_, value)| value);
+    let main = given.map_or_else(|| CONFIGURATION.into(), PathBuf::from);
+    let (resolved, text) = host.text(&main)?;
+    let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
+    let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;
+    let mut plan = Plan::default();
+    let format = match format(&toml).map_err(in_main)? {
+        Some(format) => format,
+        None => by_version(host, &mut plan),
+    };
+    let imports = toml.texts(&["imports"]).map_err(in_main)?.unwrap_or_default();
+    // Version 2: containerd 1.x takes a plugin's whole section from the last file that
+    // has one, so that a drop-in would take the rest of the CRI plugin's away.
+    let directory = imports::drop_in_directory(&main, &imports).filter(|_| format != SECOND);
+    let drop_in = directory.map(|directory| directory.join(DROP_IN));
+    let mut parts = vec![Part { path: main.clone(), toml }];
+    parts.extend(imports::read(host, &main, &imports, drop_in.as_deref())?);
+    if is_known(host, &parts, format)? {
+        return Ok(plan);
+    }
+    let wanted =
+        Wanted { format, runtime: host.runtime(), systemd: systemd_cgroup(&parts, format) };
+    match drop_in {
+        Some(path) => {
+            let real = host.real(&path);
+            plan.own(host, &path, wanted.alone().map_err(|fault| fault.in_file(&real))?)?;
+        }
+        None => {
+            plan.edit(host, &main, |text| {
+                text::edit(text.unwrap_or_default(), |text| wanted.in_main(text))
+            })?;
+        }
+    }
+    Ok(plan)
+}
+
+/// `text` with the line ends that the parser knows; the edit puts them back.
+fn lines(text: Option<&str>) -> String {
+    text.unwrap_or_default().replace("\r\n", "\n")
+}
+
+/// What the file says of its version; `None` for one that says nothing at all.
+fn format(toml: &Toml) -> Result<Option<Format>, Fault> {
+    let disabled = toml.texts(&["disabled_plugins"])?.unwrap_or_default();
+    let is_cri = |name: &String| ["cri", SECOND.plugin, THIRD.plugin].contains(&name.as_str());
+    if let Some(name) = disabled.iter().find(|name| is_cri(name)) {
+        let line = toml.get(&["disabled_plugins"]).and_then(|(_, line)| line);
+        let reason = format!("disables the plugin {name}, which is the one that has runtimes");
+        let remedy = "Docker does not need this set-up; for Kubernetes, enable the plugin first";
+        return Err(Fault::new(reason, remedy).on_line(line));
+    }
+    let (version, line) = match toml.get(&["version"]) {
+        None if toml.is_empty() => return Ok(None),
+        None => (Some(1), None),
+        Some((item, line)) => (item.as_integer(), line),
+    };
+    match version {
+        Some(2) => Ok(Some(SECOND)),
+        Some(3) => Ok(Some(THIRD)),
+        Some(4) => Ok(Some(FOURTH)),
+        Some(1) => {
+            let remedy = "`containerd config migrate` prints it in a later one";
+            Err(Fault::new("is of version 1", remedy).on_line(line))
+        }
+        _ => {
+            let reason = "is of a version that is not known here (2, 3 and 4 are)";
+            Err(Fault::new(reason, "use a later synconce, or edit it by hand").on_line(line))
+        }
+    }
+}
+
+/// The format for a file that is to be made.
+fn by_version(host: &Host, plan: &mut Plan) -> Format {
+    let path = host.first_executable(&PLACES);
+    let said = path.and_then(|path| host.version(Path::new(path)));
+    let is_second = |said: &str| {
+        said.split_whitespace().any(|word| word.trim_start_matches('v').starts_with("2."))
+    };
+    match said {
+        Some(said) if is_second(&said) => THIRD,
+        Some(_) => SECOND,
+        None => {
+            plan.notes.push(
+                "containerd is not installed, or does not say its version: the file is of \
+                 version 2, which 1.x and 2.x read"
+                    .to_owned(),
+            );
+            SECOND
+        }
+    }
+}
+
+/// Whether the runtime is there. Refused if another has its name, or if it would
+/// not be read.
+fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> {
+    for (at, Part { path, toml }) in parts.iter().enumerate() {
+        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+        if at > 0
+            && format == SECOND
+            && let Some((_, line)) = toml.get(&["plugins", format.plugin])
+        {
+            let reason = "has a section of the CRI plugin, which containerd 1.x takes instead of \
+                          the whole one in the file that imports it";
+            let remedy = "move the section into config.toml, and set up again";
+            return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+        }
+        let Some((_, line)) = toml.get(&runtime_keys(format, &[])) else { continue };
+        let kind = toml.text(&runtime_keys(format, &["runtime_type"])).map_err(in_file)?;
+        let binary = toml.text(&runtime_keys(format, &["options", "BinaryName"]));
+        let binary = binary.map_err(in_file)?.map(|(text, _)| text);
+        if kind.is_some_and(|(text, _)| text == SHIM) && binary == Some(host.runtime()) {
+            return Ok(true);
+        }
+        let reason = format!("has a runtime {NAME} that is not {}", host.runtime());
+        let remedy = "take it away, or name its BinaryName by --runtime";
+        return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+    }
+    Ok(false)
+}
+
+fn runtime_keys<'a>(format: Format, more: &[&'a str]) -> Vec<&'a str> {
+    let above = ["plugins", format.plugin, "containerd", "runtimes", NAME];
+    above.into_iter().chain(more.iter().copied()).collect()
+}
+
+/// Whether runc is to use systemd's cgroups, if the last file that speaks of it says.
+/// A runtime with another driver than the kubelet's starts no pod.
+fn systemd_cgroup(parts: &[Part], format: Format) -> Option<bool> {
+    let keys = ["plugins", format.plugin, "containerd", "runtimes", "runc", "options"];
+    let keys: Vec<&str> = keys.into_iter().chain(["SystemdCgroup"]).collect();
+    parts.iter().rev().find_map(|part| part.toml.get(&keys)?.0.as_bool())
+}
+
+/// The runtime, as it is to be written.
+struct Wanted<'a> {
+    format: Format,
+    runtime: &'a str,
+    systemd: Option<bool>,
+}
+
+impl Wanted<'_> {
+    /// In a file of its own.
+    fn alone(&self) -> Result<String, Fault> {
+        // With another version, or none, 2.0 to 2.2 take the whole configuration for that.
+        let head = format!(
+            "# Written by `synconce setup containerd`; `synconce setup containerd --undo` takes \
+             it away.\nversion = {}\n",
+            self.format.version
+        );
+        let mut edited = Toml::parse(&head)?.edit();
+        self.set(&mut edited)?;
+        Ok(edited.into_text())
+    }
+
+    /// In the main file.
+    fn in_main(&self, text: &str) -> Result<Option<String>, Fault> {
+        let toml = Toml::parse(text)?;
+        let mut edited = toml.edit();
+        if toml.is_empty() {
+            edited.set(&["version"], self.format.version)?;
+        }
+        let runtimes = ["plugins", self.format.plugin, "containerd", "runtimes"];
+        let has_runtimes = toml.get(&runtimes).and_then(|(item, _)| item.as_table_like());
+        if self.format == SECOND && has_runtimes.is_none_or(|table| table.is_empty()) {
+            // containerd 1.x forgets its own runc where a file names any runtime, and its
+            // CRI plugin does not start without.
+            let keys: Vec<&str> = runtimes.into_iter().chain(["runc", "runtime_type"]).collect();
+            edited.set(&keys, SHIM)?;
+        }
+        self.set(&mut edited)?;
+        Ok(Some(edited.into_text()))
+    }
+
+    fn set(&self, edited: &mut Edited) -> Result<(), Fault> {
+        let annotations: Array = [ANNOTATIONS].into_iter().collect();
+        let mut set =
+            |keys: &[&str], value: Value| edited.set(&runtime_keys(self.format, keys), value);
+        set(&["runtime_type"], SHIM.into())?;
+        set(&["pod_annotations"], annotations.into())?;
+        set(&["options", "BinaryName"], self.runtime.into())?;
+        match self.systemd {
+            Some(systemd) => set(&["options", "SystemdCgroup"], systemd.into()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Changes as people read them.
+
+use crate::host::{Found, Host};
+use crate::plan::{Act, Plan};
+use crate::undo::Undo;
+use similar::TextDiff;
+use std::path::Path;
+
+/// What `plan` would change, as unified diffs.
+pub fn of_plan(plan: &Plan, host: &Host) -> String {
+    let shown = plan.changes.iter().map(|change| {
+        let real = host.real(&change.path);
+        match &change.act {
+            Act::Edit { before, after } => unified(&real, Some(before), Some(after)),
+            Act::Create(content) => unified(&real, None, Some(content)),
+            Act::Own(content) => {
+                let now = host.look(&change.path).ok();
+                unified(&real, now.as_ref().and_then(text).as_deref(), Some(content))
+            }
+            Act::Link(target) => unified(&real, None, Some(&link(target))),
+        }
+    });
+    shown.collect()
+}
+
+/// What `undo` would change, as unified diffs.
+pub fn of_undo(undo: &Undo, host: &Host) -> String {
+    let shown = undo.steps.iter().map(|step| {
+        let before = step.before.as_ref().map(|before| before.content.as_str());
+        unified(&host.real(&step.path), text(&step.now).as_deref(), before)
+    });
+    shown.collect()
+}
+
+/// The way from `from` to `to`; `None` where there is no file.
+pub(crate) fn unified(path: &Path, from: Option<&str>, to: Option<&str>) -> String {
+    let name = |there: bool| match there {
+        true => path.display().to_string(),
+        false => "/dev/null".to_owned(),
+    };
+    let (old, new) = (name(from.is_some()), name(to.is_some()));
+    let diff = TextDiff::from_lines(from.unwrap_or_default(), to.unwrap_or_default());
+    let shown = diff.unified_diff().context_radius(3).header(&old, &new).to_string();
+    // A file that is empty has no lines to show.
+    if shown.is_empty() && from.is_some() != to.is_some() {
+        return format!("--- {old}\n+++ {new}\n");
+    }
+    shown
+}
+
+/// `found` as text; bytes that are none are replaced.
+pub(crate) fn text(found: &Found) -> Option<String> {
+    match found {
+        Found::Absent => None,
+        Found::File(bytes, _) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Found::Link(target) => Some(link(target)),
+    }
+}
+
+fn link(target: &Path) -> String {
+    format!("symbolic link to {}\n", target.display())
+}

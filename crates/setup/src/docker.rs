@@ -1,0 +1,174 @@
+//! dockerd: a runtime in daemon.json for `docker run` and the classic builder, and
+//! the runc of its embedded BuildKit, which daemon.json does not reach.
+
+mod daemon_json;
+
+use crate::error::{Error, Fault};
+use crate::host::{Found, Host};
+use crate::plan::Plan;
+use crate::systemd::{DEFAULT_PATH, Service};
+use std::path::{Path, PathBuf};
+
+/// The name of our runtime.
+pub(crate) const NAME: &str = "synconce";
+
+const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+const DATA: &str = "/var/lib/docker";
+const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
+/// Holds a link named runc and nothing else, to be first in the daemon's PATH.
+const DIRECTORY: &str = "/usr/local/lib/synconce/docker";
+const VARIABLE: &str = "DOCKER_BUILDKIT_RUNC_COMMAND";
+/// The first version whose BuildKit takes its runc from [`VARIABLE`] (moby#47563).
+const KNOWS_VARIABLE: u32 = 26;
+const PLACES: [&str; 3] = ["/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"];
+
+/// The changes that make dockerd call `synconce-oci`.
+pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
+    let service = Service::read(host, "docker", Path::new(DROP_IN))?;
+    for flag in ["--default-runtime", "--add-runtime"] {
+        if let Some((said, _)) = service.flag(flag) {
+            let reason = format!("gives dockerd {flag}, with which it takes none in daemon.json");
+            let remedy = "move the flag's value into daemon.json, and set up again";
+            return Err(said.refuse(host, &reason, remedy).into());
+        }
+    }
+    let mut plan = Plan::default();
+    plan.edit(host, &daemon_json(&service), |text| daemon_json::edit(text, host.runtime()))?;
+    embedded(&mut plan, host, &service)?;
+    plan.notes.push(
+        "containers made from now on are recorded with the runtime synconce; only those \
+         of builds, and those that ask for it, are held"
+            .to_owned(),
+    );
+    Ok(plan)
+}
+
+fn daemon_json(service: &Service) -> PathBuf {
+    let given = service.flag("--config-file").and_then(|(_, value)| value);
+    given.map_or_else(|| DAEMON_JSON.into(), PathBuf::from)
+}
+
+/// The embedded BuildKit's runc, by a drop-in file for systemd.
+fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error> {
+    let dockerd = service.program().into_iter().chain(PLACES);
+    let dockerd = host.first_executable(&dockerd.collect::<Vec<_>>());
+    let said = dockerd.and_then(|path| host.version(Path::new(path)));
+    let version = said.as_deref().and_then(major);
+    let (way, why) = choose(dockerd, version);
+    let setting = match way {
+        Way::Variable => format!("{VARIABLE}={}", host.runtime()),
+        Way::Path => format!("PATH={}", path(host, service)?),
+    };
+    plan.notes.push(why);
+    unless_overridden(host, service, setting.split_once('=').map_or("", |(name, _)| name))?;
+    if way == Way::Path {
+        let link = Path::new(DIRECTORY).join("runc");
+        plan.link(host, &link, Path::new(host.runtime()))?;
+    }
+    if dockerd.is_some() && !service.is_there {
+        plan.notes.push(format!(
+            "there is no docker.service: start dockerd with {setting} in its environment"
+        ));
+        return Ok(());
+    }
+    let content = format!(
+        "# Written by `synconce setup docker`; `synconce setup docker --undo` takes it away.\n\
+         [Service]\nEnvironment={setting}\n"
+    );
+    plan.own(host, Path::new(DROP_IN), content)
+}
+
+/// Ways to the embedded BuildKit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// An environment variable names its runc.
+    Variable,
+    /// It takes the first runc in PATH.
+    Path,
+}
+
+fn choose(dockerd: Option<&str>, version: Option<u32>) -> (Way, String) {
+    let by_path = "the runc first in dockerd's PATH, which every version's BuildKit takes";
+    match (dockerd, version) {
+        (Some(_), Some(major)) if major >= KNOWS_VARIABLE => {
+            (Way::Variable, format!("dockerd {major}: its BuildKit is reached by {VARIABLE}"))
+        }
+        (Some(_), Some(major)) => {
+            let why = format!("it knows {VARIABLE} only from v{KNOWS_VARIABLE}");
+            let way = "its BuildKit is reached by the runc first in dockerd's PATH";
+            (Way::Path, format!("dockerd {major}: {way}, because {why}"))
+        }
+        (Some(path), None) => (
+            Way::Path,
+            format!("{path} does not say its version: BuildKit is reached by {by_path}"),
+        ),
+        (None, _) => (
+            Way::Path,
+            format!("dockerd is not installed: its BuildKit is going to be reached by {by_path}"),
+        ),
+    }
+}
+
+/// The major version in what `dockerd --version` prints.
+fn major(said: &str) -> Option<u32> {
+    let number =
+        said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    number?.split('.').next()?.parse().ok()
+}
+
+/// dockerd's PATH with our directory first.
+fn path(host: &Host, service: &Service) -> Result<String, Error> {
+    let set = service.variable("PATH");
+    if let Some(said) = set.as_ref().filter(|said| said.text.contains(['%', '$', '"', '\''])) {
+        let reason = "sets a PATH whose value only systemd knows";
+        let remedy = "write the directories out, and set up again";
+        return Err(said.refuse(host, reason, remedy).into());
+    }
+    Ok(format!("{DIRECTORY}:{}", set.as_ref().map_or(DEFAULT_PATH, |said| &said.text)))
+}
+
+/// Refuses what would win over our drop-in file.
+fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), Error> {
+    let own = Path::new(DROP_IN).file_name();
+    let is_later = |path: &Path| {
+        path.extension().is_some_and(|suffix| suffix == "conf") && path.file_name() > own
+    };
+    let later = service.variable(name).filter(|said| is_later(&said.path));
+    let Some(said) = service.variable_of_files(name).or(later) else { return Ok(()) };
+    let reason = format!("sets {name}, and wins over the drop-in file {DROP_IN}");
+    let remedy = "take the variable out of it, or put it in an earlier drop-in file, \
+                  and set up again";
+    Err(said.refuse(host, &reason, remedy).into())
+}
+
+/// Containers that are recorded with our runtime: they could not be started again.
+pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
+    let service = Service::read(host, "docker", Path::new(DROP_IN))?;
+    let (_, text) = host.text(&daemon_json(&service))?;
+    let data = service.flag("--data-root").and_then(|(_, value)| value);
+    let data = data.or_else(|| daemon_json::data_root(&text.unwrap_or_default()));
+    let containers = Path::new(data.as_deref().unwrap_or(DATA)).join("containers");
+    let mut names = Vec::new();
+    for container in host.list(&containers, "")? {
+        let path = host.resolve(&container.join("hostconfig.json"))?;
+        let Ok(Found::File(bytes, _)) = host.look(&path) else { continue };
+        let config: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if config["Runtime"] == NAME {
+            let id = container.file_name().unwrap_or_default().to_string_lossy();
+            names.push(id.chars().take(12).collect::<String>());
+        }
+    }
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let reason = format!(
+        "holds containers that are recorded with the runtime synconce, and could not be started \
+         without it: {}",
+        names.join(", ")
+    );
+    let remedy = "remove them, or make them again with --runtime runc; or give --force as well";
+    Ok(Some(Fault::new(reason, remedy).in_file(&host.real(&containers)).into()))
+}
+
+#[cfg(test)]
+mod tests;

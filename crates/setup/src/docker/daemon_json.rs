@@ -1,0 +1,134 @@
+//! The text of daemon.json. dockerd takes neither comments nor unknown keys.
+
+use super::NAME;
+use crate::error::Fault;
+use crate::json::{is_no, member, parse, tree};
+use crate::text;
+use jsonc_parser::ast::{Object, Value};
+use jsonc_parser::cst::CstInputValue;
+
+/// What Docker calls its own default.
+const DEFAULT: &str = "runc";
+
+/// `text` with our runtime as the default; `None` if that is so already.
+pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, Fault> {
+    text::edit(text.unwrap_or_default(), |text| {
+        let value = parse(text)?;
+        let object = match &value {
+            None => return Ok(Some(whole(runtime))),
+            Some(Value::Object(object)) => object,
+            Some(_) => return Err(Fault::new("is no JSON object", MEND).on_line(1)),
+        };
+        let runtimes = runtimes(text, object)?;
+        let is_default = check_default(text, object, runtimes)?;
+        let is_known = check_known(text, runtimes, runtime)?;
+        match (is_default, is_known) {
+            (true, true) => Ok(None),
+            (is_default, is_known) => insert(text, runtime, !is_default, !is_known).map(Some),
+        }
+    })
+}
+
+const MEND: &str = "mend the file; dockerd does not start with it either";
+
+/// A file with nothing else in it.
+fn whole(runtime: &str) -> String {
+    format!(
+        "{{\n  \"default-runtime\": \"{NAME}\",\n  \"runtimes\": {{\n    \"{NAME}\": {{\n      \
+         \"path\": \"{runtime}\"\n    }}\n  }}\n}}\n"
+    )
+}
+
+fn runtimes<'a>(text: &str, object: &'a Object<'_>) -> Result<Option<&'a Object<'a>>, Fault> {
+    match member(text, object, "runtimes")? {
+        None => Ok(None),
+        Some((Value::Object(runtimes), _)) => Ok(Some(runtimes)),
+        Some((_, line)) => Err(is_no("object", "runtimes", line)),
+    }
+}
+
+/// Whether our runtime is the default; refused if another is that is not runc.
+fn check_default(
+    text: &str,
+    object: &Object<'_>,
+    runtimes: Option<&Object<'_>>,
+) -> Result<bool, Fault> {
+    let (name, line) = match member(text, object, "default-runtime")? {
+        None => return Ok(false),
+        Some((Value::StringLit(name), line)) => (name.value.as_ref(), line),
+        Some((_, line)) => return Err(is_no("text", "default-runtime", line)),
+    };
+    if name == NAME || name == DEFAULT {
+        return Ok(name == NAME);
+    }
+    let own = runtimes.map_or(Ok(None), |runtimes| member(text, runtimes, name))?;
+    // The path or the shim; the whole of it is as good for the words that are looked for.
+    let words = own.map_or_else(String::new, |(value, _)| value_text(value)) + name;
+    let reason = match () {
+        () if words.contains("runsc") || words.contains("gvisor") => {
+            "gVisor, a kernel in user space that does the syncs itself: they cannot be held"
+        }
+        () if words.contains("kata") => {
+            "Kata, whose virtual machine drops seccomp profiles: its syncs cannot be held"
+        }
+        () => "another runtime, and there can be one default only",
+    };
+    let reason = format!("has \"{name}\" as the default runtime: {reason}");
+    let remedy = format!(
+        "take \"default-runtime\" away, ask for it by `--runtime {name}` where it is needed, \
+         and set up again"
+    );
+    Err(Fault::new(reason, remedy).on_line(line))
+}
+
+/// Whether our runtime is known; refused if its name stands for something else.
+fn check_known(text: &str, runtimes: Option<&Object<'_>>, runtime: &str) -> Result<bool, Fault> {
+    let Some(runtimes) = runtimes else { return Ok(false) };
+    let Some((value, line)) = member(text, runtimes, NAME)? else { return Ok(false) };
+    if let Value::Object(own) = value
+        && let [only] = own.properties.as_slice()
+        && only.name.as_str() == "path"
+        && matches!(&only.value, Value::StringLit(path) if path.value == runtime)
+    {
+        return Ok(true);
+    }
+    let reason = format!("has a runtime \"{NAME}\" that is not {runtime} alone");
+    Err(Fault::new(reason, "take it away, or name its path by --runtime").on_line(line))
+}
+
+fn value_text(value: &Value<'_>) -> String {
+    match value {
+        Value::StringLit(text) => text.value.to_string(),
+        Value::Object(object) => {
+            object.properties.iter().map(|one| value_text(&one.value)).collect()
+        }
+        _ => String::new(),
+    }
+}
+
+fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<String, Fault> {
+    let tree = tree(text)?;
+    let object = tree.object_value_or_set();
+    if default {
+        let name = CstInputValue::String(NAME.to_owned());
+        match object.get("default-runtime") {
+            Some(property) => property.set_value(name),
+            None => drop(object.append("default-runtime", name)),
+        }
+    }
+    if known {
+        let path = ("path".to_owned(), CstInputValue::String(runtime.to_owned()));
+        let runtimes = object.object_value_or_set("runtimes");
+        runtimes.append(NAME, CstInputValue::Object(vec![path]));
+    }
+    Ok(tree.to_string())
+}
+
+/// Where the daemon keeps its containers, if `text` says so.
+pub(crate) fn data_root(text: &str) -> Option<String> {
+    let config: serde_json::Value = serde_json::from_str(text).ok()?;
+    config["data-root"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+use super::*;
+
+const RUNTIME: &str = "/usr/local/bin/synconce-oci";
+
+fn edited(text: &str) -> String {
+    edit(Some(text), RUNTIME).unwrap().unwrap()
+}
+
+fn refused(text: &str) -> (Option<usize>, String) {
+    let fault = edit(Some(text), RUNTIME).unwrap_err();
+    (fault.line(), fault.reason().to_owned())
+}
+
+#[test]
+fn what_is_there_keeps_its_place_and_its_spaces() {
+    let text = "{\n\t\"debug\": true,\n\n\t\"dns\" : [ \"1.1.1.1\",\"8.8.8.8\" ]\n}";
+    let expected = "{\n\t\"debug\": true,\n\n\t\"dns\" : [ \"1.1.1.1\",\"8.8.8.8\" ],\n\
+        \t\"default-runtime\": \"synconce\",\n\t\"runtimes\": {\n\t\t\"synconce\": {\n\
+        \t\t\t\"path\": \"/usr/local/bin/synconce-oci\"\n\t\t}\n\t}\n}";
+    assert_eq!(edited(text), expected);
+}
+
+#[test]
+fn runc_as_the_default_gives_way_in_its_place() {
+    let text = "{\n  \"default-runtime\": \"runc\",\n  \"runtimes\": {\n  }\n}\n";
+    let expected = "{\n  \"default-runtime\": \"synconce\",\n  \"runtimes\": {\n    \"synconce\": {\n      \
+        \"path\": \"/usr/local/bin/synconce-oci\"\n    }\n  }\n}\n";
+    assert_eq!(edited(text), expected);
+}
+
+#[test]
+fn a_file_of_one_line_stays_json_that_go_takes() {
+    let text = edited("{\"runtimes\":{\"crun\":{\"path\":\"/usr/bin/crun\"}}}");
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(config["runtimes"]["crun"]["path"], "/usr/bin/crun");
+    assert_eq!(config["runtimes"]["synconce"]["path"], RUNTIME);
+    assert_eq!(config["default-runtime"], "synconce");
+}
+
+#[test]
+fn another_default_runtime_is_refused_with_its_line_and_the_reason() {
+    for (name, path, why) in [
+        ("nvidia", "nvidia-container-runtime", "there can be one default only"),
+        ("crun", "/usr/bin/crun", "there can be one default only"),
+        ("sandbox", "/usr/local/bin/runsc", "gVisor"),
+        ("io.containerd.runsc.v1", "", "gVisor"),
+        ("vm", "/usr/bin/kata-runtime", "Kata"),
+    ] {
+        let text = format!(
+            "{{\n  \"runtimes\": {{\"{name}\": {{\"path\": \"{path}\"}}}},\n  \
+             \"default-runtime\": \"{name}\"\n}}"
+        );
+        let (line, reason) = refused(&text);
+        assert_eq!(line, Some(3));
+        assert!(reason.contains(why), "{reason}");
+    }
+}
+
+#[test]
+fn a_shim_of_gvisor_is_known_by_its_type() {
+    let text = "{\"default-runtime\": \"x\",\n \"runtimes\": {\"x\": {\"runtimeType\": \
+                \"io.containerd.runsc.v1\"}}}";
+    assert!(refused(text).1.contains("gVisor"));
+}
+
+#[test]
+fn what_is_not_understood_is_refused_with_its_line() {
+    for (text, line, why) in [
+        ("[]", 1, "no JSON object"),
+        ("{\"a\": 1}\n{}", 2, "no JSON"),
+        ("{\n \"a\": 1 // why\n}", 2, "no JSON"),
+        ("{\n \"a\": 1,\n}", 2, "no JSON"),
+        ("{\n 'a': 1\n}", 2, "no JSON"),
+        ("\u{feff}{}", 1, "byte order mark"),
+        ("{\n \"runtimes\": []\n}", 2, "\"runtimes\" is no object"),
+        ("{\n \"default-runtime\": 1\n}", 2, "\"default-runtime\" is no text"),
+        ("{\"runtimes\": {},\n\"runtimes\": {}}", 2, "twice"),
+        ("{\"default-runtime\": \"runc\",\n\n\"default-runtime\": \"x\"}", 3, "twice"),
+        ("{\"runtimes\": {\n\"synconce\": {\"path\": \"/x\"}}}", 2, "not /usr/local/bin"),
+        (
+            "{\"runtimes\": {\n\"synconce\": {\"path\": \"/usr/local/bin/synconce-oci\", \
+          \"runtimeArgs\": []}}}",
+            2,
+            "not /usr/local/bin",
+        ),
+    ] {
+        let (at, reason) = refused(text);
+        assert_eq!(at, Some(line), "{text}: {reason}");
+        assert!(reason.contains(why), "{text}: {reason}");
+    }
+}

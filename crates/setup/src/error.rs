@@ -1,0 +1,106 @@
+//! What can go wrong: a call that failed, or something that is not for us to change.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::Error as Failed;
+
+/// Nothing was changed, or what was is in the journal.
+#[derive(Debug)]
+pub enum Error {
+    /// A call failed.
+    Failed(Failed),
+    /// We will not.
+    Refused(Box<Refusal>),
+}
+
+impl Error {
+    /// What to do about it, if that is known.
+    pub fn remedy(&self) -> Option<&str> {
+        match self {
+            Self::Refused(refusal) => Some(&refusal.fault.remedy),
+            Self::Failed(failed) => match failed.io().kind() {
+                std::io::ErrorKind::PermissionDenied => Some("run it as root"),
+                std::io::ErrorKind::ReadOnlyFilesystem => {
+                    Some("make the file system writable, or set up the image that it comes from")
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(failed) => failed.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A file that is not changed, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    path: PathBuf,
+    fault: Fault,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(line) = self.fault.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.fault.reason)
+    }
+}
+
+/// Why a text is not edited.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    line: Option<usize>,
+    reason: String,
+    remedy: String,
+}
+
+impl Fault {
+    /// `reason` ends the sentence that the file's name begins; `remedy` is a hint.
+    pub fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { line: None, reason: reason.into(), remedy: remedy.into() }
+    }
+
+    /// Where, counted from 1.
+    pub fn on_line(mut self, line: impl Into<Option<usize>>) -> Self {
+        self.line = line.into();
+        self
+    }
+
+    /// In which file.
+    pub fn in_file(self, path: &Path) -> Refusal {
+        Refusal { path: path.to_owned(), fault: self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    #[cfg(test)]
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+}

@@ -1,0 +1,218 @@
+//! The system that is set up, and all that is read of it.
+
+use crate::error::{Error, Fault};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use synconce_durable::error::{Context, Error as Failed};
+use synconce_durable::replace::Rights;
+
+/// As many links as the kernel follows (`path_resolution(7)`).
+const LINKS: usize = 40;
+
+/// Says what `PROGRAM --version` prints, given the root and a path below it.
+pub type Version = Box<dyn Fn(&Path, &Path) -> Option<String>>;
+
+/// A system by its root.
+pub struct Host {
+    root: PathBuf,
+    state: PathBuf,
+    runtime: PathBuf,
+    version: Version,
+}
+
+/// What has a name.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Absent,
+    /// A file, its content and its rights.
+    File(Vec<u8>, Rights),
+    /// A symbolic link, and where it points.
+    Link(PathBuf),
+}
+
+impl Host {
+    /// The system whose root is `root`, with journals below `state`, and
+    /// `synconce-oci` at `runtime`, a path that the system sees.
+    pub fn new(root: &Path, state: &Path, runtime: &Path, version: Version) -> Self {
+        let (root, state, runtime) = (root.to_owned(), state.to_owned(), runtime.to_owned());
+        Self { root, state, runtime, version }
+    }
+
+    /// Where `path` of the system is for us.
+    pub fn real(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The directory below which journals are kept.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// `synconce-oci`, as text for configuration files.
+    pub fn runtime(&self) -> &str {
+        self.runtime.to_str().unwrap_or_default()
+    }
+
+    /// Whether `synconce-oci` is there, under a name that every file can hold.
+    ///
+    /// # Errors
+    /// Refused otherwise: an engine would fail to start each container.
+    pub fn check_runtime(&self) -> Result<(), Error> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
+        if !self.runtime.is_absolute() || !self.runtime().bytes().all(plain) {
+            let reason = "is no absolute path of letters, digits and /._-+@";
+            let remedy = "install synconce-oci in a plain place, such as /usr/local/bin";
+            return Err(Fault::new(reason, remedy).in_file(&self.runtime).into());
+        }
+        if !self.is_executable(&self.runtime) {
+            let remedy = "install synconce-oci there first, or say where it is by --runtime PATH";
+            let fault = Fault::new("is no executable file", remedy);
+            return Err(fault.in_file(&self.real(&self.runtime)).into());
+        }
+        Ok(())
+    }
+
+    /// Whether `path` leads to a file that can be executed.
+    pub fn is_executable(&self, path: &Path) -> bool {
+        let metadata = self.resolve(path).ok().and_then(|path| fs::metadata(self.real(&path)).ok());
+        metadata.is_some_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    }
+
+    /// The first of `paths` that can be executed.
+    pub fn first_executable<'a>(&self, paths: &[&'a str]) -> Option<&'a str> {
+        paths.iter().copied().find(|path| self.is_executable(Path::new(path)))
+    }
+
+    /// What the program `path` prints as its version; `None` if it cannot be asked.
+    pub fn version(&self, path: &Path) -> Option<String> {
+        (self.version)(&self.root, path)
+    }
+
+    /// `path` without links, as the system would follow them; the end of it need
+    /// not be there.
+    ///
+    /// # Errors
+    /// Names the link that cannot be read; a loop.
+    pub fn resolve(&self, path: &Path) -> Result<PathBuf, Failed> {
+        let mut pending: VecDeque<OsString> = names(path).collect();
+        let mut resolved = PathBuf::from("/");
+        let mut links = 0;
+        while let Some(name) = pending.pop_front() {
+            if name == ".." {
+                resolved.pop();
+                continue;
+            }
+            let next = resolved.join(&name);
+            let Some(target) = self.link_at(&next)? else {
+                resolved = next;
+                continue;
+            };
+            links += 1;
+            if links > LINKS {
+                let error = std::io::Error::from_raw_os_error(ELOOP);
+                return Err(Failed::new("cannot follow", &self.real(path), error));
+            }
+            if target.is_absolute() {
+                resolved = PathBuf::from("/");
+            }
+            for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
+                pending.push_front(name);
+            }
+        }
+        Ok(resolved)
+    }
+
+    fn link_at(&self, path: &Path) -> Result<Option<PathBuf>, Failed> {
+        match fs::read_link(self.real(path)) {
+            Ok(target) => Ok(Some(target)),
+            // Not a link; or not there; or below something that is no directory.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error).on("cannot read the link", &self.real(path)),
+        }
+    }
+
+    /// What is at `path`, which is resolved.
+    ///
+    /// # Errors
+    /// Names the act and path; anything but a file or link is refused.
+    pub fn look(&self, path: &Path) -> Result<Found, Error> {
+        let real = self.real(path);
+        let metadata = match fs::symlink_metadata(&real) {
+            Err(error) if is_absent(&error) => return Ok(Found::Absent),
+            other => other.on("cannot look at", &real)?,
+        };
+        if metadata.is_symlink() {
+            return Ok(Found::Link(fs::read_link(&real).on("cannot read the link", &real)?));
+        }
+        if !metadata.is_file() {
+            let fault = Fault::new("is no regular file", "make it one, or take it away");
+            return Err(fault.in_file(&real).into());
+        }
+        Ok(Found::File(fs::read(&real).on("cannot read", &real)?, rights(&metadata)))
+    }
+
+    /// The text of the file that `path` leads to, and where that is; `None` if there
+    /// is none.
+    ///
+    /// # Errors
+    /// Names the act and path; what is no text is refused.
+    pub fn text(&self, path: &Path) -> Result<(PathBuf, Option<String>), Error> {
+        let resolved = self.resolve(path)?;
+        let Found::File(bytes, _) = self.look(&resolved)? else { return Ok((resolved, None)) };
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok((resolved, Some(text))),
+            Err(error) => {
+                let fault = Fault::new("is not UTF-8", "the engine cannot read it either: mend it");
+                let good = error.utf8_error().valid_up_to();
+                let lines = error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count();
+                Err(fault.on_line(lines + 1).in_file(&self.real(&resolved)).into())
+            }
+        }
+    }
+
+    /// The files in the directory `path` whose names end in `suffix`, by name.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn list(&self, path: &Path, suffix: &str) -> Result<Vec<PathBuf>, Failed> {
+        let real = self.real(&self.resolve(path)?);
+        let entries = match fs::read_dir(&real) {
+            Err(error) if is_absent(&error) => return Ok(Vec::new()),
+            other => other.on("cannot read", &real)?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let name = entry.on("cannot read", &real)?.file_name();
+            if name.to_string_lossy().ends_with(suffix) {
+                found.push(path.join(name));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+const ELOOP: i32 = 40;
+
+/// The parts of `path`, without the root and dots.
+fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn rights(metadata: &Metadata) -> Rights {
+    Rights { mode: metadata.mode() & 0o7777, owner: (metadata.uid(), metadata.gid()) }
+}

@@ -1,0 +1,120 @@
+//! The files that containerd's configuration imports (`imports` in
+//! containerd-config.toml(5)).
+
+use crate::error::{Error, Fault};
+use crate::host::Host;
+use crate::toml::Toml;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+/// A file of containerd's configuration.
+pub(crate) struct Part {
+    pub path: PathBuf,
+    pub toml: Toml,
+}
+
+/// All that the file `main` imports, and those in turn, in containerd's order:
+/// later ones win. `except` is left out.
+pub(crate) fn read(
+    host: &Host,
+    main: &Path,
+    imports: &[String],
+    except: Option<&Path>,
+) -> Result<Vec<Part>, Error> {
+    let mut pending: VecDeque<PathBuf> = matching(host, main, imports)?.into();
+    let mut seen = vec![main.to_owned()];
+    let mut parts = Vec::new();
+    while let Some(path) = pending.pop_front() {
+        if seen.contains(&path) || Some(path.as_path()) == except {
+            continue;
+        }
+        seen.push(path.clone());
+        let (resolved, text) = host.text(&path)?;
+        let real = host.real(&resolved);
+        let in_file = |fault: Fault| Error::from(fault.in_file(&real));
+        let Some(text) = text else { continue };
+        let toml = Toml::parse(&text).map_err(in_file)?;
+        let further = toml.texts(&["imports"]).map_err(in_file)?.unwrap_or_default();
+        pending.extend(matching(host, &path, &further)?);
+        parts.push(Part { path, toml });
+    }
+    Ok(parts)
+}
+
+/// The first directory that `main` imports every TOML file of, where a file of ours
+/// is read without an edit.
+pub(crate) fn drop_in_directory(main: &Path, imports: &[String]) -> Option<PathBuf> {
+    imports.iter().map(|import| absolute(main, import)).find_map(|import| {
+        let above = import.parent()?;
+        let is_all = matches!(import.file_name()?.to_str()?, "*.toml" | "*");
+        (is_all && !has_pattern(above)).then(|| above.to_owned())
+    })
+}
+
+fn matching(host: &Host, main: &Path, imports: &[String]) -> Result<Vec<PathBuf>, Error> {
+    let mut found = Vec::new();
+    for import in imports {
+        let path = absolute(main, import);
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let above = path.parent().unwrap_or(Path::new("/"));
+        if has_pattern(above) || name.contains(['?', '[', '\\']) {
+            let remedy = "import by names, or by an asterisk in the last part alone";
+            let reason = format!("imports {import}, which is not understood");
+            return Err(Fault::new(reason, remedy).in_file(&host.real(main)).into());
+        }
+        if !name.contains('*') {
+            found.push(path);
+            continue;
+        }
+        let listed = host.list(above, "")?.into_iter();
+        found.extend(listed.filter(|path| {
+            path.file_name().is_some_and(|found| matches(&name, &found.to_string_lossy()))
+        }));
+    }
+    Ok(found)
+}
+
+fn absolute(main: &Path, import: &str) -> PathBuf {
+    main.parent().unwrap_or(Path::new("/")).join(import)
+}
+
+fn has_pattern(path: &Path) -> bool {
+    path.to_string_lossy().contains(['*', '?', '['])
+}
+
+/// Whether `name` is what `pattern` says, where an asterisk stands for anything.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(start) else { return false };
+    (0..=name.len()).any(|at| name.is_char_boundary(at) && matches(rest, &name[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_asterisk_stands_for_any_part_of_a_name() {
+        for (pattern, name, expected) in [
+            ("*.toml", "a.toml", true),
+            ("*.toml", ".toml", true),
+            ("*.toml", "a.toml.bak", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "a1c", false),
+            ("a", "a", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_drop_in_files_is_one_whose_every_toml_file_is_imported() {
+        let main = Path::new("/etc/containerd/config.toml");
+        let directory = |import: &str| drop_in_directory(main, &[import.to_owned()]);
+        let wanted = Some(PathBuf::from("/etc/containerd/conf.d"));
+        assert_eq!(directory("/etc/containerd/conf.d/*.toml"), wanted);
+        assert_eq!(directory("conf.d/*"), wanted);
+        assert_eq!(directory("/etc/containerd/*/x.toml"), None);
+        assert_eq!(directory("/etc/containerd/extra.toml"), None);
+    }
+}

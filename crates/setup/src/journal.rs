@@ -1,0 +1,232 @@
+//! What was there before, so that every byte can be put back.
+
+use crate::Engine;
+use crate::error::{Error, Fault};
+use crate::host::{Found, Host};
+use crate::plan::{Act, Change, Plan};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error as Failed};
+use synconce_durable::replace::{self, Rights};
+
+const VERSION: u32 = 1;
+
+/// The files that setting an engine up touched or was about to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    version: u32,
+    /// In the order in which they were to be changed.
+    pub files: Vec<Entry>,
+    /// Directories that were to be made, outermost first.
+    pub directories: Vec<PathBuf>,
+    /// How many directories above the journal itself were made for it.
+    levels: usize,
+}
+
+/// One name before and after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// As the system sees it, so that an image may be moved.
+    pub path: PathBuf,
+    /// What was there; `None` for nothing.
+    pub before: Option<Before>,
+    /// Prints of all that we wrote, or were about to write, in turn.
+    pub after: Vec<String>,
+}
+
+/// A file as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// Its bytes, which were UTF-8.
+    pub content: String,
+    /// Its permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+}
+
+impl Before {
+    /// Its rights.
+    pub fn rights(&self) -> Rights {
+        Rights { mode: self.mode, owner: (self.user, self.group) }
+    }
+}
+
+impl Entry {
+    /// Whether `found` is what was there before.
+    pub fn is_before(&self, found: &Found) -> bool {
+        match (found, &self.before) {
+            (Found::Absent, None) => true,
+            (Found::File(bytes, _), Some(before)) => bytes == before.content.as_bytes(),
+            _ => false,
+        }
+    }
+
+    /// Whether `found` is something that we wrote.
+    pub fn is_ours(&self, found: &Found) -> bool {
+        self.after.iter().any(|print| Some(print) == print_of(found).as_ref())
+    }
+}
+
+/// What tells a content from others.
+fn print_of(found: &Found) -> Option<String> {
+    match found {
+        Found::Absent => None,
+        Found::File(bytes, _) => Some(print_of_text(bytes)),
+        Found::Link(target) => Some(print_of_link(target)),
+    }
+}
+
+fn print_of_text(bytes: &[u8]) -> String {
+    format!("sha256:{:x}", Sha256::digest(bytes))
+}
+
+fn print_of_link(target: &Path) -> String {
+    format!("link:{}", target.display())
+}
+
+/// Where the journal of `engine` is.
+pub fn path(host: &Host, engine: Engine) -> PathBuf {
+    host.state().join("setup").join(engine.name()).join("journal.json")
+}
+
+impl Journal {
+    /// The journal of `engine`, if it was set up.
+    ///
+    /// # Errors
+    /// One that cannot be read, or is of another version, is refused.
+    pub fn read(host: &Host, engine: Engine) -> Result<Option<Self>, Error> {
+        let path = path(host, engine);
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.on("cannot read", &path)?,
+        };
+        let remedy = "use the version of synconce that wrote it";
+        let refuse = |reason: String| Error::from(Fault::new(reason, remedy).in_file(&path));
+        let journal: Self = serde_json::from_slice(&bytes)
+            .map_err(|error| refuse(format!("is no journal that is understood: {error}")))?;
+        match journal.version {
+            VERSION => Ok(Some(journal)),
+            other => Err(refuse(format!("is a journal of version {other}"))),
+        }
+    }
+
+    /// The journal of what `plan` is going to do, on top of `earlier`.
+    ///
+    /// # Errors
+    /// A file of ours that is somebody else's; one that was edited since.
+    pub fn of(
+        plan: &Plan,
+        earlier: Option<&Self>,
+        host: &Host,
+        engine: Engine,
+    ) -> Result<Self, Error> {
+        let mut journal = earlier.cloned().unwrap_or_else(|| Self {
+            version: VERSION,
+            files: Vec::new(),
+            directories: Vec::new(),
+            levels: replace::missing_above(&path(host, engine)).len(),
+        });
+        // What others made for us all goes with the last.
+        let others = Engine::ALL.into_iter().filter(|other| *other != engine);
+        let others: Vec<_> =
+            others.filter_map(|other| Self::read(host, other).ok().flatten()).collect();
+        for other in &others {
+            journal.levels = journal.levels.max(other.levels);
+        }
+        for change in &plan.changes {
+            journal.add(change, host, engine)?;
+            let made = others.iter().flat_map(|other| &other.directories);
+            let shared = made.filter(|made| change.path.starts_with(made)).cloned();
+            let missing = replace::missing_above(&host.real(&change.path));
+            let missing = missing.iter().map(|missing| inside(host, missing));
+            journal.directories.extend(shared.chain(missing));
+        }
+        // Outermost first, whoever named them.
+        journal.directories.sort();
+        journal.directories.dedup();
+        Ok(journal)
+    }
+
+    fn add(&mut self, change: &Change, host: &Host, engine: Engine) -> Result<(), Error> {
+        let found = host.look(&change.path)?;
+        let real = host.real(&change.path);
+        let after = match &change.act {
+            Act::Edit { after, .. } => print_of_text(after.as_bytes()),
+            Act::Create(content) | Act::Own(content) => print_of_text(content.as_bytes()),
+            Act::Link(target) => print_of_link(target),
+        };
+        if let Some(entry) = self.files.iter_mut().find(|entry| entry.path == change.path) {
+            if !entry.is_before(&found) && !entry.is_ours(&found) {
+                let remedy = format!("`synconce setup {} --undo` says what was", engine.name());
+                let fault = Fault::new("was edited since synconce edited it", remedy);
+                return Err(fault.in_file(&real).into());
+            }
+            entry.after.push(after);
+            return Ok(());
+        }
+        let before = match (found, &change.act) {
+            (Found::Absent, _) => None,
+            (Found::File(bytes, rights), Act::Edit { before, .. })
+                if bytes == before.as_bytes() =>
+            {
+                let (content, (user, group)) = (before.clone(), rights.owner);
+                Some(Before { content, mode: rights.mode, user, group })
+            }
+            (_, Act::Own(_) | Act::Link(_)) => {
+                let fault = Fault::new("is there, and not by synconce", "move it away");
+                return Err(fault.in_file(&real).into());
+            }
+            (_, Act::Edit { .. } | Act::Create(_)) => {
+                let fault = Fault::new("was changed meanwhile", "try again");
+                return Err(fault.in_file(&real).into());
+            }
+        };
+        self.files.push(Entry { path: change.path.clone(), before, after: vec![after] });
+        Ok(())
+    }
+
+    /// Makes the journal durable.
+    ///
+    /// # Errors
+    /// Names the act and path: nothing may be changed then.
+    pub fn write(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
+        let path = path(host, engine);
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let mut text = text.on("cannot write", &path)?;
+        text.push(b'\n');
+        for missing in replace::missing_above(&path) {
+            replace::make_directory(&missing)?;
+        }
+        if path.exists() {
+            return replace::replace(&path, &text);
+        }
+        // Configuration may hold secrets, such as a proxy's password.
+        replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() })
+    }
+
+    /// Ends the journal, and the directories that were made for it.
+    ///
+    /// # Errors
+    /// Names the act and path; to undo again is then harmless.
+    pub fn remove(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
+        let path = path(host, engine);
+        replace::remove(&path)?;
+        replace::remove_unfinished(&path)?;
+        // That of the engine and that of all engines hold nothing but journals.
+        for directory in path.ancestors().skip(1).take(self.levels.max(2)) {
+            replace::remove_directory_if_empty(directory)?;
+        }
+        Ok(())
+    }
+}
+
+/// `real` as the system sees it.
+fn inside(host: &Host, real: &Path) -> PathBuf {
+    let root = host.real(Path::new("/"));
+    Path::new("/").join(real.strip_prefix(root).unwrap_or(real))
+}

@@ -1,0 +1,64 @@
+//! JSON as Go's encoding/json takes it, with the lines of its parts.
+
+use crate::error::Fault;
+use crate::text::line_of;
+use jsonc_parser::ast::{Object, Value};
+use jsonc_parser::cst::CstRootNode;
+use jsonc_parser::errors::ParseError;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+/// Neither comments nor trailing commas nor anything else that only people take.
+const STRICT: ParseOptions = ParseOptions {
+    allow_comments: false,
+    allow_loose_object_property_names: false,
+    allow_trailing_commas: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+const MEND: &str = "mend the file; the engine does not start with it either";
+
+/// The value of `text`; `None` when there is nothing but space.
+pub(crate) fn parse(text: &str) -> Result<Option<Value<'_>>, Fault> {
+    if text.starts_with('\u{feff}') {
+        return Err(Fault::new("starts with a byte order mark", MEND).on_line(1));
+    }
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT);
+    Ok(parsed.map_err(|error| fault(&error))?.value)
+}
+
+/// The same, to be edited.
+pub(crate) fn tree(text: &str) -> Result<CstRootNode, Fault> {
+    CstRootNode::parse(text, &STRICT).map_err(|error| fault(&error))
+}
+
+/// The member `name` of `object` and its line. One that is there twice is refused:
+/// the engine takes the last, and others may not.
+pub(crate) fn member<'a>(
+    text: &str,
+    object: &'a Object<'_>,
+    name: &str,
+) -> Result<Option<(&'a Value<'a>, usize)>, Fault> {
+    let mut named = object.properties.iter().filter(|property| property.name.as_str() == name);
+    let Some(first) = named.next() else { return Ok(None) };
+    if let Some(second) = named.next() {
+        let line = line_of(text, second.range.start);
+        return Err(Fault::new(format!("has \"{name}\" twice"), "leave one").on_line(line));
+    }
+    Ok(Some((&first.value, line_of(text, first.range.start))))
+}
+
+/// A refusal of the member `name` in `line`, which is not `kind`.
+pub(crate) fn is_no(kind: &str, name: &str, line: usize) -> Fault {
+    Fault::new(format!("\"{name}\" is no {kind}"), MEND).on_line(line)
+}
+
+fn fault(error: &ParseError) -> Fault {
+    let reason = format!("is no JSON: {}", error.kind());
+    Fault::new(reason, MEND).on_line(error.line_display())
+}

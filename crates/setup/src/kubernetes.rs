@@ -1,0 +1,20 @@
+//! Kubernetes: a RuntimeClass by which pods ask for the runtime that
+//! [`crate::Engine::Containerd`] sets up on each node.
+
+/// The manifest, for `kubectl apply`.
+pub const MANIFEST: &str = "\
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata:
+  name: synconce
+handler: synconce
+";
+
+/// What has to be known about it.
+pub const NOTES: [&str; 3] = [
+    "nothing was changed: apply it by `synconce setup kubernetes | kubectl apply -f -`, and take \
+     it away by `kubectl delete runtimeclass synconce`",
+    "each node needs `synconce setup containerd`; the Helm chart packaging/helm/synconce does \
+     both, and undoes both when it is deleted",
+    "a pod asks by `runtimeClassName: synconce` and the annotation `io.synconce.hold: \"true\"`",
+];

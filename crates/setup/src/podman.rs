@@ -1,0 +1,168 @@
+//! Podman and Buildah: the candidates of the runtime that they use, ours first.
+//!
+//! The name of the runtime stays: it is in Podman's database, and what Podman asks
+//! of a runtime (JSON, no cgroups) it asks by name. Should synconce-oci be gone, the
+//! next candidate is taken.
+
+use crate::error::{Error, Fault};
+use crate::host::Host;
+use crate::imports::Part;
+use crate::plan::Plan;
+use crate::toml::Toml;
+use std::path::Path;
+
+/// Debian 12's Podman 4.3.1 and Buildah 1.28.2 read it (containers.conf(5) of
+/// containers-common 0.50.1): after /etc/containers/containers.conf, by name, with
+/// lists replaced and other keys kept. So nothing of the operator's is edited.
+const DROP_INS: &str = "/etc/containers/containers.conf.d";
+/// Holds links to synconce-oci that are named like what they stand before, so that
+/// it executes that: crun's features are not runc's.
+const DIRECTORY: &str = "/usr/local/lib/synconce/podman";
+const DROP_IN: &str = "/etc/containers/containers.conf.d/synconce.conf";
+const FILES: [&str; 2] =
+    ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"];
+
+/// The runtimes that are looked for where none is configured, in that order, and
+/// their candidates (DefaultConfig in containers/common).
+const BUILT_IN: [(&str, &[&str]); 2] = [
+    (
+        "crun",
+        &[
+            "/usr/bin/crun",
+            "/usr/sbin/crun",
+            "/usr/local/bin/crun",
+            "/usr/local/sbin/crun",
+            "/sbin/crun",
+            "/bin/crun",
+            "/run/current-system/sw/bin/crun",
+        ],
+    ),
+    (
+        "runc",
+        &[
+            "/usr/bin/runc",
+            "/usr/sbin/runc",
+            "/usr/local/bin/runc",
+            "/usr/local/sbin/runc",
+            "/sbin/runc",
+            "/bin/runc",
+            "/usr/lib/cri-o-runc/sbin/runc",
+            "/run/current-system/sw/bin/runc",
+        ],
+    ),
+];
+
+/// The changes that make Podman and Buildah call `synconce-oci`.
+pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
+    let parts = parts(host)?;
+    let name = name(host, &parts)?;
+    let list = ["engine", "runtimes", &name];
+    let ours = Path::new(DIRECTORY).join(&name);
+    let is_ours = |path: &String| Path::new(path) == ours || path == host.runtime();
+    let mut candidates = None;
+    for Part { path, toml } in &parts {
+        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+        let Some(own) = toml.texts(&list).map_err(in_file)? else { continue };
+        let is_ours = own.first().is_some_and(is_ours);
+        let is_later = path.starts_with(DROP_INS) && path.as_path() > Path::new(DROP_IN);
+        if is_later && !is_ours {
+            let line = toml.get(&list).and_then(|(_, line)| line);
+            let reason = format!("sets {}, and is read after {DROP_IN}", list.join("."));
+            let remedy = "give it an earlier name, and set up again";
+            return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+        }
+        candidates = Some((own, is_ours));
+    }
+    let mut plan = Plan::default();
+    let candidates = match candidates {
+        // Somebody did it by hand.
+        Some((_, true)) => return Ok(plan),
+        Some((own, false)) => own,
+        None => built_in(&name),
+    };
+    plan.link(host, &ours, Path::new(host.runtime()))?;
+    plan.own(host, Path::new(DROP_IN), drop_in(&name, &ours, &candidates))?;
+    plan.notes.push(format!(
+        "{name} is what podman and buildah use; builds by BUILDAH_ISOLATION=chroot call no \
+         runtime, and are not held"
+    ));
+    plan.notes.push(
+        "a user's own ~/.config/containers/containers.conf is read later; one that sets \
+         engine.runtime or engine.runtimes wins"
+            .to_owned(),
+    );
+    Ok(plan)
+}
+
+/// The files of the system, in the order in which they are read, without ours.
+fn parts(host: &Host) -> Result<Vec<Part>, Error> {
+    let mut paths: Vec<_> = FILES.map(Into::into).into();
+    let drop_ins = host.list(Path::new(DROP_INS), ".conf")?;
+    paths.extend(drop_ins.into_iter().filter(|path| path != Path::new(DROP_IN)));
+    let mut parts = Vec::new();
+    for path in paths {
+        let (resolved, text) = host.text(&path)?;
+        let Some(text) = text else { continue };
+        let toml = Toml::parse(&text.replace("\r\n", "\n"));
+        let toml = toml.map_err(|fault| fault.in_file(&host.real(&resolved)))?;
+        parts.push(Part { path, toml });
+    }
+    Ok(parts)
+}
+
+/// The name of the runtime that is used.
+fn name(host: &Host, parts: &[Part]) -> Result<String, Error> {
+    for Part { path, toml } in parts.iter().rev() {
+        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+        let Some((name, line)) = toml.text(&["engine", "runtime"]).map_err(in_file)? else {
+            continue;
+        };
+        if BUILT_IN.iter().any(|(known, _)| *known == name) {
+            return Ok(name.to_owned());
+        }
+        if !name.is_empty() {
+            let (reason, remedy) = refusal(name);
+            return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+        }
+    }
+    // As podman itself looks for one.
+    let is_there = |(_, paths): &(&str, &[&str])| host.first_executable(paths).is_some();
+    match BUILT_IN.iter().find(|built_in| is_there(built_in)) {
+        Some((name, _)) => Ok((*name).to_owned()),
+        None => {
+            let fault = Fault::new("holds neither crun nor runc", "install one, and set up again");
+            Err(fault.in_file(&host.real(Path::new("/"))).into())
+        }
+    }
+}
+
+fn refusal(name: &str) -> (String, &'static str) {
+    let held = |why: &str| {
+        (format!("has engine.runtime = \"{name}\", {why}"), "set up again with crun or runc in it")
+    };
+    match name {
+        "runsc" => held("a kernel in user space: its syncs cannot be held"),
+        "kata" | "krun" => held("a virtual machine: its syncs cannot be held"),
+        path if path.contains('/') => {
+            let reason = format!("has engine.runtime = \"{path}\", a path, which no list replaces");
+            (reason, "give the name, crun or runc, and set up again")
+        }
+        _ => held("which is not known to take a seccomp profile as crun and runc do"),
+    }
+}
+
+fn built_in(name: &str) -> Vec<String> {
+    let own = BUILT_IN.iter().find(|(known, _)| *known == name);
+    own.map_or_else(Vec::new, |(_, paths)| paths.iter().map(|path| (*path).to_owned()).collect())
+}
+
+fn drop_in(name: &str, ours: &Path, candidates: &[String]) -> String {
+    let ours = ours.display().to_string();
+    let quoted = |path: &String| format!("  {},\n", toml_edit::Value::from(path));
+    let list: String = std::iter::once(&ours).chain(candidates).map(quoted).collect();
+    format!(
+        "# Written by `synconce setup podman`; `synconce setup podman --undo` takes it away.\n\
+         # The candidates of {name}: the first that is there is used.\n\
+         [engine.runtimes]\n{name} = [\n{list}]\n"
+    )
+}

@@ -1,0 +1,221 @@
+//! How systemd starts an engine: the unit, its drop-in files, and the files of
+//! variables that they name (systemd.unit(5), systemd.exec(5)).
+
+use crate::error::{Error, Fault, Refusal};
+use crate::host::Host;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Where units are, the first first.
+const DIRECTORIES: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// The PATH of a service that sets none (systemd.exec(5)), where /sbin may be a
+/// directory of its own.
+pub(crate) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A word that somebody wrote in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub text: String,
+    pub path: PathBuf,
+    pub line: usize,
+}
+
+impl Said {
+    /// A refusal because of it.
+    pub fn refuse(&self, host: &Host, reason: &str, remedy: &str) -> Refusal {
+        Fault::new(reason, remedy).on_line(self.line).in_file(&host.real(&self.path))
+    }
+}
+
+/// What a service is started with.
+#[derive(Debug, Default)]
+pub(crate) struct Service {
+    /// Whether there is a unit.
+    pub is_there: bool,
+    /// The command line.
+    command: Vec<Said>,
+    /// `NAME=VALUE`, in order.
+    environment: Vec<Said>,
+    /// The same out of files of variables, which come after.
+    variables: Vec<Said>,
+}
+
+impl Service {
+    /// The service `name`, without the drop-in file `except`.
+    pub fn read(host: &Host, name: &str, except: &Path) -> Result<Self, Error> {
+        let mut service = Self::default();
+        let mut files = Vec::new();
+        for path in files_of(host, name, except)? {
+            let (_, text) = host.text(&path)?;
+            let Some(text) = text else { continue };
+            service.is_there |= path.extension().is_some_and(|suffix| suffix == "service");
+            service.add(&path, &text, &mut files);
+        }
+        for file in files {
+            // A leading dash: it need not be there.
+            let path = PathBuf::from(file.text.trim_start_matches('-'));
+            let (_, text) = host.text(&path)?;
+            service.variables.extend(variables(&path, &text.unwrap_or_default()));
+        }
+        Ok(service)
+    }
+
+    fn add(&mut self, path: &Path, text: &str, files: &mut Vec<Said>) {
+        for setting in settings(path, text) {
+            let list = match setting.key.as_str() {
+                "ExecStart" => &mut self.command,
+                "Environment" => &mut self.environment,
+                "EnvironmentFile" => &mut *files,
+                _ => continue,
+            };
+            // An empty one takes back what was said before.
+            if setting.words.is_empty() {
+                list.clear();
+            }
+            list.extend(setting.words);
+        }
+    }
+
+    /// The program that is started.
+    pub fn program(&self) -> Option<&str> {
+        // The prefixes of ExecStart (systemd.service(5)).
+        self.command.first().map(|word| word.text.trim_start_matches(['@', '-', ':', '+', '!']))
+    }
+
+    /// The flag `name` and what it is given, on the command line or in a variable
+    /// that may become part of it.
+    pub fn flag(&self, name: &str) -> Option<(Said, Option<String>)> {
+        let words: Vec<Said> = self.command.iter().cloned().chain(self.in_variables()).collect();
+        let matches = |said: &Said| match said.text.strip_prefix(name) {
+            Some("") => Some(None),
+            Some(rest) => rest.strip_prefix('=').map(|value| Some(value.to_owned())),
+            None => None,
+        };
+        let (at, value) =
+            words.iter().enumerate().find_map(|(at, said)| Some((at, matches(said)?)))?;
+        let value = value.or_else(|| words.get(at + 1).map(|next| next.text.clone()));
+        Some((words[at].clone(), value))
+    }
+
+    fn in_variables(&self) -> impl Iterator<Item = Said> + '_ {
+        self.environment.iter().chain(&self.variables).flat_map(|said| {
+            let value = said.text.split_once('=').map_or("", |(_, value)| value);
+            let words = words(value).into_iter();
+            words.map(|text| Said { text, ..said.clone() })
+        })
+    }
+
+    /// What `Environment=` says last of the variable `name`.
+    pub fn variable(&self, name: &str) -> Option<Said> {
+        last(&self.environment, name)
+    }
+
+    /// The same in files of variables, which win over any `Environment=`.
+    pub fn variable_of_files(&self, name: &str) -> Option<Said> {
+        last(&self.variables, name)
+    }
+}
+
+fn last(list: &[Said], name: &str) -> Option<Said> {
+    list.iter().rev().find_map(|said| {
+        let (own, value) = said.text.split_once('=')?;
+        (own == name).then(|| Said { text: value.to_owned(), ..said.clone() })
+    })
+}
+
+/// The unit, and its drop-in files in the order in which they count: by name,
+/// whichever directory they are in; of two with one name the first directory's.
+fn files_of(host: &Host, name: &str, except: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut drop_ins: BTreeMap<_, PathBuf> = BTreeMap::new();
+    let mut unit = None;
+    for directory in DIRECTORIES.map(Path::new) {
+        let path = directory.join(format!("{name}.service"));
+        if unit.is_none() && host.text(&path)?.1.is_some() {
+            unit = Some(path);
+        }
+        for path in host.list(&directory.join(format!("{name}.service.d")), ".conf")? {
+            let own = path.file_name().unwrap_or_default().to_owned();
+            if path != except {
+                drop_ins.entry(own).or_insert(path);
+            }
+        }
+    }
+    Ok(unit.into_iter().chain(drop_ins.into_values()).collect())
+}
+
+struct Setting {
+    key: String,
+    words: Vec<Said>,
+}
+
+/// The settings of the section `[Service]` in `text`.
+fn settings(path: &Path, text: &str) -> Vec<Setting> {
+    let mut found = Vec::new();
+    let mut is_service = false;
+    let mut lines = text.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let line = line.trim();
+        if line.starts_with(['#', ';']) || line.is_empty() {
+            continue;
+        }
+        if line.starts_with('[') {
+            is_service = line == "[Service]";
+            continue;
+        }
+        let mut whole = line.to_owned();
+        while whole.ends_with('\\') {
+            whole.pop();
+            // Comments between the parts are skipped (systemd.syntax(7)).
+            let next = lines.find(|(_, next)| !next.trim_start().starts_with(['#', ';']));
+            whole.push_str(next.map_or("", |(_, next)| next.trim()));
+        }
+        let Some((key, value)) = whole.split_once('=').filter(|_| is_service) else { continue };
+        let said = |text| Said { text, path: path.to_owned(), line: at + 1 };
+        let words = words(value).into_iter().map(said).collect();
+        found.push(Setting { key: key.trim().to_owned(), words });
+    }
+    found
+}
+
+/// The assignments of a file of variables.
+fn variables(path: &Path, text: &str) -> Vec<Said> {
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim_start().starts_with(['#', ';']));
+    let assignments = lines.filter_map(|(at, line)| {
+        let (name, value) = line.split_once('=')?;
+        let text = format!("{}={}", name.trim(), words(value).join(" "));
+        Some(Said { text, path: path.to_owned(), line: at + 1 })
+    });
+    assignments.collect()
+}
+
+/// `value` in words, without their quotes.
+fn words(value: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for c in value.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '"' || c == '\'' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! TOML with the lines of its parts, edited in place.
+
+use crate::error::Fault;
+use crate::text::line_of;
+use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+
+/// A text that was parsed.
+#[derive(Debug)]
+pub(crate) struct Toml {
+    document: Document<String>,
+}
+
+impl Toml {
+    /// Parses `text`. One that would not come out as it went in is refused.
+    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+        let mend = "mend the file; the engine cannot read it either";
+        let document = Document::parse(text.to_owned()).map_err(|error| {
+            let line = error.span().map(|span| line_of(text, span.start));
+            // Without where it is, which is said already.
+            Fault::new(format!("is no TOML: {}", error.message()), mend).on_line(line)
+        })?;
+        let back = document.clone().into_mut().to_string();
+        if back != text && back.strip_suffix('\n') != Some(text) {
+            let reason = "cannot be edited without changes elsewhere";
+            return Err(Fault::new(reason, "edit it by hand"));
+        }
+        Ok(Self { document })
+    }
+
+    /// What is at `keys`, and its line if that is known.
+    pub(crate) fn get(&self, keys: &[&str]) -> Option<(&Item, Option<usize>)> {
+        let mut item = self.document.as_item();
+        for key in keys {
+            item = item.as_table_like()?.get(key)?;
+        }
+        let line = item.span().map(|span| line_of(self.document.raw(), span.start));
+        Some((item, line))
+    }
+
+    /// The text at `keys`, and its line.
+    pub(crate) fn text(&self, keys: &[&str]) -> Result<Option<(&str, Option<usize>)>, Fault> {
+        let Some((item, line)) = self.get(keys) else { return Ok(None) };
+        match item.as_str() {
+            Some(text) => Ok(Some((text, line))),
+            None => Err(is_no("text", keys, line)),
+        }
+    }
+
+    /// The texts of the list at `keys`.
+    pub(crate) fn texts(&self, keys: &[&str]) -> Result<Option<Vec<String>>, Fault> {
+        let Some((item, line)) = self.get(keys) else { return Ok(None) };
+        let fault = || is_no("list of texts", keys, line);
+        let values = item.as_array().ok_or_else(fault)?.iter();
+        let texts = values.map(|value| value.as_str().map(str::to_owned).ok_or_else(fault));
+        texts.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// The truth at `keys`.
+    pub(crate) fn flag(&self, keys: &[&str]) -> Result<Option<bool>, Fault> {
+        let Some((item, line)) = self.get(keys) else { return Ok(None) };
+        item.as_bool().map(Some).ok_or_else(|| is_no("true or false", keys, line))
+    }
+
+    /// Whether it says nothing, but for comments.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.document.as_table().is_empty()
+    }
+
+    /// The same text, to be edited.
+    pub(crate) fn edit(&self) -> Edited {
+        Edited(self.document.clone().into_mut())
+    }
+}
+
+/// A text that is being edited.
+pub(crate) struct Edited(DocumentMut);
+
+impl Edited {
+    /// Sets the value at `keys`; tables that are not there are made.
+    pub(crate) fn set(&mut self, keys: &[&str], value: impl Into<Value>) -> Result<(), Fault> {
+        let Some((last, above)) = keys.split_last() else { return Ok(()) };
+        let mut item = self.0.as_item_mut();
+        for (depth, key) in above.iter().enumerate() {
+            let is_inline = item.is_inline_table();
+            let table = table_like(item, &keys[..depth])?;
+            if !table.contains_key(key) {
+                table.insert(key, new_table(is_inline, depth + 1 == above.len()));
+            }
+            item = table.get_mut(key).unwrap_or_else(|| unreachable!("it was just made"));
+        }
+        put(table_like(item, above)?, last, value.into());
+        Ok(())
+    }
+
+    /// The text.
+    pub(crate) fn into_text(self) -> String {
+        self.0.to_string()
+    }
+}
+
+fn table_like<'a>(item: &'a mut Item, keys: &[&str]) -> Result<&'a mut dyn TableLike, Fault> {
+    item.as_table_like_mut().ok_or_else(|| is_no("table", keys, None))
+}
+
+/// A table for a value, or one on the way to it that needs no header of its own.
+fn new_table(is_inline: bool, holds_value: bool) -> Item {
+    if is_inline {
+        return Item::Value(InlineTable::new().into());
+    }
+    let mut table = Table::new();
+    table.set_implicit(!holds_value);
+    Item::Table(table)
+}
+
+/// Sets `key` with the spaces and comments of the old value, or the indent of the
+/// values beside it.
+fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
+    if let Some(old) = table.get_mut(key).and_then(Item::as_value_mut) {
+        *value.decor_mut() = old.decor().clone();
+        *old = value;
+        return;
+    }
+    let beside = table.get_values().first().and_then(|(keys, _)| {
+        let prefix = keys.first()?.leaf_decor().prefix()?.as_str()?;
+        prefix.rsplit('\n').next().map(str::to_owned)
+    });
+    table.insert(key, Item::Value(value));
+    if let (Some(indent), Some(mut key)) = (beside, table.key_mut(key)) {
+        key.leaf_decor_mut().set_prefix(indent);
+    }
+}
+
+fn is_no(kind: &str, keys: &[&str], line: Option<usize>) -> Fault {
+    let keys = keys.join(".");
+    Fault::new(format!("{keys} is no {kind}"), "mend the file").on_line(line)
+}

@@ -1,0 +1,20 @@
+//! What a program of a system says of its version.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What `PATH --version` prints in the system whose root is `root`; `None` when it
+/// cannot be executed there, or fails.
+pub fn ask(root: &Path, path: &Path) -> Option<String> {
+    let mut command = match root == Path::new("/") {
+        true => Command::new(path),
+        false => {
+            let mut command = Command::new("chroot");
+            command.arg(root).arg(path);
+            command
+        }
+    };
+    let output =
+        command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,145 @@
+//! containerd: versions of its file, and where the runtime goes.
+
+use super::support::{RUNTIME, Tree, refusal, there_and_back};
+use synconce_setup::Engine;
+use toml_edit::{DocumentMut, Item};
+
+const CONFIG: &str = "/etc/containerd/config.toml";
+const DROP_IN: &str = "/etc/containerd/conf.d/synconce.toml";
+const SECOND: &str = "io.containerd.grpc.v1.cri";
+const THIRD: &str = "io.containerd.cri.v1.runtime";
+const FIRST_SERIES: &str =
+    "containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da";
+const SECOND_SERIES: &str = "containerd github.com/containerd/containerd/v2 v2.1.3 c787fb98";
+
+fn tree() -> Tree {
+    Tree::new().program("/usr/bin/containerd")
+}
+
+fn runtimes(text: &str, plugin: &str) -> Item {
+    let document: DocumentMut = text.parse().unwrap();
+    document["plugins"][plugin]["containerd"]["runtimes"].clone()
+}
+
+fn assert_ours(item: &Item) {
+    let ours = &item["synconce"];
+    assert_eq!(ours["runtime_type"].as_str(), Some("io.containerd.runc.v2"));
+    assert_eq!(ours["options"]["BinaryName"].as_str(), Some(RUNTIME));
+    assert_eq!(ours["pod_annotations"][0].as_str(), Some("io.synconce.*"));
+}
+
+#[test]
+fn a_file_that_is_made_is_of_the_version_that_containerd_reads() {
+    for (said, version, plugin) in
+        [(FIRST_SERIES, 2, SECOND), (SECOND_SERIES, 3, THIRD), ("", 2, SECOND)]
+    {
+        let tree = tree();
+        there_and_back(&tree, Engine::Containerd, said);
+        tree.set_up(Engine::Containerd, said).unwrap();
+        let text = tree.read(CONFIG);
+        assert_eq!(text.parse::<DocumentMut>().unwrap()["version"].as_integer(), Some(version));
+        assert_ours(&runtimes(&text, plugin));
+    }
+}
+
+#[test]
+fn a_file_of_version_2_that_names_no_runtime_keeps_runc() {
+    let tree = tree().with(CONFIG, "version = 2\n");
+    there_and_back(&tree, Engine::Containerd, FIRST_SERIES);
+    tree.set_up(Engine::Containerd, FIRST_SERIES).unwrap();
+    let found = runtimes(&tree.read(CONFIG), SECOND);
+    assert_ours(&found);
+    assert_eq!(found["runc"]["runtime_type"].as_str(), Some("io.containerd.runc.v2"));
+}
+
+#[test]
+fn the_driver_of_cgroups_is_runcs() {
+    for (version, plugin) in [(2, SECOND), (3, THIRD), (4, THIRD)] {
+        for driver in [true, false] {
+            let content = format!(
+                "version = {version}\n[plugins.'{plugin}'.containerd.runtimes.runc]\n\
+                 runtime_type = 'io.containerd.runc.v2'\n\
+                 options = {{ SystemdCgroup = {driver} }}\n"
+            );
+            let tree = tree().with(CONFIG, &content);
+            there_and_back(&tree, Engine::Containerd, "");
+            tree.set_up(Engine::Containerd, "").unwrap();
+            let found = runtimes(&tree.read(CONFIG), plugin);
+            assert_ours(&found);
+            assert_eq!(found["synconce"]["options"]["SystemdCgroup"].as_bool(), Some(driver));
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_imported_gets_a_file_of_the_same_version() {
+    for import in ["/etc/containerd/conf.d/*.toml", "conf.d/*.toml"] {
+        for version in [3, 4] {
+            let content = format!("version = {version}\nimports = [\"{import}\"]\n");
+            let cgroups = format!(
+                "version = {version}\n[plugins.'{THIRD}'.containerd.runtimes.runc.options]\n\
+                 SystemdCgroup = true\n"
+            );
+            let tree =
+                tree().with(CONFIG, &content).with("/etc/containerd/conf.d/k.toml", &cgroups);
+            there_and_back(&tree, Engine::Containerd, "");
+            tree.set_up(Engine::Containerd, "").unwrap();
+            assert_eq!(tree.read(CONFIG), content);
+            let text = tree.read(DROP_IN);
+            let found = runtimes(&text, THIRD);
+            assert_ours(&found);
+            assert_eq!(found["synconce"]["options"]["SystemdCgroup"].as_bool(), Some(true));
+            let wanted = Some(version);
+            assert_eq!(text.parse::<DocumentMut>().unwrap()["version"].as_integer(), wanted);
+        }
+    }
+}
+
+#[test]
+fn a_file_of_version_2_is_edited_itself_whatever_it_imports() {
+    let content = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
+    let tree = tree().with(CONFIG, content).with("/etc/containerd/conf.d/a.toml", "version = 2\n");
+    there_and_back(&tree, Engine::Containerd, FIRST_SERIES);
+    tree.set_up(Engine::Containerd, FIRST_SERIES).unwrap();
+    assert_ours(&runtimes(&tree.read(CONFIG), SECOND));
+    assert!(!tree.real(DROP_IN).exists());
+}
+
+#[test]
+fn what_containerd_would_not_read_is_refused_with_the_line() {
+    let cri = format!("version = 2\n\n[plugins.\"{SECOND}\".cni]\nbin_dir = \"/x\"\n");
+    for (content, part) in [
+        ("disabled_plugins = [\"cri\"]\n", "line 1: disables the plugin cri"),
+        ("version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]", "line 2: disables"),
+        ("root = \"/x\"\n", "is of version 1"),
+        ("root = \"/x\"\nversion = 1\n", "line 2: is of version 1"),
+        ("version = 5\n", "line 1: is of a version that is not known"),
+        (
+            "version = 2\nimports = [\"a.toml\"]\n",
+            "a.toml, line 3: has a section of the CRI plugin",
+        ),
+        ("version = 3\nimports = [\"/etc/*/a.toml\"]\n", "imports /etc/*/a.toml"),
+        ("version = 3\nplugins = 1\n", "plugins is no table"),
+    ] {
+        let tree = tree().with(CONFIG, content).with("/etc/containerd/a.toml", &cri);
+        let before = tree.snapshot();
+        let said = refusal(tree.set_up(Engine::Containerd, ""));
+        assert!(said.contains(part), "{said}");
+        assert_eq!(before, tree.snapshot());
+    }
+}
+
+#[test]
+fn a_runtime_of_our_name_is_kept_or_refused() {
+    let content = |binary: &str| {
+        format!(
+            "version = 2\n[plugins.\"{SECOND}\".containerd.runtimes.synconce]\n\
+             runtime_type = \"io.containerd.runc.v2\"\noptions.BinaryName = \"{binary}\"\n"
+        )
+    };
+    let kept = tree().with(CONFIG, &content(RUNTIME));
+    assert_eq!(kept.set_up(Engine::Containerd, "").unwrap(), 0);
+    let other = tree().with(CONFIG, &content("/usr/bin/crun"));
+    let said = refusal(other.set_up(Engine::Containerd, ""));
+    assert!(said.contains("line 2: has a runtime synconce that is not"), "{said}");
+}

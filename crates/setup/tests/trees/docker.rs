@@ -1,0 +1,173 @@
+//! dockerd: versions, flags, other runtimes, containers that name ours.
+
+use super::support::{RUNTIME, Tree, refusal, there_and_back};
+use synconce_setup::{Engine, still_in_use};
+
+const CONFIG: &str = "/etc/docker/daemon.json";
+const UNIT: &str = "/lib/systemd/system/docker.service";
+const DROP_INS: &str = "/etc/systemd/system/docker.service.d";
+const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
+const STOCK_UNIT: &str = "[Unit]\nDescription=Docker Application Container Engine\n\n[Service]\n\
+    Type=notify\nEnvironmentFile=-/etc/default/docker\n\
+    ExecStart=/usr/sbin/dockerd -H fd:// \\\n  --containerd=/run/containerd/containerd.sock $DOCKER_OPTS\n\
+    ExecReload=/bin/kill -s HUP $MAINPID\n";
+const OLD: &str = "Docker version 20.10.24+dfsg1, build 5d6db84";
+const LAST_OLD: &str = "Docker version 25.0.6, build 032797e";
+const FIRST_NEW: &str = "Docker version 26.0.0, build 8b79278";
+
+fn tree() -> Tree {
+    Tree::new().program("/usr/sbin/dockerd").with(UNIT, STOCK_UNIT)
+}
+
+fn notes(tree: &Tree, said: &'static str) -> String {
+    tree.plan(Engine::Docker, said).unwrap().notes.join("\n")
+}
+
+#[test]
+fn a_file_that_is_absent_becomes_what_dockerd_takes() {
+    let tree = tree();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&tree.read(CONFIG)).unwrap();
+    let expected = serde_json::json!({
+        "default-runtime": "synconce",
+        "runtimes": {"synconce": {"path": RUNTIME}}
+    });
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn before_version_26_the_embedded_buildkit_is_reached_by_path() {
+    for said in [OLD, LAST_OLD] {
+        let tree = tree();
+        there_and_back(&tree, Engine::Docker, said);
+        assert!(
+            notes(&tree, said)
+                .contains("because it knows DOCKER_BUILDKIT_RUNC_COMMAND only from v26")
+        );
+        tree.set_up(Engine::Docker, said).unwrap();
+        let path = "Environment=PATH=/usr/local/lib/synconce/docker:/usr/local/sbin:";
+        assert!(tree.read(DROP_IN).contains(path));
+        let link = std::fs::read_link(tree.real("/usr/local/lib/synconce/docker/runc")).unwrap();
+        assert_eq!(link.to_str(), Some(RUNTIME));
+    }
+}
+
+#[test]
+fn from_version_26_the_embedded_buildkit_is_reached_by_its_variable() {
+    for said in [FIRST_NEW, "Docker version 28.3.0, build 38b7060"] {
+        let tree = tree();
+        there_and_back(&tree, Engine::Docker, said);
+        tree.set_up(Engine::Docker, said).unwrap();
+        let setting = format!("[Service]\nEnvironment=DOCKER_BUILDKIT_RUNC_COMMAND={RUNTIME}\n");
+        assert!(tree.read(DROP_IN).ends_with(&setting));
+        assert!(!tree.real("/usr/local/lib").exists());
+    }
+}
+
+#[test]
+fn without_dockerd_or_its_version_the_way_is_taken_that_all_versions_know() {
+    let tree = Tree::new();
+    assert!(notes(&tree, "").contains("dockerd is not installed"));
+    tree.set_up(Engine::Docker, "").unwrap();
+    assert!(tree.read(DROP_IN).contains("Environment=PATH="));
+    assert!(
+        notes(&Tree::new().program("/usr/bin/dockerd"), "").contains("does not say its version")
+    );
+}
+
+#[test]
+fn a_dockerd_that_systemd_does_not_start_is_told_by_hand() {
+    let tree = Tree::new().program("/usr/bin/dockerd");
+    let said = notes(&tree, FIRST_NEW);
+    assert!(said.contains("start dockerd with DOCKER_BUILDKIT_RUNC_COMMAND="), "{said}");
+    tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
+    assert!(!tree.real(DROP_IN).exists());
+}
+
+#[test]
+fn a_path_that_the_service_has_already_comes_after_ours() {
+    let tree = tree().with(
+        &format!("{DROP_INS}/10-path.conf"),
+        "[Service]\nEnvironment=\"HTTP_PROXY=http://a b\" PATH=/opt/bin:/usr/bin\n",
+    );
+    there_and_back(&tree, Engine::Docker, OLD);
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    assert!(tree.read(DROP_IN).contains("PATH=/usr/local/lib/synconce/docker:/opt/bin:/usr/bin\n"));
+}
+
+#[test]
+fn a_variable_that_would_win_over_ours_is_refused_with_its_line() {
+    let later = format!("{DROP_INS}/zz.conf");
+    for (path, content, line, said) in [
+        (later.as_str(), "[Service]\nEnvironment=PATH=/opt/bin\n", "zz.conf, line 2", OLD),
+        ("/etc/default/docker", "# PATH=no\n\nPATH=/opt/bin\n", "default/docker, line 3", OLD),
+        (
+            "/etc/default/docker",
+            "DOCKER_BUILDKIT_RUNC_COMMAND=crun\n",
+            "default/docker, line 1",
+            FIRST_NEW,
+        ),
+    ] {
+        let tree = tree().with(path, content);
+        let before = tree.snapshot();
+        let refused = refusal(tree.set_up(Engine::Docker, said));
+        assert!(refused.contains(line) && refused.contains("wins over"), "{refused}");
+        assert_eq!(before, tree.snapshot());
+    }
+}
+
+#[test]
+fn flags_that_dockerd_takes_only_once_are_refused_with_their_line() {
+    let override_unit =
+        "[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd --default-runtime=crun\n";
+    let options = "DOCKER_OPTS=\"--dns 8.8.8.8 --add-runtime crun=/usr/bin/crun\"\n";
+    let own = format!("{DROP_INS}/override.conf");
+    for (path, content, line) in [
+        (own.as_str(), override_unit, "override.conf, line 3: gives dockerd --default-runtime"),
+        ("/etc/default/docker", options, "default/docker, line 1: gives dockerd --add-runtime"),
+    ] {
+        let tree = tree().with(path, content);
+        let said = refusal(tree.set_up(Engine::Docker, OLD));
+        assert!(said.contains(line), "{said}");
+    }
+    // The first drop-in file takes the flag back.
+    let tree = tree()
+        .with(UNIT, "[Service]\nExecStart=/usr/sbin/dockerd --default-runtime=crun\n")
+        .with(&own, "[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd\n");
+    there_and_back(&tree, Engine::Docker, OLD);
+}
+
+#[test]
+fn the_file_that_dockerd_is_told_to_read_is_the_one_that_is_edited() {
+    let unit = "[Service]\nExecStart=/usr/sbin/dockerd --config-file /srv/docker.json\n";
+    let tree = Tree::new().with(UNIT, unit).with("/srv/docker.json", "{}");
+    there_and_back(&tree, Engine::Docker, OLD);
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    assert!(tree.read("/srv/docker.json").contains(RUNTIME));
+    assert!(!tree.real(CONFIG).exists());
+}
+
+#[test]
+fn what_would_be_changed_twice_is_not() {
+    let content = format!(
+        "{{\"default-runtime\":\"synconce\",\"runtimes\":{{\"synconce\":{{\"path\":\"{RUNTIME}\"}}}}}}"
+    );
+    let tree = tree().with(CONFIG, &content);
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    assert_eq!(tree.read(CONFIG), content);
+}
+
+#[test]
+fn containers_that_could_not_be_started_any_more_stand_in_the_way_of_an_undo() {
+    let tree = tree().with(CONFIG, "{\"data-root\": \"/srv/docker\"}");
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    let host = tree.host(OLD);
+    tree.write("/srv/docker/containers/0123456789abcdef/hostconfig.json", "{\"Runtime\":\"runc\"}");
+    assert!(still_in_use(Engine::Docker, &host).unwrap().is_none());
+    tree.write(
+        "/srv/docker/containers/fedcba9876543210/hostconfig.json",
+        "{\"Runtime\":\"synconce\"}",
+    );
+    let said = still_in_use(Engine::Docker, &host).unwrap().unwrap().to_string();
+    assert!(said.contains("/srv/docker/containers") && said.ends_with(": fedcba987654"), "{said}");
+}

@@ -1,0 +1,212 @@
+//! The way back after crashes and edits.
+
+use super::support::{RUNTIME, Tree, refusal};
+use std::fs;
+use std::path::Path;
+use synconce_setup::journal::Journal;
+use synconce_setup::{Engine, apply, diff, plan, undo};
+
+const CONFIG: &str = "/etc/docker/daemon.json";
+const UNIT: &str = "/lib/systemd/system/docker.service";
+const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
+const JOURNAL: &str = "/var/lib/synconce/setup/docker/journal.json";
+const OLD: &str = "Docker version 20.10.24, build 0";
+const NEW: &str = "Docker version 28.3.0, build 0";
+
+fn tree() -> Tree {
+    let unit = "[Service]\nExecStart=/usr/bin/dockerd\n";
+    let tree = Tree::new().program("/usr/bin/dockerd").with(UNIT, unit);
+    tree.with(CONFIG, "{\n  \"debug\": true\n}\n")
+}
+
+#[test]
+fn a_crash_after_the_journal_leaves_nothing_that_cannot_be_undone_or_gone_on_with() {
+    let journal_only = || {
+        let tree = tree();
+        let before = tree.snapshot();
+        let host = tree.host(OLD);
+        let plan = plan(Engine::Docker, &host).unwrap();
+        let journal = Journal::of(&plan, None, &host, Engine::Docker).unwrap();
+        journal.write(&host, Engine::Docker).unwrap();
+        (tree, before)
+    };
+    let (tree, before) = journal_only();
+    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(0));
+    assert_eq!(before, tree.snapshot());
+
+    let (tree, before) = journal_only();
+    assert!(tree.set_up(Engine::Docker, OLD).unwrap() > 0);
+    assert!(tree.read(CONFIG).contains(RUNTIME));
+    tree.undo(Engine::Docker, false).unwrap();
+    assert_eq!(before, tree.snapshot());
+}
+
+#[test]
+fn a_crash_between_any_two_changes_is_undone_to_the_byte() {
+    let count = plan(Engine::Docker, &tree().host(OLD)).unwrap().changes.len();
+    assert_eq!(count, 3);
+    for done in 0..count {
+        let tree = tree();
+        let before = tree.snapshot();
+        let host = tree.host(OLD);
+        let mut plan = plan(Engine::Docker, &host).unwrap();
+        let journal = Journal::of(&plan, None, &host, Engine::Docker).unwrap();
+        journal.write(&host, Engine::Docker).unwrap();
+        plan.changes.truncate(done);
+        apply::apply(&plan, &host, Engine::Docker).unwrap();
+        // What a replacement that was cut short leaves.
+        tree.write("/etc/docker/.daemon.json.synconce-new", "{\n  \"de");
+        assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(done), "after {done}");
+        assert_eq!(before, tree.snapshot(), "after {done}");
+    }
+}
+
+#[test]
+fn a_crash_in_the_middle_of_undoing_is_gone_on_with() {
+    let tree = tree();
+    let before = tree.snapshot();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    fs::remove_file(tree.real(DROP_IN)).unwrap();
+    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(2));
+    assert_eq!(before, tree.snapshot());
+}
+
+#[test]
+fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
+    let tree = tree();
+    let before = tree.snapshot();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    let edited = tree.read(CONFIG).replace("\"debug\": true", "\"debug\": false");
+    tree.write(CONFIG, &edited);
+    let after = tree.snapshot();
+
+    let said = refusal(tree.undo(Engine::Docker, false));
+    assert!(said.contains("daemon.json: was edited since"), "{said}");
+    assert!(said.contains("\n-  \"debug\": true"), "{said}");
+    assert!(said.contains("\n+  \"debug\": false"), "{said}");
+    assert_eq!(after, tree.snapshot(), "the other files stay as well");
+
+    tree.undo(Engine::Docker, true).unwrap();
+    assert_eq!(before, tree.snapshot());
+}
+
+#[test]
+fn an_edit_that_was_taken_out_again_does_not_stand_in_the_way() {
+    let tree = tree();
+    let before = tree.snapshot();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    // Back by hand: there is nothing left to undo in it.
+    tree.write(CONFIG, "{\n  \"debug\": true\n}\n");
+    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(2));
+    assert_eq!(before, tree.snapshot());
+}
+
+#[test]
+fn a_file_that_was_taken_away_since_is_put_back_only_by_force() {
+    let tree = tree().mode(CONFIG, 0o600);
+    let before = tree.snapshot();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    fs::remove_dir_all(tree.real("/etc/docker")).unwrap();
+    assert!(refusal(tree.undo(Engine::Docker, false)).contains("/dev/null"));
+    tree.undo(Engine::Docker, true).unwrap();
+    assert_eq!(before, tree.snapshot());
+}
+
+#[test]
+fn a_later_set_up_adds_to_the_journal_and_one_undo_goes_back_to_the_start() {
+    let tree = tree();
+    let before = tree.snapshot();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    assert!(tree.read(DROP_IN).contains("Environment=PATH="));
+    // dockerd was upgraded.
+    assert_eq!(tree.set_up(Engine::Docker, NEW).unwrap(), 1);
+    assert!(tree.read(DROP_IN).contains("DOCKER_BUILDKIT_RUNC_COMMAND"));
+    tree.undo(Engine::Docker, false).unwrap();
+    assert_eq!(before, tree.snapshot());
+}
+
+#[test]
+fn a_set_up_over_an_edit_of_an_edited_file_is_refused() {
+    let tree = tree();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    tree.write(CONFIG, "{\n  \"debug\": false\n}\n");
+    let said = refusal(tree.set_up(Engine::Docker, OLD));
+    assert!(said.contains("was edited since synconce edited it"), "{said}");
+}
+
+#[test]
+fn a_file_under_our_name_that_we_did_not_write_is_not_touched() {
+    for path in [DROP_IN, "/usr/local/lib/synconce/docker/runc"] {
+        let tree = tree().with(path, "mine\n");
+        let before = tree.snapshot();
+        let said = refusal(tree.set_up(Engine::Docker, OLD));
+        assert!(said.contains(path) && said.contains("not by synconce"), "{said}");
+        assert_eq!(before, tree.snapshot());
+    }
+}
+
+#[test]
+fn a_directory_that_we_made_stays_if_it_holds_something_else_by_now() {
+    let tree = Tree::new();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    tree.write("/etc/docker/key.json", "{}");
+    tree.undo(Engine::Docker, false).unwrap();
+    assert!(tree.real("/etc/docker/key.json").exists());
+    assert!(!tree.real(CONFIG).exists());
+    assert!(!tree.real("/etc/systemd").exists());
+}
+
+#[test]
+fn a_journal_that_is_not_understood_is_refused() {
+    for content in ["", "{", "{\"version\": 2, \"files\": [], \"directories\": [], \"levels\": 0}"]
+    {
+        let tree = tree().with(JOURNAL, content);
+        let before = tree.snapshot();
+        assert!(refusal(tree.undo(Engine::Docker, false)).contains("journal.json"));
+        assert!(refusal(tree.set_up(Engine::Docker, OLD)).contains("journal.json"));
+        assert_eq!(before, tree.snapshot());
+    }
+}
+
+#[test]
+fn nobody_else_reads_the_journal_because_files_may_hold_secrets() {
+    let tree = tree();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    let (mode, ..) = tree.snapshot()[JOURNAL.trim_start_matches('/')].clone();
+    assert_eq!(mode & 0o7777, 0o600);
+}
+
+#[test]
+fn an_image_that_was_moved_is_undone_where_it_is() {
+    let tree = tree();
+    let before = tree.snapshot();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    let moved = Tree::new();
+    fs::remove_dir_all(moved.real("/usr")).unwrap();
+    for name in ["etc", "lib", "usr", "var"] {
+        fs::rename(tree.real(name), moved.real(name)).unwrap();
+    }
+    moved.undo(Engine::Docker, false).unwrap();
+    assert_eq!(before, moved.snapshot());
+}
+
+#[test]
+fn what_would_be_undone_is_shown_as_the_way_back() {
+    let tree = tree();
+    let host = tree.host(NEW);
+    let forth = diff::of_plan(&plan(Engine::Docker, &host).unwrap(), &host);
+    tree.set_up(Engine::Docker, NEW).unwrap();
+    let undo = undo::plan(&host, Engine::Docker, false).unwrap().unwrap();
+    let back = diff::of_undo(&undo, &host);
+    let lines = |text: &str, sign: char| {
+        let is_line =
+            |line: &&str| line.starts_with(sign) && !line.starts_with(&format!("{sign}{sign}"));
+        let mut lines: Vec<_> =
+            text.lines().filter(is_line).map(|line| line[1..].to_owned()).collect();
+        lines.sort();
+        lines
+    };
+    assert!(forth.contains(&format!("+++ {}", Path::new(&tree.real(CONFIG)).display())), "{forth}");
+    assert_eq!(lines(&forth, '+'), lines(&back, '-'), "{forth}{back}");
+    assert_eq!(lines(&forth, '-'), lines(&back, '+'), "{forth}{back}");
+}

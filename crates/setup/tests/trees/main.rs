@@ -1,0 +1,9 @@
+//! Set-ups of whole systems: directory trees, before and after.
+
+mod containerd;
+mod docker;
+mod every;
+mod journal;
+mod podman;
+mod random;
+mod support;

@@ -1,0 +1,91 @@
+//! Podman and Buildah: which runtime, which candidates.
+
+use super::support::{RUNTIME, Tree, refusal, there_and_back};
+use synconce_setup::Engine;
+
+const CONFIG: &str = "/etc/containers/containers.conf";
+const DROP_IN: &str = "/etc/containers/containers.conf.d/synconce.conf";
+
+fn tree() -> Tree {
+    Tree::new().program("/usr/bin/crun").program("/usr/sbin/runc")
+}
+
+fn candidates(tree: &Tree, name: &str) -> Vec<String> {
+    tree.set_up(Engine::Podman, "").unwrap();
+    let text = tree.read(DROP_IN);
+    let document: toml_edit::DocumentMut = text.parse().unwrap();
+    let list = document["engine"]["runtimes"][name].as_array().unwrap();
+    assert_eq!(document["engine"]["runtimes"].as_table_like().unwrap().len(), 1);
+    list.iter().map(|path| path.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn ours_comes_before_the_candidates_that_are_built_in() {
+    let tree = tree();
+    let found = candidates(&tree, "crun");
+    assert_eq!(
+        found[..3],
+        ["/usr/local/lib/synconce/podman/crun", "/usr/bin/crun", "/usr/sbin/crun"]
+    );
+    assert_eq!(found.len(), 8);
+    // Named like crun, because synconce-oci may find a runc as well.
+    let link = std::fs::read_link(tree.real("/usr/local/lib/synconce/podman/crun")).unwrap();
+    assert_eq!(link.to_str(), Some(RUNTIME));
+}
+
+#[test]
+fn the_runtime_is_the_one_that_podman_would_use() {
+    let runc = Tree::new().program("/usr/sbin/runc");
+    assert_eq!(candidates(&runc, "runc")[1], "/usr/bin/runc");
+    let chosen =
+        tree().with("/usr/share/containers/containers.conf", "[engine]\nruntime = \"runc\"\n");
+    assert_eq!(candidates(&chosen, "runc").len(), 9);
+    let last = tree()
+        .with(CONFIG, "[engine]\nruntime = \"runc\"\n")
+        .with("/etc/containers/containers.conf.d/10.conf", "[engine]\nruntime = \"crun\"\n");
+    assert_eq!(candidates(&last, "crun").len(), 8);
+}
+
+#[test]
+fn a_list_of_the_operators_is_kept_behind_ours() {
+    let tree = tree()
+        .with(CONFIG, "[engine.runtimes]\ncrun = ['/opt/a \"b\"/crun', \"/usr/bin/crun\"]\n")
+        .with("/etc/containers/containers.conf.d/50.conf", "[engine.runtimes]\nrunc = [\"/x\"]\n");
+    there_and_back(&tree, Engine::Podman, "");
+    assert_eq!(candidates(&tree, "crun")[1..], ["/opt/a \"b\"/crun", "/usr/bin/crun"]);
+}
+
+#[test]
+fn a_list_that_is_read_after_ours_is_refused_with_its_line() {
+    let path = "/etc/containers/containers.conf.d/zz.conf";
+    let tree = tree().with(path, "[engine.runtimes]\n\ncrun = [\"/usr/bin/crun\"]\n");
+    let said = refusal(tree.set_up(Engine::Podman, ""));
+    assert!(said.contains("zz.conf, line 3: sets engine.runtimes.crun"), "{said}");
+}
+
+#[test]
+fn runtimes_that_cannot_be_held_are_refused_with_the_line_and_the_reason() {
+    for (name, why) in [
+        ("runsc", "a kernel in user space"),
+        ("kata", "a virtual machine"),
+        ("krun", "a virtual machine"),
+        ("/usr/bin/crun", "a path"),
+        ("youki", "not known"),
+    ] {
+        let tree = tree().with(CONFIG, &format!("[engine]\nruntime = \"{name}\"\n"));
+        let said = refusal(tree.set_up(Engine::Podman, ""));
+        assert!(said.contains("containers.conf, line 2: ") && said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn without_a_runtime_there_is_nothing_to_stand_before() {
+    assert!(refusal(Tree::new().set_up(Engine::Podman, "")).contains("neither crun nor runc"));
+}
+
+#[test]
+fn what_was_done_by_hand_is_left_alone() {
+    let content = format!("[engine.runtimes]\ncrun = [\"{RUNTIME}\", \"/usr/bin/crun\"]\n");
+    let tree = tree().with("/etc/containers/containers.conf.d/zz.conf", &content);
+    assert_eq!(tree.set_up(Engine::Podman, "").unwrap(), 0);
+}

@@ -1,0 +1,137 @@
+//! Any file, whatever is in it: undone to the byte, or refused and not touched.
+
+use super::support::Tree;
+use std::fs;
+use synconce_fuzz::arbitrary::{self, Arbitrary};
+use synconce_setup::Engine;
+
+const PATHS: [&str; 4] = [
+    "/etc/docker/daemon.json",
+    "/etc/containers/containers.conf",
+    "/etc/buildkit/buildkitd.toml",
+    "/etc/containerd/config.toml",
+];
+
+/// Bytes there, set up, undone.
+fn there_and_back(at: usize, content: &[u8]) {
+    let (engine, path) = (Engine::ALL[at % 4], PATHS[at % 4]);
+    let tree = Tree::new().program("/usr/bin/crun").with(path, "");
+    fs::write(tree.real(path), content).unwrap();
+    let before = (tree.snapshot(), fs::read(tree.real(path)).unwrap());
+    if tree.set_up(engine, "").is_ok() {
+        // Whatever the first made, the second takes it for set up.
+        assert_eq!(tree.set_up(engine, "").unwrap(), 0);
+        tree.undo(engine, false).unwrap();
+    }
+    assert_eq!(before, (tree.snapshot(), fs::read(tree.real(path)).unwrap()));
+}
+
+#[test]
+fn any_bytes_are_edited_and_undone_or_refused_and_left() {
+    synconce_fuzz::target("setup-bytes", 120, |bytes| {
+        let Some((first, content)) = bytes.split_first() else { return };
+        there_and_back(usize::from(*first), content);
+    });
+}
+
+/// A piece of a file that may be a whole one with others.
+#[derive(Debug, Arbitrary)]
+enum Piece {
+    Comment(u8),
+    Blank,
+    Header(u8),
+    Value(u8, bool),
+    Junk(String),
+}
+
+const HEADERS: [&str; 8] = [
+    "[worker.oci]",
+    "[worker.containerd]",
+    "  [worker.containerd.runtime]",
+    "[engine]",
+    "[engine.runtimes]",
+    "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]",
+    "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]",
+    "[[registry]]",
+];
+const VALUES: [&str; 10] = [
+    "version = 2",
+    "enabled = true",
+    "binary = \"runc\" # ours",
+    "runtime = 'crun'",
+    "crun = [ \"/usr/bin/crun\", # first\n  '/bin/crun' ]",
+    "SystemdCgroup = true",
+    "worker.oci.gc = false",
+    "options = { BinaryName = \"\" }",
+    "runtimes = {}",
+    "text = \"\"\"\na\n\"\"\"",
+];
+
+impl Piece {
+    fn text(&self) -> String {
+        match self {
+            Self::Comment(n) => format!("# {n}"),
+            Self::Blank => String::new(),
+            Self::Header(n) => HEADERS[usize::from(*n) % HEADERS.len()].to_owned(),
+            Self::Value(n, indent) => {
+                let indent = if *indent { "    " } else { "" };
+                format!("{indent}{}", VALUES[usize::from(*n) % VALUES.len()])
+            }
+            Self::Junk(text) => text.chars().take(8).collect(),
+        }
+    }
+}
+
+#[derive(Debug, Arbitrary)]
+struct Whole {
+    engine: u8,
+    pieces: Vec<Piece>,
+    returns: bool,
+    ends: bool,
+}
+
+#[test]
+fn any_toml_is_edited_and_undone_or_refused_and_left() {
+    synconce_fuzz::values("setup-toml", 120, |whole: Whole| {
+        let lines: Vec<String> = whole.pieces.iter().map(Piece::text).collect();
+        let end = if whole.returns { "\r\n" } else { "\n" };
+        let mut text = lines.join("\n").replace('\n', end);
+        if whole.ends {
+            text += end;
+        }
+        there_and_back(1 + usize::from(whole.engine) % 3, text.as_bytes());
+    });
+}
+
+/// A member of daemon.json.
+#[derive(Debug, Arbitrary)]
+enum Member {
+    DefaultRuntime(bool),
+    Runtimes(bool),
+    Other(u8),
+    Text(String),
+}
+
+#[test]
+fn any_json_is_edited_and_undone_or_refused_and_left() {
+    synconce_fuzz::values("setup-json", 120, |file: (Vec<Member>, bool, u8)| {
+        let (members, is_wide, around) = file;
+        let text = |member: &Member| match member {
+            Member::DefaultRuntime(own) => {
+                format!("\"default-runtime\": \"{}\"", if *own { "synconce" } else { "runc" })
+            }
+            Member::Runtimes(empty) => {
+                let other = if *empty { "" } else { "\"crun\":{\"path\":\"/usr/bin/crun\"}" };
+                format!("\"runtimes\":{{{other}}}")
+            }
+            Member::Other(n) => format!("\"k{n}\": [1, {{ }}, -0.5e{n}]"),
+            Member::Text(text) => format!("\"t\" : {}", serde_json::Value::from(text.as_str())),
+        };
+        let members: Vec<String> = members.iter().map(text).collect();
+        let (between, edge) = if is_wide { (",\n\t", "\n") } else { (",", "") };
+        let (left, right) =
+            [("", ""), ("\n", "\r\n"), (" ", "\n\n"), ("\u{feff}", "")][usize::from(around) % 4];
+        let whole = format!("{left}{{{edge}{}{edge}}}{right}", members.join(between));
+        there_and_back(0, whole.as_bytes());
+    });
+}

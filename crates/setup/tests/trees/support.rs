@@ -1,0 +1,139 @@
+//! A system below a directory, and looks at all of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use synconce_setup::error::Error;
+use synconce_setup::host::Host;
+use synconce_setup::plan::Plan;
+use synconce_setup::{Engine, apply, plan, undo};
+use tempfile::TempDir;
+
+pub const RUNTIME: &str = "/usr/local/bin/synconce-oci";
+
+/// A system with `synconce-oci` and nothing else.
+pub struct Tree {
+    root: TempDir,
+}
+
+/// All that a system holds: kind, mode, owner, and content.
+pub type Snapshot = BTreeMap<String, (u32, u32, u32, String)>;
+
+impl Tree {
+    pub fn new() -> Self {
+        let tree = Self { root: tempfile::tempdir().unwrap() };
+        tree.program(RUNTIME)
+    }
+
+    /// With a program that only has a name.
+    pub fn program(self, path: &str) -> Self {
+        let tree = self.with(path, "#!/bin/sh\n");
+        tree.mode(path, 0o755)
+    }
+
+    /// With a file.
+    pub fn with(self, path: &str, content: &str) -> Self {
+        self.write(path, content);
+        self
+    }
+
+    pub fn mode(self, path: &str, mode: u32) -> Self {
+        fs::set_permissions(self.real(path), PermissionsExt::from_mode(mode)).unwrap();
+        self
+    }
+
+    pub fn link(self, target: &str, path: &str) -> Self {
+        let real = self.real(path);
+        fs::create_dir_all(real.parent().unwrap()).unwrap();
+        symlink(target, real).unwrap();
+        self
+    }
+
+    pub fn write(&self, path: &str, content: &str) {
+        let real = self.real(path);
+        fs::create_dir_all(real.parent().unwrap()).unwrap();
+        fs::write(real, content).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.real(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    pub fn real(&self, path: &str) -> std::path::PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    /// The system, where every program is the version `said`.
+    pub fn host(&self, said: &'static str) -> Host {
+        let version = move |_: &Path, _: &Path| (!said.is_empty()).then(|| said.to_owned());
+        let state = self.real("/var/lib/synconce");
+        Host::new(self.root.path(), &state, Path::new(RUNTIME), Box::new(version))
+    }
+
+    pub fn plan(&self, engine: Engine, said: &'static str) -> Result<Plan, Error> {
+        plan(engine, &self.host(said))
+    }
+
+    /// Sets up; how many names were changed.
+    pub fn set_up(&self, engine: Engine, said: &'static str) -> Result<usize, Error> {
+        let host = self.host(said);
+        let plan = plan(engine, &host)?;
+        apply::apply(&plan, &host, engine)?;
+        Ok(plan.changes.len())
+    }
+
+    /// Undoes; how many names were changed, `None` without a journal.
+    pub fn undo(&self, engine: Engine, force: bool) -> Result<Option<usize>, Error> {
+        let host = self.host("");
+        let Some(undo) = undo::plan(&host, engine, force)? else { return Ok(None) };
+        undo::carry_out(&undo, &host, engine)?;
+        Ok(Some(undo.steps.len()))
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let mut found = Snapshot::new();
+        let mut pending = vec![self.root.path().to_owned()];
+        while let Some(directory) = pending.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                let metadata = fs::symlink_metadata(&path).unwrap();
+                let content = if metadata.is_dir() {
+                    pending.push(path.clone());
+                    String::new()
+                } else if metadata.is_symlink() {
+                    fs::read_link(&path).unwrap().display().to_string()
+                } else {
+                    String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned()
+                };
+                let name = path.strip_prefix(self.root.path()).unwrap().display().to_string();
+                found.insert(name, (metadata.mode(), metadata.uid(), metadata.gid(), content));
+            }
+        }
+        found
+    }
+}
+
+/// What is said of something that was refused.
+pub fn refusal<T>(result: Result<T, Error>) -> String {
+    match result {
+        Ok(_) => panic!("it was not refused"),
+        Err(error) => {
+            assert!(error.remedy().is_some(), "no remedy: {error}");
+            error.to_string()
+        }
+    }
+}
+
+/// Sets up, sets up again, undoes: changes once, then nothing, then back to the byte.
+pub fn there_and_back(tree: &Tree, engine: Engine, said: &'static str) {
+    let before = tree.snapshot();
+    assert!(tree.set_up(engine, said).unwrap() > 0);
+    let after = tree.snapshot();
+    assert_ne!(before, after);
+    assert_eq!(tree.set_up(engine, said).unwrap(), 0, "the second time");
+    assert_eq!(after, tree.snapshot());
+    assert!(tree.undo(engine, false).unwrap().is_some_and(|steps| steps > 0));
+    assert_eq!(before, tree.snapshot());
+    assert_eq!(tree.undo(engine, false).unwrap(), None);
+}
