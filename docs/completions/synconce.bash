@@ -19,8 +19,14 @@ _synconce() {
             synconce,bench)
                 cmd="synconce__subcmd__bench"
                 ;;
+            synconce,oci)
+                cmd="synconce__subcmd__oci"
+                ;;
             synconce,run)
                 cmd="synconce__subcmd__run"
+                ;;
+            synconce,setup)
+                cmd="synconce__subcmd__setup"
                 ;;
             synconce,status)
                 cmd="synconce__subcmd__status"
@@ -44,7 +50,7 @@ _synconce() {
 
     case "${cmd}" in
         synconce)
-            opts="-h -V --help --version run status bench"
+            opts="-h -V --help --version run status setup bench oci"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -195,6 +201,20 @@ _synconce() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        synconce__subcmd__oci)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         synconce__subcmd__run)
             opts="-h --sealed --no-commit --commit-only --commit-timeout --root --io-uring --stats --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -216,6 +236,28 @@ _synconce() {
                     ;;
                 --io-uring)
                     COMPREPLY=($(compgen -W "refuse pass" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        synconce__subcmd__setup)
+            opts="-h --dry-run --undo --force --root --runtime --help docker podman buildkit containerd kubernetes"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --runtime)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

@@ -28,7 +28,9 @@ complete -c synconce -n "__fish_synconce_needs_command" -s h -l help -d 'Print h
 complete -c synconce -n "__fish_synconce_needs_command" -s V -l version -d 'Print version'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "run" -d 'Run a command with its disk syncs held, and commit once when it ends'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "status" -d 'Show runs in flight, runs that were interrupted, and survivors'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "setup" -d 'Have a container engine\'s builds held, or undo that'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "bench" -d 'Measure against the rivals, side by side'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "oci" -d 'Stand before an OCI runtime, and hold the syncs of build containers'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-only -d 'Commit only the file system of PATH (may be given several times)' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-timeout -d 'Give a device up that completes nothing for this long during the commit' -r
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l root -d 'The work is for the system whose root is DIR: keep a marker in it, too' -r -F
@@ -43,6 +45,12 @@ complete -c synconce -n "__fish_synconce_using_subcommand status" -l root -d 'Lo
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l clear -d 'Forget the interrupted run ID: its result was thrown away or repaired' -r
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l json -d 'JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand status" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand setup" -l root -d 'Set up the system whose root is DIR, such as an image' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand setup" -l runtime -d 'Where synconce-oci is, as that system sees it [default: beside synconce, or /usr/local/bin/synconce-oci]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand setup" -l dry-run -d 'Show what would be changed as a diff on standard output, and write nothing'
+complete -c synconce -n "__fish_synconce_using_subcommand setup" -l undo -d 'Put everything back as it was'
+complete -c synconce -n "__fish_synconce_using_subcommand setup" -l force -d 'With --undo: also where a file was edited since, and its edits are lost, or where containers would not start any more'
+complete -c synconce -n "__fish_synconce_using_subcommand setup" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "compile" -d 'Build a copy of a source tree: what the tool costs where nothing syncs'
@@ -73,3 +81,4 @@ complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l json -d 'Every sample as JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from loop" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand oci" -s h -l help -d 'Print help'

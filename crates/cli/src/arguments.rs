@@ -21,8 +21,12 @@ pub enum Command {
     Run(Run),
     /// Show runs in flight, runs that were interrupted, and survivors
     Status(Status),
+    /// Have a container engine's builds held, or undo that
+    Setup(Setup),
     /// Measure against the rivals, side by side
     Bench(Bench),
+    /// Stand before an OCI runtime, and hold the syncs of build containers
+    Oci(Oci),
 }
 
 /// `synconce run`
@@ -72,6 +76,66 @@ pub struct Run {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// `synconce oci`
+///
+/// Called as `synconce-oci`, or as `runc` or `crun` by a link that is found first,
+/// it is a container engine's runtime: it puts the sealed hold into the seccomp
+/// profile of every build container and executes the real runtime, with the same
+/// arguments. Ordinary containers keep their syncs, unless they have the
+/// annotation `io.synconce.hold=true` or /etc/synconce/oci.toml has a rule for them.
+#[derive(Debug, Args)]
+pub struct Oci {
+    /// The runtime's arguments, or `--explain BUNDLE`: say what would be done, and why
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub arguments: Vec<OsString>,
+}
+
+/// `synconce setup`
+///
+/// The engine's own configuration is edited so that it calls synconce-oci, which
+/// holds the syncs of build containers and leaves those of all others alone.
+/// Comments and order stay. What a file was before is in a journal below
+/// /var/lib/synconce/setup, by which --undo puts every byte back. A configuration
+/// that is not understood is refused, with its line. No daemon is restarted.
+#[derive(Debug, Args)]
+pub struct Setup {
+    /// What is set up
+    #[arg(value_enum)]
+    pub engine: Configured,
+    /// Show what would be changed as a diff on standard output, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Put everything back as it was
+    #[arg(long)]
+    pub undo: bool,
+    /// With --undo: also where a file was edited since, and its edits are lost, or
+    /// where containers would not start any more
+    #[arg(long, requires = "undo")]
+    pub force: bool,
+    /// Set up the system whose root is DIR, such as an image
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Where synconce-oci is, as that system sees it [default: beside synconce, or
+    /// /usr/local/bin/synconce-oci]
+    #[arg(long, value_name = "PATH")]
+    pub runtime: Option<PathBuf>,
+}
+
+/// What `synconce setup` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Configured {
+    /// dockerd: docker build, classic and by its own BuildKit, and docker run
+    Docker,
+    /// Podman and Buildah
+    Podman,
+    /// buildkitd
+    Buildkit,
+    /// containerd: a runtime that pods may ask for
+    Containerd,
+    /// Print the RuntimeClass by which pods ask for it
+    Kubernetes,
 }
 
 /// Answers to `io_uring_setup(2)`.

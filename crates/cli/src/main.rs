@@ -4,10 +4,13 @@
 use clap::Parser;
 use std::process::ExitCode;
 use synconce::arguments::{Arguments, Command};
-use synconce::commands::{bench, run, status};
+use synconce::commands::{bench, oci, run, setup, status};
 use synconce::exit;
 
 fn main() -> ExitCode {
+    if let Some(ended) = oci::called_as_runtime() {
+        return ended;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -19,6 +22,8 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Status(arguments) => status::status(&arguments),
+        Command::Setup(arguments) => setup::setup(&arguments),
         Command::Bench(arguments) => bench::bench(arguments),
+        Command::Oci(arguments) => oci::oci(arguments),
     }
 }

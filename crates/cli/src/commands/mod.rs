@@ -2,6 +2,8 @@
 
 pub mod advice;
 pub mod bench;
+pub mod oci;
 pub mod run;
+pub mod setup;
 pub mod stats;
 pub mod status;

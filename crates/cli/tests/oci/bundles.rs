@@ -1,0 +1,154 @@
+//! Bundles as the engines make them, and containers of real runtimes.
+
+use crate::support::{Place, finish};
+use rustix::mount::{UnmountFlags, unmount};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::Command;
+use synconce_testkit::process::Finished;
+
+/// What the probe says bare, where the profile allows all.
+pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n\
+                        msync EINVAL\nmsync-async EINVAL\nio_uring EFAULT\nopenat2 EINVAL\n";
+/// What it says under a sealed hold.
+pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n\
+                        msync 0\nmsync-async EINVAL\nio_uring ENOSYS\nopenat2 EINVAL\n";
+
+/// A runtime, and us before it.
+pub struct Runtime<'a> {
+    place: &'a Place,
+    /// `runc` or `crun`.
+    name: &'static str,
+    /// Us, by its name.
+    wrapper: PathBuf,
+    /// Containers have control groups, whose names the whole machine shares.
+    unique: String,
+}
+
+impl<'a> Runtime<'a> {
+    pub fn new(place: &'a Place, name: &'static str) -> Self {
+        // crun does not take a hybrid hierarchy for either version.
+        let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
+        std::fs::create_dir_all(place.path("before")).unwrap();
+        let wrapper = place.path("before").join(name);
+        let _ = std::fs::remove_file(&wrapper);
+        std::os::unix::fs::symlink(crate::support::SYNCONCE, &wrapper).unwrap();
+        let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
+        let unique = unique.trim().replace('-', "");
+        Self { place, name, wrapper, unique }
+    }
+
+    /// The id of container `name`.
+    pub fn id(&self, name: &str) -> String {
+        format!("synconce-{name}-{}", self.unique)
+    }
+
+    /// The runtime itself, with a state directory for this test.
+    pub fn bare(&self) -> Command {
+        // By its path, as we execute it: errors begin with that.
+        let found = finish(self.place.command("which").arg(self.name));
+        self.with_state(self.place.command(found.stdout.trim_end()))
+    }
+
+    /// The same with us before it.
+    pub fn wrapped(&self) -> Command {
+        let mut command = self.place.command("env");
+        command.env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
+        self.with_state({
+            command.arg(&self.wrapper);
+            command
+        })
+    }
+
+    fn with_state(&self, mut command: Command) -> Command {
+        command.arg("--root").arg(self.place.path("containers"));
+        command
+    }
+
+    /// Runs the probe as a step of a build by BuildKit.
+    pub fn step(&self, config: &Value) -> Finished {
+        let id = &self.unique[..25];
+        let bundle = self.bundle(&format!("executor/{id}"), config);
+        let mut command = self.wrapped();
+        command.arg("--log").arg(self.place.path("executor/runc-log.json"));
+        command.args(["--log-format", "json", "run", "--bundle"]).arg(bundle).arg(id);
+        finish(&mut command)
+    }
+
+    /// Runs the probe as an ordinary container, by `command`.
+    pub fn ordinary(&self, mut command: Command, config: &Value) -> Finished {
+        let bundle = self.bundle("ordinary", config);
+        finish(command.args(["run", "--bundle"]).arg(bundle).arg(self.id("ordinary")))
+    }
+
+    /// A bundle `name` with the probe in its root.
+    pub fn bundle(&self, name: &str, config: &Value) -> PathBuf {
+        let bundle = self.place.path(name);
+        let root = bundle.join("rootfs");
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::copy(probe(self.place), root.join("probe")).unwrap();
+        std::fs::write(bundle.join("config.json"), config.to_string()).unwrap();
+        bundle
+    }
+}
+
+/// The probe, for any root: it needs nothing.
+pub fn probe(place: &Place) -> PathBuf {
+    let program = place.path("probe");
+    if !program.exists() {
+        let source = place.write("probe.c", include_str!("probe.c"));
+        let mut compiler = place.command("cc");
+        let built = finish(compiler.args(["-O1", "-static", "-o"]).arg(&program).arg(source));
+        assert!(built.status.success(), "{}", built.stderr);
+    }
+    program
+}
+
+/// A container that runs the probe, without a profile, network and limits.
+pub fn config() -> Value {
+    let namespaces = ["pid", "ipc", "uts", "mount"].map(|kind| json!({"type": kind}));
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": false,
+            "user": {"uid": 0, "gid": 0},
+            "args": ["/probe"],
+            "env": ["PATH=/"],
+            "cwd": "/",
+            "noNewPrivileges": true,
+        },
+        "root": {"path": "rootfs", "readonly": false},
+        "hostname": "probe",
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
+        ],
+        "linux": {"namespaces": namespaces},
+    })
+}
+
+/// The same with a profile that refuses what it does not name, as Docker's does.
+pub fn with_profile(extra: &[Value]) -> Value {
+    let mut config = config();
+    let allowed: Vec<_> = ALLOWED.split_whitespace().collect();
+    let mut rules = vec![json!({"names": allowed, "action": "SCMP_ACT_ALLOW"})];
+    rules.extend_from_slice(extra);
+    config["linux"]["seccomp"] = json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+        "syscalls": rules,
+    });
+    config
+}
+
+/// What the probe needs, and a runtime until it executes it.
+const ALLOWED: &str = "\
+    arch_prctl brk capget capset chdir clone clone3 close dup dup3 epoll_create1 \
+    epoll_ctl epoll_pwait eventfd2 execve exit exit_group faccessat2 fchdir fcntl \
+    fdatasync fstat fstatfs fsync futex getcwd getdents64 getgid getpid getppid \
+    getrandom gettid getuid io_uring_setup ioctl lseek madvise mmap mprotect msync \
+    munmap nanosleep newfstatat openat openat2 pause pipe2 prctl pread64 prlimit64 read \
+    readlink readlinkat rseq rt_sigaction rt_sigprocmask rt_sigreturn sched_getaffinity \
+    sched_yield set_robust_list set_tid_address setgid setgroups setresgid setresuid \
+    setuid sigaltstack statfs statx sync_file_range syncfs tgkill umask uname write \
+    writev";

@@ -1,0 +1,39 @@
+//! `synconce oci --explain`.
+
+use crate::bundles::{Runtime, config};
+use crate::support::{Place, finish};
+use synconce_testkit::process::Finished;
+
+fn explain(place: &Place, words: &[&str]) -> Finished {
+    let mut command = place.synconce(&["oci", "--explain"]);
+    finish(command.args(words).env("SYNCONCE_OCI_FILE", place.path("oci.toml")))
+}
+
+pub fn says_what_would_be_done_and_why(place: &Place) {
+    let runtime = Runtime::new(place, "runc");
+    runtime.bundle("executor/x7", &config());
+    runtime.bundle("plain", &config());
+    let before = place.read("executor/x7/config.json");
+    let step = explain(place, &["executor/x7"]);
+    assert!(step.status.success());
+    assert!(step.stdout.contains("verdict   held: a build step of BuildKit\n"), "{}", step.stdout);
+    assert!(step.stdout.contains("not held  opens with O_SYNC"), "{}", step.stdout);
+    assert_eq!(place.read("executor/x7/config.json"), before, "it changes nothing");
+    let plain = explain(place, &["plain"]);
+    assert!(plain.stdout.contains("verdict   not held: an ordinary container"), "{}", plain.stdout);
+    let as_run = explain(place, &["executor/x7", "create", "--bundle", "executor/x7", "x7"]);
+    assert!(as_run.stdout.contains("not held"), "the arguments count: {}", as_run.stdout);
+}
+
+pub fn what_is_no_bundle_is_told(place: &Place) {
+    let none = explain(place, &["nowhere"]);
+    assert_eq!((none.status.code(), none.stdout.as_str()), (Some(125), ""));
+    assert!(
+        none.stderr.contains("cannot find nowhere: No such file or directory (os error 2)"),
+        "{}",
+        none.stderr
+    );
+    assert!(explain(place, &[]).stderr.contains("usage: synconce-oci --explain BUNDLE"));
+    std::fs::create_dir(place.path("empty")).unwrap();
+    assert!(explain(place, &["empty"]).stderr.contains("empty/config.json: No such file"));
+}

@@ -1,0 +1,144 @@
+//! Real runtimes behind us: who is held, who is not, and that nothing else changes.
+
+use crate::bundles::{BARE, HELD, Runtime, config, with_profile};
+use crate::harness::Need;
+use crate::support::{Place, finish};
+use serde_json::json;
+
+pub const RUNC: [Need; 2] = [Need::Program("runc", "runc"), Need::Program("cc", "gcc libc6-dev")];
+pub const CRUN: [Need; 2] = [Need::Program("crun", "crun"), Need::Program("cc", "gcc libc6-dev")];
+
+pub fn under_runc(place: &Place) {
+    all(&Runtime::new(place, "runc"), place);
+}
+
+pub fn under_crun(place: &Place) {
+    all(&Runtime::new(place, "crun"), place);
+}
+
+fn all(runtime: &Runtime<'_>, place: &Place) {
+    a_step_of_a_build_is_held(runtime);
+    what_a_profile_says_is_kept(runtime);
+    an_ordinary_container_is_not_held(runtime);
+    one_that_asks_is_held_and_so_is_who_comes_later(runtime, place);
+    everything_else_is_the_runtimes_own(runtime, place);
+    a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime, place);
+    what_the_operator_set_is_done_or_told(runtime, place);
+}
+
+fn a_step_of_a_build_is_held(runtime: &Runtime<'_>) {
+    let mut user = config();
+    user["process"]["user"] = json!({"uid": 1000, "gid": 1000});
+    for (what, config) in
+        [("unconfined", config()), ("confined", with_profile(&[])), ("a user's", user)]
+    {
+        let step = runtime.step(&config);
+        assert_eq!((step.stdout.as_str(), step.status.code()), (HELD, Some(7)), "{what}: {step:?}");
+    }
+}
+
+fn what_a_profile_says_is_kept(runtime: &Runtime<'_>) {
+    let mut config = with_profile(&[]);
+    config["linux"]["seccomp"]["syscalls"]
+        .as_array_mut()
+        .unwrap()
+        .insert(0, json!({"names": ["fsync"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5}));
+    let step = runtime.step(&config);
+    assert_eq!(step.stdout, HELD.replace("fsync 0", "fsync EIO"));
+}
+
+fn an_ordinary_container_is_not_held(runtime: &Runtime<'_>) {
+    for config in [config(), with_profile(&[])] {
+        let bare = runtime.ordinary(runtime.bare(), &config);
+        let wrapped = runtime.ordinary(runtime.wrapped(), &config);
+        assert_eq!((bare.stdout.as_str(), bare.status.code()), (BARE, Some(7)), "{bare:?}");
+        assert_eq!(wrapped.stdout, bare.stdout);
+        assert_eq!(wrapped.status.code(), bare.status.code());
+        assert_eq!(wrapped.stderr, bare.stderr);
+    }
+}
+
+fn one_that_asks_is_held_and_so_is_who_comes_later(runtime: &Runtime<'_>, place: &Place) {
+    let mut config = config();
+    config["annotations"] = json!({"io.synconce.hold": "true"});
+    let run = runtime.ordinary(runtime.wrapped(), &config);
+    assert_eq!(run.stdout, HELD, "{run:?}");
+
+    config["process"]["args"] = json!(["/probe", "wait"]);
+    let id = runtime.id("waits");
+    let bundle = runtime.bundle("waits", &config);
+    let created = finish(runtime.wrapped().args(["create", "--bundle"]).arg(bundle).arg(&id));
+    assert!(created.status.success(), "{created:?}");
+    assert!(finish(runtime.wrapped().args(["start", &id])).status.success());
+    let later = finish(runtime.wrapped().args(["exec", &id, "/probe"]));
+    assert_eq!((later.stdout.as_str(), later.status.code()), (HELD, Some(7)), "{later:?}");
+    let ended = finish(runtime.wrapped().args(["delete", "--force", &id]));
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!place.path("containers").join(&id).exists());
+}
+
+fn everything_else_is_the_runtimes_own(runtime: &Runtime<'_>, place: &Place) {
+    for words in [&["--version"][..], &["state", "nobody"], &["nonsense"], &["delete"], &["run"]] {
+        let bare = finish(runtime.bare().args(words));
+        let wrapped = finish(runtime.wrapped().args(words));
+        assert_eq!(wrapped.status.code(), bare.status.code(), "{words:?}");
+        assert_eq!(wrapped.stdout, bare.stdout, "{words:?}");
+        // Lines of a log begin with the time.
+        assert_eq!(without_times(&wrapped.stderr), without_times(&bare.stderr), "{words:?}");
+    }
+    let bundle = runtime.bundle("broken", &config());
+    std::fs::write(bundle.join("config.json"), "{\"linux\": [").unwrap();
+    let log = place.path("log.json");
+    let mut command = runtime.wrapped();
+    command.arg("--log").arg(&log).args(["--log-format", "json", "run", "--bundle"]);
+    let broken = finish(command.arg(&bundle).arg(runtime.id("broken")));
+    assert!(!broken.status.success());
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(told.contains("cannot understand"), "{told}");
+    assert_eq!(std::fs::read_to_string(bundle.join("config.json")).unwrap(), "{\"linux\": [");
+}
+
+fn without_times(text: &str) -> String {
+    let parts = text.split(' ').filter(|part| !part.contains("time=") && !part.contains("T"));
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+fn a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime: &Runtime<'_>, place: &Place) {
+    let mut config = config();
+    config["annotations"] = json!({"io.synconce.hold": "true"});
+    let bundle = runtime.bundle("fixed", &config);
+    std::fs::create_dir_all(place.path("apart")).unwrap();
+    // Where nothing can be made, but for the container's own root.
+    let mounted = finish(place.command("sh").arg("-c").arg(
+        "mount --bind fixed fixed && mount --bind fixed/rootfs fixed/rootfs \
+         && mount -o remount,bind,ro fixed",
+    ));
+    assert!(mounted.status.success(), "{mounted:?}");
+    let log = place.path("fixed.json");
+    let mut command = runtime.wrapped();
+    command.arg("--log").arg(&log).args(["--log-format", "json", "run", "--bundle"]);
+    let run = finish(command.arg(&bundle).arg(runtime.id("fixed")));
+    assert_eq!(run.stdout, BARE, "{run:?}");
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(told.contains("cannot replace") && told.contains("os error 30"), "{told}");
+    finish(place.command("umount").args(["fixed/rootfs", "fixed"]));
+}
+
+fn what_the_operator_set_is_done_or_told(runtime: &Runtime<'_>, place: &Place) {
+    place.write("oci.toml", "[[rule]]\nhold = true\n");
+    let all = runtime.ordinary(runtime.wrapped(), &config());
+    assert_eq!(all.stdout, HELD, "{all:?}");
+    place.write("oci.toml", "[[rule]]\nhold = true\nanotation = \"x\"\n");
+    let wrong = runtime.ordinary(runtime.wrapped(), &config());
+    assert_eq!((wrong.status.code(), wrong.stdout.as_str()), (Some(125), ""));
+    assert!(wrong.stderr.contains("oci.toml: TOML parse error at line 3"), "{}", wrong.stderr);
+    let runsc = place.write("runsc", "#!/bin/sh\necho started\n");
+    assert!(finish(place.command("chmod").arg("+x").arg(&runsc)).status.success());
+    place.write("oci.toml", &format!("runtime = {:?}\n", place.text("runsc")));
+    let refused = runtime.ordinary(runtime.wrapped(), &config());
+    assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(125), ""));
+    assert!(refused.stderr.contains("gVisor"), "{}", refused.stderr);
+    let other = finish(runtime.wrapped().args(["state", "c1"]));
+    assert_eq!(other.stdout, "started\n", "only containers are refused");
+    place.remove("oci.toml");
+}

@@ -1,0 +1,114 @@
+//! Killed at each call that changes something, and undone to the byte.
+
+use super::place::{Ended, Place, SYNCONCE};
+use std::process::Command;
+
+/// Every call of a set-up or an undo that a disk would see.
+const CALLS: [&str; 10] = [
+    "mkdirat",
+    "openat",
+    "fchmod",
+    "write",
+    "fsync",
+    "renameat",
+    "renameat2",
+    "symlinkat",
+    "unlinkat",
+    "fchown",
+];
+
+/// `synconce setup WORDS`, killed as it makes its `nth` call of the kind `call`;
+/// whether it came to that.
+fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
+    let inject = format!("inject={call}:signal=KILL:when={nth}");
+    let mut command = Command::new("strace");
+    command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+    let ended = Ended::of(command.arg(SYNCONCE).args(place.arguments(words)));
+    if ended.code == Some(0) {
+        return false;
+    }
+    // strace dies as its tracee did.
+    assert_eq!(ended.code, None, "{ended:?}");
+    true
+}
+
+#[test]
+fn a_set_up_that_is_killed_at_any_call_is_undone_to_the_byte() {
+    let place = Place::new("killed");
+    let before = place.snapshot();
+    let mut kills = 0;
+    for call in CALLS {
+        for nth in 1.. {
+            if !killed(&place, &["docker"], call, nth) {
+                break;
+            }
+            kills += 1;
+            let undone = place.setup(&["docker", "--undo"]);
+            assert_eq!(undone.code, Some(0), "{call} {nth}: {undone:?}");
+            assert_eq!(before, place.snapshot(), "{call} {nth}");
+        }
+        assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0));
+        assert_eq!(before, place.snapshot(), "{call}");
+    }
+    assert!(kills > 30, "only {kills} kills");
+}
+
+#[test]
+fn a_set_up_that_is_killed_at_any_call_is_finished_by_the_next() {
+    let place = Place::new("finished");
+    let before = place.snapshot();
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    let after = place.snapshot();
+    place.setup(&["docker", "--undo"]);
+    for call in ["fsync", "renameat", "renameat2", "symlinkat"] {
+        for nth in 1.. {
+            if !killed(&place, &["docker"], call, nth) {
+                break;
+            }
+            assert_eq!(place.setup(&["docker"]).code, Some(0), "{call} {nth}");
+            assert_eq!(after, place.snapshot(), "{call} {nth}");
+            assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0), "{call} {nth}");
+            assert_eq!(before, place.snapshot(), "{call} {nth}");
+        }
+        place.setup(&["docker", "--undo"]);
+    }
+}
+
+#[test]
+fn an_undo_that_is_killed_at_any_call_is_finished_by_the_next() {
+    let place = Place::new("undoing");
+    let before = place.snapshot();
+    for call in CALLS {
+        for nth in 1.. {
+            assert_eq!(place.setup(&["docker"]).code, Some(0), "{call} {nth}");
+            if !killed(&place, &["docker", "--undo"], call, nth) {
+                break;
+            }
+            assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0), "{call} {nth}");
+            assert_eq!(before, place.snapshot(), "{call} {nth}");
+        }
+    }
+}
+
+#[test]
+fn the_journal_is_durable_before_the_first_file_is_touched() {
+    let place = Place::new("order");
+    let log = place.root.join("log");
+    let mut command = Command::new("strace");
+    command.args(["-y", "-e", "trace=fsync,renameat,renameat2,symlinkat,mkdirat", "-o"]);
+    let ended = Ended::of(command.arg(&log).arg(SYNCONCE).args(place.arguments(&["docker"])));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let log = std::fs::read_to_string(log).unwrap();
+    let calls: Vec<&str> = log.lines().collect();
+    let at = |from: usize, call: &str, part: &str| {
+        let found =
+            calls[from..].iter().position(|line| line.starts_with(call) && line.contains(part));
+        from + found.unwrap_or_else(|| panic!("no {call} {part} after {from} in\n{log}"))
+    };
+    let written = at(0, "fsync", "journal.json");
+    let named = at(written, "renameat2", "journal.json");
+    let durable = at(named, "fsync", "setup/docker>");
+    let is_config = |line: &&str| line.contains("/etc/") || line.contains("/usr/");
+    let first = calls.iter().position(is_config).unwrap();
+    assert!(durable < first, "{log}");
+}

@@ -1,0 +1,110 @@
+//! The script of the Helm chart's DaemonSet, on a node that is a directory.
+
+use super::place::{Place, SYNCONCE};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
+use synconce_testkit::process::Group;
+
+const SCRIPT: &str = include_str!("../../../../packaging/helm/synconce/files/node.sh");
+
+/// The script, which dies with its children when its test fails.
+struct Node {
+    script: Group,
+    place: Place,
+}
+
+impl Node {
+    /// Starts the script on a node with containerd, and waits until it is set up.
+    fn start(place: Place) -> Self {
+        let host = place.root.to_str().expect("a path of ours");
+        let ready = place.root.join("var/ready");
+        let script = SCRIPT
+            .replace("/synconce ", &format!("{SYNCONCE} "))
+            .replace("/host", host)
+            .replace("/tmp/ready", ready.to_str().expect("a path of ours"));
+        let tools = place.root.join("var/tools");
+        place.write("var/tools/nsenter", "#!/bin/sh\necho \"$@\" >> \"${0%/*}/restarts\"\n");
+        fs::set_permissions(tools.join("nsenter"), PermissionsExt::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).env("PATH", path);
+        command.env("BINARY_DIRECTORY", "/opt/synconce/bin").env("RESTART_CONTAINERD", "true");
+        let node = Self { script: Group::spawn(&mut command).expect("sh runs"), place };
+        let end = Instant::now() + patiently(Duration::from_secs(60));
+        while !ready.exists() {
+            assert!(Instant::now() < end, "the node was never set up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        node
+    }
+
+    fn restarts(&self) -> usize {
+        let log = fs::read_to_string(self.place.root.join("var/tools/restarts"));
+        log.unwrap_or_default().matches("systemctl restart containerd").count()
+    }
+
+    /// Ends the script as the kubelet does.
+    fn end(&self) {
+        let pid = Pid::from_raw(self.script.pid() as i32).expect("a process");
+        kill_process(pid, Signal::TERM).expect("it is sent");
+        let status = self.script.wait(patiently(Duration::from_secs(60))).expect("a process");
+        assert!(status.is_some_and(|status| status.success()), "{:?}", self.script.stderr());
+    }
+}
+
+const CONFIG: &str = "etc/containerd/config.toml";
+const BINARY: &str = "opt/synconce/bin/synconce-oci";
+
+fn node(name: &str) -> Place {
+    let place = Place::new(name);
+    place.write(CONFIG, "version = 2\n\n[grpc]\nuid = 0\n");
+    place
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    fs::read(a).unwrap() == fs::read(b).unwrap()
+}
+
+#[test]
+fn a_node_gets_the_binary_and_the_runtime_and_loses_both_when_the_pod_ends() {
+    let place = node("node");
+    let before = place.read(CONFIG);
+    let node = Node::start(place);
+    let binary = node.place.root.join(BINARY);
+    assert!(same(&binary, Path::new(SYNCONCE)));
+    assert!(node.place.read(CONFIG).contains("BinaryName = \"/opt/synconce/bin/synconce-oci\""));
+    assert_eq!(node.restarts(), 1);
+    node.end();
+    assert_eq!(node.place.read(CONFIG), before);
+    assert!(!binary.exists());
+    assert_eq!(node.restarts(), 2);
+}
+
+#[test]
+fn a_node_keeps_the_binary_while_a_container_was_made_by_it() {
+    let place = node("node-in-use");
+    let options = "run/containerd/io.containerd.runtime.v2.task/k8s.io/a/options.json";
+    place.write(options, "{\"BinaryName\":\"/opt/synconce/bin/synconce-oci\"}");
+    let node = Node::start(place);
+    node.end();
+    assert!(node.place.root.join(BINARY).exists());
+    assert!(!node.place.read(CONFIG).contains("synconce"));
+}
+
+#[test]
+fn a_node_that_is_set_up_already_is_not_restarted() {
+    let first = Node::start(node("node-again"));
+    // A pod that was killed: nothing was undone.
+    first.script.signal(Signal::KILL).expect("it is sent");
+    fs::remove_file(first.place.root.join("var/ready")).unwrap();
+    let place = Place { root: first.place.root.clone() };
+    let second = Node::start(place);
+    assert_eq!(second.restarts(), 1);
+    second.end();
+    assert!(!second.place.read(CONFIG).contains("synconce"));
+}

@@ -1,0 +1,105 @@
+//! A small system for one test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
+
+/// A root directory, removed at the end.
+pub struct Place {
+    pub root: PathBuf,
+}
+
+impl Place {
+    /// With synconce-oci, dockerd of which nothing is known, its unit and its file.
+    pub fn new(name: &str) -> Self {
+        let own = format!("setup-{name}-{}", std::process::id());
+        let place = Self { root: Path::new(env!("CARGO_TARGET_TMPDIR")).join(own) };
+        let _ = fs::remove_dir_all(&place.root);
+        place.program("usr/local/bin/synconce-oci");
+        place.program("usr/bin/dockerd");
+        let unit = "[Service]\nExecStart=/usr/bin/dockerd -H fd://\n";
+        place.write("lib/systemd/system/docker.service", unit);
+        place.write("etc/docker/daemon.json", "{\n  \"debug\": true\n}\n");
+        place
+    }
+
+    pub fn write(&self, path: &str, content: &str) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.root.join(path)).unwrap()
+    }
+
+    fn program(&self, path: &str) {
+        self.write(path, "");
+        fs::set_permissions(self.root.join(path), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    /// The arguments of `synconce setup WORDS` for this system.
+    pub fn arguments(&self, words: &[&str]) -> Vec<String> {
+        let root = self.root.to_str().unwrap();
+        let words = [&["setup"], words, &["--root", root]].concat();
+        words.into_iter().map(str::to_owned).collect()
+    }
+
+    /// `synconce setup WORDS` for this system, to its end.
+    pub fn setup(&self, words: &[&str]) -> Ended {
+        Ended::of(Command::new(SYNCONCE).args(self.arguments(words)))
+    }
+
+    /// What is there, without our own state.
+    pub fn snapshot(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+        let mut found = BTreeMap::new();
+        let mut pending = vec![self.root.clone()];
+        while let Some(directory) = pending.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                let metadata = fs::symlink_metadata(&path).unwrap();
+                if metadata.is_dir() {
+                    pending.push(path.clone());
+                }
+                let content = match (metadata.is_file(), metadata.is_symlink()) {
+                    (true, _) => fs::read(&path).unwrap(),
+                    (_, true) => {
+                        fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+                    }
+                    _ => Vec::new(),
+                };
+                found.insert(path, (metadata.mode(), content));
+            }
+        }
+        found.retain(|path, _| !path.starts_with(self.root.join("var")));
+        found
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub said: String,
+}
+
+impl Ended {
+    pub fn of(command: &mut Command) -> Self {
+        let Output { status, stdout, stderr } = command.output().expect("it can be started");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        Self { code: status.code(), out: text(stdout), said: text(stderr) }
+    }
+}

@@ -1,0 +1,117 @@
+//! What is said, where, and with which exit code.
+
+use super::place::{Ended, Place, SYNCONCE};
+use std::process::Command;
+
+#[test]
+fn a_set_up_says_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
+    let place = Place::new("says");
+    let ended = place.setup(&["docker"]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+    for part in ["edited ", "wrote ", "systemctl restart docker", "does not say its version"] {
+        assert!(ended.said.contains(part), "{part}: {}", ended.said);
+    }
+    let again = place.setup(&["docker"]);
+    let said = "synconce: docker is set up already: nothing was changed\n";
+    assert_eq!((again.code, again.said.as_str()), (Some(0), said));
+    let undone = place.setup(&["docker", "--undo"]);
+    assert!(undone.code == Some(0) && undone.said.contains("put back "), "{undone:?}");
+    let again = place.setup(&["docker", "--undo"]);
+    let said = "synconce: docker was not set up by synconce: there is nothing to undo\n";
+    assert_eq!((again.code, again.said.as_str()), (Some(0), said));
+}
+
+#[test]
+fn a_dry_run_shows_a_diff_and_writes_nothing() {
+    let place = Place::new("dry");
+    let before = place.snapshot();
+    let ended = place.setup(&["docker", "--dry-run"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.said.ends_with("dry run: nothing was written\n"), "{ended:?}");
+    let config = place.root.join("etc/docker/daemon.json");
+    let head = format!("--- {0}\n+++ {0}\n@@ -1,3 +1,9 @@\n {{\n", config.display());
+    assert!(ended.out.starts_with(&head), "{}", ended.out);
+    assert!(ended.out.contains("\n+  \"default-runtime\": \"synconce\",\n"), "{}", ended.out);
+    assert_eq!(before, place.snapshot());
+    assert!(!place.root.join("var").exists());
+    place.setup(&["docker"]);
+    let after = place.snapshot();
+    let back = place.setup(&["docker", "--undo", "--dry-run"]);
+    assert!(back.out.contains("\n-  \"default-runtime\": \"synconce\",\n"), "{}", back.out);
+    assert_eq!(after, place.snapshot());
+}
+
+#[test]
+fn a_refusal_names_file_and_line_hints_at_the_remedy_and_is_exit_code_125() {
+    let place = Place::new("refused");
+    place.write("etc/docker/daemon.json", "{\n  \"default-runtime\": \"nvidia\"\n}\n");
+    let before = place.snapshot();
+    let ended = place.setup(&["docker"]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(125), ""));
+    assert!(ended.said.contains("daemon.json, line 2: has \"nvidia\" as the default"), "{ended:?}");
+    assert!(ended.said.contains("\nsynconce: hint: take \"default-runtime\" away"), "{ended:?}");
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn a_file_system_that_is_read_only_is_named_and_nothing_is_changed() {
+    let place = Place::new("read-only");
+    let before = place.snapshot();
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
+    let ended = Ended::of(command.args(place.arguments(&["docker"])));
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    let said = "synconce: cannot create ";
+    assert!(ended.said.starts_with(said) && ended.said.contains("(os error 30)"), "{ended:?}");
+    assert!(ended.said.contains("hint: make the file system writable"), "{ended:?}");
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn what_cannot_be_written_after_the_journal_is_named_and_can_be_undone() {
+    let place = Place::new("half");
+    let before = place.snapshot();
+    // The journal can be written, and the file cannot.
+    let script = "mount --bind \"$0/etc\" \"$0/etc\" && mount -o remount,bind,ro \"$0/etc\" && \
+                  exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
+    let ended = Ended::of(command.args(place.arguments(&["docker"])));
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.said.contains("daemon.json: Read-only file system"), "{ended:?}");
+    assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0));
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn kubernetes_gets_a_manifest_on_standard_output_and_nothing_is_changed() {
+    let place = Place::new("kubernetes");
+    let before = place.snapshot();
+    let ended = place.setup(&["kubernetes"]);
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.out.starts_with("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"));
+    assert!(ended.said.contains("packaging/helm/synconce"), "{ended:?}");
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn an_engine_that_is_not_known_is_exit_code_125() {
+    let place = Place::new("unknown");
+    assert_eq!(place.setup(&["rkt"]).code, Some(125));
+    assert_eq!(place.setup(&["docker", "--force"]).code, Some(125));
+}
+
+#[test]
+fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() {
+    let place = Place::new("in-use");
+    let before = place.snapshot();
+    place.setup(&["docker"]);
+    let path = "var/lib/docker/containers/0123456789abcdef/hostconfig.json";
+    place.write(path, "{\"Runtime\":\"synconce\"}");
+    let ended = place.setup(&["docker", "--undo"]);
+    assert!(ended.code == Some(125) && ended.said.contains("0123456789ab"), "{ended:?}");
+    assert!(place.read("etc/docker/daemon.json").contains("synconce"));
+    assert_eq!(place.setup(&["docker", "--undo", "--force"]).code, Some(0));
+    assert_eq!(before, place.snapshot());
+}
