@@ -2,7 +2,6 @@
 
 use crate::host::{Found, Host};
 use crate::plan::{Act, Plan};
-use crate::undo::Undo;
 use similar::TextDiff;
 use std::path::Path;
 
@@ -19,15 +18,6 @@ pub fn of_plan(plan: &Plan, host: &Host) -> String {
             }
             Act::Link(target) => unified(&real, None, Some(&link(target))),
         }
-    });
-    shown.collect()
-}
-
-/// What `undo` would change, as unified diffs.
-pub fn of_undo(undo: &Undo, host: &Host) -> String {
-    let shown = undo.steps.iter().map(|step| {
-        let before = step.before.as_ref().map(|before| before.content.as_str());
-        unified(&host.real(&step.path), text(&step.now).as_deref(), before)
     });
     shown.collect()
 }

@@ -27,6 +27,17 @@ pub struct Step {
     pub before: Option<Before>,
 }
 
+impl Undo {
+    /// What it would change, as unified diffs.
+    pub fn diff(&self, host: &Host) -> String {
+        let shown = self.steps.iter().map(|step| {
+            let before = step.before.as_ref().map(|before| before.content.as_str());
+            diff::unified(&host.real(&step.path), diff::text(&step.now).as_deref(), before)
+        });
+        shown.collect()
+    }
+}
+
 /// What undoing `engine` would change; `None` when it was not set up, or is undone.
 ///
 /// # Errors

@@ -110,7 +110,7 @@ fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error
         return Err(refusal);
     }
     if arguments.dry_run {
-        print(&diff::of_undo(&undo, host))?;
+        print(&undo.diff(host))?;
         say("dry run: nothing was written");
         return Ok(());
     }

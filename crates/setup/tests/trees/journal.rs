@@ -197,7 +197,7 @@ fn what_would_be_undone_is_shown_as_the_way_back() {
     let forth = diff::of_plan(&plan(Engine::Docker, &host).unwrap(), &host);
     tree.set_up(Engine::Docker, NEW).unwrap();
     let undo = undo::plan(&host, Engine::Docker, false).unwrap().unwrap();
-    let back = diff::of_undo(&undo, &host);
+    let back = undo.diff(&host);
     let lines = |text: &str, sign: char| {
         let is_line =
             |line: &&str| line.starts_with(sign) && !line.starts_with(&format!("{sign}{sign}"));
