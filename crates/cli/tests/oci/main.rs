@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         trial(runtimes::under_crun, &runtimes::CRUN),
         trial(engines::buildahs_steps_are_held, &engines::BUILDAH),
         trial(engines::podmans_steps_are_held_and_its_containers_are_not, &engines::PODMAN),
+        trial(engines::buildkits_steps_are_held, &engines::BUILDKIT),
         trial(
             engines::dockers_steps_are_held_by_either_builder_and_its_containers_are_not,
             &engines::DOCKER,

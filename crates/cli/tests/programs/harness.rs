@@ -17,6 +17,8 @@ pub enum Need {
     PythonTest(&'static str),
     /// A path below what `scripts/programs` has fetched and built.
     Upstream(&'static str),
+    /// A program that `scripts/engines` has built.
+    Engine(&'static str),
 }
 
 impl Need {
@@ -34,6 +36,9 @@ impl Need {
                 .then(|| format!("no python3 has test.{name}; install libpython3.11-testsuite, or of your version")),
             Self::Upstream(name) => {
                 upstream(name).is_none().then(|| format!("no {name}; run scripts/programs"))
+            }
+            Self::Engine(name) => {
+                engine(name).is_none().then(|| format!("no {name}; run scripts/engines"))
             }
         }
     }
@@ -66,7 +71,16 @@ pub fn python_with(name: &str) -> Option<&'static str> {
 
 /// The path `name` below what `scripts/programs` has made.
 pub fn upstream(name: &str) -> Option<PathBuf> {
-    let path = Path::new(&std::env::var_os("SYNCONCE_UPSTREAM")?).join(name);
+    below("SYNCONCE_UPSTREAM", name)
+}
+
+/// The program `name` that `scripts/engines` has built.
+pub fn engine(name: &str) -> Option<PathBuf> {
+    below("SYNCONCE_ENGINES", name)
+}
+
+fn below(variable: &str, name: &str) -> Option<PathBuf> {
+    let path = Path::new(&std::env::var_os(variable)?).join(name);
     path.exists().then_some(path)
 }
 
