@@ -5,8 +5,11 @@
 
 use indexmap::IndexMap;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
+use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,27 +22,87 @@ pub struct Bundle {
     metadata: std::fs::Metadata,
 }
 
-type Fields<'a> = IndexMap<String, &'a RawValue>;
+/// An object. A key that is there twice is an error, also when it is spelled with
+/// other capitals: the runtimes take such objects together in ways of their own.
+#[derive(Debug, Default)]
+struct Fields<'a>(IndexMap<String, &'a RawValue>);
 
-/// What recognition needs of a configuration. Of a key that is there twice the
-/// last counts, as for the engines.
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = IndexMap::new();
+        let mut seen = HashSet::new();
+        while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
+            if !seen.insert(folded(&key)) {
+                return Err(A::Error::custom(format!("the key \"{key}\" is there twice")));
+            }
+            if ["linux", "seccomp"].iter().any(|known| folded(&key) == *known && key != *known) {
+                return Err(A::Error::custom(format!("the key \"{key}\" is spelled otherwise")));
+            }
+            fields.insert(key, value);
+        }
+        Ok(Fields(fields))
+    }
+}
+
+/// A key as Go's encoding/json compares it.
+pub(crate) fn folded(key: &str) -> String {
+    key.to_uppercase().to_lowercase()
+}
+
+/// What recognition needs of a configuration.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// `hostname`
     pub hostname: String,
     /// `annotations`
     pub annotations: IndexMap<String, String>,
-    /// Sources of mounts, by destination.
-    pub mounts: IndexMap<PathBuf, PathBuf>,
+    /// `mounts`
+    pub mounts: Vec<Mount>,
     /// Whether it is for a virtual machine or another system than Linux.
     pub foreign: bool,
 }
 
-#[derive(Deserialize)]
-struct Mount {
-    destination: PathBuf,
-    #[serde(default)]
-    source: PathBuf,
+/// One mount of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Mount {
+    /// Where it is in the container.
+    pub destination: PathBuf,
+    /// What is mounted there.
+    pub source: Option<PathBuf>,
+    /// Its options, as those of mount(8).
+    pub options: Option<Vec<String>>,
+}
+
+impl Mount {
+    /// The directory or file of the host that the container can write to by it.
+    pub fn writable(&self) -> Option<&Path> {
+        let options = self.options.as_deref().unwrap_or_default();
+        let has = |names: &[&str]| options.iter().any(|option| names.contains(&option.as_str()));
+        let bound = has(&["bind", "rbind"]) && !has(&["ro", "rro"]);
+        self.source.as_deref().filter(|_| bound)
+    }
+}
+
+impl Facts {
+    /// The source of what is mounted at `destination`.
+    pub fn source(&self, destination: &str) -> Option<&Path> {
+        let there = |mount: &&Mount| mount.destination == Path::new(destination);
+        self.mounts.iter().rfind(there)?.source.as_deref()
+    }
 }
 
 impl Bundle {
@@ -62,14 +125,13 @@ impl Bundle {
     /// When it is no configuration.
     pub fn facts(&self) -> Result<Facts, String> {
         let fields = self.fields()?;
-        let mounts: Vec<Mount> = self.field(&fields, "mounts")?;
         Ok(Facts {
             hostname: self.field(&fields, "hostname")?,
             annotations: self.field(&fields, "annotations")?,
-            mounts: mounts.into_iter().map(|mount| (mount.destination, mount.source)).collect(),
+            mounts: self.field(&fields, "mounts")?,
             foreign: ["vm", "windows", "solaris", "zos"]
                 .iter()
-                .any(|key| fields.contains_key(*key)),
+                .any(|key| fields.0.contains_key(*key)),
         })
     }
 
@@ -80,7 +142,7 @@ impl Bundle {
     pub fn seccomp(&self) -> Result<Option<Map<String, Value>>, String> {
         let fields = self.fields()?;
         let linux: Fields<'_> = self.field(&fields, "linux")?;
-        linux.get("seccomp").map_or(Ok(None), |raw| self.parse(raw.get()))
+        linux.0.get("seccomp").map_or(Ok(None), |raw| self.parse(raw.get()))
     }
 
     /// The whole text with another `linux.seccomp`.
@@ -92,10 +154,10 @@ impl Bundle {
         let mut fields = self.fields()?;
         let mut linux: Fields<'_> = self.field(&fields, "linux")?;
         let seccomp = to_raw_value(seccomp).map_err(broken)?;
-        linux.insert("seccomp".to_owned(), &seccomp);
-        let linux = to_raw_value(&linux).map_err(broken)?;
-        fields.insert("linux".to_owned(), &linux);
-        serde_json::to_string(&fields).map_err(broken)
+        linux.0.insert("seccomp".to_owned(), &seccomp);
+        let linux = to_raw_value(&linux.0).map_err(broken)?;
+        fields.0.insert("linux".to_owned(), &linux);
+        serde_json::to_string(&fields.0).map_err(broken)
     }
 
     /// Puts `text` in the place of what was read, with its owner and mode.
@@ -137,7 +199,7 @@ impl Bundle {
         fields: &Fields<'a>,
         key: &str,
     ) -> Result<T, String> {
-        let Some(raw) = fields.get(key) else { return Ok(T::default()) };
+        let Some(raw) = fields.0.get(key) else { return Ok(T::default()) };
         Ok(self.parse::<Option<T>>(raw.get())?.unwrap_or_default())
     }
 
@@ -146,7 +208,7 @@ impl Bundle {
     }
 
     /// An error about what is in the file.
-    pub fn misunderstood(&self, error: &dyn std::fmt::Display) -> String {
+    pub fn misunderstood(&self, error: &dyn fmt::Display) -> String {
         format!("cannot understand {}: {error}", self.path.display())
     }
 }
@@ -198,7 +260,7 @@ mod tests {
     fn facts_are_read_where_they_are() {
         let directory = tempfile::tempdir().unwrap();
         let facts = bundle(&directory, CONFIG).facts().unwrap();
-        assert_eq!(facts.mounts[Path::new("/etc/hosts")], Path::new("/x/hosts"));
+        assert_eq!(facts.source("/etc/hosts"), Some(Path::new("/x/hosts")));
         assert!(facts.annotations.is_empty() && facts.hostname.is_empty() && !facts.foreign);
         assert!(bundle(&directory, r#"{"vm":{}}"#).facts().unwrap().foreign);
     }
@@ -210,6 +272,16 @@ mod tests {
         assert!(error.contains("config.json: invalid type"), "{error}");
         let missing = Bundle::read(&directory.path().join("none")).unwrap_err();
         assert!(missing.contains("none: No such file or directory (os error 2)"), "{missing}");
+    }
+
+    #[test]
+    fn an_object_that_runtimes_would_merge_is_not_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        for text in [r#"{"linux":{},"linux":{}}"#, r#"{"linux":{},"Linux":{}}"#, r#"{"Linux":{}}"#]
+        {
+            let error = bundle(&directory, text).seccomp().unwrap_err();
+            assert!(error.contains("is there twice") || error.contains("otherwise"), "{error}");
+        }
     }
 
     #[test]

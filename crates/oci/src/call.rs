@@ -14,12 +14,14 @@ pub struct Call {
     pub verb: String,
     /// The bundle, when it is named.
     pub bundle: Option<PathBuf>,
-    /// crun's other name for `config.json`.
+    /// crun's other file for `config.json`, from where it was called.
     pub config: Option<PathBuf>,
     /// The container's id.
     pub id: Option<String>,
     /// Where the runtime logs.
     pub log: Option<PathBuf>,
+    /// Whether it logs JSON.
+    pub logs_json: bool,
     /// Where the runtime keeps its state.
     pub root: Option<PathBuf>,
     /// Where it writes the pid of the container.
@@ -81,6 +83,7 @@ impl Call {
         };
         Self {
             bundle: self.bundle.map(whole),
+            config: self.config.map(whole),
             log: self.log.map(file),
             root: self.root.map(file),
             pid_file: self.pid_file.map(file),
@@ -92,6 +95,7 @@ impl Call {
         let path = Some(PathBuf::from(value));
         match (name, self.verb.is_empty()) {
             ("log", true) => self.log = path,
+            ("log-format", true) => self.logs_json = value == "json",
             ("root", true) => self.root = path,
             ("bundle" | "b", false) => self.bundle = path,
             ("config" | "f", false) => self.config = path,

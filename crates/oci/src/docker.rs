@@ -5,8 +5,9 @@
 //! container starts (dockerd 20.10 to 28). Nothing in a container's
 //! `config.json` differs between `docker run` and a step of a classic build.
 
-use crate::bundle::Facts;
+use crate::bundle::{Facts, folded};
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,10 +25,12 @@ pub struct Records {
 struct HostConfig {
     log_config: LogConfig,
     binds: Option<Vec<String>>,
-    mounts: Option<Vec<serde_json::Value>>,
+    mounts: Option<Vec<Value>>,
     volumes_from: Option<Vec<String>>,
-    port_bindings: Option<HashMap<String, serde_json::Value>>,
-    devices: Option<Vec<serde_json::Value>>,
+    port_bindings: Option<HashMap<String, Value>>,
+    devices: Option<Vec<Value>>,
+    /// The command line's containers have a list, if an empty one.
+    dns: Option<Vec<String>>,
     privileged: bool,
     auto_remove: bool,
     publish_all_ports: bool,
@@ -51,6 +54,8 @@ struct RestartPolicy {
 struct Container {
     config: Config,
     image: String,
+    /// Volumes, those that an image asks for as well.
+    mount_points: Option<HashMap<String, Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -71,19 +76,12 @@ struct Healthcheck {
     test: Option<Vec<String>>,
 }
 
-/// An image's own configuration.
-#[derive(Debug, Default, Deserialize)]
-struct Image {
-    #[serde(default)]
-    config: Config,
-}
-
 impl Records {
     /// The records of container `id`, found by the files that dockerd mounts into
     /// it; `None` when there are none that only we could have written.
     pub fn find(facts: &Facts, id: &str) -> Option<Self> {
         let files = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
-        files.iter().filter_map(|file| facts.mounts.get(Path::new(file))).find_map(|source| {
+        files.iter().filter_map(|file| facts.source(file)).find_map(|source| {
             // With --network container:OTHER they are the other's.
             let containers = source.parent()?.parent()?;
             (containers.file_name()? == "containers").then(|| Self::read(&containers.join(id)))?
@@ -103,8 +101,8 @@ impl Records {
 
     /// Whether the classic builder made it. It starts a step by an image's id,
     /// without a log, a health check or an entry point, and with nothing of the
-    /// host (builder/dockerfile of dockerd). Whoever asks for all of that by
-    /// `docker run` has a container that keeps nothing either.
+    /// host (builder/dockerfile of dockerd). Whoever asks dockerd for all of that,
+    /// which its command line cannot, has a container without a volume.
     pub fn is_classic_build(&self) -> bool {
         let (host, config) = (&self.host, &self.container.config);
         let empty = [
@@ -114,6 +112,8 @@ impl Records {
             host.port_bindings.as_ref().is_none_or(HashMap::is_empty),
             host.devices.as_ref().is_none_or(Vec::is_empty),
             config.entrypoint.as_ref().is_none_or(Vec::is_empty),
+            self.container.mount_points.as_ref().is_none_or(HashMap::is_empty),
+            host.dns.is_none(),
         ];
         let set = [
             host.privileged,
@@ -132,17 +132,21 @@ impl Records {
             && !set.iter().any(|set| *set)
     }
 
+    /// The value of a label of the container, wherever it is from.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.container.config.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
     /// The value of a label that the container has and its image has not: who
     /// makes an image shall not take durability from those who run it.
     pub fn own_label(&self, key: &str) -> Option<&str> {
-        let value = self.container.config.labels.as_ref()?.get(key)?;
-        let image = self.image()?;
-        let brought = image.config.labels.is_some_and(|labels| labels.contains_key(key));
-        (!brought).then_some(value)
+        let value = self.label(key)?;
+        (!brings(&self.image()?, key)?).then_some(value)
     }
 
-    /// The image's configuration, of whichever storage driver.
-    fn image(&self) -> Option<Image> {
+    /// The image's configuration, of whichever storage driver. containerd's image
+    /// store keeps it elsewhere.
+    fn image(&self) -> Option<Value> {
         let root = self.directory.parent()?.parent()?;
         let (kind, digest) = self.container.image.split_once(':')?;
         let drivers = std::fs::read_dir(root.join("image")).ok()?;
@@ -153,10 +157,24 @@ impl Records {
     }
 }
 
+/// Whether an image's configuration has a label; `None` when it has no section
+/// that could have. dockerd takes keys in any capitals.
+fn brings(image: &Value, label: &str) -> Option<bool> {
+    let sections: Vec<_> = fields(image, "config").collect();
+    let mut labels = sections.iter().flat_map(|section| fields(section, "labels"));
+    (!sections.is_empty()).then(|| labels.any(|labels| labels.get(label).is_some()))
+}
+
+fn fields<'a>(object: &'a Value, name: &'a str) -> impl Iterator<Item = &'a Value> {
+    let named = object.as_object().into_iter().flatten();
+    named.filter(move |(key, _)| folded(key) == name).map(|(_, value)| value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use crate::bundle::Mount;
+    use serde_json::json;
 
     const ID: &str = "3f4e";
 
@@ -188,9 +206,9 @@ mod tests {
     }
 
     fn found(root: &tempfile::TempDir) -> Option<Records> {
-        let source = root.path().join("containers/3f4e/hosts");
-        let mounts = [("/etc/hosts".into(), source)].into_iter().collect();
-        Records::find(&Facts { mounts, ..Facts::default() }, ID)
+        let source = Some(root.path().join("containers/3f4e/hosts"));
+        let mount = Mount { destination: "/etc/hosts".into(), source, options: None };
+        Records::find(&Facts { mounts: vec![mount], ..Facts::default() }, ID)
     }
 
     fn is_build(change: impl FnOnce(&mut Value, &mut Value)) -> bool {
@@ -209,7 +227,8 @@ mod tests {
 
     #[test]
     fn whatever_keeps_data_or_serves_somebody_is_no_step_of_a_build() {
-        let hosts: [(&str, Value); 8] = [
+        let hosts: [(&str, Value); 9] = [
+            ("Dns", json!([])),
             ("LogConfig", json!({"Type": "json-file"})),
             ("Binds", json!(["/srv:/srv"])),
             ("Mounts", json!([{"Type": "volume"}])),
@@ -231,6 +250,26 @@ mod tests {
         for (key, value) in configs {
             assert!(!is_build(|_, container| container["Config"][key] = value.clone()), "{key}");
         }
+    }
+
+    #[test]
+    fn a_container_with_a_volume_is_no_step_of_a_build() {
+        let volume = json!({"/var/lib/db": {"Name": "ab"}});
+        assert!(!is_build(|_, container| container["MountPoints"] = volume));
+    }
+
+    #[test]
+    fn an_image_brings_a_label_in_whatever_capitals() {
+        let image = |text: &str| brings(&serde_json::from_str(text).unwrap(), "l");
+        for text in [
+            r#"{"config":{"Labels":{"l":"true"}}}"#,
+            r#"{"Config":{"LABELS":{"l":"true"}}}"#,
+            r#"{"config":{},"CONFIG":{"label\u017f":{"l":"true"}}}"#,
+        ] {
+            assert_eq!(image(text), Some(true), "{text}");
+        }
+        assert_eq!(image(r#"{"config":{"Labels":null}}"#), Some(false));
+        assert_eq!(image("{}"), None, "who knows");
     }
 
     #[test]

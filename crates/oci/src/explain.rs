@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::operator::Settings;
 use crate::recognise::Verdict;
-use crate::runtime;
+use crate::runtime::{self, Tried};
 use crate::wrap::Plan;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -39,7 +39,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         let _ = writeln!(text, "{title:<10}{what}");
     };
     line("bundle", &place.display().to_string());
-    match runtime::find(&settings, name, std::env::var_os("PATH").as_deref()) {
+    match runtime::find(&settings, name, std::env::var_os("PATH").as_deref(), &Tried::default()) {
         Err(error) => line("runtime", &error),
         Ok(runtime) => match runtime::refusal(&runtime) {
             None => line("runtime", &runtime.display().to_string()),

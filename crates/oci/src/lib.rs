@@ -21,6 +21,7 @@ pub mod call;
 pub mod docker;
 pub mod explain;
 pub mod operator;
+pub mod podman;
 pub mod profile;
 pub mod recognise;
 pub mod runtime;

@@ -133,8 +133,9 @@ fn allows(profile: &Profile, name: &str) -> Result<bool, String> {
     Ok(allowed)
 }
 
+/// One that is logged is to be seen by somebody, and is left.
 fn permits(action: &str) -> bool {
-    matches!(action, ALLOW | "SCMP_ACT_LOG")
+    action == ALLOW
 }
 
 fn rules(profile: &Profile) -> Result<&[Value], String> {
@@ -149,31 +150,21 @@ fn action<'a>(value: Option<&'a Value>, field: &str) -> Result<&'a str, String> 
     value.and_then(Value::as_str).ok_or_else(|| format!("\"{field}\" is missing, or no text"))
 }
 
-/// The names of a rule; some engines write one of them as `name`.
 fn names(rule: &Value) -> Result<impl Iterator<Item = &str>, String> {
     let list = match rule.get("names") {
         None | Some(Value::Null) => &[],
         Some(Value::Array(names)) => names.as_slice(),
         Some(_) => return Err("the \"names\" of a rule are no list".to_owned()),
     };
-    Ok(list.iter().chain(rule.get("name")).filter_map(Value::as_str))
+    Ok(list.iter().filter_map(Value::as_str))
 }
 
 /// The rule without our names, if there is anything left of it.
 fn without(mut rule: Value, ours: &[&str]) -> Option<Value> {
-    let is_ours = |name: &Value| name.as_str().is_some_and(|name| ours.contains(&name));
-    let fields = rule.as_object_mut()?;
-    if fields.get("name").is_some_and(is_ours) {
-        fields.remove("name");
-    }
-    let listed = match fields.get_mut("names") {
-        Some(Value::Array(names)) => {
-            names.retain(|name| !is_ours(name));
-            !names.is_empty()
-        }
-        _ => false,
-    };
-    (listed || fields.contains_key("name")).then_some(rule)
+    let Some(Value::Array(names)) = rule.get_mut("names") else { return Some(rule) };
+    let before = names.len();
+    names.retain(|name| !name.as_str().is_some_and(|name| ours.contains(&name)));
+    (!names.is_empty() || before == 0).then_some(rule)
 }
 
 #[cfg(test)]
@@ -248,7 +239,7 @@ mod tests {
             json!({"names": ["fsync"], "action": "SCMP_ACT_NOTIFY"}),
             json!({"names": ["fsync"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5}),
             json!({"names": ["fsync"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_EQ"}]}),
-            json!({"name": "fsync", "action": "SCMP_ACT_KILL"}),
+            json!({"names": ["fsync"], "action": "SCMP_ACT_LOG"}),
         ] {
             let edited = hold(dockers(rule.clone())).unwrap();
             assert_eq!(edited.left[0], "fsync", "{rule}");

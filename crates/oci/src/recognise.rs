@@ -1,16 +1,17 @@
 //! Which containers are held.
 //!
-//! A build container is known by what no user of the engine can choose: the
-//! runtime's own arguments and the bundle's place. Host names, labels and cgroups
-//! can be had by `docker run`, and decide nothing.
+//! A build container is known by what a user of the engine does not choose: the
+//! runtime's own arguments and the bundle's place, and for the classic builder
+//! dockerd's records (see [`crate::docker`]). Host names, labels and cgroups can be
+//! had by `docker run`, and decide nothing. What an image brings asks for nothing.
 
-use crate::bundle::Facts;
+use crate::bundle::{Facts, Mount};
 use crate::call::Call;
 use crate::docker::Records;
 use crate::operator::Settings;
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The annotation, or Docker label, by which a container asks.
 pub const HOLD: &str = "io.synconce.hold";
@@ -45,6 +46,8 @@ pub enum Reason {
     Label,
     /// The operator's rule of this number, from 1.
     Rule(usize),
+    /// It can write to this place of the host's.
+    Volume(PathBuf),
     /// Nothing says that it shall be held.
     Ordinary,
     /// It is not for Linux, or for a virtual machine.
@@ -66,6 +69,8 @@ pub struct Scene<'a> {
     pub facts: &'a Facts,
     /// What the operator has set.
     pub settings: &'a Settings,
+    /// What is mounted where the runtime was called.
+    pub mounts: &'a [synconce_probe::mounts::Mount],
 }
 
 /// Whether the container of `scene` is held.
@@ -74,6 +79,7 @@ pub struct Scene<'a> {
 /// itself against it, the operator's rules, what it is, and what it asks for.
 pub fn recognise(scene: &Scene<'_>) -> Verdict {
     let annotation = |key: &str| scene.facts.annotations.get(key).map(String::as_str);
+    let own = |key: &str| annotation(key).filter(|_| scene.is_own(key));
     let other = [CRUN_FILTER, CRUN_HANDLER].into_iter().find(|key| annotation(key).is_some());
     if scene.facts.foreign {
         return Verdict::Leave(Reason::Foreign);
@@ -85,17 +91,24 @@ pub fn recognise(scene: &Scene<'_>) -> Verdict {
         return Verdict::Leave(Reason::Annotation);
     }
     let mut rules = scene.settings.rules.iter().zip(1..);
-    if let Some((rule, at)) = rules.find(|(rule, _)| rule.fits(scene.namespace(), annotation)) {
+    let records = scene.records();
+    if records.as_ref().and_then(|records| records.label(HOLD)) == Some("false") {
+        return Verdict::Leave(Reason::Label);
+    }
+    if let Some((rule, at)) = rules.find(|(rule, _)| rule.fits(scene.namespace(), own)) {
         let reason = Reason::Rule(at);
         return if rule.hold { Verdict::Hold(reason) } else { Verdict::Leave(reason) };
     }
     if let Some(reason) = scene.build() {
-        return Verdict::Hold(reason);
+        return match scene.volume() {
+            Some(volume) if reason == Reason::Buildah => Verdict::Leave(Reason::Volume(volume)),
+            _ => Verdict::Hold(reason),
+        };
     }
-    if annotation(HOLD) == Some("true") {
+    if own(HOLD) == Some("true") {
         return Verdict::Hold(Reason::Annotation);
     }
-    match scene.records() {
+    match records {
         Some(records) if records.is_classic_build() => Verdict::Hold(Reason::ClassicBuild),
         Some(records) if records.own_label(HOLD) == Some("true") => Verdict::Hold(Reason::Label),
         _ => Verdict::Leave(Reason::Ordinary),
@@ -106,6 +119,33 @@ impl Scene<'_> {
     /// containerd's namespace: its shim gives every one a `--root` of its own.
     fn namespace(&self) -> Option<&str> {
         self.call.root.as_deref()?.file_name()?.to_str()
+    }
+
+    /// Whether an annotation is the container's own, and not its image's.
+    fn is_own(&self, key: &str) -> bool {
+        !crate::podman::is_stored(self.bundle)
+            || crate::podman::image_brings(self.bundle, key) == Some(false)
+    }
+
+    /// A place of the host's, beside the engine's own, that a step of Buildah's can
+    /// write to: no image stores what is written there.
+    fn volume(&self) -> Option<PathBuf> {
+        let sources = self.facts.mounts.iter().filter_map(Mount::writable);
+        // Buildah mounts what it will mount below the bundle first.
+        let behind = |source: &Path| {
+            let point = self.mounts.iter().rfind(|mount| mount.point == source);
+            point.map_or_else(|| source.to_owned(), |mount| mount.root.clone())
+        };
+        sources.map(behind).find(|source| !self.is_engines(source))
+    }
+
+    fn is_engines(&self, source: &Path) -> bool {
+        let stored = source.components().any(|part| {
+            let part = part.as_os_str().to_string_lossy();
+            part.ends_with("-containers") || part.starts_with("buildah")
+        });
+        let kernels = ["/dev", "/proc", "/sys"].iter().any(|place| source.starts_with(place));
+        stored || kernels || source.starts_with(self.bundle)
     }
 
     fn build(&self) -> Option<Reason> {
@@ -171,6 +211,9 @@ impl fmt::Display for Reason {
             Self::Annotation => write!(f, "its annotation {HOLD}"),
             Self::Label => write!(f, "its label {HOLD}"),
             Self::Rule(at) => write!(f, "rule {at} of {}", crate::operator::PATH),
+            Self::Volume(path) => {
+                write!(f, "a step of Buildah's that can write to {}", path.display())
+            }
             Self::Ordinary => f.write_str("an ordinary container, which nothing asks to hold"),
             Self::Foreign => f.write_str("not a container of this machine's Linux"),
             Self::OtherFilter(key) => {
@@ -194,6 +237,7 @@ mod tests {
             directory: Path::new(directory),
             facts,
             settings,
+            mounts: &[],
         })
     }
 
@@ -252,6 +296,35 @@ mod tests {
             let other = line.replace(from, to);
             assert_eq!(plainly(&other, bundle), Verdict::Leave(Reason::Ordinary), "{other}");
         }
+    }
+
+    #[test]
+    fn a_step_of_buildahs_with_a_place_of_the_hosts_keeps_its_syncs() {
+        let line = "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
+        let verdict = |source: &str, option: &str| {
+            let options = Some(vec!["rbind".to_owned(), option.to_owned()]);
+            let mount = Mount { destination: "/data".into(), source: Some(source.into()), options };
+            let facts = Facts { mounts: vec![mount], ..Facts::default() };
+            recognised(line, "/tmp/buildah42", &facts, &Settings::default())
+        };
+        let volume = PathBuf::from("/srv/db");
+        assert_eq!(verdict("/srv/db", "rw"), Verdict::Leave(Reason::Volume(volume)));
+        for (source, option) in [
+            ("/srv/db", "ro"),
+            ("/tmp/buildah42/run/.containerenv", "rw"),
+            ("/var/lib/containers/storage/overlay-containers/ab/userdata/hosts", "rw"),
+            ("/dev/null", "rw"),
+        ] {
+            assert_eq!(verdict(source, option), Verdict::Hold(Reason::Buildah), "{source}");
+        }
+    }
+
+    #[test]
+    fn an_annotation_that_an_image_may_have_brought_does_not_count() {
+        let line = "create --bundle /s/overlay-containers/ab/userdata ab";
+        let yes = annotated(&[(HOLD, "true")]);
+        let verdict = recognised(line, "/", &yes, &Settings::default());
+        assert_eq!(verdict, Verdict::Leave(Reason::Ordinary));
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! The runtime that does the work.
 
 use crate::operator::Settings;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Looked for in this order, when no name says which.
-const NAMES: [&str; 2] = ["runc", "crun"];
-/// Names that are looked for when we are called by them; the last is buildkitd's own.
-const CALLED: [&str; 3] = ["runc", "crun", "buildkit-runc"];
+/// Looked for in this order, when no name says which. The last is buildkitd's own.
+const NAMES: [&str; 3] = ["runc", "crun", "buildkit-runc"];
 /// Also looked through: an engine's PATH may lack them.
 const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
@@ -22,24 +20,31 @@ const REFUSED: [(&str, &str); 4] = [
 ];
 
 /// Finds the runtime for us, who were called as `name`: the operator's choice,
-/// else the one of that name that we stand before, else the first known.
+/// else the one of that name that we stand before, else the first known. Not one
+/// of `tried`, which led back to us.
 ///
 /// # Errors
 /// When there is none but ourselves.
-pub fn find(settings: &Settings, name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, String> {
-    let ourselves = Identity::of(Path::new("/proc/self/exe"));
+pub fn find(
+    settings: &Settings,
+    name: &OsStr,
+    path: Option<&OsStr>,
+    tried: &Tried,
+) -> Result<PathBuf, String> {
+    let ourselves = Identity::of(Path::new("/proc/self/exe"))
+        .ok_or("cannot find ourselves by /proc/self/exe, to execute another")?;
     if let Some(runtime) = &settings.runtime {
         return match Identity::of(runtime) {
             None => Err(format!("cannot find the runtime {}", runtime.display())),
-            found if found == ourselves => {
-                Err(format!("the runtime {} is synconce itself", runtime.display()))
+            Some(found) if found == ourselves || tried.has(runtime) => {
+                Err(format!("the runtime {} leads back to synconce", runtime.display()))
             }
             Some(_) => Ok(runtime.clone()),
         };
     }
     let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let wanted = name.strip_prefix("synconce-oci-").unwrap_or(&name);
-    let names: Vec<&str> = match CALLED.contains(&wanted) {
+    let names: Vec<&str> = match NAMES.contains(&wanted) {
         true => vec![wanted],
         false => NAMES.to_vec(),
     };
@@ -48,9 +53,41 @@ pub fn find(settings: &Settings, name: &OsStr, path: Option<&OsStr>) -> Result<P
     let all = || directories.iter().map(PathBuf::as_path).chain(DIRECTORIES.map(Path::new));
     let candidates = names.iter().flat_map(|name| all().map(move |place| place.join(name)));
     candidates
-        .filter(|path| path.is_absolute())
-        .find(|path| Identity::of(path).is_some_and(|found| Some(found) != ourselves))
+        .filter(|path| path.is_absolute() && !tried.has(path))
+        .find(|path| Identity::of(path).is_some_and(|found| found != ourselves))
         .ok_or_else(|| format!("cannot find a runtime ({}) beside synconce", names.join(", ")))
+}
+
+/// What this process has executed already: a copy of ours, or a wrapper, may stand
+/// behind us and come back to us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tried(Vec<PathBuf>);
+
+impl Tried {
+    /// The environment variable with our process id and the paths.
+    pub const VARIABLE: &str = "SYNCONCE_OCI_TRIED";
+
+    /// What was tried by process `pid`, of the variable's value.
+    pub fn parse(value: Option<&OsStr>, pid: u32) -> Self {
+        let mut paths = value.map(|value| std::env::split_paths(value)).into_iter().flatten();
+        // Children have the variable, but other ids.
+        match paths.next() {
+            Some(first) if first == Path::new(&pid.to_string()) => Self(paths.collect()),
+            _ => Self::default(),
+        }
+    }
+
+    /// The variable's value when `runtime` is executed next.
+    pub fn with(&self, runtime: &Path, pid: u32) -> OsString {
+        let pid = PathBuf::from(pid.to_string());
+        let paths = [&pid].into_iter().chain(&self.0).map(PathBuf::as_path).chain([runtime]);
+        // A path with a colon cannot be noted, and could not be in PATH either.
+        std::env::join_paths(paths).unwrap_or_default()
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        self.0.iter().any(|tried| tried == path)
+    }
 }
 
 /// Why containers of `runtime` cannot be held; `None` when they can.
@@ -94,7 +131,9 @@ mod tests {
         let runc = program(behind.path(), "runc");
         let crun = program(before.path(), "crun");
         let path = std::env::join_paths([before.path(), behind.path()]).unwrap();
-        let found = |name: &str| find(&Settings::default(), OsStr::new(name), Some(&path)).unwrap();
+        let found = |name: &str| {
+            find(&Settings::default(), OsStr::new(name), Some(&path), &Tried::default()).unwrap()
+        };
         assert_eq!(found("runc"), runc);
         assert_eq!(found("/x/synconce-oci-crun"), crun);
         assert_eq!(found("synconce-oci"), runc);
@@ -105,15 +144,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mine = program(directory.path(), "mine");
         let of = |runtime: PathBuf| {
-            find(
-                &Settings { runtime: Some(runtime), ..Settings::default() },
-                OsStr::new("runc"),
-                None,
-            )
+            let settings = Settings { runtime: Some(runtime), ..Settings::default() };
+            find(&settings, OsStr::new("runc"), None, &Tried::default())
         };
         assert_eq!(of(mine.clone()), Ok(mine));
         assert!(of("/nowhere/runc".into()).unwrap_err().contains("/nowhere/runc"));
-        assert!(of(std::env::current_exe().unwrap()).unwrap_err().contains("itself"));
+        assert!(of(std::env::current_exe().unwrap()).unwrap_err().contains("leads back"));
+    }
+
+    #[test]
+    fn who_led_back_to_us_is_not_tried_again() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let copy = program(first.path(), "runc");
+        let real = program(second.path(), "runc");
+        let path = std::env::join_paths([first.path(), second.path()]).unwrap();
+        let value = Tried::default().with(&copy, 7);
+        let of = |tried: &Tried| find(&Settings::default(), OsStr::new("runc"), Some(&path), tried);
+        assert_eq!(of(&Tried::parse(Some(&value), 7)), Ok(real));
+        assert_eq!(of(&Tried::parse(Some(&value), 8)), Ok(copy), "another process's");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::operator::Settings;
 use crate::profile::{self, Edited};
 use crate::recognise::{Scene, Verdict, recognise};
-use crate::runtime;
+use crate::runtime::{self, Tried};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -15,15 +15,21 @@ use std::path::{Path, PathBuf};
 /// Does what an engine asks of a runtime that it calls `name`; comes back only
 /// with an error.
 pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
-    let settings = match Settings::of_this_machine() {
-        Ok(settings) => settings,
-        Err(error) => return error,
-    };
-    let runtime = match runtime::find(&settings, name, std::env::var_os("PATH").as_deref()) {
-        Ok(runtime) => runtime,
-        Err(error) => return error,
-    };
     let call = Call::parse(arguments);
+    let pid = std::process::id();
+    let tried = Tried::parse(std::env::var_os(Tried::VARIABLE).as_deref(), pid);
+    let path = std::env::var_os("PATH");
+    let find = |settings: &Settings| runtime::find(settings, name, path.as_deref(), &tried);
+    let found = Settings::of_this_machine().and_then(|settings| Ok((find(&settings)?, settings)));
+    let (runtime, settings) = match found {
+        Ok(found) => found,
+        Err(error) if call.makes_container() => return error,
+        // What is running must be stopped and removed all the same.
+        Err(error) => match find(&Settings::default()) {
+            Ok(runtime) => (runtime, Settings::default()),
+            Err(_) => return error,
+        },
+    };
     if call.makes_container() {
         if let Some(why) = runtime::refusal(&runtime) {
             return format!("cannot hold under {}: {why}", runtime.display());
@@ -33,34 +39,36 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
             note(&call, &format!("{error}; this container is not held"));
         }
     }
-    let error = synconce_sys::process::replace_by(&runtime, arguments);
+    let mark = (Tried::VARIABLE, tried.with(&runtime, pid));
+    let error = synconce_sys::process::replace_by(&runtime, arguments, mark);
     format!("cannot execute {}: {error}", runtime.display())
 }
 
-/// Tells the operator: in the runtime's log, since standard error may be the
-/// container's own. Engines take lines of the level `error` alone for failures.
+/// Tells the operator: in the runtime's log, if that is a file of JSON, since
+/// standard error may be the container's own. Engines take lines of the level
+/// `error` alone for failures.
 fn note(call: &Call, message: &str) {
-    let log = call
-        .log
-        .as_ref()
-        .and_then(|log| OpenOptions::new().append(true).create(true).open(log).ok());
     let line = json!({
         "level": "warning",
         "msg": format!("synconce-oci: {message}"),
         "time": jiff::Timestamp::now().to_string(),
     });
-    match log {
-        // Nobody is left to be told of an error here.
-        Some(mut log) => drop(writeln!(log, "{line}")),
-        None => eprintln!("synconce-oci: {message}"),
-    }
+    // crun also logs to journald:NAME, syslog:NAME and file:PATH.
+    let is_file = |log: &&PathBuf| call.logs_json && !log.to_string_lossy().contains(':');
+    let log = call.log.as_ref().filter(is_file);
+    let log = log.and_then(|log| OpenOptions::new().append(true).create(true).open(log).ok());
+    // Nobody is left to be told of an error here.
+    let _ = match log {
+        Some(mut log) => writeln!(log, "{line}"),
+        None => writeln!(std::io::stderr(), "synconce-oci: {message}"),
+    };
 }
 
 /// Puts the hold into the bundle of `call`, if its container is held.
 fn hold(call: &Call, settings: &Settings) -> Result<(), String> {
     let plan = match Plan::of(call.clone(), settings, None) {
         // The runtime does not find it either, and tells.
-        Err(Trouble::Bundle(_)) => return Ok(()),
+        Err(Trouble::Missing(_)) => return Ok(()),
         other => other.map_err(|trouble| trouble.to_string())?,
     };
     match (plan.verdict, plan.edited) {
@@ -86,14 +94,14 @@ pub struct Plan {
 #[derive(Debug)]
 pub enum Trouble {
     /// There is no configuration.
-    Bundle(String),
+    Missing(String),
     /// It cannot be understood.
     Content(String),
 }
 
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Bundle(what) | Self::Content(what)) = self;
+        let (Self::Missing(what) | Self::Content(what)) = self;
         f.write_str(what)
     }
 }
@@ -107,14 +115,27 @@ impl Plan {
         let here = || std::env::current_dir();
         let directory = directory
             .map_or_else(here, |directory| Ok(directory.to_owned()))
-            .map_err(|error| Trouble::Bundle(format!("cannot find where we are: {error}")))?;
+            .map_err(|error| Trouble::Missing(format!("cannot find where we are: {error}")))?;
         let call = call.resolved(&directory);
         let place = call.bundle.clone().unwrap_or_else(|| directory.clone());
         let file = call.config.clone().unwrap_or_else(|| PathBuf::from("config.json"));
-        let bundle = Bundle::read(&place.join(file)).map_err(Trouble::Bundle)?;
+        let file = place.join(file);
+        let missing = !file.exists();
+        let bundle = Bundle::read(&file).map_err(if missing {
+            Trouble::Missing
+        } else {
+            Trouble::Content
+        })?;
         let facts = bundle.facts().map_err(Trouble::Content)?;
-        let scene =
-            Scene { call: &call, bundle: &place, directory: &directory, facts: &facts, settings };
+        let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
+        let scene = Scene {
+            call: &call,
+            bundle: &place,
+            directory: &directory,
+            facts: &facts,
+            settings,
+            mounts: &mounts,
+        };
         let verdict = recognise(&scene);
         let edited = match &verdict {
             Verdict::Leave(_) => None,

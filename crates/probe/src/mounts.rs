@@ -30,6 +30,8 @@ pub struct Mount {
     pub id: u64,
     /// The file system's device number. All subvolumes of a btrfs share it.
     pub device: DeviceId,
+    /// What of the file system is mounted: `/`, or a directory or file in it.
+    pub root: PathBuf,
     /// Where it is mounted, as the reading process sees it.
     pub point: PathBuf,
     /// The file system's type.
@@ -110,6 +112,7 @@ pub fn at(path: &Path) -> Option<Mount> {
     Some(Mount {
         id: stat.stx_mnt_id,
         device: DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor },
+        root: PathBuf::from("/"),
         point: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
         type_name: name_of_magic(system.f_type as u64)?.to_owned(),
         source: "unknown".to_owned(),
@@ -130,7 +133,8 @@ fn parse_line(line: &str) -> Option<Mount> {
     let mut left = left.split(' ');
     let id = left.next()?.parse().ok()?;
     let (major, minor) = left.nth(1)?.split_once(':')?;
-    let point = path(left.nth(1)?);
+    let root = path(left.next()?);
+    let point = path(left.next()?);
     let mount_options = left.next()?.to_owned();
     let mut right = right.split(' ');
     let type_name = right.next()?.to_owned();
@@ -140,6 +144,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     Some(Mount {
         id,
         device: DeviceId { major: major.parse().ok()?, minor: minor.parse().ok()? },
+        root,
         point,
         type_name,
         source,

@@ -4,7 +4,7 @@ use crate::{check, origin};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 /// Which side of a fork this is.
@@ -40,25 +40,34 @@ fn threads() -> u64 {
 }
 
 /// Executes `program` in our place, which comes back only with the error of
-/// execve(2). It gets our environment and descriptors, and what we inherited
-/// before the Rust runtime changed it.
-pub fn replace_by(program: &Path, arguments: &[OsString]) -> io::Error {
-    let c_string = |text: &OsStr| CString::new(text.as_bytes());
-    let strings: Result<Vec<_>, _> = [program.as_os_str()]
-        .into_iter()
-        .chain(arguments.iter().map(|word| &**word))
-        .map(c_string)
-        .collect();
-    let strings = match strings {
+/// execve(2). It gets our descriptors, our environment with `variable` set, and
+/// what we inherited before the Rust runtime changed it.
+pub fn replace_by(program: &Path, arguments: &[OsString], variable: (&str, OsString)) -> io::Error {
+    let words = [program.as_os_str()].into_iter().chain(arguments.iter().map(OsString::as_os_str));
+    let others = std::env::vars_os().filter(|(name, _)| name != variable.0);
+    let environment = others.chain([(variable.0.into(), variable.1)]).map(|(mut entry, value)| {
+        entry.push("=");
+        entry.push(value);
+        entry
+    });
+    let c_strings = |list: &mut dyn Iterator<Item = OsString>| {
+        list.map(|text| CString::new(text.into_vec())).collect::<Result<Vec<_>, _>>()
+    };
+    let strings = c_strings(&mut words.map(OsStr::to_owned))
+        .and_then(|words| Ok((words, c_strings(&mut environment.into_iter())?)));
+    let (words, environment) = match strings {
         Ok(strings) => strings,
         Err(error) => return error.into(),
     };
-    let mut pointers: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
-    pointers.push(std::ptr::null());
+    let pointers = |strings: &[CString]| {
+        let all = strings.iter().map(|string| string.as_ptr());
+        all.chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (arguments, environment) = (pointers(&words), pointers(&environment));
     origin::forget_runtime_stdio();
     origin::restore_dispositions();
-    // SAFETY: the vector ends with a null pointer, and its strings live on.
-    unsafe { libc::execv(pointers[0], pointers.as_ptr()) };
+    // SAFETY: both vectors end with a null pointer, and their strings live on.
+    unsafe { libc::execve(arguments[0], arguments.as_ptr(), environment.as_ptr()) };
     io::Error::last_os_error()
 }
 

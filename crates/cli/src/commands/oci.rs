@@ -3,6 +3,7 @@
 use crate::arguments::Oci;
 use crate::exit;
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_oci::{explain, wrap};
@@ -30,13 +31,14 @@ fn stand_in(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     let error = match arguments.split_first() {
         Some((first, rest)) if first == "--explain" => match explain::explain(name, rest) {
             Ok(text) => {
-                print!("{text}");
+                // A closed stream is the reader's choice.
+                let _ = std::io::stdout().write_all(text.as_bytes());
                 return ExitCode::SUCCESS;
             }
             Err(error) => error,
         },
         _ => wrap::wrap(name, arguments),
     };
-    eprintln!("synconce-oci: {error}");
+    let _ = writeln!(std::io::stderr(), "synconce-oci: {error}");
     exit::FAILED.into()
 }

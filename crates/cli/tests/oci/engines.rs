@@ -4,7 +4,7 @@
 use crate::bundles::{BARE, HELD, probe};
 use crate::harness::{Need, engine};
 use crate::support::{Place, SYNCONCE, eventually, finish};
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use serde_json::json;
 use std::process::Command;
@@ -45,6 +45,11 @@ const LIMITS: [&str; 4] = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=10
 /// A directory with the probe and a Dockerfile, and us as `synconce-oci` and `runc`.
 fn prepare(place: &Place) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
+    // What engines keep for the whole machine, locks among it.
+    for shared in ["/run", "/dev/shm"] {
+        mount("test", shared, "tmpfs", MountFlags::empty(), None).unwrap();
+    }
+    std::fs::create_dir_all(SHORT).unwrap();
     std::fs::create_dir_all(place.path("context")).unwrap();
     std::fs::create_dir_all(place.path("before")).unwrap();
     std::fs::create_dir_all(place.path("tmp")).unwrap();
@@ -119,6 +124,27 @@ pub fn podmans_steps_are_held_and_its_containers_are_not(place: &Place) {
     {
         assert_held("asked for", &run(&[options, &ask].concat()));
     }
+    let brought = finish(
+        podman()
+            .args(["build", "--network", "none", "--no-cache", "--annotation", ask[1]])
+            .args(["--tag", "probed", "context"]),
+    );
+    assert!(brought.status.success(), "{brought:?}");
+    assert_bare("an image cannot ask", &run(&[]));
+    place.write("context/Dockerfile", "FROM probed\nRUN [\"/probe\", \"well\"]\n");
+    std::fs::create_dir_all(place.path("host")).unwrap();
+    let volume = format!("{}:/data", place.text("host"));
+    let build = finish(podman().args([
+        "build",
+        "--network",
+        "none",
+        "--no-cache",
+        "--volume",
+        &volume,
+        "context",
+    ]));
+    assert!(build.status.success(), "{build:?}");
+    assert_bare("a step that can write to the host", &build);
 }
 
 /// BuildKit puts the time before every line.
@@ -182,6 +208,7 @@ impl<'a> Docker<'a> {
             "hosts": [SOCKET],
             "pidfile": format!("{SHORT}/pid"),
             "storage-driver": "vfs",
+            "deprecated-key-path": place.text("key.json"),
             "bridge": "none",
             "iptables": false,
         });
@@ -229,8 +256,17 @@ pub fn dockers_steps_are_held_by_either_builder_and_its_containers_are_not(place
         docker.run(&[&begin, &LIMITS[..2], options, &["probed", "/probe"]].concat())
     };
     assert_bare("run", &run(&[]));
-    let alike = ["--log-driver", "none", "--no-healthcheck", "--hostname", "buildkitsandbox"];
-    assert_bare("a container that looks like a step", &run(&alike));
+    let image = docker.run(&["inspect", "--format", "{{.Id}}", "probed"]);
+    let image = image.stdout.trim_end();
+    assert!(image.starts_with("sha256:"), "{image}");
+    let alike = |options: &[&str]| {
+        let begin =
+            ["run", "--rm", "--network", "none", "--log-driver", "none", "--no-healthcheck"];
+        docker.run(&[&begin, &LIMITS[..2], options, &[image, "/probe"]].concat())
+    };
+    for options in [&[][..], &["--volume", "/data"]] {
+        assert_bare("a container that looks like a step", &alike(options));
+    }
     assert_held("asked for", &run(&["--label", "io.synconce.hold=true"]));
     assert_held(
         "unconfined",

@@ -24,6 +24,30 @@ fn all(runtime: &Runtime<'_>, place: &Place) {
     everything_else_is_the_runtimes_own(runtime, place);
     a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime, place);
     what_the_operator_set_is_done_or_told(runtime, place);
+    a_copy_of_ours_is_not_taken_for_the_runtime(runtime, place);
+}
+
+fn a_copy_of_ours_is_not_taken_for_the_runtime(runtime: &Runtime<'_>, place: &Place) {
+    let copies = place.path("copies");
+    std::fs::create_dir_all(&copies).unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    for (name, text) in
+        [("runc", None), ("crun", Some("#!/bin/sh\nexec synconce-oci-crun \"$@\"\n"))]
+    {
+        let copy = copies.join(name);
+        match text {
+            None => drop(std::fs::copy(crate::support::SYNCONCE, &copy).unwrap()),
+            Some(text) => std::fs::write(&copy, text).unwrap(),
+        }
+        assert!(finish(place.command("chmod").arg("+x").arg(&copy)).status.success());
+    }
+    let link = copies.join("synconce-oci-crun");
+    std::os::unix::fs::symlink(crate::support::SYNCONCE, link).unwrap();
+    let bare = finish(runtime.bare().arg("--version"));
+    let mut wrapped = runtime.wrapped();
+    let wrapped =
+        finish(wrapped.env("PATH", format!("{}:{path}", place.text("copies"))).arg("--version"));
+    assert_eq!(wrapped.stdout, bare.stdout, "{wrapped:?}");
 }
 
 fn a_step_of_a_build_is_held(runtime: &Runtime<'_>) {
@@ -107,7 +131,6 @@ fn a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime: &Runtime<'_>, place:
     let mut config = config();
     config["annotations"] = json!({"io.synconce.hold": "true"});
     let bundle = runtime.bundle("fixed", &config);
-    std::fs::create_dir_all(place.path("apart")).unwrap();
     // Where nothing can be made, but for the container's own root.
     let mounted = finish(place.command("sh").arg("-c").arg(
         "mount --bind fixed fixed && mount --bind fixed/rootfs fixed/rootfs \
@@ -131,6 +154,8 @@ fn what_the_operator_set_is_done_or_told(runtime: &Runtime<'_>, place: &Place) {
     place.write("oci.toml", "[[rule]]\nhold = true\nanotation = \"x\"\n");
     let wrong = runtime.ordinary(runtime.wrapped(), &config());
     assert_eq!((wrong.status.code(), wrong.stdout.as_str()), (Some(125), ""));
+    let version = finish(runtime.wrapped().arg("--version"));
+    assert!(version.status.success(), "what runs must be stopped all the same: {version:?}");
     assert!(wrong.stderr.contains("oci.toml: TOML parse error at line 3"), "{}", wrong.stderr);
     let runsc = place.write("runsc", "#!/bin/sh\necho started\n");
     assert!(finish(place.command("chmod").arg("+x").arg(&runsc)).status.success());

@@ -8,6 +8,7 @@
 
 mod bbolt;
 mod git;
+#[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
 mod lmdb;
 mod openat2;
