@@ -17,7 +17,7 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
         return Ok(());
     }
     let earlier = Journal::read(host, engine)?;
-    let journal = Journal::of(plan, earlier.as_ref(), host, engine)?;
+    let mut journal = Journal::of(plan, earlier.as_ref(), host, engine)?;
     journal.write(host, engine)?;
     for change in &plan.changes {
         for missing in replace::missing_above(&host.real(&change.path)) {
@@ -25,6 +25,8 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
         }
         make(change, host)?;
     }
+    journal.carried_out(plan);
+    journal.write(host, engine)?;
     Ok(())
 }
 

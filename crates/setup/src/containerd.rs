@@ -5,6 +5,7 @@ use crate::buildkit::SHIM;
 use crate::error::{Error, Fault};
 use crate::host::Host;
 use crate::imports::{self, Part};
+use crate::original;
 use crate::plan::Plan;
 use crate::systemd::Service;
 use crate::text;
@@ -15,6 +16,9 @@ use toml_edit::{Array, Value};
 const CONFIGURATION: &str = "/etc/containerd/config.toml";
 const DROP_IN: &str = "synconce.toml";
 const NAME: &str = "synconce";
+/// The runtime that ours is like, but for the binary.
+const ORIGINAL: &str = "runc";
+const BINARY: [&str; 2] = ["options", "BinaryName"];
 /// The annotations of a pod that a container of it is asked by.
 const ANNOTATIONS: &str = "io.synconce.*";
 const PLACES: [&str; 2] = ["/usr/bin/containerd", "/usr/local/bin/containerd"];
@@ -56,8 +60,9 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     if is_known(host, &parts, format)? {
         return Ok(plan);
     }
-    let wanted =
-        Wanted { format, runtime: host.runtime(), systemd: systemd_cgroup(&parts, format) };
+    plan.notes.extend(check_binary(host, &parts, format)?);
+    let original = original_settings(&parts, format);
+    let wanted = Wanted { format, runtime: host.runtime(), original };
     match drop_in {
         Some(path) => {
             let real = host.real(&path);
@@ -142,9 +147,9 @@ fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> 
             let remedy = "move the section into config.toml, and set up again";
             return Err(in_file(Fault::new(reason, remedy).on_line(line)));
         }
-        let Some((_, line)) = toml.get(&runtime_keys(format, &[])) else { continue };
-        let kind = toml.text(&runtime_keys(format, &["runtime_type"])).map_err(in_file)?;
-        let binary = toml.text(&runtime_keys(format, &["options", "BinaryName"]));
+        let Some((_, line)) = toml.get(&runtime_keys(format, NAME, &[])) else { continue };
+        let kind = toml.text(&runtime_keys(format, NAME, &["runtime_type"])).map_err(in_file)?;
+        let binary = toml.text(&runtime_keys(format, NAME, &BINARY));
         let binary = binary.map_err(in_file)?.map(|(text, _)| text);
         if kind.is_some_and(|(text, _)| text == SHIM) && binary == Some(host.runtime()) {
             return Ok(true);
@@ -156,24 +161,52 @@ fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> 
     Ok(false)
 }
 
-fn runtime_keys<'a>(format: Format, more: &[&'a str]) -> Vec<&'a str> {
-    let above = ["plugins", format.plugin, "containerd", "runtimes", NAME];
+fn runtime_keys<'a>(format: Format, name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let above = ["plugins", format.plugin, "containerd", "runtimes", name];
     above.into_iter().chain(more.iter().copied()).collect()
 }
 
-/// Whether runc is to use systemd's cgroups, if the last file that speaks of it says.
-/// A runtime with another driver than the kubelet's starts no pod.
-fn systemd_cgroup(parts: &[Part], format: Format) -> Option<bool> {
-    let keys = ["plugins", format.plugin, "containerd", "runtimes", "runc", "options"];
-    let keys: Vec<&str> = keys.into_iter().chain(["SystemdCgroup"]).collect();
-    parts.iter().rev().find_map(|part| part.toml.get(&keys)?.0.as_bool())
+/// Refuses a binary of runc's that synconce-oci would not execute.
+fn check_binary(host: &Host, parts: &[Part], format: Format) -> Result<Option<String>, Error> {
+    let keys = runtime_keys(format, ORIGINAL, &BINARY);
+    for Part { path, toml } in parts.iter().rev() {
+        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+        let Some((name, line)) = toml.text(&keys).map_err(in_file)? else { continue };
+        // None is runc, as the shim finds it.
+        if name.is_empty() {
+            break;
+        }
+        let binary = match Path::new(name).is_absolute() {
+            true => Some(PathBuf::from(name)),
+            false => original::by_name(host, name),
+        };
+        let binary = binary.unwrap_or_else(|| name.into());
+        let checked = original::check(host, "containerd", &binary, &["runc", "crun"])?;
+        return checked.map_err(|fault| in_file(fault.on_line(line)));
+    }
+    Ok(None)
+}
+
+/// All that the files say of runc, by keys below it; of what is there twice the last
+/// counts. A runtime with another driver of cgroups than the kubelet's starts no pod,
+/// and one without the base specification starts others than were asked for.
+fn original_settings(parts: &[Part], format: Format) -> Vec<(Vec<String>, Value)> {
+    let mut found: Vec<(Vec<String>, Value)> = Vec::new();
+    for part in parts {
+        for (keys, value) in part.toml.values(&runtime_keys(format, ORIGINAL, &[])) {
+            found.retain(|(known, _)| *known != keys);
+            found.push((keys, value));
+        }
+    }
+    found
 }
 
 /// The runtime, as it is to be written.
 struct Wanted<'a> {
     format: Format,
     runtime: &'a str,
-    systemd: Option<bool>,
+    /// What runc has.
+    original: Vec<(Vec<String>, Value)>,
 }
 
 impl Wanted<'_> {
@@ -202,7 +235,7 @@ impl Wanted<'_> {
         if self.format == SECOND && has_runtimes.is_none_or(|table| table.is_empty()) {
             // containerd 1.x forgets its own runc where a file names any runtime, and its
             // CRI plugin does not start without.
-            let keys: Vec<&str> = runtimes.into_iter().chain(["runc", "runtime_type"]).collect();
+            let keys: Vec<&str> = runtimes.into_iter().chain([ORIGINAL, "runtime_type"]).collect();
             edited.set(&keys, SHIM)?;
         }
         self.set(&mut edited)?;
@@ -210,15 +243,34 @@ impl Wanted<'_> {
     }
 
     fn set(&self, edited: &mut Edited) -> Result<(), Fault> {
-        let annotations: Array = [ANNOTATIONS].into_iter().collect();
         let mut set =
-            |keys: &[&str], value: Value| edited.set(&runtime_keys(self.format, keys), value);
+            |keys: &[&str], value: Value| edited.set(&runtime_keys(self.format, NAME, keys), value);
         set(&["runtime_type"], SHIM.into())?;
-        set(&["pod_annotations"], annotations.into())?;
-        set(&["options", "BinaryName"], self.runtime.into())?;
-        match self.systemd {
-            Some(systemd) => set(&["options", "SystemdCgroup"], systemd.into()),
-            None => Ok(()),
+        set(&["pod_annotations"], self.annotations()?.into())?;
+        let own: [&[&str]; 3] = [&["runtime_type"], &["pod_annotations"], &BINARY];
+        for (keys, value) in &self.original {
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            if !own.contains(&keys.as_slice()) {
+                set(&keys, value.clone())?;
+            }
         }
+        set(&BINARY, self.runtime.into())
+    }
+
+    /// Those that runc is told of, and ours.
+    fn annotations(&self) -> Result<Array, Fault> {
+        let told = self.original.iter().find(|(keys, _)| *keys == ["pod_annotations"]);
+        let mut all = match told.map(|(_, value)| value.as_array()) {
+            None => Array::new(),
+            Some(Some(told)) => told.clone(),
+            Some(None) => {
+                let reason = "has pod_annotations of runc that are no list";
+                return Err(Fault::new(reason, "mend the file"));
+            }
+        };
+        if !all.iter().any(|one| one.as_str() == Some(ANNOTATIONS)) {
+            all.push(ANNOTATIONS);
+        }
+        Ok(all)
     }
 }

@@ -6,7 +6,7 @@ mod daemon_json;
 use crate::error::{Error, Fault};
 use crate::host::{Found, Host};
 use crate::plan::Plan;
-use crate::systemd::{DEFAULT_PATH, Service};
+use crate::systemd::{self, DEFAULT_PATH, Service};
 use std::path::{Path, PathBuf};
 
 /// The name of our runtime.
@@ -25,6 +25,7 @@ const PLACES: [&str; 3] = ["/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/
 /// The changes that make dockerd call `synconce-oci`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
+    service.check_program(host, "dockerd")?;
     for flag in ["--default-runtime", "--add-runtime"] {
         if let Some((said, _)) = service.flag(flag) {
             let reason = format!("gives dockerd {flag}, with which it takes none in daemon.json");
@@ -73,7 +74,8 @@ fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error
     }
     let content = format!(
         "# Written by `synconce setup docker`; `synconce setup docker --undo` takes it away.\n\
-         [Service]\nEnvironment={setting}\n"
+         [Service]\nEnvironment={}\n",
+        systemd::quoted(&setting)
     );
     plan.own(host, Path::new(DROP_IN), content)
 }
@@ -119,7 +121,8 @@ fn major(said: &str) -> Option<u32> {
 /// dockerd's PATH with our directory first.
 fn path(host: &Host, service: &Service) -> Result<String, Error> {
     let set = service.variable("PATH");
-    if let Some(said) = set.as_ref().filter(|said| said.text.contains(['%', '$', '"', '\''])) {
+    if let Some(said) = set.as_ref().filter(|said| said.text.contains(['%', '$', '"', '\'', '\\']))
+    {
         let reason = "sets a PATH whose value only systemd knows";
         let remedy = "write the directories out, and set up again";
         return Err(said.refuse(host, reason, remedy).into());

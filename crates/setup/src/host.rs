@@ -83,6 +83,15 @@ impl Host {
         metadata.is_some_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     }
 
+    /// Whether both lead to the same file.
+    pub fn is_same(&self, one: &Path, other: &Path) -> bool {
+        let identity = |path: &Path| {
+            let found = fs::metadata(self.real(&self.resolve(path).ok()?)).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        identity(one).is_some_and(|one| identity(other) == Some(one))
+    }
+
     /// The first of `paths` that can be executed.
     pub fn first_executable<'a>(&self, paths: &[&'a str]) -> Option<&'a str> {
         paths.iter().copied().find(|path| self.is_executable(Path::new(path)))

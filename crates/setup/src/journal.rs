@@ -1,6 +1,7 @@
 //! What was there before, so that every byte can be put back.
 
 use crate::Engine;
+use crate::diff;
 use crate::error::{Error, Fault};
 use crate::host::{Found, Host};
 use crate::plan::{Act, Change, Plan};
@@ -34,6 +35,10 @@ pub struct Entry {
     pub before: Option<Before>,
     /// Prints of all that we wrote, or were about to write, in turn.
     pub after: Vec<String>,
+    /// Whether the journal knows that it was written, and that no undo has begun. If
+    /// not, the content says whether it was.
+    #[serde(default)]
+    pub written: bool,
 }
 
 /// A file as it was.
@@ -70,6 +75,20 @@ impl Entry {
     pub fn is_ours(&self, found: &Found) -> bool {
         self.after.iter().any(|print| Some(print) == print_of(found).as_ref())
     }
+
+    /// Whether `found` is somebody else's: edited after a set-up that was cut short
+    /// before it came to this file, or after an undo that was past it.
+    pub fn is_foreign(&self, found: &Found, host: &Host) -> bool {
+        let is_known = self.written || self.is_before(found) || self.is_ours(found);
+        !is_known && !holds_ours(found, host)
+    }
+}
+
+/// Whether there is a word in it that only we write. A comment that names us has it
+/// too: then it is asked.
+fn holds_ours(found: &Found, host: &Host) -> bool {
+    let text = diff::text(found).unwrap_or_default();
+    text.contains("synconce") || text.contains(host.runtime())
 }
 
 /// What tells a content from others.
@@ -160,7 +179,11 @@ impl Journal {
             Act::Create(content) | Act::Own(content) => print_of_text(content.as_bytes()),
             Act::Link(target) => print_of_link(target),
         };
-        if let Some(entry) = self.files.iter_mut().find(|entry| entry.path == change.path) {
+        let known = self.files.iter().position(|entry| entry.path == change.path);
+        // What was put down of one that we never wrote is out of date.
+        let out_of_date = known.filter(|at| self.files[*at].is_foreign(&found, host));
+        if let Some(entry) = known.filter(|_| out_of_date.is_none()) {
+            let entry = &mut self.files[entry];
             if !entry.is_before(&found) && !entry.is_ours(&found) {
                 let remedy = format!("`synconce setup {} --undo` says what was", engine.name());
                 let fault = Fault::new("was edited since synconce edited it", remedy);
@@ -186,8 +209,25 @@ impl Journal {
                 return Err(fault.in_file(&real).into());
             }
         };
-        self.files.push(Entry { path: change.path.clone(), before, after: vec![after] });
+        let (path, after) = (change.path.clone(), vec![after]);
+        let entry = Entry { path, before, after, written: false };
+        match out_of_date {
+            Some(at) => self.files[at] = entry,
+            None => self.files.push(entry),
+        }
         Ok(())
+    }
+
+    /// Notes that all of `plan` was written.
+    pub(crate) fn carried_out(&mut self, plan: &Plan) {
+        for entry in &mut self.files {
+            entry.written |= plan.changes.iter().any(|change| change.path == entry.path);
+        }
+    }
+
+    /// Notes that an undo begins, after which a file need not be as we wrote it.
+    pub(crate) fn undoing(&mut self) {
+        self.files.iter_mut().for_each(|entry| entry.written = false);
     }
 
     /// Makes the journal durable.

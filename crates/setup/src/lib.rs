@@ -26,6 +26,7 @@ mod imports;
 pub mod journal;
 mod json;
 pub mod kubernetes;
+mod original;
 pub mod plan;
 mod podman;
 mod systemd;

@@ -7,6 +7,7 @@
 use crate::error::{Error, Fault};
 use crate::host::Host;
 use crate::imports::Part;
+use crate::original;
 use crate::plan::Plan;
 use crate::toml::Toml;
 use std::path::Path;
@@ -71,15 +72,25 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
             let remedy = "give it an earlier name, and set up again";
             return Err(in_file(Fault::new(reason, remedy).on_line(line)));
         }
-        candidates = Some((own, is_ours));
+        let line = toml.get(&list).and_then(|(_, line)| line);
+        candidates = Some((own, is_ours, Some((path.as_path(), line))));
     }
     let mut plan = Plan::default();
-    let candidates = match candidates {
+    let (candidates, said) = match candidates {
         // Somebody did it by hand.
-        Some((_, true)) => return Ok(plan),
-        Some((own, false)) => own,
-        None => built_in(&name),
+        Some((_, true, _)) => return Ok(plan),
+        Some((own, false, said)) => (own, said),
+        None => (built_in(&name), None),
     };
+    // As podman itself looks: the first that is there.
+    if let Some(wanted) = candidates.iter().find(|path| host.is_executable(Path::new(path))) {
+        let wanted = Path::new(wanted);
+        // One that nobody configured is named itself.
+        let (path, line) = said.unwrap_or((wanted, None));
+        let checked = original::check(host, "podman", wanted, &[&name])?;
+        let note = checked.map_err(|fault| fault.on_line(line).in_file(&host.real(path)))?;
+        plan.notes.extend(note);
+    }
     plan.link(host, &ours, Path::new(host.runtime()))?;
     plan.own(host, Path::new(DROP_IN), drop_in(&name, &ours, &candidates))?;
     plan.notes.push(format!(

@@ -90,6 +90,20 @@ impl Service {
         self.command.first().map(|word| word.text.trim_start_matches(['@', '-', ':', '+', '!']))
     }
 
+    /// Refuses a program other than `name`: a shell may give that any flag and variable.
+    pub fn check_program(&self, host: &Host, name: &str) -> Result<(), Error> {
+        let (Some(said), Some(program)) = (self.command.first(), self.program()) else {
+            return Ok(());
+        };
+        if Path::new(program).file_name().is_some_and(|found| found == name) {
+            return Ok(());
+        }
+        let reason =
+            format!("starts {program}, not {name} itself: what that is given is not known");
+        let remedy = format!("have ExecStart= execute {name}, and set up again");
+        Err(said.refuse(host, &reason, &remedy).into())
+    }
+
     /// The flag `name` and what it is given, on the command line or in a variable
     /// that may become part of it.
     pub fn flag(&self, name: &str) -> Option<(Said, Option<String>)> {
@@ -195,6 +209,14 @@ fn variables(path: &Path, text: &str) -> Vec<Said> {
         Some(Said { text, path: path.to_owned(), line: at + 1 })
     });
     assignments.collect()
+}
+
+/// `word` as one word of a setting.
+pub(crate) fn quoted(word: &str) -> String {
+    if !word.contains(|c: char| c.is_whitespace() || "\"'\\".contains(c)) {
+        return word.to_owned();
+    }
+    format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// `value` in words, without their quotes.

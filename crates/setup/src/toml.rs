@@ -2,7 +2,7 @@
 
 use crate::error::Fault;
 use crate::text::line_of;
-use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 /// A text that was parsed.
 #[derive(Debug)]
@@ -61,6 +61,15 @@ impl Toml {
         item.as_bool().map(Some).ok_or_else(|| is_no("true or false", keys, line))
     }
 
+    /// All values below `keys`, each with its own keys from there.
+    pub(crate) fn values(&self, keys: &[&str]) -> Vec<(Vec<String>, Value)> {
+        let mut found = Vec::new();
+        if let Some((item, _)) = self.get(keys) {
+            collect(item, &mut Vec::new(), &mut found);
+        }
+        found
+    }
+
     /// Whether it says nothing, but for comments.
     pub(crate) fn is_empty(&self) -> bool {
         self.document.as_table().is_empty()
@@ -69,6 +78,33 @@ impl Toml {
     /// The same text, to be edited.
     pub(crate) fn edit(&self) -> Edited {
         Edited(self.document.clone().into_mut())
+    }
+}
+
+fn collect(item: &Item, keys: &mut Vec<String>, found: &mut Vec<(Vec<String>, Value)>) {
+    if let Some(table) = item.as_table_like() {
+        for (key, item) in table.iter() {
+            keys.push(key.to_owned());
+            collect(item, keys, found);
+            keys.pop();
+        }
+    } else if let Ok(value) = item.clone().into_value() {
+        found.push((keys.clone(), plain(&value)));
+    }
+}
+
+/// `value` without the spaces, comments and line ends of where it comes from.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::String(text) => text.value().as_str().into(),
+        Value::Integer(number) => (*number.value()).into(),
+        Value::Float(number) => (*number.value()).into(),
+        Value::Boolean(flag) => (*flag.value()).into(),
+        Value::Datetime(time) => (*time.value()).into(),
+        Value::Array(array) => array.iter().map(plain).collect::<Array>().into(),
+        Value::InlineTable(table) => {
+            table.iter().map(|(key, value)| (key, plain(value))).collect::<InlineTable>().into()
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use crate::Engine;
 use crate::diff;
 use crate::error::{Error, Fault};
 use crate::host::{Found, Host};
-use crate::journal::{Before, Entry, Journal};
-use std::path::PathBuf;
-use synconce_durable::replace;
+use crate::journal::{self, Before, Entry, Journal};
+use std::path::{Path, PathBuf};
+use synconce_durable::replace::{self, Rights};
 
 /// What undoing would change.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub struct Step {
     pub now: Found,
     /// What was there; `None` for nothing.
     pub before: Option<Before>,
+    /// Where `now` is kept, if it is an edit of somebody's that is lost by force.
+    pub saved: Option<PathBuf>,
 }
 
 impl Undo {
@@ -48,16 +50,29 @@ pub fn plan(host: &Host, engine: Engine, force: bool) -> Result<Option<Undo>, Er
     for entry in journal.files.iter().rev() {
         let now = host.look(&entry.path)?;
         // Never changed, or put back already.
-        if entry.is_before(&now) {
+        if entry.is_before(&now) || entry.is_foreign(&now, host) {
             continue;
         }
-        if !entry.is_ours(&now) && !force {
+        let is_ours = entry.is_ours(&now);
+        if !is_ours && !force {
             return Err(edited(entry, &now, host, engine));
         }
+        let is_lost = !is_ours && now != Found::Absent;
+        let saved = is_lost.then(|| place(host, engine, &entry.path, steps.len()));
         let (path, before) = (entry.path.clone(), entry.before.clone());
-        steps.push(Step { path, now, before });
+        steps.push(Step { path, now, before, saved });
     }
     Ok(Some(Undo { steps, journal }))
+}
+
+/// Where the edit of `path`, the one of step `at`, can be kept: beside the journal.
+fn place(host: &Host, engine: Engine, path: &Path, at: usize) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let journal = journal::path(host, engine);
+    // Steps may be named alike, and so may those of an earlier undo.
+    let mut places = (at + 1..).map(|n| journal.with_file_name(format!("saved-{n}-{name}")));
+    let is_free = |place: &PathBuf| std::fs::symlink_metadata(place).is_err();
+    places.find(is_free).unwrap_or_else(|| unreachable!("there are more numbers than files"))
 }
 
 /// Puts everything back, and ends the journal.
@@ -65,6 +80,9 @@ pub fn plan(host: &Host, engine: Engine, force: bool) -> Result<Option<Undo>, Er
 /// # Errors
 /// Names the act and path; what is not yet back is still in the journal.
 pub fn carry_out(undo: &Undo, host: &Host, engine: Engine) -> Result<(), Error> {
+    let mut begun = undo.journal.clone();
+    begun.undoing();
+    begun.write(host, engine)?;
     for step in &undo.steps {
         put_back(step, host)?;
     }
@@ -83,6 +101,9 @@ fn put_back(step: &Step, host: &Host) -> Result<(), Error> {
     if host.look(&step.path)? != step.now {
         return Err(Fault::new("was changed meanwhile", "try again").in_file(&real).into());
     }
+    if let Some(saved) = &step.saved {
+        save(&step.now, saved)?;
+    }
     match (&step.before, &step.now) {
         (None, _) => replace::remove(&real)?,
         // Mode and owner were kept by the edit; what became of them since is not ours.
@@ -97,6 +118,17 @@ fn put_back(step: &Step, host: &Host) -> Result<(), Error> {
             }
             replace::create(&real, before.content.as_bytes(), before.rights())?;
         }
+    }
+    Ok(())
+}
+
+/// Keeps `now` as `saved`, where nobody else reads it.
+fn save(now: &Found, saved: &Path) -> Result<(), Error> {
+    let rights = Rights { mode: 0o600, ..Rights::common() };
+    match now {
+        Found::Absent => {}
+        Found::File(bytes, _) => replace::create(saved, bytes, rights)?,
+        Found::Link(target) => replace::link(target, saved)?,
     }
     Ok(())
 }

@@ -106,7 +106,8 @@ fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error
         say(&format!("{name} was not set up by synconce: there is nothing to undo"));
         return Ok(());
     };
-    if let Some(refusal) = still_in_use(engine, host)?.filter(|_| !force) {
+    // By force, what cannot be read does not stand in the way either.
+    if !force && let Some(refusal) = still_in_use(engine, host)? {
         return Err(refusal);
     }
     if arguments.dry_run {
@@ -118,6 +119,9 @@ fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error
     for step in &undo.steps {
         let done = if step.before.is_some() { "put back" } else { "removed" };
         say(&format!("{done} {}", host.real(&step.path).display()));
+        if let Some(saved) = &step.saved {
+            say(&format!("what it was until now is saved as {}", saved.display()));
+        }
     }
     say(engine.restart());
     say("keep synconce-oci until the containers that it started are gone");

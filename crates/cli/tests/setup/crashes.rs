@@ -75,6 +75,31 @@ fn a_set_up_that_is_killed_at_any_call_is_finished_by_the_next() {
 }
 
 #[test]
+fn an_edit_after_a_set_up_that_was_killed_before_it_came_to_the_file_is_kept() {
+    let edited = "{\n  \"debug\": false\n}\n";
+    let mut kills = 0;
+    for nth in 1.. {
+        for words in [&["docker", "--undo"][..], &["docker", "--undo", "--force"], &["docker"]] {
+            let place = Place::new(&format!("edited-{nth}-{}", words.len()));
+            if !killed(&place, &["docker"], "fsync", nth) {
+                assert!(kills > 2, "only {kills} kills");
+                return;
+            }
+            kills += 1;
+            let came_to_it = place.read("etc/docker/daemon.json").contains("synconce");
+            if came_to_it {
+                continue;
+            }
+            place.write("etc/docker/daemon.json", edited);
+            let ended = place.setup(words);
+            assert_eq!(ended.code, Some(0), "{nth}: {ended:?}");
+            assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0));
+            assert_eq!(place.read("etc/docker/daemon.json"), edited, "{nth}");
+        }
+    }
+}
+
+#[test]
 fn an_undo_that_is_killed_at_any_call_is_finished_by_the_next() {
     let place = Place::new("undoing");
     let before = place.snapshot();

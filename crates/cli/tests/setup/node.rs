@@ -1,6 +1,6 @@
 //! The script of the Helm chart's DaemonSet, on a node that is a directory.
 
-use super::place::{Place, SYNCONCE};
+use super::place::{Ended, Place, SYNCONCE};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +12,24 @@ use synconce_testkit::process::Group;
 
 const SCRIPT: &str = include_str!("../../../../packaging/helm/synconce/files/node.sh");
 
+/// The script, on the node `place`.
+fn script(place: &Place) -> Command {
+    let host = place.root.to_str().expect("a path of ours");
+    let ready = place.root.join("var/ready");
+    let script = SCRIPT
+        .replace("program=/synconce\n", &format!("program={SYNCONCE}\n"))
+        .replace("/host", host)
+        .replace("/tmp/ready", ready.to_str().expect("a path of ours"));
+    let tools = place.root.join("var/tools");
+    place.write("var/tools/nsenter", "#!/bin/sh\necho \"$@\" >> \"${0%/*}/restarts\"\n");
+    fs::set_permissions(tools.join("nsenter"), PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("PATH", path);
+    command.env("BINARY_DIRECTORY", "/opt/synconce/bin").env("RESTART_CONTAINERD", "true");
+    command
+}
+
 /// The script, which dies with its children when its test fails.
 struct Node {
     script: Group,
@@ -21,20 +39,8 @@ struct Node {
 impl Node {
     /// Starts the script on a node with containerd, and waits until it is set up.
     fn start(place: Place) -> Self {
-        let host = place.root.to_str().expect("a path of ours");
-        let ready = place.root.join("var/ready");
-        let script = SCRIPT
-            .replace("/synconce ", &format!("{SYNCONCE} "))
-            .replace("/host", host)
-            .replace("/tmp/ready", ready.to_str().expect("a path of ours"));
-        let tools = place.root.join("var/tools");
-        place.write("var/tools/nsenter", "#!/bin/sh\necho \"$@\" >> \"${0%/*}/restarts\"\n");
-        fs::set_permissions(tools.join("nsenter"), PermissionsExt::from_mode(0o755)).unwrap();
-        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]).env("PATH", path);
-        command.env("BINARY_DIRECTORY", "/opt/synconce/bin").env("RESTART_CONTAINERD", "true");
-        let node = Self { script: Group::spawn(&mut command).expect("sh runs"), place };
+        let node = Self { script: Group::spawn(&mut script(&place)).expect("sh runs"), place };
+        let ready = node.place.root.join("var/ready");
         let end = Instant::now() + patiently(Duration::from_secs(60));
         while !ready.exists() {
             assert!(Instant::now() < end, "the node was never set up");
@@ -107,4 +113,62 @@ fn a_node_that_is_set_up_already_is_not_restarted() {
     assert_eq!(second.restarts(), 1);
     second.end();
     assert!(!second.place.read(CONFIG).contains("synconce"));
+}
+
+#[test]
+fn a_binary_that_the_chart_did_not_put_there_stops_the_pod_and_stays() {
+    let place = node("node-foreign");
+    place.write(BINARY, "mine");
+    let before = place.snapshot();
+    let ended = Ended::of(&mut script(&place));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.said.contains("synconce-oci is there, and not by this chart"), "{ended:?}");
+    assert_eq!(place.snapshot(), before);
+}
+
+#[test]
+fn a_binary_of_an_earlier_chart_gives_way_and_the_same_one_of_another_stays() {
+    let first = Node::start(node("node-upgrade"));
+    first.script.signal(Signal::KILL).expect("it is sent");
+    let place = Place { root: first.place.root.clone() };
+    fs::remove_file(place.root.join("var/ready")).unwrap();
+    // As if the chart had put this one there.
+    place.write(BINARY, "older");
+    let sum = Ended::of(Command::new("sha256sum").arg(place.root.join(BINARY))).out;
+    let sum = sum.split(' ').next().expect("a sum").to_owned();
+    place.write("var/lib/synconce/helm/binaries", &format!("{sum} /{BINARY}\n"));
+    let second = Node::start(place);
+    let binary = second.place.root.join(BINARY);
+    assert!(same(&binary, Path::new(SYNCONCE)));
+    second.end();
+    assert!(!binary.exists() && !second.place.root.join("var/lib/synconce").exists());
+
+    let place = node("node-same");
+    fs::create_dir_all(place.root.join(BINARY).parent().unwrap()).unwrap();
+    fs::copy(SYNCONCE, place.root.join(BINARY)).unwrap();
+    let node = Node::start(place);
+    node.end();
+    assert!(same(&node.place.root.join(BINARY), Path::new(SYNCONCE)));
+    assert!(!node.place.read(CONFIG).contains("synconce"));
+}
+
+#[test]
+fn a_set_up_that_was_there_before_the_pod_outlives_it_with_its_binary() {
+    for is_undone in [false, true] {
+        let place = node(if is_undone { "node-again-own" } else { "node-before" });
+        fs::create_dir_all(place.root.join(BINARY).parent().unwrap()).unwrap();
+        fs::copy(SYNCONCE, place.root.join(BINARY)).unwrap();
+        let words = ["containerd", "--runtime", &format!("/{BINARY}")];
+        assert_eq!(place.setup(&words).code, Some(0));
+        // Then the chart puts the binary there, which the set-up needs.
+        fs::remove_file(place.root.join(BINARY)).unwrap();
+        if is_undone {
+            assert_eq!(place.setup(&["containerd", "--undo"]).code, Some(0));
+        }
+        let node = Node::start(place);
+        assert_eq!(node.restarts(), usize::from(is_undone));
+        node.end();
+        assert_eq!(node.place.read(CONFIG).contains("synconce"), !is_undone);
+        assert_eq!(node.place.root.join(BINARY).exists(), !is_undone);
+    }
 }

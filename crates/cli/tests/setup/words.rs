@@ -115,3 +115,22 @@ fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() 
     assert_eq!(place.setup(&["docker", "--undo", "--force"]).code, Some(0));
     assert_eq!(before, place.snapshot());
 }
+
+#[test]
+fn an_undo_by_force_goes_by_a_unit_that_cannot_be_read_and_says_where_the_edit_is_saved() {
+    let place = Place::new("forced");
+    place.setup(&["docker"]);
+    let config = place.read("etc/docker/daemon.json");
+    let edited = config.replace("\"debug\": true", "\"debug\": false");
+    place.write("etc/docker/daemon.json", &edited);
+    let unit = place.root.join("lib/systemd/system/docker.service");
+    std::fs::write(unit, b"[Service]\n# \xff\n").unwrap();
+    assert_eq!(place.setup(&["docker", "--undo"]).code, Some(125));
+    let undone = place.setup(&["docker", "--undo", "--force"]);
+    assert_eq!(undone.code, Some(0), "{undone:?}");
+    assert_eq!(place.read("etc/docker/daemon.json"), "{\n  \"debug\": true\n}\n");
+    let said = "synconce: what it was until now is saved as ";
+    let saved = undone.said.lines().find_map(|line| line.strip_prefix(said)).unwrap();
+    assert!(saved.contains("var/lib/synconce/setup/docker/"), "{saved}");
+    assert_eq!(std::fs::read_to_string(saved).unwrap(), edited);
+}

@@ -16,6 +16,13 @@ fn quotes_hold_words_together_and_are_no_part_of_them() {
 }
 
 #[test]
+fn a_word_is_quoted_where_it_would_be_none() {
+    assert_eq!(quoted("PATH=/a:/b"), "PATH=/a:/b");
+    assert_eq!(quoted("PATH=/a b"), "\"PATH=/a b\"");
+    assert_eq!(quoted("A=\"'\\"), "\"A=\\\"'\\\\\"");
+}
+
+#[test]
 fn a_command_over_several_lines_is_one_and_comments_between_are_none() {
     let text = "[Service]\nExecStart=/bin/d --a \\\n# no --b\n  --c=1 \\\n --d 2\nType=notify\n";
     let service = service(&[text]);

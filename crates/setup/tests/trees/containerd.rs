@@ -143,3 +143,86 @@ fn a_runtime_of_our_name_is_kept_or_refused() {
     let said = refusal(other.set_up(Engine::Containerd, ""));
     assert!(said.contains("line 2: has a runtime synconce that is not"), "{said}");
 }
+
+#[test]
+fn what_runc_has_ours_has_but_for_the_binary() {
+    for (version, plugin) in [(2, SECOND), (3, THIRD), (4, THIRD)] {
+        let main = format!(
+            "version = {version}\n[plugins.'{plugin}'.containerd.runtimes.runc]\n\
+             runtime_type = 'io.containerd.runc.v2'\n\
+             base_runtime_spec = \"/etc/containerd/base.json\" # ulimits\n\
+             privileged_without_host_devices = true\n\
+             cni_max_conf_num = 2\n\
+             pod_annotations = [\n  \"a.*\", # first\n]\n\
+             [plugins.'{plugin}'.containerd.runtimes.runc.options]\n\
+             SystemdCgroup = true\nBinaryName = '/usr/bin/crun'\nRoot = '/run/x'\n"
+        );
+        for content in [main.clone(), main.replace('\n', "\r\n")] {
+            let tree = tree().program("/usr/bin/crun").with(CONFIG, &content);
+            there_and_back(&tree, Engine::Containerd, "");
+            tree.set_up(Engine::Containerd, "").unwrap();
+            let found = runtimes(&tree.read(CONFIG), plugin);
+            let ours = &found["synconce"];
+            assert_eq!(ours["options"]["BinaryName"].as_str(), Some(RUNTIME));
+            assert_eq!(ours["options"]["SystemdCgroup"].as_bool(), Some(true));
+            assert_eq!(ours["options"]["Root"].as_str(), Some("/run/x"));
+            assert_eq!(ours["base_runtime_spec"].as_str(), Some("/etc/containerd/base.json"));
+            assert_eq!(ours["privileged_without_host_devices"].as_bool(), Some(true));
+            assert_eq!(ours["cni_max_conf_num"].as_integer(), Some(2));
+            let annotations = ours["pod_annotations"].as_array().unwrap().iter();
+            let texts: Vec<_> = annotations.filter_map(|one| one.as_str()).collect();
+            assert_eq!(texts, ["a.*", "io.synconce.*"]);
+            assert_eq!(found["runc"]["options"]["BinaryName"].as_str(), Some("/usr/bin/crun"));
+        }
+    }
+}
+
+#[test]
+fn what_a_later_file_says_of_runc_counts_in_a_file_of_our_own() {
+    let table = format!("[plugins.'{THIRD}'.containerd.runtimes.runc]\n");
+    let main = format!(
+        "version = 3\nimports = ['conf.d/*.toml']\n{table}base_runtime_spec = '/a'\n\
+         options = {{ SystemdCgroup = false, NoPivotRoot = true }}\n"
+    );
+    let later = format!("version = 3\n{table}options.SystemdCgroup = true\n");
+    let tree = tree().with(CONFIG, &main).with("/etc/containerd/conf.d/k.toml", &later);
+    there_and_back(&tree, Engine::Containerd, "");
+    tree.set_up(Engine::Containerd, "").unwrap();
+    let found = runtimes(&tree.read(DROP_IN), THIRD);
+    assert_ours(&found);
+    let ours = &found["synconce"];
+    assert_eq!(ours["base_runtime_spec"].as_str(), Some("/a"));
+    assert_eq!(ours["options"]["SystemdCgroup"].as_bool(), Some(true));
+    assert_eq!(ours["options"]["NoPivotRoot"].as_bool(), Some(true));
+}
+
+#[test]
+fn a_binary_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
+    let content = |binary: &str| {
+        format!(
+            "version = 2\n[plugins.\"{SECOND}\".containerd.runtimes.runc]\n\
+             runtime_type = \"io.containerd.runc.v2\"\noptions.BinaryName = \"{binary}\"\n"
+        )
+    };
+    let with = |binary: &str| tree().program("/usr/sbin/runc").with(CONFIG, &content(binary));
+    for fine in ["", "runc", "/usr/sbin/runc"] {
+        there_and_back(&with(fine), Engine::Containerd, "");
+    }
+    for binary in ["/opt/runc/runc", "/usr/bin/crun", "youki"] {
+        let tree = with(binary).program("/opt/runc/runc").program("/usr/bin/crun");
+        let before = tree.snapshot();
+        let error = tree.set_up(Engine::Containerd, "").unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("config.toml, line 4: has containerd use"), "{said}");
+        assert!(said.contains("would execute /usr/sbin/runc"), "{said}");
+        let remedy = match binary {
+            "youki" => "name its path there, and as runtime in /etc/synconce/oci.toml".to_owned(),
+            path => format!("runtime = \"{path}\" in /etc/synconce/oci.toml"),
+        };
+        assert!(error.remedy().unwrap().contains(&remedy));
+        assert_eq!(before, tree.snapshot());
+    }
+    let chosen = with("/opt/runc/runc").program("/opt/runc/runc");
+    let chosen = chosen.with("/etc/synconce/oci.toml", "runtime = \"/opt/runc/runc\"\n");
+    there_and_back(&chosen, Engine::Containerd, "");
+}

@@ -171,3 +171,32 @@ fn containers_that_could_not_be_started_any_more_stand_in_the_way_of_an_undo() {
     let said = still_in_use(Engine::Docker, &host).unwrap().unwrap().to_string();
     assert!(said.contains("/srv/docker/containers") && said.ends_with(": fedcba987654"), "{said}");
 }
+
+#[test]
+fn a_path_with_a_space_stays_one_word() {
+    let path = format!("{DROP_INS}/10-path.conf");
+    let tree = tree().with(&path, "[Service]\nEnvironment=\"PATH=/opt/my tools:/usr/bin\"\n");
+    there_and_back(&tree, Engine::Docker, OLD);
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    let setting = "\nEnvironment=\"PATH=/usr/local/lib/synconce/docker:/opt/my tools:/usr/bin\"\n";
+    assert!(tree.read(DROP_IN).contains(setting));
+    tree.write(&path, "[Service]\nEnvironment=\"PATH=/opt/my\\x20tools:/usr/bin\"\n");
+    let said = refusal(tree.set_up(Engine::Docker, OLD));
+    assert!(said.contains("10-path.conf, line 2: sets a PATH whose value only systemd"), "{said}");
+}
+
+#[test]
+fn a_command_that_does_not_execute_dockerd_itself_is_refused_with_its_line() {
+    for command in [
+        "/bin/sh -c \"exec dockerd --default-runtime=crun\"",
+        "-/usr/bin/env DOCKER_BUILDKIT_RUNC_COMMAND=crun /usr/sbin/dockerd",
+    ] {
+        let unit = format!("[Service]\nType=notify\nExecStart={command}\n");
+        let tree = tree().with(UNIT, &unit);
+        let before = tree.snapshot();
+        let said = refusal(tree.set_up(Engine::Docker, OLD));
+        assert!(said.contains("docker.service, line 3: starts /"), "{said}");
+        assert!(said.contains("not dockerd itself"), "{said}");
+        assert_eq!(before, tree.snapshot());
+    }
+}

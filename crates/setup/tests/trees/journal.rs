@@ -2,6 +2,7 @@
 
 use super::support::{RUNTIME, Tree, refusal};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use synconce_setup::journal::Journal;
 use synconce_setup::{Engine, apply, diff, plan, undo};
@@ -10,6 +11,7 @@ const CONFIG: &str = "/etc/docker/daemon.json";
 const UNIT: &str = "/lib/systemd/system/docker.service";
 const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
 const JOURNAL: &str = "/var/lib/synconce/setup/docker/journal.json";
+const SAVED: &str = "/var/lib/synconce/setup/docker/saved-";
 const OLD: &str = "Docker version 20.10.24, build 0";
 const NEW: &str = "Docker version 28.3.0, build 0";
 
@@ -86,8 +88,84 @@ fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
     assert!(said.contains("\n+  \"debug\": false"), "{said}");
     assert_eq!(after, tree.snapshot(), "the other files stay as well");
 
+    // An earlier edit was lost in the same way.
+    tree.write(&format!("{SAVED}1-daemon.json"), "earlier");
     tree.undo(Engine::Docker, true).unwrap();
+    let saved = ["2", "3"].map(|n| tree.real(&format!("{SAVED}{n}-daemon.json")));
+    let saved = saved.iter().find(|path| path.exists()).unwrap();
+    assert_eq!(fs::read_to_string(saved).unwrap(), edited);
+    assert_eq!(fs::metadata(saved).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::remove_dir_all(tree.real("/var")).unwrap();
     assert_eq!(before, tree.snapshot());
+}
+
+/// A set-up that was killed once its journal was durable, and `done` files written.
+fn cut_short(tree: &Tree, done: usize) {
+    let host = tree.host(OLD);
+    let plan = plan(Engine::Docker, &host).unwrap();
+    let journal = Journal::of(&plan, None, &host, Engine::Docker).unwrap();
+    let mut part = plan;
+    part.changes.truncate(done);
+    apply::apply(&part, &host, Engine::Docker).unwrap();
+    journal.write(&host, Engine::Docker).unwrap();
+}
+
+#[test]
+fn an_edit_of_a_file_that_a_killed_set_up_never_came_to_is_left_alone() {
+    for force in [false, true] {
+        let tree = tree();
+        cut_short(&tree, 0);
+        let journal = fs::read(tree.real(JOURNAL)).unwrap();
+        tree.write(CONFIG, "{\n  \"debug\": false\n}\n");
+        fs::remove_dir_all(tree.real("/var")).unwrap();
+        let before = tree.snapshot();
+        tree.write(JOURNAL, &String::from_utf8(journal).unwrap());
+        assert_eq!(tree.undo(Engine::Docker, force).unwrap(), Some(0));
+        assert!(!tree.real(JOURNAL).exists());
+        assert_eq!(before[CONFIG.trim_start_matches('/')].3, tree.read(CONFIG));
+    }
+}
+
+#[test]
+fn a_set_up_after_a_killed_one_takes_the_edits_since_for_what_was_before() {
+    for edited in [Some("{\n  \"debug\": false\n}\n"), None] {
+        let tree = tree();
+        cut_short(&tree, 0);
+        match edited {
+            Some(edited) => tree.write(CONFIG, edited),
+            None => fs::remove_file(tree.real(CONFIG)).unwrap(),
+        }
+        assert_eq!(tree.set_up(Engine::Docker, OLD).unwrap(), 3);
+        assert!(tree.read(CONFIG).contains(RUNTIME));
+        assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(3));
+        assert_eq!(fs::read_to_string(tree.real(CONFIG)).ok().as_deref(), edited);
+    }
+}
+
+#[test]
+fn an_edit_of_a_file_that_a_killed_set_up_wrote_is_not_undone() {
+    let tree = tree();
+    cut_short(&tree, 1);
+    let edited = tree.read(CONFIG).replace("\"debug\": true", "\"debug\": false");
+    tree.write(CONFIG, &edited);
+    assert!(refusal(tree.undo(Engine::Docker, false)).contains("was edited since"));
+}
+
+#[test]
+fn an_edit_of_a_file_that_a_killed_undo_had_put_back_is_left_alone() {
+    let tree = tree();
+    tree.set_up(Engine::Docker, OLD).unwrap();
+    // The last step of the undo, a file that is not ours, fails.
+    let host = tree.host(OLD);
+    let undo = undo::plan(&host, Engine::Docker, false).unwrap().unwrap();
+    let config = tree.read(CONFIG);
+    tree.write(CONFIG, "{}\n");
+    assert!(undo::carry_out(&undo, &host, Engine::Docker).is_err());
+    tree.write(CONFIG, &config);
+    tree.write(DROP_IN, "[Service]\nEnvironment=A=1\n");
+    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(1));
+    assert_eq!(tree.read(DROP_IN), "[Service]\nEnvironment=A=1\n");
+    assert_eq!(tree.read(CONFIG), "{\n  \"debug\": true\n}\n");
 }
 
 #[test]

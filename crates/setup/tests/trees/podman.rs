@@ -89,3 +89,43 @@ fn what_was_done_by_hand_is_left_alone() {
     let tree = tree().with("/etc/containers/containers.conf.d/zz.conf", &content);
     assert_eq!(tree.set_up(Engine::Podman, "").unwrap(), 0);
 }
+
+const LIST: &str = "[engine.runtimes]\n\ncrun = [\"/opt/none\", \"/opt/crun/crun\"]\n\
+    [engine]\nruntime = 'crun'\n";
+
+#[test]
+fn a_candidate_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
+    let elsewhere = || Tree::new().program("/opt/crun/crun").with(CONFIG, LIST);
+    for (tree, instead) in [
+        (elsewhere(), "would not find it"),
+        (elsewhere().program("/usr/bin/crun"), "would execute /usr/bin/crun"),
+        (elsewhere().link(RUNTIME, "/usr/bin/crun"), "would not find it"),
+    ] {
+        let before = tree.snapshot();
+        let error = tree.set_up(Engine::Podman, "").unwrap_err();
+        let (said, remedy) = (error.to_string(), error.remedy().unwrap().to_owned());
+        assert!(said.contains("containers.conf, line 3: has podman use /opt/crun/crun"), "{said}");
+        assert!(said.contains(instead), "{said}");
+        assert!(remedy.contains("runtime = \"/opt/crun/crun\" in /etc/synconce/oci.toml"));
+        assert_eq!(before, tree.snapshot());
+        let tree = tree.with("/etc/synconce/oci.toml", "runtime = \"/opt/crun/crun\"\n");
+        there_and_back(&tree, Engine::Podman, "");
+    }
+    // The same file by another name.
+    there_and_back(&elsewhere().link("/opt/crun/crun", "/usr/bin/crun"), Engine::Podman, "");
+}
+
+#[test]
+fn a_candidate_that_is_built_in_is_refused_where_another_comes_before_it() {
+    // Podman takes the first, and by the name crun the second is found.
+    let tree = tree().program("/usr/local/bin/crun");
+    let said = refusal(tree.set_up(Engine::Podman, ""));
+    assert!(said.contains("/usr/bin/crun: has podman use") && said.contains("/usr/local/bin/crun"));
+}
+
+#[test]
+fn another_runtime_that_the_operator_chose_is_said() {
+    let tree = tree().with("/etc/synconce/oci.toml", "runtime = \"/usr/sbin/runc\"\n");
+    let notes = tree.plan(Engine::Podman, "").unwrap().notes.join("\n");
+    assert!(notes.contains("names /usr/sbin/runc: it is executed for podman, not /usr/bin/crun"));
+}

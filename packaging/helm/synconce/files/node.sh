@@ -1,11 +1,20 @@
 #!/bin/sh
-# Sets the node up whose root is /host, waits, and undoes that when the pod ends.
+# Sets the node up whose root is /host, waits, and undoes that when the pod ends. What
+# was there before the chart is not overwritten, removed or undone: stamps on the node
+# say what the chart did.
 set -eu
+program=/synconce
 runtime="$BINARY_DIRECTORY/synconce-oci"
 binary="/host$runtime"
+state=/host/var/lib/synconce
+journal="$state/setup/containerd/journal.json"
+# The checksums and paths of the binaries that the chart put there, or was about to.
+put="$state/helm/binaries"
+# There if the set-up is the chart's.
+own="$state/helm/set-up"
 
 setup() {
-	/synconce setup containerd --root /host --runtime "$runtime" "$@"
+	"$program" setup containerd --root /host --runtime "$runtime" "$@"
 }
 
 # In the node's own namespaces. Running pods do not end with their containerd.
@@ -15,34 +24,77 @@ restart() {
 	fi
 }
 
+stamp_of() {
+	sha256sum <"$1" | { read -r sum _; echo "$sum $runtime"; }
+}
+
+is_put() {
+	[ -f "$binary" ] && [ ! -L "$binary" ] && grep -qsxF "$(stamp_of "$binary")" "$put"
+}
+
+install_binary() {
+	if [ -e "$binary" ] || [ -L "$binary" ]; then
+		# The same, whoever put it there.
+		if cmp -s "$program" "$binary"; then return; fi
+		if ! is_put; then
+			echo "$runtime is there, and not by this chart: move it away, or set binaryDirectory" >&2
+			exit 1
+		fi
+	fi
+	mkdir -p "/host$BINARY_DIRECTORY" "$state/helm"
+	stamp=$(stamp_of "$program")
+	if ! grep -qsxF "$stamp" "$put"; then
+		echo "$stamp" >>"$put"
+		sync "$put"
+	fi
+	# A container that starts at this moment gets the old one or the new one, whole.
+	new="/host$BINARY_DIRECTORY/.synconce-oci.synconce-new"
+	cp "$program" "$new"
+	chmod 755 "$new"
+	mv -f "$new" "$binary"
+}
+
 # A container is removed by the runtime that made it: it stays as long as there is one.
 is_in_use() {
 	grep -qs "\"$runtime\"" /host/run/containerd/io.containerd.runtime.v2.task/*/*/options.json
 }
 
+# By a set-up that is not the chart's.
+is_named() {
+	missing=$(setup --dry-run 2>/dev/null) && [ -z "$missing" ]
+}
+
 undo() {
 	kill "$sleeper" 2>/dev/null || true
-	changes=$(setup --undo --dry-run)
-	setup --undo
-	[ -z "$changes" ] || restart
-	if is_in_use; then
-		echo "containers that $runtime made are still there: it stays" >&2
-	else
-		rm -f "$binary"
+	if [ -e "$own" ]; then
+		changes=$(setup --undo --dry-run)
+		setup --undo
+		rm -f "$own"
+		[ -z "$changes" ] || restart
 	fi
+	if is_put; then
+		if is_in_use || is_named; then
+			echo "$runtime is in use still: it stays" >&2
+		else
+			rm -f "$binary" "$put"
+		fi
+	fi
+	rmdir "$state/helm" "$state" 2>/dev/null || true
 	exit 0
 }
 
-mkdir -p "/host$BINARY_DIRECTORY"
-# A container that starts at this moment gets the old one or the new one, whole.
-cp /synconce "$binary.new"
-chmod 755 "$binary.new"
-mv -f "$binary.new" "$binary"
-
+install_binary
 sleeper=
 trap undo TERM INT
+# One that was undone by hand is the chart's no more.
+[ -e "$journal" ] || rm -f "$own"
 changes=$(setup --dry-run)
 if [ -n "$changes" ]; then
+	if [ ! -e "$journal" ]; then
+		mkdir -p "$state/helm"
+		touch "$own"
+		sync "$own"
+	fi
 	setup
 	restart
 fi

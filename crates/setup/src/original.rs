@@ -1,0 +1,65 @@
+//! The runtime that does the work behind `synconce-oci`: it has to be the one that
+//! the engine would have called.
+
+use crate::error::{Error, Fault};
+use crate::host::Host;
+use crate::toml::Toml;
+use std::path::{Path, PathBuf};
+
+/// The operator's file of synconce-oci.
+const SETTINGS: &str = "/etc/synconce/oci.toml";
+/// What synconce-oci looks through in any case; of an engine's PATH nothing is known.
+const DIRECTORIES: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// The first program `name` there that is not synconce-oci.
+pub(crate) fn by_name(host: &Host, name: &str) -> Option<PathBuf> {
+    let ours = Path::new(host.runtime());
+    let mut paths = DIRECTORIES.iter().map(|directory| Path::new(directory).join(name));
+    paths.find(|path| host.is_executable(path) && !host.is_same(path, ours))
+}
+
+/// Refuses if `engine`, which uses `wanted`, would get another runtime from a
+/// synconce-oci that looks for `names`; what the operator chose for it is a note.
+///
+/// # Errors
+/// The refusal; those of reading the operator's file.
+pub(crate) fn check(
+    host: &Host,
+    engine: &str,
+    wanted: &Path,
+    names: &[&str],
+) -> Result<Result<Option<String>, Fault>, Error> {
+    if let Some(chosen) = chosen(host)? {
+        let note = || {
+            let (chosen, wanted) = (chosen.display(), wanted.display());
+            format!("{SETTINGS} names {chosen}: it is executed for {engine}, not {wanted}")
+        };
+        return Ok(Ok((!host.is_same(&chosen, wanted)).then(note)));
+    }
+    let found = names.iter().find_map(|name| by_name(host, name));
+    if found.as_ref().is_some_and(|found| host.is_same(found, wanted)) {
+        return Ok(Ok(None));
+    }
+    let instead = match found {
+        Some(found) => format!("would execute {}", found.display()),
+        None => "would not find it".to_owned(),
+    };
+    let named = wanted.display();
+    let reason = format!("has {engine} use {named}, where synconce-oci {instead}");
+    let remedy = match wanted.is_absolute() {
+        true => format!("put runtime = \"{named}\" in {SETTINGS}, and set up again"),
+        false => format!("name its path there, and as runtime in {SETTINGS}"),
+    };
+    Ok(Err(Fault::new(reason, remedy)))
+}
+
+/// The runtime that the operator has synconce-oci execute.
+fn chosen(host: &Host) -> Result<Option<PathBuf>, Error> {
+    let (path, text) = host.text(Path::new(SETTINGS))?;
+    let Some(text) = text else { return Ok(None) };
+    let toml = Toml::parse(&text.replace("\r\n", "\n"));
+    let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(&path)));
+    let toml = toml.map_err(in_file)?;
+    Ok(toml.text(&["runtime"]).map_err(in_file)?.map(|(path, _)| PathBuf::from(path)))
+}
