@@ -177,7 +177,8 @@ static void interrupted(void)
 	CALL(open("a", O_WRONLY | O_SYNC | O_NONBLOCK));
 	pid_t child = fork();
 	if (child == 0) {
-		struct itimerval timer = { { 0, 0 }, { 0, 50000 } };
+		/* Again and again: on a slow machine one may come before it waits. */
+		struct itimerval timer = { { 0, 50000 }, { 0, 50000 } };
 		struct sigaction action = { .sa_handler = on_alarm };
 		sigaction(SIGALRM, &action, NULL);
 		setitimer(ITIMER_REAL, &timer, NULL);
