@@ -3,7 +3,9 @@
 use crate::bundles::{BARE, HELD, Runtime, config, with_profile};
 use crate::harness::Need;
 use crate::support::{Place, finish};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::process::Command;
+use synconce_testkit::process::Finished;
 
 pub const RUNC: [Need; 2] = [Need::Program("runc", "runc"), Need::Program("cc", "gcc libc6-dev")];
 pub const CRUN: [Need; 2] = [Need::Program("crun", "crun"), Need::Program("cc", "gcc libc6-dev")];
@@ -89,16 +91,35 @@ fn one_that_asks_is_held_and_so_is_who_comes_later(runtime: &Runtime<'_>, place:
     assert_eq!(run.stdout, HELD, "{run:?}");
 
     config["process"]["args"] = json!(["/probe", "wait"]);
+    let bare = executed_later(runtime, place, &|| runtime.bare(), &config);
+    let wrapped = executed_later(runtime, place, &|| runtime.wrapped(), &config);
+    assert_eq!(wrapped.status.code(), bare.status.code(), "{wrapped:?}");
+    // In a chroot no runtime can join a container that it has made.
+    let joined = bare.status.code() == Some(7);
+    let (was, wanted) = if joined { (BARE, HELD) } else { ("", "") };
+    assert_eq!((bare.stdout.as_str(), wrapped.stdout.as_str()), (was, wanted), "{bare:?}");
+    // Nor can a user namespace be made there (user_namespaces(7)).
+    let chrooted = || !finish(place.command("unshare").args(["--user", "true"])).status.success();
+    assert!(joined || chrooted(), "it cannot be joined: {bare:?}");
+}
+
+/// What the probe says that is executed in a container which runs already.
+fn executed_later(
+    runtime: &Runtime<'_>,
+    place: &Place,
+    call: &dyn Fn() -> Command,
+    config: &Value,
+) -> Finished {
     let id = runtime.id("waits");
-    let bundle = runtime.bundle("waits", &config);
-    let created = finish(runtime.wrapped().args(["create", "--bundle"]).arg(bundle).arg(&id));
+    let bundle = runtime.bundle("waits", config);
+    let created = finish(call().args(["create", "--bundle"]).arg(bundle).arg(&id));
     assert!(created.status.success(), "{created:?}");
-    assert!(finish(runtime.wrapped().args(["start", &id])).status.success());
-    let later = finish(runtime.wrapped().args(["exec", &id, "/probe"]));
-    assert_eq!((later.stdout.as_str(), later.status.code()), (HELD, Some(7)), "{later:?}");
-    let ended = finish(runtime.wrapped().args(["delete", "--force", &id]));
+    assert!(finish(call().args(["start", &id])).status.success());
+    let later = finish(call().args(["exec", &id, "/probe"]));
+    let ended = finish(call().args(["delete", "--force", &id]));
     assert!(ended.status.success(), "{ended:?}");
     assert!(!place.path("containers").join(&id).exists());
+    later
 }
 
 fn everything_else_is_the_runtimes_own(runtime: &Runtime<'_>, place: &Place) {
