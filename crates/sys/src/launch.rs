@@ -79,12 +79,28 @@ struct Shared<'a> {
     environment: Vec<*const libc::c_char>,
     filter: Filter<'a>,
     mask: Set,
-    listener: Arc<AtomicI32>,
+    stage: Arc<Stage>,
     no_new_privs: bool,
     filter_error: i32,
     exec_error: i32,
     /// Which candidate was tried last.
     tried: usize,
+}
+
+/// How far the child has come, for a thread that looks on.
+struct Stage {
+    /// Its listener; -1 as long as there is none.
+    listener: AtomicI32,
+    /// Not 0 as long as it shares our memory (`CLONE_CHILD_CLEARTID`): the kernel
+    /// clears it when the child leaves that memory (`mm_release` in kernel/fork.c),
+    /// before the first call of the executed program.
+    shares_memory: AtomicI32,
+}
+
+impl Stage {
+    fn has_executed(&self) -> bool {
+        self.shares_memory.load(SeqCst) == 0
+    }
 }
 
 /// Starts `command` under `filter`, with the signal mask `mask` and the
@@ -94,12 +110,12 @@ struct Shared<'a> {
 /// See [`LaunchError`]; no process is left behind.
 pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launched, LaunchError> {
     let mut shared = Shared::new(command, filter, mask);
-    let usher = filter.stops_exec.then(|| Usher::start(Arc::clone(&shared.listener)));
+    let usher = filter.stops_exec.then(|| Usher::start(Arc::clone(&shared.stage)));
     let usher = usher.transpose().map_err(LaunchError::Clone)?;
     let cloned = clone_and_wait(&mut shared);
     let first_call = usher.and_then(Usher::finish);
     let pid = cloned.map_err(LaunchError::Clone)?;
-    let fd = shared.listener.load(SeqCst);
+    let fd = shared.stage.listener.load(SeqCst);
     // SAFETY: the child stored a descriptor that its filter made in the shared
     // table; nobody else owns it.
     let listener = (fd >= 0).then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(fd) }));
@@ -133,7 +149,10 @@ impl<'a> Shared<'a> {
             environment: pointers(&command.environment),
             filter,
             mask,
-            listener: Arc::new(AtomicI32::new(-1)),
+            stage: Arc::new(Stage {
+                listener: AtomicI32::new(-1),
+                shares_memory: AtomicI32::new(1),
+            }),
             no_new_privs: false,
             filter_error: 0,
             exec_error: 0,
@@ -159,7 +178,11 @@ fn reap(pid: u32) {
 fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
     // Not zeroed, so that only the pages that are used come into being.
     let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
+    let flags = libc::CLONE_VM
+        | libc::CLONE_VFORK
+        | libc::CLONE_FILES
+        | libc::CLONE_CHILD_CLEARTID
+        | libc::SIGCHLD;
     let mut all = Set::of(&[]);
     // SAFETY: the set is initialised. Every signal is blocked while the child
     // borrows our memory, as posix_spawn does.
@@ -167,13 +190,17 @@ fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
     let before = all.block();
     // SAFETY: the stack is ours, 16-byte aligned and outlives the child's use of
     // it, because CLONE_VFORK suspends us until it executes or exits; `child`
-    // only reads and writes `Shared` and makes async-signal-safe calls.
+    // only reads and writes `Shared` and makes async-signal-safe calls. The word
+    // that the kernel clears meanwhile is in `Shared` too.
     let pid = unsafe {
         libc::clone(
             child,
             stack.as_mut_ptr().add(STACK / size_of::<u128>()).cast(),
             flags,
             ptr::from_mut(shared).cast(),
+            ptr::null_mut::<libc::pid_t>(),
+            ptr::null_mut::<libc::c_void>(),
+            shared.stage.shares_memory.as_ptr(),
         )
     };
     let error = io::Error::last_os_error();
@@ -206,7 +233,7 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
         }
         other => other,
     };
-    shared.listener.store(installed?.map_or(-1, IntoRawFd::into_raw_fd), SeqCst);
+    shared.stage.listener.store(installed?.map_or(-1, IntoRawFd::into_raw_fd), SeqCst);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! The launching thread is suspended until the child has executed, so somebody
 //! else has to answer meanwhile.
 
+use super::Stage;
 use crate::notify::{Answer, Listener, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, PipeReader, PipeWriter};
@@ -19,15 +20,15 @@ pub(super) struct Usher {
 }
 
 impl Usher {
-    /// Starts it. The child stores its listener in `listener`, which is -1
-    /// before, and which nobody closes before [`Usher::finish`].
+    /// Starts it for the child that has `stage`, whose listener nobody closes
+    /// before [`Usher::finish`].
     ///
     /// # Errors
     /// No thread or pipe can be had.
-    pub(super) fn start(listener: Arc<AtomicI32>) -> io::Result<Self> {
+    pub(super) fn start(stage: Arc<Stage>) -> io::Result<Self> {
         let (reader, over) = io::pipe()?;
         let usher = Builder::new().name("usher".into()).stack_size(64 * 1024);
-        let thread = usher.spawn(move || attend(&listener, &reader))?;
+        let thread = usher.spawn(move || attend(&stage, &reader))?;
         Ok(Self { thread, over })
     }
 
@@ -39,8 +40,8 @@ impl Usher {
     }
 }
 
-fn attend(listener: &AtomicI32, over: &PipeReader) -> Option<Notification> {
-    let listener = wait_for_listener(listener, over)?;
+fn attend(stage: &Stage, over: &PipeReader) -> Option<Notification> {
+    let listener = wait_for_listener(&stage.listener, over)?;
     loop {
         let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(over, PollFlags::IN)];
         if poll(&mut fds, None).is_err() {
@@ -52,7 +53,8 @@ fn attend(listener: &AtomicI32, over: &PipeReader) -> Option<Notification> {
         }
         let Ok(call) = listener.receive() else { return None };
         match call {
-            Some(call) if !executes(&call) => return Some(call),
+            // A shell may have executed a second program before we knew of the first.
+            Some(call) if stage.has_executed() => return Some(call),
             // An error means that the caller is gone.
             Some(call) => drop(listener.answer(call.id, Answer::Continue)),
             None => {}
@@ -74,9 +76,4 @@ fn wait_for_listener(listener: &AtomicI32, over: &PipeReader) -> Option<Listener
     // until this thread has ended.
     let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
     Some(Listener::from(fd.try_clone_to_owned().ok()?))
-}
-
-/// The launching child is of our own kind, so numbers of other ABIs do not matter.
-fn executes(call: &Notification) -> bool {
-    [libc::SYS_execve, libc::SYS_execveat].contains(&libc::c_long::from(call.number))
 }
