@@ -31,6 +31,9 @@ _synconce() {
             synconce,status)
                 cmd="synconce__subcmd__status"
                 ;;
+            synconce__subcmd__bench,build)
+                cmd="synconce__subcmd__bench__subcmd__build"
+                ;;
             synconce__subcmd__bench,compile)
                 cmd="synconce__subcmd__bench__subcmd__compile"
                 ;;
@@ -64,12 +67,54 @@ _synconce() {
             return 0
             ;;
         synconce__subcmd__bench)
-            opts="-h --help install compile cost loop"
+            opts="-h --help install build compile cost loop"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        synconce__subcmd__bench__subcmd__build)
+            opts="-h --dir --rounds --packages --suite --mirror --variants --cache --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --packages)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --suite)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mirror)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --variants)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cache)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -51,11 +51,12 @@ complete -c synconce -n "__fish_synconce_using_subcommand setup" -l dry-run -d '
 complete -c synconce -n "__fish_synconce_using_subcommand setup" -l undo -d 'Put everything back as it was'
 complete -c synconce -n "__fish_synconce_using_subcommand setup" -l force -d 'With --undo: also where a file was edited since, and its edits are lost, or where containers would not start any more'
 complete -c synconce -n "__fish_synconce_using_subcommand setup" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -s h -l help -d 'Print help'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "compile" -d 'Build a copy of a source tree: what the tool costs where nothing syncs'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, a held call, any other call'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install compile cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "build" -d 'docker build with an apt-get install, by every way to skip its syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "compile" -d 'Build a copy of a source tree: what the tool costs where nothing syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, a held call, any other call'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l rounds -d 'Rounds over all variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l packages -d 'Packages to install' -r
@@ -66,6 +67,15 @@ complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l keep -d 'Leave the installed roots of the last round'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l json -d 'Every sample as JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l rounds -d 'Rounds over all variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l packages -d 'Packages to install' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l suite -d 'Debian release of the image' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l mirror -d 'A mirror to install from, instead of this machine\'s own apt sources' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l variants -d 'Only these variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l cache -d 'Where the prepared base is kept between benchmarks' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l json -d 'Every sample as JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l source -d 'The source tree; it is copied and never written' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l jobs -d 'What {jobs} in the commands stands for' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l rounds -d 'Rounds over all variants' -r

@@ -5,8 +5,6 @@
 //! service started. Needs root, apt sources for the suite, and mmdebstrap or
 //! debootstrap.
 
-mod apt;
-mod base;
 mod ground;
 mod manifest;
 mod variants;
@@ -18,7 +16,7 @@ use crate::report::host::Host;
 use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Finding, Scenario, Tool, select};
 use crate::workplace::Workplace;
-use crate::{Error, mounts};
+use crate::{Error, base, mounts};
 use ground::Ground;
 use std::path::{Path, PathBuf};
 
@@ -71,18 +69,10 @@ impl Options {
             variants: Vec::new(),
             identity: true,
             keep: false,
-            cache: default_cache(),
+            cache: base::default_cache(),
             seed: 1,
         }
     }
-}
-
-/// `$XDG_CACHE_HOME/synconce`, or /var/cache/synconce.
-pub fn default_cache() -> PathBuf {
-    std::env::var_os("XDG_CACHE_HOME")
-        .filter(|home| !home.is_empty())
-        .map_or_else(|| PathBuf::from("/var/cache"), PathBuf::from)
-        .join("synconce")
 }
 
 /// The names of all variants, for a parser's help and completions.

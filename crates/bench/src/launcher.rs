@@ -5,7 +5,7 @@ use crate::processes::Family;
 use crate::{Error, Failure};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -128,28 +128,14 @@ impl Launcher {
         stdout: Option<&Path>,
     ) -> Result<Outcome, Error> {
         self.watch.check()?;
-        let appended = OpenOptions::new().create(true).append(true).open(log);
-        let appended = appended.map_err(Error::io("open", log))?;
-        let standard = match stdout {
-            Some(path) => File::create(path).map_err(Error::io("create", path))?,
-            None => appended.try_clone().map_err(Error::io("duplicate the descriptor of", log))?,
-        };
-        let program = command.first().map_or("", String::as_str);
-        let mut prepared = Command::new(program);
-        prepared
-            .args(command.iter().skip(1))
-            .env_remove("LD_PRELOAD")
-            .env(MARK, self.logs.path())
-            .stdin(Stdio::null())
-            .stdout(standard)
-            .stderr(appended);
+        let (program, mut prepared) = self.prepare(command, log, stdout)?;
         if let Some(dir) = dir {
             prepared.current_dir(dir);
         }
         let before = children_usage()?;
         let start = Instant::now();
-        let mut child = prepared.spawn().map_err(Error::io("run", program))?;
-        let status = self.wait(&mut child, program)?;
+        let mut child = prepared.spawn().map_err(Error::io("run", &program))?;
+        let status = self.wait(&mut child, &program)?;
         let wall = start.elapsed();
         let after = children_usage()?;
         Ok(Outcome {
@@ -158,6 +144,18 @@ impl Launcher {
             system: difference(before.system_time(), after.system_time()),
             status,
         })
+    }
+
+    /// Starts a daemon, in the environment of every command and with its output
+    /// appended to `log`.
+    ///
+    /// # Errors
+    /// When it cannot be started, or on an interrupt.
+    pub(crate) fn start(&self, command: &[String], log: &Path) -> Result<Daemon, Error> {
+        self.watch.check()?;
+        let (program, mut prepared) = self.prepare(command, log, None)?;
+        let child = prepared.spawn().map_err(Error::io("run", &program))?;
+        Ok(Daemon { child, program })
     }
 
     /// Runs a command that sets the stage.
@@ -187,6 +185,31 @@ impl Launcher {
         Err(Error::Helper { purpose: purpose.to_owned(), failure })
     }
 
+    /// The program's name, and the command ready to be started.
+    fn prepare(
+        &self,
+        command: &[String],
+        log: &Path,
+        stdout: Option<&Path>,
+    ) -> Result<(String, Command), Error> {
+        let appended = OpenOptions::new().create(true).append(true).open(log);
+        let appended = appended.map_err(Error::io("open", log))?;
+        let standard = match stdout {
+            Some(path) => File::create(path).map_err(Error::io("create", path))?,
+            None => appended.try_clone().map_err(Error::io("duplicate the descriptor of", log))?,
+        };
+        let program = command.first().cloned().unwrap_or_default();
+        let mut prepared = Command::new(&program);
+        prepared
+            .args(command.iter().skip(1))
+            .env_remove("LD_PRELOAD")
+            .env(MARK, self.logs.path())
+            .stdin(Stdio::null())
+            .stdout(standard)
+            .stderr(appended);
+        Ok((program, prepared))
+    }
+
     fn wait(&self, child: &mut Child, program: &str) -> Result<ExitStatus, Error> {
         let pid = Pid::from_child(child);
         let ended = pidfd_open(pid, PidfdFlags::empty())
@@ -202,6 +225,47 @@ impl Launcher {
             self.watch.wait(None, Some(50))?;
         }
         Ok(status)
+    }
+}
+
+/// A program that runs beside the commands that it serves; killed when dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    program: String,
+}
+
+impl Daemon {
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Whether it is gone.
+    pub(crate) fn has_ended(&mut self) -> Result<bool, Error> {
+        let ended = self.child.try_wait().map_err(Error::io("wait for", &self.program))?;
+        Ok(ended.is_some())
+    }
+
+    /// Asks it to end and waits; kills it when `patience` is over.
+    pub(crate) fn stop(&mut self, patience: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        if !self.has_ended()? {
+            kill_process(self.pid(), Signal::TERM).map_err(Error::io("end", &self.program))?;
+        }
+        while !self.has_ended()? {
+            if start.elapsed() > patience {
+                self.child.kill().map_err(Error::io("kill", &self.program))?;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

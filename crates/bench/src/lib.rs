@@ -4,8 +4,8 @@
 //! set the stage ([`scenario`]). One *runner* interleaves all variants round
 //! by round ([`runner`]), pure *statistics* judge the samples
 //! ([`statistics`]), and a *report* shows them to people and to programs
-//! ([`report`]). The scenarios themselves are [`mod@install`], [`mod@compile`]
-//! and [`mod@cost`].
+//! ([`report`]). The scenarios themselves are [`mod@install`], [`mod@build`],
+//! [`mod@compile`] and [`mod@cost`].
 //!
 //! The binary under test is run as a process, never linked: what is measured
 //! is what a user would get.
@@ -18,6 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+mod base;
+pub mod build;
 pub mod compile;
 pub mod cost;
 mod error;
@@ -56,6 +58,21 @@ pub fn install(
     json: bool,
 ) -> Result<(), Error> {
     install::measure(options, synconce)?.write(out, json)
+}
+
+/// Runs the build scenario and writes its report to `out`.
+///
+/// # Errors
+/// When the host cannot run it (not root, no Docker, work directory not on a
+/// disk, no apt source), when dockerd or a build fails, on an interrupt, or when
+/// `out` cannot be written.
+pub fn build(
+    options: &build::Options,
+    synconce: &Path,
+    out: &mut dyn Write,
+    json: bool,
+) -> Result<(), Error> {
+    build::measure(options, synconce)?.write(out, json)
 }
 
 /// Runs the micro-cost scenario and writes its report to `out`.

@@ -49,6 +49,35 @@ pub(crate) fn in_private_namespace<T: Send>(
     })
 }
 
+/// A directory of the host with a file system in memory over it, until it is
+/// dropped; a directory that was not there is removed again.
+pub(crate) struct Hidden {
+    path: PathBuf,
+    made: bool,
+}
+
+impl Hidden {
+    pub(crate) fn new(path: &Path) -> Result<Self, Error> {
+        let made = !path.exists();
+        if made {
+            std::fs::create_dir(path).map_err(Error::io("create", path))?;
+        }
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("tmpfs", path, "tmpfs", flags, c"mode=755").map_err(Error::io("mount", path))?;
+        Ok(Self { path: path.to_path_buf(), made })
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        // The namespace's end unmounts in any case.
+        let gone = unmount(&self.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok();
+        if self.made && gone {
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
+}
+
 /// A root with /proc and /dev mounted in it, until it is dropped.
 pub(crate) struct Furnished {
     root: PathBuf,

@@ -1,5 +1,6 @@
 //! Finding and ending processes that a measured command left behind.
 
+use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -137,6 +138,26 @@ fn all() -> HashMap<Pid, Option<Pid>> {
         .collect()
 }
 
+/// User and system time of a process and of the children it has waited for.
+pub(crate) fn times(pid: Pid) -> Result<(Duration, Duration), Error> {
+    let path = format!("/proc/{}/stat", pid.as_raw_pid());
+    let stat = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let ticks = ticks(&stat).ok_or(std::io::ErrorKind::InvalidData);
+    let [user, system, childrens_user, childrens_system] =
+        ticks.map_err(Error::io("read", &path))?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    let duration = |ticks: u64| Duration::from_millis(ticks * 1000 / per_second);
+    Ok((duration(user + childrens_user), duration(system + childrens_system)))
+}
+
+/// Reads fields 14 to 17 of proc_pid_stat(5).
+fn ticks(stat: &str) -> Option<[u64; 4]> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11).map(|field| field.parse().ok());
+    let mut next = || fields.next().flatten();
+    Some([next()?, next()?, next()?, next()?])
+}
+
 /// Reads fields 3 and 4 of proc_pid_stat(5); the name before them may hold
 /// spaces and brackets.
 fn state_and_parent(stat: &str) -> Option<(char, i32)> {
@@ -152,6 +173,13 @@ mod tests {
     #[test]
     fn a_process_name_with_brackets_and_spaces_does_not_shift_the_fields() {
         assert_eq!(state_and_parent("12 (a) b (c) S 7 1 1"), Some(('S', 7)));
+    }
+
+    #[test]
+    fn the_times_of_a_process_are_those_of_its_stat() {
+        let stat = "7 (a b) S 1 7 7 0 -1 4194560 99 88 1 0 31 32 33 34 20 0 1 0 5 6";
+        assert_eq!(ticks(stat), Some([31, 32, 33, 34]));
+        assert_eq!(ticks("7 (a b) S 1"), None);
     }
 
     /// A family, a command of it, and how many members that has when it is up.

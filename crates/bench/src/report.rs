@@ -2,6 +2,7 @@
 
 mod format;
 pub mod host;
+mod parts;
 pub mod table;
 
 use crate::Error;
@@ -106,6 +107,9 @@ impl Report {
             text.push_str(
                 "\nratio: of medians, with a bootstrap 95 % interval; p: Mann-Whitney, two-sided\n",
             );
+        }
+        if let Some(parts) = parts::table(&self.results) {
+            text.push_str(&format!("\nparts, medians\n{}", parts.render()));
         }
         text.push_str(&left_out_text(&self.left_out));
         for finding in &self.findings {

@@ -6,7 +6,8 @@
 mod device;
 
 use crate::launcher::{Launcher, Outcome};
-use crate::scenario::{Finding, Measure, Phase, Place, Scenario, Turn, Variant, fill};
+use crate::processes;
+use crate::scenario::{Finding, Measure, Part, Phase, Place, Scenario, Turn, Variant, fill};
 use crate::{Error, Failure};
 use device::Flushes;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -60,6 +61,9 @@ pub struct Sample {
     /// Time a `syncfs` took right after the run, in milliseconds: what the
     /// variant had left at risk.
     pub settle_ms: Option<f64>,
+    /// The parts of the wall time, where the scenario can tell them apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
 }
 
 /// A variant with its samples.
@@ -238,8 +242,9 @@ fn on_stage<T>(
 fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result<Sample, Error> {
     on_stage(scenario, turn, launcher, |scenario, place| {
         let sample = measure(turn, place, launcher)?;
+        let parts = scenario.steps.parts(turn, &launcher.log(&turn.file_name()))?;
         scenario.steps.check(turn, launcher)?;
-        Ok(sample)
+        Ok(Sample { parts, ..sample })
     })
 }
 
@@ -255,6 +260,7 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
         failure: Failure::new(command, ending, &log),
     };
     let flushes = Flushes::of(place.settle.as_deref());
+    let served = place.server.map(processes::times).transpose()?;
     let mut total = Outcome::default();
     for _ in 0..variant.repeat {
         for command in &commands {
@@ -266,6 +272,11 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
         }
     }
     let flushes = flushes.and_then(|before| before.since());
+    if let (Some(server), Some((user, system))) = (place.server, served) {
+        let after = processes::times(server)?;
+        total.user += after.0.saturating_sub(user);
+        total.system += after.1.saturating_sub(system);
+    }
     let wall_ms = total.wall.as_secs_f64() * 1e3;
     let value = match variant.measure {
         Measure::Wall => wall_ms / f64::from(variant.repeat),
@@ -285,6 +296,7 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
         exit_code: total.status.code().unwrap_or(-1),
         flushes,
         settle_ms: place.settle.as_deref().map(settle).transpose()?,
+        parts: Vec::new(),
     })
 }
 

@@ -5,6 +5,7 @@
 
 use crate::Error;
 use crate::launcher::Launcher;
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -191,6 +192,18 @@ pub struct Place {
     /// A path on the file system whose sync is measured, untimed, after the
     /// run: what the variant left at risk.
     pub settle: Option<PathBuf>,
+    /// A daemon that does the work: its time, with that of the children it has
+    /// waited for, is the command's.
+    pub server: Option<Pid>,
+}
+
+/// One part of a sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// The same in all samples of a scenario.
+    pub name: String,
+    /// How long it took, in milliseconds.
+    pub ms: f64,
 }
 
 /// Something found out besides the times.
@@ -220,6 +233,16 @@ pub trait Steps {
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
     fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error>;
+
+    /// After a turn that ended with exit code 0: the parts of its time that `log`,
+    /// all that it printed, tells of.
+    ///
+    /// # Errors
+    /// Any error ends the benchmark, after [`Steps::clear`].
+    fn parts(&mut self, turn: &Turn<'_>, log: &Path) -> Result<Vec<Part>, Error> {
+        let _ = (turn, log);
+        Ok(Vec::new())
+    }
 
     /// After a turn that ended with exit code 0: was the work really done?
     ///

@@ -2,7 +2,7 @@
 
 use synconce_bench::report::{Report, host::Host};
 use synconce_bench::runner::{LeftOut, Measured, Record, Sample, Settings, WarmUp};
-use synconce_bench::scenario::{Finding, Place, Promise, Scenario, Steps, Turn, Variant};
+use synconce_bench::scenario::{Finding, Part, Place, Promise, Scenario, Steps, Turn, Variant};
 use synconce_bench::{Error, launcher::Launcher};
 
 struct Idle;
@@ -39,6 +39,7 @@ fn measured(name: &str, promise: Promise, values: &[f64]) -> Measured {
         exit_code: 0,
         flushes: Some(6),
         settle_ms: Some(250.0),
+        parts: Vec::new(),
     };
     Measured {
         variant: Variant { promise, against: "plain".to_owned(), ..Variant::new(name, ["true"]) },
@@ -83,6 +84,26 @@ fn a_table_shows_ratio_interval_and_what_is_left_unsafe() {
     assert!(rival.ends_with("250 ms  lower"), "{text}");
     assert!(line(&text, "synconce").ends_with("nothing  lower"), "{text}");
     assert!(line(&text, "disk").ends_with("write + fdatasync 4.00 ms"), "{text}");
+}
+
+#[test]
+fn parts_are_a_table_of_medians_where_a_sample_has_any() {
+    let mut whole = measured("plain", Promise::Nothing, &[10.0, 20.0, 30.0]);
+    for (sample, ms) in whole.samples.iter_mut().zip([1.0, 5.0, 2.0]) {
+        sample.parts = vec![Part { name: "load".to_owned(), ms }];
+    }
+    whole.samples[0].parts.push(Part { name: "run".to_owned(), ms: 7.0 });
+    let other = measured("other", Promise::Nothing, &[10.0]);
+    let text = report(Record { measured: vec![whole, other], ..Record::default() }).text();
+    let (_, parts) = text.split_once("parts, medians\n").expect("there are parts");
+    let plain = line(parts, "plain");
+    assert!(plain.contains("2.00 ms") && plain.ends_with("7.00 ms"), "{text}");
+    assert!(line(parts, "other").ends_with('-'), "{text}");
+    let none = report(Record {
+        measured: vec![measured("plain", Promise::Nothing, &[1.0])],
+        ..Record::default()
+    });
+    assert!(!none.text().contains("parts"), "{}", none.text());
 }
 
 #[test]

@@ -25,6 +25,7 @@ impl Steps for Diary {
             values: BTreeMap::from([("file".to_owned(), self.file.display().to_string())]),
             settle: self.file.parent().map(Path::to_path_buf),
             dir: self.file.parent().map(Path::to_path_buf),
+            server: None,
         })
     }
 

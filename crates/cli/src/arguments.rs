@@ -176,6 +176,8 @@ pub struct Bench {
 pub enum Scenario {
     /// apt-get install into a fresh Debian root, by every way to skip syncs
     Install(Install),
+    /// docker build with an apt-get install, by every way to skip its syncs
+    Build(Build),
     /// Build a copy of a source tree: what the tool costs where nothing syncs
     Compile(Compile),
     /// What the tool itself costs: start-up, a held call, any other call
@@ -217,6 +219,44 @@ pub struct Install {
     /// Leave the installed roots of the last round
     #[arg(long)]
     pub keep: bool,
+    /// Every sample as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `synconce bench build`
+///
+/// Builds the same steps by a dockerd of its own, interleaved: as an image's
+/// default has it, with every sync, under eatmydata, by synconce-oci and by
+/// synconce as SHELL. No other daemon, cache or image is touched.
+#[derive(Debug, Args)]
+pub struct Build {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Packages to install
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "build-essential,ca-certificates,libssl-dev"
+    )]
+    pub packages: Vec<String>,
+    /// Debian release of the image
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub suite: String,
+    /// A mirror to install from, instead of this machine's own apt sources
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where the prepared base is kept between benchmarks
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
     /// Every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,

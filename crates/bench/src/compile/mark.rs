@@ -72,6 +72,7 @@ mod tests {
             exit_code: 0,
             flushes: None,
             settle_ms: None,
+            parts: Vec::new(),
         };
         Measured {
             variant: Variant { against: BARE.to_owned(), ..Variant::new(name, ["true"]) },

@@ -1,10 +1,9 @@
 //! The stage of the install scenario: a fresh root per turn.
 
 use super::Options;
-use super::apt::{self, Source};
-use super::base::Base;
 use super::manifest::{self, Manifest};
 use super::variants::{FURNISHES_ITSELF, PLAIN};
+use crate::base::{Base, Recipe};
 use crate::launcher::Launcher;
 use crate::mounts::{Furnished, remove_tree};
 use crate::scenario::{Finding, Phase, Place, Steps, Turn};
@@ -12,12 +11,12 @@ use crate::workplace::Workplace;
 use crate::{Error, Failure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Unpacks, furnishes, checks and removes roots.
 pub(super) struct Ground {
     options: Options,
-    sources: Vec<Source>,
+    recipe: Recipe,
     base: Option<Base>,
     turns: u32,
     root: PathBuf,
@@ -31,13 +30,16 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn new(options: &Options) -> Result<Self, Error> {
-        let sources = match &options.mirror {
-            Some(mirror) => vec![Source::new(mirror, &options.suite)],
-            None => apt::host_sources(Path::new("/etc/apt"), &options.suite)?,
-        };
+        let recipe = Recipe::new(
+            &options.suite,
+            &options.packages,
+            options.recommends,
+            options.mirror.as_deref(),
+            &options.cache,
+        )?;
         Ok(Self {
             options: options.clone(),
-            sources,
+            recipe,
             base: None,
             work: Workplace::new(&options.dir, options.keep),
             turns: 0,
@@ -139,7 +141,7 @@ fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
 impl Steps for Ground {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.occupy()?;
-        self.base = Some(Base::obtain(&self.options, &self.sources, launcher)?);
+        self.base = Some(Base::obtain(&self.recipe, launcher)?);
         Ok(())
     }
 
@@ -159,6 +161,7 @@ impl Steps for Ground {
             values: BTreeMap::from([("root".to_owned(), root)]),
             settle: Some(self.root.clone()),
             dir: None,
+            server: None,
         })
     }
 

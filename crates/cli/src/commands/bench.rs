@@ -1,13 +1,13 @@
 //! `synconce bench`
 
-use crate::arguments::{Bench, Compile, Cost, Install, Loop, Scenario};
+use crate::arguments::{Bench, Build, Compile, Cost, Install, Loop, Scenario};
 use crate::exit;
 use crate::text::say;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
-use synconce_bench::{Error, LoopKind, compile, cost, install, measure_loop};
+use synconce_bench::{Error, LoopKind, build, compile, cost, install, measure_loop};
 
 /// The binary under test: ourselves.
 const OURSELVES: &str = "/proc/self/exe";
@@ -19,6 +19,10 @@ pub fn bench(arguments: Bench) -> ExitCode {
         Scenario::Install(arguments) => {
             let json = arguments.json;
             install(&install_options(arguments), Path::new(OURSELVES), out, json)
+        }
+        Scenario::Build(arguments) => {
+            let json = arguments.json;
+            build(&build_options(arguments), Path::new(OURSELVES), out, json)
         }
         Scenario::Compile(arguments) => {
             let json = arguments.json;
@@ -57,6 +61,19 @@ fn install_options(arguments: Install) -> install::Options {
         identity: arguments.rounds > 1,
         variants: arguments.variants,
         keep: arguments.keep,
+        cache: arguments.cache.unwrap_or(defaults.cache.clone()),
+        ..defaults
+    }
+}
+
+fn build_options(arguments: Build) -> build::Options {
+    let defaults = build::Options::new(&arguments.dir);
+    build::Options {
+        packages: arguments.packages,
+        suite: arguments.suite,
+        mirror: arguments.mirror,
+        rounds: arguments.rounds,
+        variants: arguments.variants,
         cache: arguments.cache.unwrap_or(defaults.cache.clone()),
         ..defaults
     }

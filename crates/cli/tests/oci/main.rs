@@ -4,6 +4,7 @@
 //! What needs a program that is not installed is ignored, and says so. Every test
 //! runs isolated (see `support::isolated`), as root.
 
+mod benchmark;
 mod bundles;
 mod engines;
 mod explain;
@@ -31,6 +32,8 @@ fn main() -> ExitCode {
             engines::dockers_steps_are_held_by_either_builder_and_its_containers_are_not,
             &engines::DOCKER,
         ),
+        trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
+        trial(benchmark::an_interrupted_one_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];

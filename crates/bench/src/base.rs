@@ -1,8 +1,9 @@
-//! The prepared base: a minimal root with the packages downloaded, as a tar
-//! that every round unpacks.
+//! The prepared base: a minimal Debian root with packages downloaded, as a tar
+//! that scenarios start from.
 
-use super::Options;
-use super::apt::{self, Source};
+mod apt;
+
+use self::apt::Source;
 use crate::Error;
 use crate::launcher::Launcher;
 use crate::mounts::{self, Furnished};
@@ -31,36 +32,96 @@ const KEEP_PACKAGES: &str =
 /// No service may start: exit code 101 forbids it (Debian's policy-rc.d).
 const POLICY: &str = "#!/bin/sh\nexit 101\n";
 
+/// What a base is made of, and where it is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipe {
+    suite: String,
+    packages: Vec<String>,
+    recommends: bool,
+    sources: Vec<Source>,
+    cache: PathBuf,
+}
+
+impl Recipe {
+    /// A base of `suite` with `packages` downloaded, from `mirror` or the host's
+    /// own sources.
+    ///
+    /// # Errors
+    /// When the host has no source of that suite.
+    pub(crate) fn new(
+        suite: &str,
+        packages: &[String],
+        recommends: bool,
+        mirror: Option<&str>,
+        cache: &Path,
+    ) -> Result<Self, Error> {
+        let sources = match mirror {
+            Some(mirror) => vec![Source::new(mirror, suite)],
+            None => apt::host_sources(Path::new("/etc/apt"), suite)?,
+        };
+        Ok(Self {
+            suite: suite.to_owned(),
+            packages: packages.to_vec(),
+            recommends,
+            sources,
+            cache: cache.to_path_buf(),
+        })
+    }
+
+    fn key(&self, configuration: &str) -> String {
+        let mut digest = Sha256::new();
+        for part in [
+            LAYOUT,
+            EXTRA,
+            std::env::consts::ARCH,
+            &self.suite,
+            &self.packages.join(" "),
+            &self.recommends.to_string(),
+            &apt::render(&self.sources),
+            configuration,
+        ] {
+            digest.update(part);
+            digest.update([0]);
+        }
+        let bytes = digest.finalize();
+        bytes.iter().take(8).map(|b| format!("{b:02x}")).collect()
+    }
+}
+
+/// `$XDG_CACHE_HOME/synconce`, or /var/cache/synconce.
+pub(crate) fn default_cache() -> PathBuf {
+    std::env::var_os("XDG_CACHE_HOME")
+        .filter(|home| !home.is_empty())
+        .map_or_else(|| PathBuf::from("/var/cache"), PathBuf::from)
+        .join("synconce")
+}
+
 /// A base on disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Base {
+pub(crate) struct Base {
     /// The tar, uncompressed.
-    pub(super) tar: PathBuf,
+    pub(crate) tar: PathBuf,
     /// Versions of the programs in it.
-    pub(super) versions: BTreeMap<String, String>,
+    pub(crate) versions: BTreeMap<String, String>,
     /// Downloaded packages in it.
-    pub(super) archives: usize,
+    pub(crate) archives: usize,
 }
 
 impl Base {
     /// Takes the base from the cache, or makes it there.
-    pub(super) fn obtain(
-        options: &Options,
-        sources: &[Source],
-        launcher: &Launcher,
-    ) -> Result<Self, Error> {
+    pub(crate) fn obtain(recipe: &Recipe, launcher: &Launcher) -> Result<Self, Error> {
         let configuration = apt::host_configuration(launcher)?;
-        let key = key(options, sources, &configuration);
-        let tar = options.cache.join(format!("install-{key}.tar"));
+        let key = recipe.key(&configuration);
+        let tar = recipe.cache.join(format!("install-{key}.tar"));
         let note = tar.with_extension("json");
         if let Some(base) = recall(&note).filter(|base| base.tar == tar && tar.is_file()) {
             return Ok(base);
         }
-        fs::create_dir_all(&options.cache).map_err(Error::io("create", &options.cache))?;
-        let site = Site::new(&options.cache)?;
+        fs::create_dir_all(&recipe.cache).map_err(Error::io("create", &recipe.cache))?;
+        let site = Site::new(&recipe.cache)?;
         let root = site.root();
-        bootstrap(&root, options, sources, launcher)?;
-        let versions = furnish(&root, options, sources, &configuration, launcher)?;
+        bootstrap(&root, recipe, launcher)?;
+        let versions = furnish(&root, recipe, &configuration, launcher)?;
         let base = Self { archives: count_archives(&root), versions, tar };
         base.store(&root, &note, launcher)?;
         Ok(base)
@@ -82,7 +143,7 @@ impl Base {
     }
 
     /// Unpacks the base into a new directory.
-    pub(super) fn unpack(&self, root: &Path, launcher: &Launcher) -> Result<(), Error> {
+    pub(crate) fn unpack(&self, root: &Path, launcher: &Launcher) -> Result<(), Error> {
         fs::create_dir_all(root).map_err(Error::io("create", root))?;
         let words = ["tar", "-xp", "--numeric-owner", "--xattrs", "--xattrs-include=*", "-f"];
         let mut command = words.map(str::to_owned).to_vec();
@@ -91,7 +152,7 @@ impl Base {
     }
 
     /// One line for the report.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let versions = self.versions.iter();
         let versions: Vec<String> = versions.map(|(k, v)| format!("{k} {v}")).collect();
         format!("base: {} packages downloaded; {}", self.archives, versions.join(", "))
@@ -129,32 +190,9 @@ fn recall(note: &Path) -> Option<Base> {
     serde_json::from_slice(&fs::read(note).ok()?).ok()
 }
 
-fn key(options: &Options, sources: &[Source], configuration: &str) -> String {
-    let mut digest = Sha256::new();
-    for part in [
-        LAYOUT,
-        EXTRA,
-        std::env::consts::ARCH,
-        &options.suite,
-        &options.packages.join(" "),
-        &options.recommends.to_string(),
-        &apt::render(sources),
-        configuration,
-    ] {
-        digest.update(part);
-        digest.update([0]);
-    }
-    let bytes = digest.finalize();
-    bytes.iter().take(8).map(|b| format!("{b:02x}")).collect()
-}
-
-fn bootstrap(
-    root: &Path,
-    options: &Options,
-    sources: &[Source],
-    launcher: &Launcher,
-) -> Result<(), Error> {
-    let suite = options.suite.clone();
+fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Error> {
+    let suite = recipe.suite.clone();
+    let sources = &recipe.sources;
     let mut command: Vec<String>;
     if Need::new("mmdebstrap", "").is_met() {
         let list = root.with_extension("sources");
@@ -183,12 +221,11 @@ fn bootstrap(
 /// Configures apt in the root, and lets it download what is to be installed.
 fn furnish(
     root: &Path,
-    options: &Options,
-    sources: &[Source],
+    recipe: &Recipe,
     configuration: &str,
     launcher: &Launcher,
 ) -> Result<BTreeMap<String, String>, Error> {
-    configure(root, options, sources, configuration)?;
+    configure(root, recipe, configuration)?;
     let mut inside = Furnished::new(root)?;
     let apt = |purpose: &str, words: &[&str], packages: &[String]| {
         let before = ["chroot", &show(root), "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive"];
@@ -200,30 +237,25 @@ fn furnish(
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
     // The base's own packages are no part of what is measured.
     apt("empty the package cache", &["clean"], &[])?;
-    apt("download the packages", &["install", "--download-only"], &options.packages)?;
+    apt("download the packages", &["install", "--download-only"], &recipe.packages)?;
     let versions = versions(root, launcher)?;
     inside.dismantle()?;
     Ok(versions)
 }
 
-fn configure(
-    root: &Path,
-    options: &Options,
-    sources: &[Source],
-    configuration: &str,
-) -> Result<(), Error> {
+fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Error> {
     let etc = root.join("etc/apt");
     let lists = etc.join("sources.list.d");
     fs::remove_dir_all(&lists)
         .and_then(|()| fs::create_dir(&lists))
         .map_err(Error::io("empty", &lists))?;
     let _ = fs::remove_file(etc.join("sources.list"));
-    put(&lists.join("base.sources"), &apt::render(sources), 0o644)?;
-    let recommends = format!("APT::Install-Recommends \"{}\";\n", options.recommends);
+    put(&lists.join("base.sources"), &apt::render(&recipe.sources), 0o644)?;
+    let recommends = format!("APT::Install-Recommends \"{}\";\n", recipe.recommends);
     let own = format!("{KEEP_PACKAGES}{recommends}{configuration}");
     put(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
     put(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
-    for keyring in sources.iter().filter_map(Source::keyring) {
+    for keyring in recipe.sources.iter().filter_map(Source::keyring) {
         let inside = root.join(keyring.strip_prefix("/").unwrap_or(&keyring));
         if !inside.exists() {
             let dir = inside.parent().unwrap_or(root);
@@ -270,16 +302,17 @@ mod tests {
 
     #[test]
     fn a_base_of_other_packages_or_another_mirror_has_another_key() {
-        let options = Options::new("/var/tmp");
-        let mut fewer = options.clone();
-        fewer.packages.pop();
-        let here = [Source::new("http://a.invalid", "bookworm")];
-        let there = [Source::new("http://b.invalid", "bookworm")];
-        let own = key(&options, &here, "");
-        assert_eq!(own, key(&options, &here, ""));
-        assert_ne!(own, key(&fewer, &here, ""));
-        assert_ne!(own, key(&options, &there, ""));
-        assert_ne!(own, key(&options, &here, "Acquire::Retries \"3\";\n"));
+        let recipe = |mirror: &str, packages: &[&str]| {
+            let packages: Vec<String> = packages.iter().map(|name| (*name).to_owned()).collect();
+            Recipe::new("bookworm", &packages, false, Some(mirror), Path::new("/c"))
+                .expect("a mirror is given")
+        };
+        let here = recipe("http://a.invalid", &["gcc", "make"]);
+        let own = here.key("");
+        assert_eq!(own, here.key(""));
+        assert_ne!(own, recipe("http://a.invalid", &["gcc"]).key(""));
+        assert_ne!(own, recipe("http://b.invalid", &["gcc", "make"]).key(""));
+        assert_ne!(own, here.key("Acquire::Retries \"3\";\n"));
     }
 
     #[test]

@@ -1,0 +1,204 @@
+//! The stage of the build scenario: a daemon, its images and a context.
+
+use super::Options;
+use super::docker::{Docker, Runtime};
+use super::progress;
+use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
+use crate::base::{Base, Recipe};
+use crate::launcher::Launcher;
+use crate::scenario::{Finding, Part, Place, Steps, Turn};
+use crate::workplace::Workplace;
+use crate::{Error, Failure};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Files in the context, and the bytes of each: a source tree of some size.
+pub(super) const FILES: usize = 1000;
+const BYTES: usize = 8 << 10;
+
+/// What the official images have.
+const SPEEDUP: &str = "force-unsafe-io\n";
+const DEFAULT_STEPS: &str =
+    "FROM synconce-bench-bare\nCOPY docker-apt-speedup /etc/dpkg/dpkg.cfg.d/\n";
+const TOOL_STEPS: &str = "FROM scratch\nCOPY synconce /synconce\n";
+
+/// Builds, checks and forgets images.
+pub(super) struct Ground {
+    options: Options,
+    recipe: Recipe,
+    synconce: PathBuf,
+    base: Option<Base>,
+    docker: Option<Docker>,
+    work: Workplace,
+}
+
+impl Ground {
+    pub(super) fn new(options: &Options, synconce: &Path) -> Result<Self, Error> {
+        let Options { suite, packages, mirror, cache, .. } = options;
+        Ok(Self {
+            recipe: Recipe::new(suite, packages, false, mirror.as_deref(), cache)?,
+            synconce: synconce.to_owned(),
+            base: None,
+            docker: None,
+            work: Workplace::new(&options.dir, false),
+            options: options.clone(),
+        })
+    }
+
+    fn dir(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    fn context(&self) -> PathBuf {
+        self.dir("context")
+    }
+
+    /// Writes the contexts and the Dockerfiles.
+    fn write(&self) -> Result<(), Error> {
+        let put = |path: &Path, bytes: &[u8]| {
+            let dir = path.parent().unwrap_or(path);
+            fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+            fs::write(path, bytes).map_err(Error::io("write", path))
+        };
+        let mut random = fastrand::Rng::with_seed(self.options.seed);
+        for number in 0..FILES {
+            let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
+            put(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
+        }
+        for way in variants::ways() {
+            let text = way.dockerfile(&self.options.packages);
+            put(&self.dir(&format!("{}.Dockerfile", way.name)), text.as_bytes())?;
+        }
+        put(&self.dir("default/docker-apt-speedup"), SPEEDUP.as_bytes())?;
+        put(&self.dir("default/Dockerfile"), DEFAULT_STEPS.as_bytes())?;
+        put(&self.dir("tool/Dockerfile"), TOOL_STEPS.as_bytes())?;
+        let tool = self.dir("tool/synconce");
+        fs::copy(&self.synconce, &tool).map(drop).map_err(Error::io("copy", &self.synconce))
+    }
+
+    /// Brings the images that builds start from into the daemon.
+    fn furnish(&mut self, launcher: &Launcher) -> Result<(), Error> {
+        let base = Base::obtain(&self.recipe, launcher)?;
+        let tar = base.tar.display().to_string();
+        self.base = Some(base);
+        let dirs = ["tool", "default"].map(|name| self.dir(name).display().to_string());
+        let mut docker = Docker::new(&self.dir("docker"), &self.synconce)?;
+        docker.start(Runtime::Plain, launcher)?;
+        let docker = self.docker.insert(docker);
+        docker.client("import the base", &["import", &tar, BARE_BASE], launcher)?;
+        for (purpose, tag, dir) in [
+            ("make an image of the tool", TOOL, &dirs[0]),
+            ("make the default base", DEFAULT_BASE, &dirs[1]),
+        ] {
+            let words = ["build", "--quiet", "--network", "none", "--tag", tag, dir];
+            docker.build_by_any(purpose, &words, launcher)?;
+        }
+        docker.stop(launcher)
+    }
+
+    /// Fails unless the image has the packages.
+    fn require_installed(&self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let Some(docker) = &self.docker else { return Ok(()) };
+        let container = docker.ask(&["create", "--network", "none", RESULT, "true"], launcher)?;
+        let status = self.dir("status");
+        let (from, to) =
+            (format!("{container}:/var/lib/dpkg/status"), status.display().to_string());
+        docker.client("look into the image", &["cp", &from, &to], launcher)?;
+        docker.client("remove a container", &["rm", &container], launcher)?;
+        let text = fs::read_to_string(&status).map_err(Error::io("read", &status))?;
+        let lacking = self.options.packages.iter().find(|package| !is_installed(&text, package));
+        let Some(package) = lacking else { return Ok(()) };
+        let ending = format!("exit code 0, yet {package} is not installed in the image");
+        let log = launcher.log(&turn.file_name());
+        Err(Error::Variant {
+            variant: turn.variant.name.clone(),
+            phase: turn.phase.to_string(),
+            failure: Failure::new(&turn.variant.commands[0], ending, &log),
+        })
+    }
+}
+
+/// Whether dpkg's status file says that a package is installed.
+fn is_installed(status: &str, package: &str) -> bool {
+    status.split("\n\n").any(|stanza| {
+        let has = |line: &str| stanza.lines().any(|own| own == line);
+        has(&format!("Package: {package}")) && has("Status: install ok installed")
+    })
+}
+
+impl Steps for Ground {
+    fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
+        self.work.occupy()?;
+        self.write()?;
+        let result = self.furnish(launcher);
+        if result.is_err()
+            && let Some(docker) = &mut self.docker
+        {
+            let _ = docker.stop(launcher);
+        }
+        result
+    }
+
+    fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
+        let context = self.context().display().to_string();
+        let mut place = Place::default();
+        if let Some(docker) = &mut self.docker {
+            let mut ways = variants::ways();
+            let way = ways.find(|way| way.name == turn.variant.name);
+            docker.start(way.map_or(Runtime::Plain, |way| way.runtime), launcher)?;
+            place.values = docker.values();
+            place.settle = Some(docker.data());
+            place.server = docker.pid();
+            let data = docker.data();
+            let dir = File::open(&data).map_err(Error::io("open", &data))?;
+            rustix::fs::syncfs(&dir).map_err(Error::io("sync", &data))?;
+        }
+        place.values.insert("context".to_owned(), context);
+        Ok(place)
+    }
+
+    fn parts(&mut self, _turn: &Turn<'_>, log: &Path) -> Result<Vec<Part>, Error> {
+        let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
+        Ok(progress::parts(&text))
+    }
+
+    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        self.require_installed(turn, launcher)
+    }
+
+    fn clear(&mut self, _turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let Some(docker) = &mut self.docker else { return Ok(()) };
+        let forgotten = match docker.pid() {
+            None => Ok(()),
+            Some(_) => docker
+                .client("remove the image", &["image", "rm", "--force", RESULT], launcher)
+                .and_then(|()| {
+                    let words = ["builder", "prune", "--all", "--force"];
+                    docker.client("empty the builder's cache", &words, launcher)
+                }),
+        };
+        docker.stop(launcher).and(forgotten)
+    }
+
+    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+        let summary = self.base.as_ref().map(Base::summary);
+        self.docker = None;
+        self.work.vacate()?;
+        let finding = |summary| Finding { variant: None, summary, details: Vec::new() };
+        Ok(summary.map(finding).into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_package_that_is_installed_counts() {
+        let status = "Package: gcc\nStatus: install ok unpacked\n\n\
+            Package: make\nStatus: install ok installed\nVersion: 1\n";
+        assert!(is_installed(status, "make"));
+        assert!(!is_installed(status, "gcc"));
+        assert!(!is_installed(status, "mak"));
+    }
+}

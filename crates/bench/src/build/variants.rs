@@ -1,0 +1,135 @@
+//! The ways to build, as data: one Dockerfile each, by one of two runtimes.
+
+use super::docker::{CLIENT, Runtime};
+use crate::scenario::{Promise, Variant};
+
+/// What a user gets who does nothing: the official images tell dpkg to skip its
+/// syncs of files, though not those of its database.
+pub(super) const DEFAULT: &str = "image-default";
+
+/// The images that builds start from, and the tag that they make.
+pub(super) const BARE_BASE: &str = "synconce-bench-bare";
+pub(super) const DEFAULT_BASE: &str = "synconce-bench-default";
+pub(super) const TOOL: &str = "synconce-bench-tool";
+pub(super) const RESULT: &str = "synconce-bench-result";
+
+/// One way: what differs between the variants.
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    about: &'static str,
+    promise: Promise,
+    base: &'static str,
+    /// Instructions before the step.
+    before: &'static str,
+    /// What stands before apt-get in the step.
+    prefix: &'static str,
+    pub(super) runtime: Runtime,
+}
+
+const WAYS: [Way; 5] = [
+    Way {
+        name: DEFAULT,
+        about: "dpkg with force-unsafe-io, as in the official images",
+        promise: Promise::Nothing,
+        base: DEFAULT_BASE,
+        before: "",
+        prefix: "",
+        runtime: Runtime::Plain,
+    },
+    Way {
+        name: "full-fsync",
+        about: "dpkg with its own syncs",
+        promise: Promise::OwnSyncs,
+        base: BARE_BASE,
+        before: "",
+        prefix: "",
+        runtime: Runtime::Plain,
+    },
+    Way {
+        name: "eatmydata",
+        about: "the default under eatmydata, which is in the base",
+        promise: Promise::Nothing,
+        base: DEFAULT_BASE,
+        before: "",
+        prefix: "eatmydata ",
+        runtime: Runtime::Plain,
+    },
+    Way {
+        name: "wrapper",
+        about: "the default, with synconce-oci as the builder's runtime",
+        promise: Promise::Nothing,
+        base: DEFAULT_BASE,
+        before: "",
+        prefix: "",
+        runtime: Runtime::Wrapped,
+    },
+    Way {
+        name: "shell",
+        about: "the default, with synconce as the Dockerfile's SHELL",
+        promise: Promise::Nothing,
+        base: DEFAULT_BASE,
+        before: "COPY --from=synconce-bench-tool /synconce /usr/local/bin/\n\
+            SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \"/bin/sh\", \"-c\"]\n",
+        prefix: "",
+        runtime: Runtime::Plain,
+    },
+];
+
+/// All ways.
+pub(super) fn ways() -> impl Iterator<Item = &'static Way> {
+    WAYS.iter()
+}
+
+/// The variants of all ways, the baseline first.
+pub(super) fn all() -> Vec<Variant> {
+    ways()
+        .map(|way| {
+            let mut command: Vec<String> = CLIENT.map(str::to_owned).to_vec();
+            let file = format!("{{context}}/../{}.Dockerfile", way.name);
+            let words = ["build", "--network", "none", "--no-cache", "--progress", "plain"];
+            let words = words.into_iter().chain(["--tag", RESULT, "--file", &file, "{context}"]);
+            command.extend(words.map(str::to_owned));
+            Variant {
+                about: way.about.to_owned(),
+                promise: way.promise,
+                against: DEFAULT.to_owned(),
+                ..Variant::new(way.name, command)
+            }
+        })
+        .collect()
+}
+
+impl Way {
+    /// Its Dockerfile.
+    pub(super) fn dockerfile(&self, packages: &[String]) -> String {
+        let Self { base, before, prefix, .. } = self;
+        format!(
+            "FROM {base}\nCOPY . /src\n{before}RUN {prefix}apt-get install --yes --no-download {}\n",
+            packages.join(" ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_install_by_the_same_words_and_only_ours_differ_by_the_runtime() {
+        let packages = ["gcc", "make"].map(str::to_owned);
+        for way in ways() {
+            let text = way.dockerfile(&packages);
+            let step = text.lines().last().expect("there are lines");
+            let bare = step.replace("eatmydata ", "");
+            assert_eq!(bare, "RUN apt-get install --yes --no-download gcc make", "{}", way.name);
+            assert_eq!(way.runtime == Runtime::Wrapped, way.name == "wrapper");
+        }
+    }
+
+    #[test]
+    fn the_baseline_comes_first_and_all_are_compared_with_it() {
+        let all = all();
+        assert!(all[0].is_baseline());
+        assert!(all.iter().all(|variant| variant.against == DEFAULT));
+    }
+}

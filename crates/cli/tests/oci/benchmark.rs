@@ -1,0 +1,100 @@
+//! `synconce bench build` with a real dockerd, on a rig that counts flushes.
+
+use crate::harness::Need;
+use crate::support::{Place, eventually, limit};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::process::{self, Group};
+use synconce_testkit::{patiently, rig::Rig};
+
+pub const NEEDS: [Need; 4] = [
+    Need::Program("dockerd", "docker.io"),
+    Need::File("/usr/bin/docker", "docker.io"),
+    Need::Program("mmdebstrap", "mmdebstrap"),
+    Need::Program("mkfs.ext4", "e2fsprogs"),
+];
+
+/// 1,800 small files, each of which dpkg syncs by default.
+const PACKAGE: &str = "manpages-dev";
+
+/// A base is made and five images are built.
+const LONG: Duration = Duration::from_secs(300);
+
+/// Without waits, for counting; not below /run, which the benchmark hides.
+fn rig(place: &Place) -> Rig {
+    let point = place.path("rig");
+    std::fs::create_dir(&point).unwrap();
+    Rig::builder().size(6 << 30).record(false).at(point).up().unwrap()
+}
+
+fn bench(place: &Place, rig: &Rig, options: &[&str]) -> Command {
+    let mut command = place.synconce(&["bench", "build", "--rounds", "1", "--packages", PACKAGE]);
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-base");
+    command.arg("--cache").arg(cache).arg("--dir").arg(rig.path()).args(options);
+    command
+}
+
+fn assert_clean(place: &Place, rig: &Rig) {
+    let left = std::fs::read_dir(rig.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|name| name != "lost+found").collect::<Vec<_>>(), [""; 0]);
+    let daemons = place.sh("for exe in /proc/[0-9]*/exe; do readlink $exe; done");
+    assert!(!daemons.stdout.contains("dockerd"), "{daemons:?}");
+    assert!(!daemons.stdout.contains("containerd"), "{daemons:?}");
+}
+
+pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
+    let rig = rig(place);
+    let finished = process::run(&mut bench(place, &rig, &["--json"]), patiently(LONG)).unwrap();
+    assert!(finished.status.success(), "{finished:?}");
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(report["left_out"], Value::Array(Vec::new()), "{}", finished.stdout);
+    let mut flushes = BTreeMap::new();
+    for result in report["results"].as_array().unwrap() {
+        let name = result["variant"]["name"].as_str().unwrap();
+        let sample = &result["samples"][0];
+        let parts = sample["parts"].as_array().unwrap().iter();
+        let parts: Vec<_> = parts.map(|part| part["name"].as_str().unwrap()).collect();
+        assert_eq!(parts, ["load", "copy", "run", "export"], "{name}: {}", finished.stdout);
+        flushes.insert(name, sample["flushes"].as_u64().unwrap());
+    }
+    // The rest are those of the daemon's own databases, which nobody holds.
+    for held in ["wrapper", "shell", "eatmydata"] {
+        assert!(flushes[held] * 3 < flushes["full-fsync"], "{held}: {flushes:?}");
+    }
+    assert!(flushes["image-default"] < flushes["full-fsync"], "{flushes:?}");
+    assert_clean(place, &rig);
+    rig.down().unwrap();
+}
+
+pub fn an_interrupted_one_leaves_no_daemon_and_no_image(place: &Place) {
+    let rig = rig(place);
+    let logs = place.path("logs");
+    std::fs::create_dir(&logs).unwrap();
+    let mut command = bench(place, &rig, &["--variants", "wrapper"]);
+    let bench = Group::spawn(command.env("TMPDIR", &logs)).unwrap();
+    let log = || {
+        let dirs = std::fs::read_dir(&logs).unwrap().flatten().map(|entry| entry.path());
+        let logs =
+            dirs.filter_map(|dir| std::fs::read_to_string(dir.join("round-1-wrapper.log")).ok());
+        logs.collect::<String>()
+    };
+    let start = std::time::Instant::now();
+    while !log().contains("] RUN ") {
+        let over =
+            start.elapsed() > patiently(LONG) || bench.wait(Duration::ZERO).unwrap().is_some();
+        assert!(!over, "no step begins: {}", bench.stderr().unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bench.signal(Signal::INT).unwrap();
+    let ended = bench.wait(limit()).unwrap();
+    assert!(ended.is_some_and(|status| !status.success()), "{ended:?}");
+    eventually("its log directory is removed", || {
+        std::fs::read_dir(&logs).unwrap().next().is_none()
+    });
+    assert_clean(place, &rig);
+    rig.down().unwrap();
+}
