@@ -55,7 +55,7 @@ complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "build" -d 'docker build with an apt-get install, by every way to skip its syncs'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "compile" -d 'Build a copy of a source tree: what the tool costs where nothing syncs'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, a held call, any other call'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, of a container too, a held call, any other call'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l rounds -d 'Rounds over all variants' -r

@@ -1,9 +1,12 @@
 //! Scenario `cost`: what the tool itself takes, in small change.
 //!
-//! Four groups, interleaved: the start of a command, a held fsync, a call the
-//! filter has nothing to do with, and one whose flags it inspects. The loops
+//! Five groups, interleaved: the start of a command, that of a container, a held
+//! fsync, a call the filter has nothing to do with, and one whose flags it
+//! inspects. The loops
 //! are `synconce bench loop KIND N [FILE]`, which prints nanoseconds per call
 //! on its last line.
+
+mod container;
 
 use crate::Error;
 use crate::install::resolve;
@@ -99,7 +102,7 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
             name: "synconce".to_owned(),
             command: vec![synconce.display().to_string(), "--version".to_owned()],
         }],
-        steps: Box::new(OneFile::new(&options.dir)?),
+        steps: Box::new(Stage::new(&options.dir, synconce)?),
     })
 }
 
@@ -112,6 +115,7 @@ fn variants(options: &Options, synconce: &Path) -> Vec<Variant> {
             ..variant("start", way, flags, &program, vec!["true".to_owned()])
         });
     }
+    found.extend(container::variants(synconce));
     for (kind, inner, factor) in LOOPS {
         // A loop pays its commit outside the time it prints.
         for (way, flags) in WAYS.into_iter().filter(|(way, _)| !is_committing(way)) {
@@ -159,25 +163,30 @@ fn variant(
     }
 }
 
-/// One file for all loops.
-struct OneFile {
+/// One file for all loops, and bundles for containers.
+struct Stage {
     dir: tempfile::TempDir,
+    synconce: PathBuf,
 }
 
-impl OneFile {
-    fn new(parent: &Path) -> Result<Self, Error> {
+impl Stage {
+    fn new(parent: &Path, synconce: &Path) -> Result<Self, Error> {
         let dir = tempfile::Builder::new()
             .prefix("synconce-bench-")
             .tempdir_in(parent)
             .map_err(Error::io("make a directory in", parent))?;
-        Ok(Self { dir })
+        Ok(Self { dir, synconce: synconce.to_owned() })
     }
 }
 
-impl Steps for OneFile {
-    fn reset(&mut self, _turn: &Turn<'_>, _launcher: &Launcher) -> Result<Place, Error> {
-        let file = self.dir.path().join("file").display().to_string();
-        Ok(Place { values: BTreeMap::from([("file".to_owned(), file)]), ..Place::default() })
+impl Steps for Stage {
+    fn reset(&mut self, turn: &Turn<'_>, _launcher: &Launcher) -> Result<Place, Error> {
+        let path = |name: &str| self.dir.path().join(name);
+        if turn.variant.name.starts_with("container/") {
+            container::furnish(&path("containers"), &self.synconce)?;
+        }
+        let value = |name: &str| (name.to_owned(), path(name).display().to_string());
+        Ok(Place { values: BTreeMap::from(["file", "containers"].map(value)), ..Place::default() })
     }
 }
 
@@ -188,7 +197,7 @@ mod tests {
     #[test]
     fn every_group_has_a_bare_baseline_and_all_its_members_name_it() {
         let all = variants(&Options::new("/tmp"), Path::new("/opt/synconce"));
-        assert_eq!(all.len(), 5 + 3 * 3);
+        assert_eq!(all.len(), 5 + 3 + 3 * 3);
         for variant in &all {
             let baseline = all.iter().find(|v| v.name == variant.against);
             assert!(baseline.is_some_and(Variant::is_baseline), "{}", variant.name);

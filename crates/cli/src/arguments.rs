@@ -180,7 +180,7 @@ pub enum Scenario {
     Build(Build),
     /// Build a copy of a source tree: what the tool costs where nothing syncs
     Compile(Compile),
-    /// What the tool itself costs: start-up, a held call, any other call
+    /// What the tool itself costs: start-up, of a container too, a held call, any other call
     Cost(Cost),
     /// Make one kind of call in a loop and print the nanoseconds a call took
     #[command(hide = true)]

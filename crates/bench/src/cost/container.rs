@@ -1,0 +1,85 @@
+//! What `synconce-oci` adds to the start of a container, with `true` for the
+//! runtime behind it: a step of BuildKit's, whose profile is changed, and an
+//! ordinary container, whose bundle is only looked at.
+
+use crate::Error;
+use crate::scenario::{Need, Promise, Variant};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use syscalls::x86_64::Sysno;
+
+/// As long as the ids that BuildKit makes.
+const ID: &str = "b0a1c2d3e4f5g6h7i8j9k0l1m";
+/// Entries of an ordinary environment and mount table.
+const MOUNTS: usize = 12;
+
+/// The variants: name, and the words between the runtime and the container's id.
+const STARTS: [(&str, &str, &str); 3] = [
+    ("bare", "true", "executor"),
+    ("build-step", "{containers}/synconce-oci", "executor"),
+    ("ordinary", "{containers}/synconce-oci", "shim"),
+];
+
+/// All variants of the group.
+pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
+    let variant = |(name, program, place): (&str, &str, &str)| {
+        let log = format!("{{containers}}/{place}/runc-log.json");
+        let bundle = format!("{{containers}}/{place}/{ID}");
+        let words = ["env", "SYNCONCE_OCI_FILE={containers}/oci.toml", program, "--log", &log];
+        let words = words.into_iter().chain(["--log-format", "json", "run", "--bundle"]);
+        Variant {
+            about: format!("start of a container, {name}"),
+            promise: Promise::Nothing,
+            against: "container/bare".to_owned(),
+            needs: vec![Need::new(&synconce.display().to_string(), "synconce")],
+            ..Variant::new(&format!("container/{name}"), words.chain([bundle.as_str(), ID]))
+        }
+    };
+    STARTS.map(variant).to_vec()
+}
+
+/// Makes both bundles anew: a wrapper changes the one.
+pub(super) fn furnish(containers: &Path, synconce: &Path) -> Result<(), Error> {
+    let put = |path: &Path, text: &str| fs::write(path, text).map_err(Error::io("write", path));
+    for place in ["executor", "shim"] {
+        let bundle = containers.join(place).join(ID);
+        fs::create_dir_all(bundle.join("rootfs")).map_err(Error::io("create", &bundle))?;
+        put(&bundle.join("config.json"), &config().to_string())?;
+    }
+    put(&containers.join("oci.toml"), "runtime = \"/bin/true\"\n")?;
+    let link = containers.join("synconce-oci");
+    if !link.exists() {
+        symlink(synconce, &link).map_err(Error::io("link", &link))?;
+    }
+    Ok(())
+}
+
+/// A configuration of the size that engines write: most of it is the profile, which
+/// allows nearly every call by name.
+fn config() -> Value {
+    let names: Vec<&str> = Sysno::iter().map(|call| call.name()).collect();
+    let mount = |number| json!({"destination": format!("/mnt/{number}"), "type": "bind", "source": "/tmp", "options": ["rbind", "rprivate"]});
+    let rule = |name: &str, value: u64| {
+        let args = [json!({"index": 0, "value": value, "op": "SCMP_CMP_EQ"})];
+        json!({"names": [name], "action": "SCMP_ACT_ALLOW", "args": args})
+    };
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/sh", "-c", "true"], "cwd": "/"},
+        "root": {"path": "rootfs"},
+        "hostname": "buildkitsandbox",
+        "mounts": (0..MOUNTS).map(mount).collect::<Vec<_>>(),
+        "linux": {"namespaces": [{"type": "pid"}, {"type": "mount"}], "seccomp": {
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+            "syscalls": [
+                {"names": names, "action": "SCMP_ACT_ALLOW"},
+                rule("personality", 0),
+                rule("personality", 8),
+                rule("socket", 40),
+            ],
+        }},
+    })
+}
