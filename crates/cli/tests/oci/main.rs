@@ -42,10 +42,6 @@ fn main() -> ExitCode {
         ),
         trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
         trial(benchmark::an_interrupted_one_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
-        trial(
-            docker::its_privileged_containers_keep_their_syncs_unless_they_ask,
-            &docker::NEEDS_PRIVILEGE,
-        ),
         trial(images::of_podman_and_buildah_are_the_same, &daemonless::BOTH),
         trial(images::of_docker_have_the_same_layers, &docker::NEEDS),
         trial(images::of_buildkit_are_the_same, &buildkit::NEEDS),
