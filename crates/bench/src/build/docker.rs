@@ -7,7 +7,8 @@ use crate::{Error, Failure};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -34,11 +35,11 @@ pub(super) const CLIENT: [&str; 10] = [
 
 /// Where cgroups are mounted, by either version.
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// What dockerd leaves there, the inner one first.
-const LEFT: [&str; 2] = ["docker/buildkit", "docker"];
 
 /// How long dockerd may take to answer or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a killed process may take to be gone.
+const SOON: Duration = Duration::from_secs(5);
 
 /// What runs the steps of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +55,8 @@ pub(super) struct Docker {
     dir: PathBuf,
     client: PathBuf,
     running: Option<Daemon>,
-    /// Cgroups that were not there before.
-    cgroups: Vec<PathBuf>,
+    /// The cgroup of its containers, which nobody else has.
+    cgroup: String,
     /// Unmounted after the daemon has ended.
     _hidden: [Hidden; 2],
 }
@@ -74,9 +75,10 @@ impl Docker {
             let link = before.join(name);
             symlink(synconce, &link).map_err(Error::io("link", &link))?;
         }
-        let cgroups = missing_cgroups();
+        let own = fs::metadata(dir).map_err(Error::io("stat", dir))?;
+        let cgroup = format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino());
         let client = PathBuf::from("docker");
-        Ok(Self { dir: dir.to_owned(), client, running: None, cgroups, _hidden: hidden })
+        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden })
     }
 
     /// Where the images are.
@@ -116,6 +118,7 @@ impl Docker {
         words.extend([&flags[..], &network, &storage].concat().into_iter().map(str::to_owned));
         words.push(show(self.dir.join("daemon.json")));
         words.push(format!("--data-root={}", show(self.data())));
+        words.push(format!("--cgroup-parent=/{}", self.cgroup));
         let log = launcher.log("dockerd");
         let daemon = self.running.insert(launcher.start(&words, &log)?);
         let start = Instant::now();
@@ -142,10 +145,7 @@ impl Docker {
         }
         // What it had mounted when it was killed, as by an interrupt.
         mounts::unmount_below(&self.dir)?;
-        for cgroup in &self.cgroups {
-            // One that is in use is another's by now.
-            let _ = fs::remove_dir(cgroup);
-        }
+        self.remove_cgroups();
         Ok(())
     }
 
@@ -194,6 +194,20 @@ impl Docker {
         result
     }
 
+    /// Removes what containers leave in every hierarchy; runc knows one of two.
+    fn remove_cgroups(&self) {
+        let top = Path::new(CGROUPS);
+        let hierarchies = directories(top).into_iter().chain([top.to_owned()]);
+        let groups: Vec<PathBuf> = hierarchies.map(|place| place.join(&self.cgroup)).collect();
+        let start = Instant::now();
+        // Who was killed is in his group until he is gone.
+        while groups.iter().map(|group| remove_group(group)).sum::<usize>() > 0
+            && start.elapsed() < SOON
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn words(&self, words: &[&str]) -> Vec<String> {
         let all = CLIENT.iter().chain(words).map(|word| (*word).to_owned());
         fill(&all.collect::<Vec<_>>(), &self.values())
@@ -203,17 +217,21 @@ impl Docker {
 impl Drop for Docker {
     fn drop(&mut self) {
         drop(self.running.take());
+        self.remove_cgroups();
         // Whoever wants the reason calls stop; a tree with mounts is not removed.
         let _ = mounts::unmount_below(&self.dir);
     }
 }
 
-/// The cgroups of [`LEFT`] that are not there, of every hierarchy.
-fn missing_cgroups() -> Vec<PathBuf> {
-    let mut roots = vec![PathBuf::from(CGROUPS)];
-    if !roots[0].join("cgroup.controllers").exists() {
-        roots.extend(fs::read_dir(CGROUPS).into_iter().flatten().flatten().map(|dir| dir.path()));
-    }
-    let all = roots.iter().flat_map(|root| LEFT.map(|name| root.join(name)));
-    all.filter(|cgroup| !cgroup.exists()).collect()
+/// Removes a cgroup with those below it, and says how many are in use.
+fn remove_group(group: &Path) -> usize {
+    let below: usize = directories(group).iter().map(|group| remove_group(group)).sum();
+    let removed = fs::remove_dir(group);
+    below + usize::from(removed.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy))
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.filter(is_directory).map(|entry| entry.path()).collect()
 }

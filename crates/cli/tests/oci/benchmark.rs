@@ -5,6 +5,7 @@ use crate::support::{Place, eventually, limit};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -44,6 +45,9 @@ fn assert_clean(place: &Place, rig: &Rig) {
     let daemons = place.sh("for exe in /proc/[0-9]*/exe; do readlink $exe; done");
     assert!(!daemons.stdout.contains("dockerd"), "{daemons:?}");
     assert!(!daemons.stdout.contains("containerd"), "{daemons:?}");
+    let disk = std::fs::metadata(rig.path()).unwrap().dev();
+    let cgroups = place.sh(&format!("find /sys/fs/cgroup -name 'synconce-bench-{disk:x}-*'"));
+    assert_eq!(cgroups.stdout, "", "{cgroups:?}");
 }
 
 pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {

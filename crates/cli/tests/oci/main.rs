@@ -45,8 +45,6 @@ fn main() -> ExitCode {
             docker::its_steps_are_held_by_either_builder_and_its_containers_are_not,
             &docker::NEEDS,
         ),
-        trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
-        trial(benchmark::an_interrupted_one_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
         trial(images::of_podman_and_buildah_are_the_same, &daemonless::BOTH),
         trial(images::of_docker_have_the_same_layers, &docker::NEEDS),
         trial(images::of_buildkit_are_the_same, &buildkit::NEEDS),
@@ -56,6 +54,8 @@ fn main() -> ExitCode {
         trial(flushes::of_buildkit, &buildkit::NEEDS),
         trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
+        trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
+        trial(benchmark::an_interrupted_one_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
