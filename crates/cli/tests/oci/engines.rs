@@ -28,7 +28,7 @@ pub const DOCKER: [Need; 3] = [
 ];
 
 /// In memory, of this test alone (see `isolation`), and short: paths of sockets are.
-const SHORT: &str = "/run/synconce-rig";
+pub const SHORT: &str = "/run/synconce-rig";
 pub const BUILDKIT: [Need; 4] = [
     Need::Engine("buildkitd"),
     Need::Engine("buildctl"),
@@ -36,14 +36,14 @@ pub const BUILDKIT: [Need; 4] = [
     Need::Program("cc", "gcc libc6-dev"),
 ];
 
-const SOCKET: &str = "unix:///run/synconce-rig/socket";
+pub const SOCKET: &str = "unix:///run/synconce-rig/socket";
 
 const STEPS: &str = "FROM scratch\nCOPY probe /probe\nRUN [\"/probe\", \"well\"]\n";
 /// Engines set limits that are higher than what a machine may allow.
-const LIMITS: [&str; 4] = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"];
+pub const LIMITS: [&str; 4] = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"];
 
 /// A directory with the probe and a Dockerfile, and us as `synconce-oci` and `runc`.
-fn prepare(place: &Place) {
+pub fn prepare(place: &Place) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
     // What engines keep for the whole machine, locks among it.
     for shared in ["/run", "/dev/shm"] {
@@ -61,7 +61,7 @@ fn prepare(place: &Place) {
 }
 
 /// `podman` or `buildah`, with state of its own and us as its runtime.
-fn daemonless(place: &Place, program: &str) -> Command {
+pub fn daemonless(place: &Place, program: &str) -> Command {
     let mut command = place.command(program);
     command
         .env("TMPDIR", place.path("tmp"))
@@ -71,11 +71,11 @@ fn daemonless(place: &Place, program: &str) -> Command {
     command
 }
 
-fn assert_held(what: &str, finished: &Finished) {
+pub fn assert_held(what: &str, finished: &Finished) {
     assert!(finished.stdout.contains(HELD), "{what}: {finished:?}");
 }
 
-fn assert_bare(what: &str, finished: &Finished) {
+pub fn assert_bare(what: &str, finished: &Finished) {
     // Some engines' own profiles have no io_uring.
     let syncs = BARE.split("io_uring").next().unwrap_or_default();
     assert!(finished.stdout.contains(syncs), "{what}: {finished:?}");

@@ -5,6 +5,8 @@
 //! runs isolated (see `support::isolated`), as root.
 
 mod bundles;
+mod dockerd;
+mod dockerfile;
 mod engines;
 mod explain;
 #[path = "../programs/harness.rs"]
@@ -31,6 +33,14 @@ fn main() -> ExitCode {
             engines::dockers_steps_are_held_by_either_builder_and_its_containers_are_not,
             &engines::DOCKER,
         ),
+        trial(dockerfile::in_dockers_classic_builder, &dockerfile::DOCKER),
+        trial(dockerfile::in_dockers_own_buildkit, &dockerfile::DOCKER),
+        trial(dockerfile::in_podman, &dockerfile::PODMAN),
+        trial(dockerfile::in_buildah, &dockerfile::BUILDAH),
+        trial(dockerfile::in_buildkitd, &dockerfile::BUILDKIT),
+        trial(dockerfile::the_image_is_the_same_whenever_it_is_made, &[dockerfile::STRIP]),
+        trial(dockerfile::a_binary_that_is_not_static_is_refused, &[dockerfile::STRIP]),
+        trial(dockerfile::the_guide_and_the_readme_say_what_is_tested, &[]),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
