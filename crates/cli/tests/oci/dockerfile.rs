@@ -39,8 +39,8 @@ const COPY: &str =
 const SHELL: &str = "SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \
                      \"/bin/sh\", \"-c\"]\n";
 /// What the probe says first under a sealed run, and without one.
-const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";
-const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n";
+pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";
+pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n";
 /// A shell and the probe; neither /tmp nor /var nor /proc.
 const BASE: &str = "FROM scratch\nCOPY root /\n";
 
@@ -207,7 +207,7 @@ fn lines(finished: &Finished) -> Vec<String> {
 }
 
 /// That a step said the lines of `wanted`, in their order.
-fn assert_says(finished: &Finished, wanted: &str) {
+pub fn assert_says(finished: &Finished, wanted: &str) {
     let said = lines(finished);
     let mut said = said.iter();
     for line in wanted.lines() {
@@ -215,7 +215,7 @@ fn assert_says(finished: &Finished, wanted: &str) {
     }
 }
 
-fn assert_quiet(finished: &Finished) {
+pub fn assert_quiet(finished: &Finished) {
     assert!(!both(finished).contains("synconce: "), "{finished:?}");
 }
 

@@ -13,6 +13,7 @@ mod explain;
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
 mod runtimes;
+mod set_up;
 #[path = "../lifecycle/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
 mod support;
@@ -41,6 +42,11 @@ fn main() -> ExitCode {
         trial(dockerfile::the_image_is_the_same_whenever_it_is_made, &[dockerfile::STRIP]),
         trial(dockerfile::a_binary_that_is_not_static_is_refused, &[dockerfile::STRIP]),
         trial(dockerfile::the_guide_and_the_readme_say_what_is_tested, &[]),
+        trial(set_up::dockerd_reads_what_was_set_up_and_undone, &engines::DOCKER),
+        trial(set_up::podman_and_buildah_read_what_was_set_up_and_undone, &set_up::PODMAN),
+        trial(set_up::buildkitd_reads_what_was_set_up_and_undone, &engines::BUILDKIT),
+        trial(set_up::debians_containerd_reads_what_was_set_up_and_undone, &set_up::CONTAINERD),
+        trial(set_up::containerd_2_reads_what_was_set_up_and_undone, &set_up::CONTAINERD_2),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
