@@ -1,11 +1,11 @@
 //! What a run that commits nothing leaves behind: nothing, as in an image's build.
 
-use super::support::{isolated, limit};
+use super::support::{Place, SYNCONCE, isolated, limit};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
-use synconce_testkit::process;
+use synconce_testkit::process::{self, Finished};
 
 const MODES: [&[&str]; 2] = [&["--no-commit"], &["--no-commit", "--sealed"]];
 const NAMED: &str = "[ -n \"$SYNCONCE_RUN\" ] && ls -R /run";
@@ -48,12 +48,48 @@ fn a_run_that_commits_nothing_has_a_run_file_in_memory() {
 #[test]
 fn who_ends_with_a_containers_first_process_is_not_named_as_a_survivor() {
     isolated(|place| {
-        let left = "sleep 1000 & exit 5";
-        let held = place.held(&["--sealed", "--no-commit"], &["sh", "-c", left]);
-        let mut first = Command::new("unshare");
-        first.args(["--pid", "--fork", "--mount-proc"]).arg(held.get_program());
-        first.args(held.get_args());
-        let run = process::run(&mut first, limit()).unwrap();
+        let run = first_process(place, "sleep 1000 & exit 5");
         assert_eq!((run.stderr.as_str(), run.status.code()), ("", Some(5)), "{run:?}");
+    });
+}
+
+/// `synconce run --sealed --no-commit -- sh -c SCRIPT` as a container's first process.
+fn first_process(place: &Place, script: &str) -> Finished {
+    let held = place.held(&["--sealed", "--no-commit"], &["sh", "-c", script]);
+    let mut first = Command::new("unshare");
+    first.args(["--pid", "--fork", "--mount-proc"]).arg(held.get_program());
+    process::run(first.args(held.get_args()), limit()).unwrap()
+}
+
+#[test]
+fn a_signal_that_ends_the_command_is_an_exit_code_where_it_cannot_end_the_first_process() {
+    isolated(|place| {
+        for (signal, code) in [("KILL", 137), ("SEGV", 139), ("TERM", 143)] {
+            let run = first_process(place, &format!("kill -{signal} $$"));
+            assert_eq!((run.stderr.as_str(), run.status.code()), ("", Some(code)), "{run:?}");
+        }
+    });
+}
+
+#[test]
+fn a_run_that_commits_nothing_needs_nothing_of_the_root_that_it_is_in() {
+    isolated(|place| {
+        let root = place.path("root");
+        fs::create_dir(&root).unwrap();
+        fs::copy(SYNCONCE, root.join("synconce")).unwrap();
+        for options in MODES {
+            let mut run = place.command("chroot");
+            run.arg(&root).args(["/synconce", "run"]).args(options);
+            run.args(["--", "/synconce", "--version"]);
+            for name in ["SYNCONCE_RUNTIME_DIR", "SYNCONCE_STATE_DIR", "HOME"] {
+                run.env_remove(name);
+            }
+            let run = process::run(&mut run, limit()).unwrap();
+            assert_eq!((run.stderr.as_str(), run.status.code()), ("", Some(0)), "{run:?}");
+            assert!(run.stdout.starts_with("synconce "), "{run:?}");
+            let names: Vec<_> =
+                fs::read_dir(&root).unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert_eq!(names, ["synconce"], "{options:?}");
+        }
     });
 }

@@ -105,7 +105,7 @@ fn prepare(place: &Place) {
     std::fs::set_permissions(place.path("context/root/work"), Permissions::from_mode(0o777))
         .unwrap();
     std::fs::copy("/bin/busybox", place.path("context/root/bin/busybox")).unwrap();
-    for name in ["sh", "mkdir", "touch", "sleep", "id"] {
+    for name in ["sh", "mkdir", "touch", "sleep", "id", "grep"] {
         symlink("busybox", place.path("context/root/bin").join(name)).unwrap();
     }
     std::fs::copy(place.path("probe"), place.path("context/root/probe")).unwrap();
@@ -124,6 +124,8 @@ fn all(place: &Place, engine: &dyn Builder) {
     };
     let step = |shell: &str, step: &str| well(format!("{BASE}{COPY}{shell}{step}\n"));
 
+    // The engine's own profile is there, and nothing else holds.
+    assert_says(&step("", "RUN grep ^Seccomp: /proc/self/status"), "Seccomp:\t2\n");
     assert_says(&step("", "RUN /probe well"), BARE);
     let held = step(SHELL, "RUN /probe well");
     assert_says(&held, HELD);
