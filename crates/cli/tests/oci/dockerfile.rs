@@ -5,7 +5,8 @@
 use crate::dockerd::Dockerd;
 use crate::engines::{self, LIMITS, SHORT, SOCKET, daemonless};
 use crate::harness::{Need, engine};
-use crate::support::{Place, SYNCONCE, eventually, finish};
+use crate::image::{IMAGE, STRIP, make_image};
+use crate::support::{Place, eventually, finish};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -15,7 +16,6 @@ use std::process::Command;
 use synconce_testkit::process::{Finished, Group};
 
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
-pub const STRIP: Need = Need::Program("strip", "binutils");
 pub const DOCKER: [Need; 5] =
     [engines::DOCKER[0], engines::DOCKER[1], engines::DOCKER[2], BUSYBOX, STRIP];
 pub const PODMAN: [Need; 5] =
@@ -31,13 +31,13 @@ pub const BUILDKIT: [Need; 6] = [
     STRIP,
 ];
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/image/build");
-const IMAGE: &str = concat!("synconce:", env!("CARGO_PKG_VERSION"));
 /// The two lines of the guide.
-const COPY: &str =
+pub const COPY: &str =
     concat!("COPY --from=synconce:", env!("CARGO_PKG_VERSION"), " /synconce /usr/local/bin/\n");
-const SHELL: &str = "SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \
+pub const SHELL: &str = "SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \
                      \"/bin/sh\", \"-c\"]\n";
+/// How a last stage ends, by the guide.
+pub const TAKEN_BACK: &str = "SHELL [\"/bin/sh\", \"-c\"]";
 /// What the probe says first under a sealed run, and without one.
 pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";
 pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n";
@@ -52,46 +52,6 @@ trait Builder {
     fn save(&self, to: &Path);
     /// Whether `RUN --mount` is known.
     fn mounts(&self) -> bool;
-}
-
-/// Makes our image where `to` says, by the script that users call.
-fn make_image(place: &Place, command: &mut Command, to: &Path) {
-    let binary = place.path("synconce");
-    let strip = finish(Command::new("strip").arg("-o").arg(&binary).arg(SYNCONCE));
-    assert!(strip.status.success(), "{strip:?}");
-    let mut made = Command::new(SCRIPT);
-    made.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let made = finish(made.arg("--binary").arg(binary).arg(to));
-    assert_eq!((made.stdout.trim_end(), made.status.code()), (IMAGE, Some(0)), "{made:?}");
-}
-
-pub fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
-    let make = |to: &str, environment: &[(&str, &str)]| {
-        let mut command = Command::new("nobody");
-        make_image(place, command.envs(environment.iter().copied()), &place.path(to));
-    };
-    make("one", &[]);
-    make("other", &[("TZ", "Asia/Kathmandu"), ("LC_ALL", "C")]);
-    let differ = finish(place.command("diff").args(["-r", "one", "other"]));
-    assert!(differ.status.success(), "{differ:?}");
-    make("later", &[("SOURCE_DATE_EPOCH", "86400")]);
-    let differ = finish(place.command("diff").args(["-rq", "one", "later"]));
-    assert!(!differ.status.success());
-    let dated = finish(place.command("grep").args(["-rlF", "1970-01-02T00:00:00Z", "later"]));
-    assert!(dated.status.success(), "{dated:?}");
-}
-
-pub fn the_guide_and_the_readme_say_what_is_tested(_: &Place) {
-    for text in [include_str!("../../../../docs/guide.md"), include_str!("../../../../README.md")] {
-        assert!(text.contains(&[COPY, SHELL].concat()), "{text}");
-    }
-}
-
-pub fn a_binary_that_is_not_static_is_refused(place: &Place) {
-    let made = finish(Command::new(SCRIPT).args(["--binary", "/bin/ls"]).arg(place.path("image")));
-    assert_eq!(made.status.code(), Some(1));
-    assert!(made.stderr.contains("/ls is not static"), "{made:?}");
-    assert!(!place.path("image").exists());
 }
 
 fn prepare(place: &Place) {
@@ -252,14 +212,29 @@ fn in_docker(place: &Place, buildkit: &'static str) {
     make_image(place, Command::new("docker").env("DOCKER_HOST", SOCKET), Path::new("docker"));
     let engine = Docker { docker, buildkit };
     all(place, &engine);
+    the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(place, &engine);
     engine.docker.stop();
 }
 
-pub fn in_dockers_classic_builder(place: &Place) {
+fn the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(
+    place: &Place,
+    engine: &Docker<'_>,
+) {
+    for (end, said) in [("", HELD), (TAKEN_BACK, BARE)] {
+        let dockerfile = format!("{BASE}{COPY}{SHELL}{end}\nCMD /probe well\n");
+        place.write("context/Dockerfile", &dockerfile);
+        let built = engine.build();
+        assert!(built.status.success(), "{built:?}");
+        let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "result"];
+        assert_says(&engine.docker.run("1", &run), said);
+    }
+}
+
+pub fn our_shell_holds_the_steps_in_dockers_classic_builder(place: &Place) {
     in_docker(place, "0");
 }
 
-pub fn in_dockers_own_buildkit(place: &Place) {
+pub fn our_shell_holds_the_steps_in_dockers_own_buildkit(place: &Place) {
     in_docker(place, "1");
 }
 
@@ -270,11 +245,17 @@ struct Daemonless<'a> {
     build: &'static [&'static str],
 }
 
+impl Daemonless<'_> {
+    fn build_as(&self, format: &str) -> Finished {
+        let mut command = daemonless(self.place, self.program);
+        command.args(self.build).args(["--format", format, "--network", "none", "--no-cache"]);
+        finish(command.args(LIMITS).args(["--tag", "result", "context"]))
+    }
+}
+
 impl Builder for Daemonless<'_> {
     fn build(&self) -> Finished {
-        let mut command = daemonless(self.place, self.program);
-        command.args(self.build).args(["--format", "docker", "--network", "none", "--no-cache"]);
-        finish(command.args(LIMITS).args(["--tag", "result", "context"]))
+        self.build_as("docker")
     }
 
     fn save(&self, to: &Path) {
@@ -299,14 +280,20 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     let mut command = Command::new(program);
     command.env("CONTAINERS_STORAGE_CONF", place.write("storage.conf", &storage));
     make_image(place, &mut command, Path::new(program));
-    all(place, &Daemonless { place, program, build });
+    let engine = Daemonless { place, program, build };
+    all(place, &engine);
+    // The format that they write unless they are told.
+    place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
+    let ignored = engine.build_as("oci");
+    assert_says(&ignored, BARE);
+    assert!(ignored.stderr.contains("SHELL is not supported for OCI"), "{ignored:?}");
 }
 
-pub fn in_podman(place: &Place) {
+pub fn our_shell_holds_the_steps_in_podman(place: &Place) {
     in_daemonless(place, "podman", &["--cgroup-manager", "cgroupfs", "build"]);
 }
 
-pub fn in_buildah(place: &Place) {
+pub fn our_shell_holds_the_steps_in_buildah(place: &Place) {
     in_daemonless(place, "buildah", &["bud", "--layers", "--isolation", "oci"]);
 }
 
@@ -346,7 +333,7 @@ impl Builder for Buildkit<'_> {
     }
 }
 
-pub fn in_buildkitd(place: &Place) {
+pub fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
     prepare(place);
     let image = place.path("image");
     make_image(place, &mut Command::new("buildkitd"), &image);

@@ -12,6 +12,7 @@ mod explain;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
+mod image;
 mod runtimes;
 mod set_up;
 #[path = "../lifecycle/support/mod.rs"]
@@ -34,14 +35,17 @@ fn main() -> ExitCode {
             engines::dockers_steps_are_held_by_either_builder_and_its_containers_are_not,
             &engines::DOCKER,
         ),
-        trial(dockerfile::in_dockers_classic_builder, &dockerfile::DOCKER),
-        trial(dockerfile::in_dockers_own_buildkit, &dockerfile::DOCKER),
-        trial(dockerfile::in_podman, &dockerfile::PODMAN),
-        trial(dockerfile::in_buildah, &dockerfile::BUILDAH),
-        trial(dockerfile::in_buildkitd, &dockerfile::BUILDKIT),
-        trial(dockerfile::the_image_is_the_same_whenever_it_is_made, &[dockerfile::STRIP]),
-        trial(dockerfile::a_binary_that_is_not_static_is_refused, &[dockerfile::STRIP]),
-        trial(dockerfile::the_guide_and_the_readme_say_what_is_tested, &[]),
+        trial(
+            dockerfile::our_shell_holds_the_steps_in_dockers_classic_builder,
+            &dockerfile::DOCKER,
+        ),
+        trial(dockerfile::our_shell_holds_the_steps_in_dockers_own_buildkit, &dockerfile::DOCKER),
+        trial(dockerfile::our_shell_holds_the_steps_in_podman, &dockerfile::PODMAN),
+        trial(dockerfile::our_shell_holds_the_steps_in_buildah, &dockerfile::BUILDAH),
+        trial(dockerfile::our_shell_holds_the_steps_in_buildkitd, &dockerfile::BUILDKIT),
+        trial(image::the_image_is_the_same_whenever_it_is_made, &[image::STRIP]),
+        trial(image::a_binary_that_is_not_static_is_refused, &[image::STRIP]),
+        trial(image::the_guide_and_the_readme_say_what_is_tested, &[]),
         trial(set_up::dockerd_reads_what_was_set_up_and_undone, &engines::DOCKER),
         trial(set_up::podman_and_buildah_read_what_was_set_up_and_undone, &set_up::PODMAN),
         trial(set_up::buildkitd_reads_what_was_set_up_and_undone, &engines::BUILDKIT),
