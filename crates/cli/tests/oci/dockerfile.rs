@@ -2,10 +2,10 @@
 //! image of ours, and is the shell of the steps. Real engines, with their own runtime
 //! and their own seccomp profile.
 
-use crate::dockerd::Dockerd;
-use crate::engines::{self, LIMITS, SHORT, SOCKET, daemonless};
+use crate::engines::{LIMITS, SHORT, SOCKET};
 use crate::harness::{Need, engine};
 use crate::image::{IMAGE, STRIP, make_image};
+use crate::plain::{self, Dockerd, daemonless};
 use crate::support::{Place, eventually, finish};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -17,16 +17,16 @@ use synconce_testkit::process::{Finished, Group};
 
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
 pub const DOCKER: [Need; 5] =
-    [engines::DOCKER[0], engines::DOCKER[1], engines::DOCKER[2], BUSYBOX, STRIP];
+    [plain::DOCKER[0], plain::DOCKER[1], plain::DOCKER[2], BUSYBOX, STRIP];
 pub const PODMAN: [Need; 5] =
-    [engines::PODMAN[0], engines::PODMAN[1], engines::PODMAN[2], BUSYBOX, STRIP];
+    [plain::PODMAN[0], plain::PODMAN[1], plain::PODMAN[2], BUSYBOX, STRIP];
 pub const BUILDAH: [Need; 5] =
-    [engines::BUILDAH[0], engines::BUILDAH[1], engines::BUILDAH[2], BUSYBOX, STRIP];
+    [plain::BUILDAH[0], plain::BUILDAH[1], plain::BUILDAH[2], BUSYBOX, STRIP];
 pub const BUILDKIT: [Need; 6] = [
-    engines::BUILDKIT[0],
-    engines::BUILDKIT[1],
-    engines::BUILDKIT[2],
-    engines::BUILDKIT[3],
+    plain::BUILDKIT[0],
+    plain::BUILDKIT[1],
+    plain::BUILDKIT[2],
+    plain::BUILDKIT[3],
     BUSYBOX,
     STRIP,
 ];
@@ -55,7 +55,7 @@ trait Builder {
 }
 
 fn prepare(place: &Place) {
-    engines::prepare(place);
+    crate::engines::prepare(place);
     for directory in ["bin", "run", "etc", "work"] {
         std::fs::create_dir_all(place.path("context/root").join(directory)).unwrap();
     }

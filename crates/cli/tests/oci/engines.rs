@@ -61,7 +61,7 @@ pub fn prepare(place: &Place) {
 }
 
 /// `podman` or `buildah`, with state of its own and us as its runtime.
-pub fn daemonless(place: &Place, program: &str) -> Command {
+fn daemonless(place: &Place, program: &str) -> Command {
     let mut command = place.command(program);
     command
         .env("TMPDIR", place.path("tmp"))
@@ -71,11 +71,11 @@ pub fn daemonless(place: &Place, program: &str) -> Command {
     command
 }
 
-pub fn assert_held(what: &str, finished: &Finished) {
+fn assert_held(what: &str, finished: &Finished) {
     assert!(finished.stdout.contains(HELD), "{what}: {finished:?}");
 }
 
-pub fn assert_bare(what: &str, finished: &Finished) {
+fn assert_bare(what: &str, finished: &Finished) {
     // Some engines' own profiles have no io_uring.
     let syncs = BARE.split("io_uring").next().unwrap_or_default();
     assert!(finished.stdout.contains(syncs), "{what}: {finished:?}");

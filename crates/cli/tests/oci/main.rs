@@ -5,7 +5,6 @@
 //! runs isolated (see `support::isolated`), as root.
 
 mod bundles;
-mod dockerd;
 mod dockerfile;
 mod engines;
 mod explain;
@@ -13,6 +12,7 @@ mod explain;
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
 mod image;
+mod plain;
 mod runtimes;
 mod set_up;
 #[path = "../lifecycle/support/mod.rs"]
@@ -46,9 +46,9 @@ fn main() -> ExitCode {
         trial(image::the_image_is_the_same_whenever_it_is_made, &[image::STRIP]),
         trial(image::a_binary_that_is_not_static_is_refused, &[image::STRIP]),
         trial(image::the_guide_and_the_readme_say_what_is_tested, &[]),
-        trial(set_up::dockerd_reads_what_was_set_up_and_undone, &engines::DOCKER),
+        trial(set_up::dockerd_reads_what_was_set_up_and_undone, &plain::DOCKER),
         trial(set_up::podman_and_buildah_read_what_was_set_up_and_undone, &set_up::PODMAN),
-        trial(set_up::buildkitd_reads_what_was_set_up_and_undone, &engines::BUILDKIT),
+        trial(set_up::buildkitd_reads_what_was_set_up_and_undone, &plain::BUILDKIT),
         trial(set_up::debians_containerd_reads_what_was_set_up_and_undone, &set_up::CONTAINERD),
         trial(set_up::containerd_2_reads_what_was_set_up_and_undone, &set_up::CONTAINERD_2),
         trial(explain::says_what_would_be_done_and_why, &cc),

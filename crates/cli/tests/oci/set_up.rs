@@ -2,10 +2,10 @@
 //! our flags: held when set up, bare again when that is undone. The system's `/etc` and
 //! `/usr/local` are there as the packages left them, and what is written stays in memory.
 
-use crate::dockerd::Dockerd;
 use crate::dockerfile::{BARE, HELD, assert_says};
-use crate::engines::{self, LIMITS, SHORT, SOCKET, daemonless, prepare};
+use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::harness::{Need, engine};
+use crate::plain::{self, Dockerd, daemonless};
 use crate::support::{Place, SYNCONCE, eventually, finish};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::Signal;
@@ -18,12 +18,12 @@ use std::process::Command;
 use synconce_testkit::process::{Finished, Group};
 
 pub const PODMAN: [Need; 4] =
-    [engines::PODMAN[0], engines::BUILDAH[0], engines::PODMAN[1], engines::PODMAN[2]];
+    [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
 pub const CONTAINERD: [Need; 4] = [
     Need::File("/usr/bin/containerd", "containerd"),
     Need::Program("ctr", "containerd"),
-    engines::BUILDAH[0],
-    engines::BUILDAH[2],
+    plain::BUILDAH[0],
+    plain::BUILDAH[2],
 ];
 pub const CONTAINERD_2: [Need; 7] = [
     CONTAINERD[0],

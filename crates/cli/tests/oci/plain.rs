@@ -1,10 +1,32 @@
-//! A dockerd with state of its own, and with the configuration that it is given.
+//! Engines with state of their own, and with the runtime and configuration that they
+//! have without us.
 
 use crate::engines::{SHORT, SOCKET};
+use crate::harness::Need;
 use crate::support::{Place, eventually, finish};
 use rustix::process::Signal;
 use std::process::Command;
 use synconce_testkit::process::{Finished, Group};
+
+const CC: Need = Need::Program("cc", "gcc libc6-dev");
+const RUNC: Need = Need::Program("runc", "runc");
+pub const BUILDAH: [Need; 3] = [Need::Program("buildah", "buildah"), RUNC, CC];
+pub const PODMAN: [Need; 3] = [Need::Program("podman", "podman"), RUNC, CC];
+/// Debian's client; another may be first in the PATH, without a builder.
+pub const DOCKER: [Need; 3] =
+    [Need::Program("dockerd", "docker.io"), Need::File("/usr/bin/docker", "docker.io"), CC];
+pub const BUILDKIT: [Need; 4] = [Need::Engine("buildkitd"), Need::Engine("buildctl"), RUNC, CC];
+
+/// `podman` or `buildah`.
+pub fn daemonless(place: &Place, program: &str) -> Command {
+    let mut command = place.command(program);
+    command
+        .env("TMPDIR", place.path("tmp"))
+        .args(["--storage-driver", "vfs", "--root"])
+        .arg(place.path("storage"))
+        .args(["--runroot", SHORT]);
+    command
+}
 
 /// A dockerd that answers.
 pub struct Dockerd<'a> {
