@@ -3,10 +3,11 @@
 //! and their own seccomp profile.
 
 use crate::engines::{LIMITS, SHORT, SOCKET};
-use crate::harness::{Need, engine};
-use crate::image::{IMAGE, STRIP, make_image};
+use crate::harness::{Need, engine, trial};
+use crate::our_image::{IMAGE, STRIP, make_image};
 use crate::plain::{self, Dockerd, daemonless};
 use crate::support::{Place, eventually, finish};
+use libtest_mimic::Trial;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs::Permissions;
@@ -16,13 +17,11 @@ use std::process::Command;
 use synconce_testkit::process::{Finished, Group};
 
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
-pub const DOCKER: [Need; 5] =
-    [plain::DOCKER[0], plain::DOCKER[1], plain::DOCKER[2], BUSYBOX, STRIP];
-pub const PODMAN: [Need; 5] =
-    [plain::PODMAN[0], plain::PODMAN[1], plain::PODMAN[2], BUSYBOX, STRIP];
-pub const BUILDAH: [Need; 5] =
+const DOCKER: [Need; 5] = [plain::DOCKER[0], plain::DOCKER[1], plain::DOCKER[2], BUSYBOX, STRIP];
+const PODMAN: [Need; 5] = [plain::PODMAN[0], plain::PODMAN[1], plain::PODMAN[2], BUSYBOX, STRIP];
+const BUILDAH: [Need; 5] =
     [plain::BUILDAH[0], plain::BUILDAH[1], plain::BUILDAH[2], BUSYBOX, STRIP];
-pub const BUILDKIT: [Need; 6] = [
+const BUILDKIT: [Need; 6] = [
     plain::BUILDKIT[0],
     plain::BUILDKIT[1],
     plain::BUILDKIT[2],
@@ -43,6 +42,16 @@ pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";
 pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n";
 /// A shell and the probe; neither /tmp nor /var nor /proc.
 const BASE: &str = "FROM scratch\nCOPY root /\n";
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(our_shell_holds_the_steps_in_dockers_classic_builder, &DOCKER),
+        trial(our_shell_holds_the_steps_in_dockers_own_buildkit, &DOCKER),
+        trial(our_shell_holds_the_steps_in_podman, &PODMAN),
+        trial(our_shell_holds_the_steps_in_buildah, &BUILDAH),
+        trial(our_shell_holds_the_steps_in_buildkitd, &BUILDKIT),
+    ]
+}
 
 /// An engine that builds `context/Dockerfile`.
 trait Builder {
@@ -230,11 +239,11 @@ fn the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(
     }
 }
 
-pub fn our_shell_holds_the_steps_in_dockers_classic_builder(place: &Place) {
+fn our_shell_holds_the_steps_in_dockers_classic_builder(place: &Place) {
     in_docker(place, "0");
 }
 
-pub fn our_shell_holds_the_steps_in_dockers_own_buildkit(place: &Place) {
+fn our_shell_holds_the_steps_in_dockers_own_buildkit(place: &Place) {
     in_docker(place, "1");
 }
 
@@ -289,11 +298,11 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     assert!(ignored.stderr.contains("SHELL is not supported for OCI"), "{ignored:?}");
 }
 
-pub fn our_shell_holds_the_steps_in_podman(place: &Place) {
+fn our_shell_holds_the_steps_in_podman(place: &Place) {
     in_daemonless(place, "podman", &["--cgroup-manager", "cgroupfs", "build"]);
 }
 
-pub fn our_shell_holds_the_steps_in_buildah(place: &Place) {
+fn our_shell_holds_the_steps_in_buildah(place: &Place) {
     in_daemonless(place, "buildah", &["bud", "--layers", "--isolation", "oci"]);
 }
 
@@ -333,7 +342,7 @@ impl Builder for Buildkit<'_> {
     }
 }
 
-pub fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
+fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
     prepare(place);
     let image = place.path("image");
     make_image(place, &mut Command::new("buildkitd"), &image);

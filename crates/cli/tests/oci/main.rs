@@ -11,7 +11,7 @@ mod explain;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
-mod image;
+mod our_image;
 mod plain;
 mod runtimes;
 mod set_up;
@@ -35,24 +35,10 @@ fn main() -> ExitCode {
             engines::dockers_steps_are_held_by_either_builder_and_its_containers_are_not,
             &engines::DOCKER,
         ),
-        trial(
-            dockerfile::our_shell_holds_the_steps_in_dockers_classic_builder,
-            &dockerfile::DOCKER,
-        ),
-        trial(dockerfile::our_shell_holds_the_steps_in_dockers_own_buildkit, &dockerfile::DOCKER),
-        trial(dockerfile::our_shell_holds_the_steps_in_podman, &dockerfile::PODMAN),
-        trial(dockerfile::our_shell_holds_the_steps_in_buildah, &dockerfile::BUILDAH),
-        trial(dockerfile::our_shell_holds_the_steps_in_buildkitd, &dockerfile::BUILDKIT),
-        trial(image::the_image_is_the_same_whenever_it_is_made, &[image::STRIP]),
-        trial(image::a_binary_that_is_not_static_is_refused, &[image::STRIP]),
-        trial(image::the_guide_and_the_readme_say_what_is_tested, &[]),
-        trial(set_up::dockerd_reads_what_was_set_up_and_undone, &plain::DOCKER),
-        trial(set_up::podman_and_buildah_read_what_was_set_up_and_undone, &set_up::PODMAN),
-        trial(set_up::buildkitd_reads_what_was_set_up_and_undone, &plain::BUILDKIT),
-        trial(set_up::debians_containerd_reads_what_was_set_up_and_undone, &set_up::CONTAINERD),
-        trial(set_up::containerd_2_reads_what_was_set_up_and_undone, &set_up::CONTAINERD_2),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
+    let of_files = [dockerfile::trials(), our_image::trials(), set_up::trials()];
+    let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -4,9 +4,10 @@
 
 use crate::dockerfile::{BARE, HELD, assert_says};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
-use crate::harness::{Need, engine};
+use crate::harness::{Need, engine, trial};
 use crate::plain::{self, Dockerd, daemonless};
 use crate::support::{Place, SYNCONCE, eventually, finish};
+use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -17,15 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::process::{Finished, Group};
 
-pub const PODMAN: [Need; 4] =
-    [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
-pub const CONTAINERD: [Need; 4] = [
+const PODMAN: [Need; 4] = [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
+const CONTAINERD: [Need; 4] = [
     Need::File("/usr/bin/containerd", "containerd"),
     Need::Program("ctr", "containerd"),
     plain::BUILDAH[0],
     plain::BUILDAH[2],
 ];
-pub const CONTAINERD_2: [Need; 7] = [
+const CONTAINERD_2: [Need; 7] = [
     CONTAINERD[0],
     CONTAINERD[1],
     CONTAINERD[2],
@@ -41,6 +41,16 @@ const CONTAINERD_FILE: &str = "/etc/containerd/config.toml";
 const CRI_2: [&str; 2] = ["io.containerd.cri.v1", "runtime"];
 const UNITS: &str = "/usr/lib/systemd/system";
 const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(dockerd_reads_what_was_set_up_and_undone, &plain::DOCKER),
+        trial(podman_and_buildah_read_what_was_set_up_and_undone, &PODMAN),
+        trial(buildkitd_reads_what_was_set_up_and_undone, &plain::BUILDKIT),
+        trial(debians_containerd_reads_what_was_set_up_and_undone, &CONTAINERD),
+        trial(containerd_2_reads_what_was_set_up_and_undone, &CONTAINERD_2),
+    ]
+}
 
 /// A system of this test alone, with us installed.
 fn system(place: &Place) {
@@ -107,7 +117,7 @@ fn says(is_held: bool) -> &'static str {
     if is_held { HELD } else { BARE }
 }
 
-pub fn dockerd_reads_what_was_set_up_and_undone(place: &Place) {
+fn dockerd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
     let steps = |done: &Finished, is_held: bool| {
         let mut dockerd = place.command("dockerd");
@@ -162,7 +172,7 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
     }
 }
 
-pub fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
+fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     system(place);
     let build = |program: &str, words: &[&str]| {
         let mut command = daemonless(place, program);
@@ -190,7 +200,7 @@ pub fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     set_up_and_undo(place, "podman", &steps);
 }
 
-pub fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
+fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let steps = |_: &Finished, is_held: bool| {
@@ -227,12 +237,12 @@ fn end(daemon: &Group) {
     assert!(ended.is_some(), "it does not end: {:?}", daemon.stderr());
 }
 
-pub fn debians_containerd_reads_what_was_set_up_and_undone(place: &Place) {
+fn debians_containerd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
     containerd(place, &["io.containerd.grpc.v1", "cri"]);
 }
 
-pub fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
+fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
     for name in ["containerd", "ctr", "containerd-shim-runc-v2"] {
         mount_bind(engine(name).unwrap(), Path::new("/usr/bin").join(name)).unwrap();
