@@ -5,16 +5,19 @@
 //! runs isolated (see `support::isolated`), as root.
 
 mod bundles;
+mod cgroups;
 mod engines;
 mod explain;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
+mod images;
 mod runtimes;
 #[path = "../lifecycle/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
 mod support;
 
+use engines::{buildkit, containerd, daemonless, docker};
 use harness::{Need, trial};
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -24,13 +27,23 @@ fn main() -> ExitCode {
     let trials = vec![
         trial(runtimes::under_runc, &runtimes::RUNC),
         trial(runtimes::under_crun, &runtimes::CRUN),
-        trial(engines::buildahs_steps_are_held, &engines::BUILDAH),
-        trial(engines::podmans_steps_are_held_and_its_containers_are_not, &engines::PODMAN),
-        trial(engines::buildkits_steps_are_held, &engines::BUILDKIT),
+        trial(daemonless::buildahs_steps_are_held, &daemonless::BUILDAH),
+        trial(daemonless::podmans_steps_are_held_and_its_containers_are_not, &daemonless::PODMAN),
+        trial(buildkit::its_steps_are_held, &buildkit::NEEDS),
+        trial(buildkit::its_steps_are_held_on_containerd, &buildkit::NEEDS_CONTAINERD),
+        trial(containerd::its_containers_keep_their_syncs_unless_they_ask, &containerd::NEEDS),
         trial(
-            engines::dockers_steps_are_held_by_either_builder_and_its_containers_are_not,
-            &engines::DOCKER,
+            docker::its_steps_are_held_by_either_builder_and_its_containers_are_not,
+            &docker::NEEDS,
         ),
+        trial(
+            docker::its_privileged_containers_keep_their_syncs_unless_they_ask,
+            &docker::NEEDS_PRIVILEGE,
+        ),
+        trial(images::of_podman_and_buildah_are_the_same, &daemonless::BOTH),
+        trial(images::of_docker_have_the_same_layers, &docker::NEEDS),
+        trial(images::of_buildkit_are_the_same, &buildkit::NEEDS),
+        trial(images::of_buildkit_on_containerd_are_the_same, &buildkit::NEEDS_CONTAINERD),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
