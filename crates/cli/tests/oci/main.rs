@@ -8,6 +8,7 @@ mod bundles;
 mod cgroups;
 mod engines;
 mod explain;
+mod flushes;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
@@ -44,6 +45,10 @@ fn main() -> ExitCode {
         trial(images::of_docker_have_the_same_layers, &docker::NEEDS),
         trial(images::of_buildkit_are_the_same, &buildkit::NEEDS),
         trial(images::of_buildkit_on_containerd_are_the_same, &buildkit::NEEDS_CONTAINERD),
+        trial(flushes::of_podman_and_buildah, &daemonless::BOTH),
+        trial(flushes::of_docker, &docker::NEEDS),
+        trial(flushes::of_buildkit, &buildkit::NEEDS),
+        trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
