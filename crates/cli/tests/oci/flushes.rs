@@ -5,7 +5,7 @@ use crate::engines::buildkit::{BuildKit, Worker};
 use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
-use crate::engines::{Builder, Given, HOLD, Site, prepare};
+use crate::engines::{Builder, Given, HOLD, Site, prepare, report};
 use crate::support::Place;
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -14,7 +14,7 @@ use synconce_testkit::rig::Rig;
 const SYNCS: u64 = 2000;
 /// What an engine does for itself differs by less than that from one time to the
 /// next; somebody else's sync(2) flushes every disk of the machine, too.
-const FEW: u64 = SYNCS / 10;
+const FEW: u64 = SYNCS / 4;
 
 /// A disk that counts, beside the context of a build.
 struct Disk<'a> {
@@ -49,7 +49,7 @@ impl<'a> Disk<'a> {
         let said = finished.stdout + &finished.stderr;
         assert!(finished.status.success(), "{what}: {said}");
         assert!(said.contains(&format!("synced {count}\n")), "{what}: {said}");
-        println!("{what}: {flushes} flushes, {count} syncs");
+        report(&format!("{what}: {flushes} flushes, {count} syncs"));
         flushes
     }
 
@@ -95,7 +95,7 @@ pub fn of_podman_and_buildah(place: &Place) {
         disk.real("podman run", syncing(|words| podman.run(&[], words)));
         if given == Given::Us {
             let ask = ["--annotation", HOLD];
-            disk.free("asked for", syncing(|words| podman.run(&ask, words)));
+            disk.free("podman run that asks", syncing(|words| podman.run(&ask, words)));
         }
     }
     disk.rig.down().unwrap();
@@ -106,11 +106,14 @@ pub fn of_docker(place: &Place) {
     for given in [Given::Us, Given::Runc] {
         let site = disk.site(given);
         let docker = Docker::start(&site);
-        disk.of("its BuildKit", given, &docker.buildkit());
-        disk.of("the classic builder", given, &docker.classic());
+        disk.of("dockerd's BuildKit", given, &docker.buildkit());
+        disk.of("dockerd's classic builder", given, &docker.classic());
         disk.real("docker run", syncing(|words| docker.run(&[], words)));
         if given == Given::Us {
-            disk.free("asked for", syncing(|words| docker.run(&["--label", HOLD], words)));
+            disk.free(
+                "docker run that asks",
+                syncing(|words| docker.run(&["--label", HOLD], words)),
+            );
         }
         docker.stop();
     }
@@ -122,7 +125,7 @@ pub fn of_buildkit(place: &Place) {
     for given in [Given::Us, Given::Runc] {
         let site = disk.site(given);
         let buildkit = BuildKit::start(&site, Worker::Oci);
-        disk.of("a build", given, &buildkit);
+        disk.of("buildkitd", given, &buildkit);
         buildkit.stop();
     }
     disk.rig.down().unwrap();
@@ -135,7 +138,7 @@ pub fn of_containerd(place: &Place) {
         let containerd = Containerd::start(&site);
         disk.real("ctr run", syncing(|words| containerd.run(&[], words)));
         let buildkit = BuildKit::start(&site, Worker::Containerd);
-        disk.of("a build", given, &buildkit);
+        disk.of("buildkitd on containerd", given, &buildkit);
         buildkit.stop();
         containerd.stop();
     }

@@ -2,10 +2,12 @@
 //! runc and crun, bare and with us before them; and in real engines' hands.
 //!
 //! What needs a program that is not installed is ignored, and says so. Every test
-//! runs isolated (see `support::isolated`), as root.
+//! runs isolated (see `support::isolated`), as root. With SYNCONCE_REPORT=FILE the
+//! flushes that were counted are added to FILE.
 
 mod bundles;
 mod cgroups;
+mod database;
 mod engines;
 mod explain;
 mod flushes;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         trial(flushes::of_docker, &docker::NEEDS),
         trial(flushes::of_buildkit, &buildkit::NEEDS),
         trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
+        trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];

@@ -10,6 +10,8 @@ mod site;
 pub use site::{Given, SHORT, SOCKET, Site, prepare};
 
 use crate::bundles::{BARE, HELD};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::PathBuf;
 use synconce_testkit::process::{Finished, Group};
 
@@ -78,4 +80,12 @@ pub fn stop(what: &str, daemon: &Group) {
     daemon.signal(rustix::process::Signal::TERM).unwrap();
     let ended = daemon.wait(crate::support::limit()).unwrap();
     assert!(ended.is_some(), "{what} does not end");
+}
+
+/// Tells what was counted, and adds it to the report, if one is wanted.
+pub fn report(line: &str) {
+    println!("{line}");
+    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
+    let report = OpenOptions::new().append(true).create(true).open(path);
+    report.and_then(|mut report| writeln!(report, "{line}")).unwrap();
 }
