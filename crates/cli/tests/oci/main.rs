@@ -39,10 +39,6 @@ fn main() -> ExitCode {
             docker::its_steps_are_held_by_either_builder_and_its_containers_are_not,
             &docker::NEEDS,
         ),
-        trial(
-            docker::its_privileged_containers_keep_their_syncs_unless_they_ask,
-            &docker::NEEDS_PRIVILEGE,
-        ),
         trial(images::of_podman_and_buildah_are_the_same, &daemonless::BOTH),
         trial(images::of_docker_have_the_same_layers, &docker::NEEDS),
         trial(images::of_buildkit_are_the_same, &buildkit::NEEDS),

@@ -19,8 +19,6 @@ pub enum Need {
     Upstream(&'static str),
     /// A program that `scripts/engines` has built.
     Engine(&'static str),
-    /// A root that nothing was taken from.
-    EveryCapability,
 }
 
 impl Need {
@@ -42,9 +40,6 @@ impl Need {
             Self::Engine(name) => {
                 engine(name).is_none().then(|| format!("no {name}; run scripts/engines"))
             }
-            Self::EveryCapability => lacking().map(|lacks| {
-                format!("root lacks the capabilities {lacks:?}; run on a machine where it has all")
-            }),
         }
     }
 }
@@ -90,18 +85,6 @@ pub fn upstream(name: &str) -> Option<PathBuf> {
 /// The program `name` that `scripts/engines` has built.
 pub fn engine(name: &str) -> Option<PathBuf> {
     below("SYNCONCE_ENGINES", name)
-}
-
-/// The numbers of the capabilities that the kernel has and we cannot have
-/// (capabilities(7)).
-fn lacking() -> Option<Vec<u32>> {
-    let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").ok()?;
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let bounding = status.lines().find_map(|line| line.strip_prefix("CapBnd:"))?;
-    let bounding = u64::from_str_radix(bounding.trim(), 16).ok()?;
-    let all = 0..=last.trim().parse().ok()?;
-    let lacking: Vec<_> = all.filter(|number| bounding & (1 << number) == 0).collect();
-    (!lacking.is_empty()).then_some(lacking)
 }
 
 fn below(variable: &str, name: &str) -> Option<PathBuf> {

@@ -101,5 +101,9 @@ pub fn its_containers_keep_their_syncs_unless_they_ask(place: &Place) {
         let asked = run(&["--annotation", HOLD]);
         assert_steps_held(&format!("asked for {options:?}"), &asked, 1);
     }
+    place.write("oci.toml", "[[rule]]\nnamespace = \"ci\"\nhold = true\n");
+    let ruled = |namespace| containerd.run_in(namespace, &[], &["/probe", "well"]);
+    assert_steps_held("by the operator's rule", &ruled("ci"), 1);
+    assert_steps_bare("beside it", &ruled("default"), 1);
     containerd.stop();
 }

@@ -16,8 +16,6 @@ pub const NEEDS: [Need; 3] = [
     Need::File("/usr/bin/docker", "docker.io"),
     Need::Program("cc", "gcc libc6-dev"),
 ];
-/// Its `--privileged` asks for every capability that there is.
-pub const NEEDS_PRIVILEGE: [Need; 4] = [NEEDS[0], NEEDS[1], NEEDS[2], Need::EveryCapability];
 
 /// A dockerd that runs, with us as its default runtime and first in its PATH, where
 /// its BuildKit looks; or with runc.
@@ -125,10 +123,9 @@ pub fn its_steps_are_held_by_either_builder_and_its_containers_are_not(place: &P
 
 fn containers_keep_their_syncs_unless_they_ask(docker: &Docker<'_>) {
     let run = |options: &[&str]| docker.run(options, &["/probe"]);
-    // All that --privileged gives which a root without this one can have.
-    let mighty = ["--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"];
     let unconfined = ["--security-opt", "seccomp=unconfined"];
-    for options in [&[][..], &mighty, &unconfined, &["--user", "0"], &["--user", "1000"]] {
+    for options in [&[][..], &["--privileged"], &unconfined, &["--user", "0"], &["--user", "1000"]]
+    {
         assert_bare(&format!("run {options:?}"), &run(options));
         let asked = run(&[options, &["--label", HOLD]].concat());
         assert_held(&format!("asked for {options:?}"), &asked);
@@ -144,15 +141,4 @@ fn what_looks_like_a_step_is_none(docker: &Docker<'_>) {
         let run = docker.run_of(image, &alike, &["/probe"]);
         assert_bare("a container that looks like a step", &run);
     }
-}
-
-pub fn its_privileged_containers_keep_their_syncs_unless_they_ask(place: &Place) {
-    prepare(place);
-    let site = Site::new(place);
-    let docker = Docker::start(&site);
-    assert_steps_held("a build", &docker.classic().build(&[]), USERS);
-    let run = |options: &[&str]| docker.run(options, &["/probe"]);
-    assert_bare("privileged", &run(&["--privileged"]));
-    assert_held("asked for", &run(&["--privileged", "--label", HOLD]));
-    docker.stop();
 }

@@ -72,10 +72,14 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// `program`, with a directory for temporary files where builds begin.
+    /// `program`, with a directory for temporary files, where builds begin, and rules
+    /// of its own.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.place.command(program);
-        command.env("TMPDIR", self.place.path("tmp")).env("HOME", self.place.path("tmp"));
+        command
+            .env("TMPDIR", self.place.path("tmp"))
+            .env("HOME", self.place.path("tmp"))
+            .env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
         command
     }
 }
