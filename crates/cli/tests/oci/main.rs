@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         trial(runtimes::under_crun, &runtimes::CRUN),
         trial(daemonless::buildahs_steps_are_held, &daemonless::BUILDAH),
         trial(daemonless::podmans_steps_are_held_and_its_containers_are_not, &daemonless::PODMAN),
+        trial(daemonless::so_it_is_before_crun, &daemonless::CRUN),
         trial(buildkit::its_steps_are_held, &buildkit::NEEDS),
         trial(buildkit::its_steps_are_held_on_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(containerd::its_containers_keep_their_syncs_unless_they_ask, &containerd::NEEDS),

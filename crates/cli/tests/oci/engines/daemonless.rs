@@ -21,6 +21,7 @@ pub const PODMAN: [Need; 3] = [
     Need::Program("cc", "gcc libc6-dev"),
 ];
 pub const BOTH: [Need; 4] = [BUILDAH[0], PODMAN[0], PODMAN[1], PODMAN[2]];
+pub const CRUN: [Need; 4] = [BUILDAH[0], PODMAN[0], Need::Program("crun", "crun"), PODMAN[2]];
 
 /// Times of images, which are the same then.
 const BUILD: [&str; 5] = ["--network", "none", "--no-cache", "--timestamp", "0"];
@@ -135,6 +136,23 @@ pub fn podmans_steps_are_held_and_its_containers_are_not(place: &Place) {
     assert_steps_held("a build", &podman.build(&ask), USERS);
     assert_bare("an image cannot ask", &run(&[]));
     a_step_that_can_write_to_the_host_is_bare(&podman, place);
+}
+
+/// Which is Podman's own choice in Debian.
+pub fn so_it_is_before_crun(place: &Place) {
+    prepare(place);
+    let site = Site::new(place).named("crun");
+    let version = finish(site.command(site.runtime().to_str().unwrap()).arg("--version"));
+    assert!(version.stdout.starts_with("crun version "), "{version:?}");
+    let podman = Podman(&site);
+    assert_steps_held("bud", &Buildah(&site).build(&[]), USERS);
+    assert_steps_held("build", &podman.build(&[]), USERS);
+    let run = |options: &[&str]| podman.run(options, &["/probe"]);
+    for options in [&[][..], &["--privileged"], &UNCONFINED, &["--user", "0"]] {
+        assert_bare(&format!("run {options:?}"), &run(options));
+        let asked = run(&[options, &["--annotation", HOLD]].concat());
+        assert_held(&format!("asked for {options:?}"), &asked);
+    }
 }
 
 fn a_step_that_can_write_to_the_host_is_bare(podman: &Podman<'_>, place: &Place) {

@@ -28,9 +28,11 @@ pub struct Site<'a> {
     /// Images and containers, on whatever disk it is.
     pub storage: PathBuf,
     pub cgroups: Cgroups,
+    /// What we are called.
+    name: &'static str,
 }
 
-/// A directory with the context of a build, and us as `synconce-oci` and `runc`.
+/// A directory with the context of a build, and us as `synconce-oci`, `runc` and `crun`.
 pub fn prepare(place: &Place) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
     // What engines keep for the whole machine, locks among it.
@@ -45,7 +47,7 @@ pub fn prepare(place: &Place) {
     let step = compiled(place, "step", include_str!("../step.c"));
     std::fs::copy(step, place.path("context/step")).unwrap();
     place.write("context/Dockerfile", super::STEPS);
-    for name in ["synconce-oci", "runc"] {
+    for name in ["synconce-oci", "runc", "crun"] {
         std::os::unix::fs::symlink(SYNCONCE, place.path("before").join(name)).unwrap();
     }
 }
@@ -58,13 +60,19 @@ impl<'a> Site<'a> {
 
     /// With the runtime `given` and storage at `storage`.
     pub fn with(place: &'a Place, given: Given, storage: &Path) -> Self {
-        Self { place, given, storage: storage.to_owned(), cgroups: Cgroups::new() }
+        let (storage, cgroups) = (storage.to_owned(), Cgroups::new());
+        Self { place, given, storage, cgroups, name: "synconce-oci" }
+    }
+
+    /// The same with us by the name of the runtime that we are to execute.
+    pub fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     /// The runtime's path.
     pub fn runtime(&self) -> PathBuf {
         match self.given {
-            Given::Us => self.place.path("before/synconce-oci"),
+            Given::Us => self.place.path("before").join(self.name),
             Given::Runc => {
                 let found = finish(self.place.command("which").arg("runc"));
                 found.stdout.trim_end().into()
