@@ -163,7 +163,9 @@ pub fn commits_are_flushed_beside_a_build_that_is_held(place: &Place) {
         let held = database.flushes_of_commits();
         assert!(held < COMMITS / 4, "{held} flushes of {COMMITS} commits that asked to be held");
         database.stop();
-        report(&format!("{real} flushes of {COMMITS} commits beside {synced} syncs, held {held}"));
+        report(&format!(
+            "PostgreSQL: {real} flushes, {COMMITS} commits beside {synced} syncs; held {held}"
+        ));
     }
     rig.down().unwrap();
 }

@@ -1,7 +1,7 @@
 //! What reaches the disk on which an engine keeps images and containers: the rig
 //! counts its flushes.
 
-use crate::engines::buildkit::{BuildKit, Worker};
+use crate::engines::buildkit::{BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
@@ -137,7 +137,7 @@ pub fn of_containerd(place: &Place) {
         let site = disk.site(given);
         let containerd = Containerd::start(&site);
         disk.real("ctr run", syncing(|words| containerd.run(&[], words)));
-        let buildkit = BuildKit::start(&site, Worker::Containerd);
+        let buildkit = BuildKit::start(&site, ON_CONTAINERD);
         disk.of("buildkitd on containerd", given, &buildkit);
         buildkit.stop();
         containerd.stop();

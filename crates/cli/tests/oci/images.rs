@@ -1,7 +1,7 @@
 //! An image is the same whether its steps were held or not: every layer's content,
 //! and all of it by its digest where the engine can be told the time.
 
-use crate::engines::buildkit::{BuildKit, Worker};
+use crate::engines::buildkit::{BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
@@ -186,7 +186,7 @@ pub fn of_buildkit_on_containerd_are_the_same(place: &Place) {
     let [bare, held] = BOTH.map(|given| {
         let site = site(place, given);
         let containerd = Containerd::start(&site);
-        let buildkit = BuildKit::start(&site, Worker::Containerd);
+        let buildkit = BuildKit::start(&site, ON_CONTAINERD);
         let image = built(&site, &buildkit);
         buildkit.stop();
         containerd.stop();

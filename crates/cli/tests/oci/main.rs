@@ -35,6 +35,10 @@ fn main() -> ExitCode {
         trial(daemonless::so_it_is_before_crun, &daemonless::CRUN),
         trial(buildkit::its_steps_are_held, &buildkit::NEEDS),
         trial(buildkit::its_steps_are_held_on_containerd, &buildkit::NEEDS_CONTAINERD),
+        trial(
+            buildkit::in_another_namespace_its_steps_are_held_by_a_rule,
+            &buildkit::NEEDS_CONTAINERD,
+        ),
         trial(containerd::its_containers_keep_their_syncs_unless_they_ask, &containerd::NEEDS),
         trial(
             docker::its_steps_are_held_by_either_builder_and_its_containers_are_not,

@@ -1,7 +1,7 @@
 //! buildkitd, which executes steps itself or has containerd do it.
 
 use super::containerd::{ADDRESS, Containerd};
-use super::{Builder, SOCKET, Site, USERS, assert_steps_held, prepare, stop};
+use super::{Builder, SOCKET, Site, USERS, assert_steps_bare, assert_steps_held, prepare, stop};
 use crate::harness::{Need, engine};
 use crate::support::{Place, eventually, finish};
 use std::path::PathBuf;
@@ -28,9 +28,12 @@ pub const NEEDS_CONTAINERD: [Need; 6] = [
 pub enum Worker {
     /// buildkitd itself calls the runtime.
     Oci,
-    /// The containerd at [`ADDRESS`].
-    Containerd,
+    /// The containerd at [`ADDRESS`], in this namespace.
+    Containerd(&'static str),
 }
+
+/// As it is unless said.
+pub const ON_CONTAINERD: Worker = Worker::Containerd("buildkit");
 
 /// A buildkitd that runs.
 pub struct BuildKit<'a> {
@@ -51,9 +54,9 @@ impl<'a> BuildKit<'a> {
                 "[worker.containerd]\nenabled = false\n\
                  [worker.oci]\n{common}binary = {runtime:?}\n"
             ),
-            Worker::Containerd => format!(
+            Worker::Containerd(namespace) => format!(
                 "[worker.oci]\nenabled = false\n\
-                 [worker.containerd]\n{common}address = {ADDRESS:?}\n\
+                 [worker.containerd]\n{common}address = {ADDRESS:?}\nnamespace = {namespace:?}\n\
                  [worker.containerd.runtime]\nname = \"io.containerd.runc.v2\"\n\
                  [worker.containerd.runtime.options]\nBinaryName = {runtime:?}\n"
             ),
@@ -114,11 +117,23 @@ pub fn its_steps_are_held_on_containerd(place: &Place) {
     prepare(place);
     let site = Site::new(place);
     let containerd = Containerd::start(&site);
-    let buildkit = BuildKit::start(&site, Worker::Containerd);
+    let buildkit = BuildKit::start(&site, ON_CONTAINERD);
     steps_are_held(&buildkit, place);
     // Who is no step but where the steps are.
     let other = containerd.run_in("buildkit", &[], &["/probe", "well"]);
-    super::assert_steps_bare("beside the steps", &other, 1);
+    assert_steps_bare("beside the steps", &other, 1);
+    buildkit.stop();
+    containerd.stop();
+}
+
+pub fn in_another_namespace_its_steps_are_held_by_a_rule(place: &Place) {
+    prepare(place);
+    let site = Site::new(place);
+    let containerd = Containerd::start(&site);
+    let buildkit = BuildKit::start(&site, Worker::Containerd("ci"));
+    assert_steps_bare("without a rule", &buildkit.build(&[]), USERS);
+    place.write("oci.toml", "[[rule]]\nnamespace = \"ci\"\nhold = true\n");
+    assert_steps_held("by a rule", &buildkit.build(&[]), USERS);
     buildkit.stop();
     containerd.stop();
 }
