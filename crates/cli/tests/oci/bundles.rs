@@ -1,5 +1,6 @@
 //! Bundles as the engines make them, and containers of real runtimes.
 
+use crate::cgroups::Cgroups;
 use crate::support::{Place, finish};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
@@ -21,8 +22,7 @@ pub struct Runtime<'a> {
     name: &'static str,
     /// Us, by its name.
     wrapper: PathBuf,
-    /// Containers have control groups, whose names the whole machine shares.
-    unique: String,
+    cgroups: Cgroups,
 }
 
 impl<'a> Runtime<'a> {
@@ -33,14 +33,12 @@ impl<'a> Runtime<'a> {
         let wrapper = place.path("before").join(name);
         let _ = std::fs::remove_file(&wrapper);
         std::os::unix::fs::symlink(crate::support::SYNCONCE, &wrapper).unwrap();
-        let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
-        let unique = unique.trim().replace('-', "");
-        Self { place, name, wrapper, unique }
+        Self { place, name, wrapper, cgroups: Cgroups::new() }
     }
 
     /// The id of container `name`.
     pub fn id(&self, name: &str) -> String {
-        format!("synconce-{name}-{}", self.unique)
+        self.cgroups.id(name)
     }
 
     /// The runtime itself, with a state directory for this test.
@@ -67,7 +65,7 @@ impl<'a> Runtime<'a> {
 
     /// Runs the probe as a step of a build by BuildKit.
     pub fn step(&self, config: &Value) -> Finished {
-        let id = &self.unique[..25];
+        let id = self.cgroups.short();
         let bundle = self.bundle(&format!("executor/{id}"), config);
         let mut command = self.wrapped();
         command.arg("--log").arg(self.place.path("executor/runc-log.json"));
@@ -94,9 +92,14 @@ impl<'a> Runtime<'a> {
 
 /// The probe, for any root: it needs nothing.
 pub fn probe(place: &Place) -> PathBuf {
-    let program = place.path("probe");
+    compiled(place, "probe", include_str!("probe.c"))
+}
+
+/// The program `name`, made of the C `source`, for any root.
+pub fn compiled(place: &Place, name: &str, source: &str) -> PathBuf {
+    let program = place.path(name);
     if !program.exists() {
-        let source = place.write("probe.c", include_str!("probe.c"));
+        let source = place.write(&format!("{name}.c"), source);
         let mut compiler = place.command("cc");
         let built = finish(compiler.args(["-O1", "-static", "-o"]).arg(&program).arg(source));
         assert!(built.status.success(), "{}", built.stderr);

@@ -2,15 +2,20 @@
 //! runc and crun, bare and with us before them; and in real engines' hands.
 //!
 //! What needs a program that is not installed is ignored, and says so. Every test
-//! runs isolated (see `support::isolated`), as root.
+//! runs isolated (see `support::isolated`), as root. With SYNCONCE_REPORT=FILE the
+//! flushes that were counted are added to FILE.
 
 mod bundles;
+mod cgroups;
+mod database;
 mod dockerfile;
 mod engines;
 mod explain;
+mod flushes;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
+mod images;
 mod our_image;
 mod plain;
 mod runtimes;
@@ -19,6 +24,7 @@ mod set_up;
 #[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
 mod support;
 
+use engines::{buildkit, containerd, daemonless, docker};
 use harness::{Need, trial};
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -28,13 +34,29 @@ fn main() -> ExitCode {
     let trials = vec![
         trial(runtimes::under_runc, &runtimes::RUNC),
         trial(runtimes::under_crun, &runtimes::CRUN),
-        trial(engines::buildahs_steps_are_held, &engines::BUILDAH),
-        trial(engines::podmans_steps_are_held_and_its_containers_are_not, &engines::PODMAN),
-        trial(engines::buildkits_steps_are_held, &engines::BUILDKIT),
+        trial(daemonless::buildahs_steps_are_held, &daemonless::BUILDAH),
+        trial(daemonless::podmans_steps_are_held_and_its_containers_are_not, &daemonless::PODMAN),
+        trial(daemonless::so_it_is_before_crun, &daemonless::CRUN),
+        trial(buildkit::its_steps_are_held, &buildkit::NEEDS),
+        trial(buildkit::its_steps_are_held_on_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(
-            engines::dockers_steps_are_held_by_either_builder_and_its_containers_are_not,
-            &engines::DOCKER,
+            buildkit::in_another_namespace_its_steps_are_held_by_a_rule,
+            &buildkit::NEEDS_CONTAINERD,
         ),
+        trial(containerd::its_containers_keep_their_syncs_unless_they_ask, &containerd::NEEDS),
+        trial(
+            docker::its_steps_are_held_by_either_builder_and_its_containers_are_not,
+            &docker::NEEDS,
+        ),
+        trial(images::of_podman_and_buildah_are_the_same, &daemonless::BOTH),
+        trial(images::of_docker_have_the_same_layers, &docker::NEEDS),
+        trial(images::of_buildkit_are_the_same, &buildkit::NEEDS),
+        trial(images::of_buildkit_on_containerd_are_the_same, &buildkit::NEEDS_CONTAINERD),
+        trial(flushes::of_podman_and_buildah, &daemonless::BOTH),
+        trial(flushes::of_docker, &docker::NEEDS),
+        trial(flushes::of_buildkit, &buildkit::NEEDS),
+        trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
+        trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];

@@ -69,6 +69,14 @@ pub fn python_with(name: &str) -> Option<&'static str> {
     ["/usr/bin/python3", "python3"].into_iter().find(has)
 }
 
+/// The programs of the newest PostgreSQL that is installed.
+pub fn postgresql() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").expect("checked before").flatten();
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let newest = versions.map(|version| version.path()).max_by_key(number);
+    newest.expect("a version").join("bin")
+}
+
 /// The path `name` below what `scripts/programs` has made.
 pub fn upstream(name: &str) -> Option<PathBuf> {
     below("SYNCONCE_UPSTREAM", name)

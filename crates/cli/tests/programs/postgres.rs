@@ -1,11 +1,10 @@
 //! PostgreSQL: many processes, a log that is synced by four methods, two of
 //! them by flags of open.
 
-use crate::harness::Need;
+use crate::harness::{Need, postgresql};
 use crate::support::Place;
 use crate::twin::{Side, Twin, sh};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub const NEEDS: [Need; 1] = [Need::File("/usr/lib/postgresql", "postgresql")];
 
@@ -50,7 +49,7 @@ $bin/pg_ctl -D base -m fast -w stop >/dev/null
 "#;
 
 pub fn a_cluster_is_the_same_with_every_way_to_sync_its_log(place: &Place) {
-    let bin = newest();
+    let bin = postgresql();
     let bin = bin.to_str().expect("a path of Debian's is UTF-8");
     let own = |dir: &Path| drop(sh(dir, "chown postgres: . tmp"));
     let user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"];
@@ -61,12 +60,4 @@ pub fn a_cluster_is_the_same_with_every_way_to_sync_its_log(place: &Place) {
     twin.holds("fdatasync", 100);
     // Segments of the log that were opened with O_DSYNC and O_SYNC.
     twin.holds("openat", 10);
-}
-
-/// The programs of the newest version.
-fn newest() -> PathBuf {
-    let versions = fs::read_dir("/usr/lib/postgresql").expect("checked before").flatten();
-    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let newest = versions.map(|version| version.path()).max_by_key(number);
-    newest.expect("a version").join("bin")
 }

@@ -1,0 +1,109 @@
+//! containerd, with its own client.
+
+use super::{HOLD, SHORT, Site, assert_steps_bare, assert_steps_held, prepare, stop};
+use crate::bundles::probe;
+use crate::harness::{Need, engine};
+use crate::support::{Place, eventually, finish};
+use std::cell::Cell;
+use std::path::PathBuf;
+use synconce_testkit::process::{Finished, Group};
+
+pub const NEEDS: [Need; 5] = [
+    Need::Engine("containerd"),
+    Need::Engine("containerd-shim-runc-v2"),
+    Need::Engine("ctr"),
+    Need::Program("runc", "runc"),
+    Need::Program("cc", "gcc libc6-dev"),
+];
+
+/// Where it listens.
+pub const ADDRESS: &str = "/run/engine/containerd";
+
+/// A containerd that runs.
+pub struct Containerd<'a> {
+    site: &'a Site<'a>,
+    daemon: Group,
+    /// Containers so far.
+    count: Cell<u32>,
+}
+
+impl<'a> Containerd<'a> {
+    /// Without the plugins of Kubernetes, which look for a network.
+    pub fn start(site: &'a Site<'a>) -> Self {
+        let root = site.storage.join("containerd");
+        let config = format!(
+            "version = 3\nroot = {root:?}\nstate = \"{SHORT}/state\"\n\
+             disabled_plugins = [\"io.containerd.grpc.v1.cri\", \
+             \"io.containerd.cri.v1.images\", \"io.containerd.cri.v1.runtime\"]\n\
+             [grpc]\naddress = \"{ADDRESS}\"\n[ttrpc]\naddress = \"{ADDRESS}.ttrpc\"\n\
+             [plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n"
+        );
+        let config = site.place.write("containerd.toml", &config);
+        let program = engine("containerd").unwrap();
+        // Its shim is beside it.
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", program.parent().unwrap().display());
+        let mut command = site.command(program.to_str().unwrap());
+        command.env("PATH", path).arg("--config").arg(config);
+        let daemon = Group::spawn(&mut command).unwrap();
+        let containerd = Self { site, daemon, count: Cell::new(0) };
+        eventually("containerd answers", || containerd.ctr(&["version"]).status.success());
+        containerd
+    }
+
+    /// Its client, with `words`.
+    pub fn ctr(&self, words: &[&str]) -> Finished {
+        let mut command = self.site.command(engine("ctr").unwrap().to_str().unwrap());
+        finish(command.args(["--address", ADDRESS]).args(words))
+    }
+
+    /// A container that runs `words` to its end.
+    pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
+        self.run_in("default", options, words)
+    }
+
+    /// The same in a namespace of containerd's.
+    pub fn run_in(&self, namespace: &str, options: &[&str], words: &[&str]) -> Finished {
+        self.count.set(self.count.get() + 1);
+        let id = format!("c{}", self.count.get());
+        let (runtime, root) = (self.site.runtime(), self.root());
+        let group = format!("{}/{id}", self.site.cgroups.parent());
+        let own = ["--namespace", namespace, "run", "--rm", "--rootfs", "--cgroup", &group];
+        let own = [&own[..], &["--runc-binary", runtime.to_str().unwrap()]].concat();
+        let container = [root.to_str().unwrap(), &id];
+        self.ctr(&[&own, options, &container, words].concat())
+    }
+
+    /// The root of its containers.
+    fn root(&self) -> PathBuf {
+        let root = self.site.storage.join("root");
+        if !root.exists() {
+            std::fs::create_dir_all(&root).unwrap();
+            std::fs::copy(probe(self.site.place), root.join("probe")).unwrap();
+            std::fs::copy(self.site.place.path("step"), root.join("step")).unwrap();
+        }
+        root
+    }
+
+    pub fn stop(self) {
+        stop("containerd", &self.daemon);
+    }
+}
+
+pub fn its_containers_keep_their_syncs_unless_they_ask(place: &Place) {
+    prepare(place);
+    let site = Site::new(place);
+    let containerd = Containerd::start(&site);
+    // Of itself ctr sets no profile.
+    for options in [&[][..], &["--privileged"], &["--seccomp"], &["--user", "1000"]] {
+        let run = |asks: &[&str]| containerd.run(&[options, asks].concat(), &["/probe", "well"]);
+        assert_steps_bare(&format!("run {options:?}"), &run(&[]), 1);
+        let asked = run(&["--annotation", HOLD]);
+        assert_steps_held(&format!("asked for {options:?}"), &asked, 1);
+    }
+    place.write("oci.toml", "[[rule]]\nnamespace = \"ci\"\nhold = true\n");
+    let ruled = |namespace| containerd.run_in(namespace, &[], &["/probe", "well"]);
+    assert_steps_held("by the operator's rule", &ruled("ci"), 1);
+    assert_steps_bare("beside it", &ruled("default"), 1);
+    containerd.stop();
+}

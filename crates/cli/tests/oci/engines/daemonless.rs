@@ -1,0 +1,163 @@
+//! Podman and Buildah, which have no daemon.
+
+use super::{
+    Builder, HOLD, LIMITS, SHORT, Site, USERS, assert_bare, assert_held, assert_steps_bare,
+    assert_steps_held, prepare,
+};
+use crate::harness::Need;
+use crate::support::{Place, finish};
+use std::path::PathBuf;
+use std::process::Command;
+use synconce_testkit::process::Finished;
+
+pub const BUILDAH: [Need; 3] = [
+    Need::Program("buildah", "buildah"),
+    Need::Program("runc", "runc"),
+    Need::Program("cc", "gcc libc6-dev"),
+];
+pub const PODMAN: [Need; 3] = [
+    Need::Program("podman", "podman"),
+    Need::Program("runc", "runc"),
+    Need::Program("cc", "gcc libc6-dev"),
+];
+pub const BOTH: [Need; 4] = [BUILDAH[0], PODMAN[0], PODMAN[1], PODMAN[2]];
+pub const CRUN: [Need; 4] = [BUILDAH[0], PODMAN[0], Need::Program("crun", "crun"), PODMAN[2]];
+
+/// Times of images, which are the same then.
+const BUILD: [&str; 5] = ["--network", "none", "--no-cache", "--timestamp", "0"];
+
+pub struct Buildah<'a>(pub &'a Site<'a>);
+
+pub struct Podman<'a>(pub &'a Site<'a>);
+
+/// `program`, with state of its own.
+fn stored(site: &Site<'_>, program: &str) -> Command {
+    let mut command = site.command(program);
+    command.args(["--storage-driver", "vfs", "--root"]).arg(&site.storage);
+    command.args(["--runroot", SHORT]);
+    command
+}
+
+/// Where an archive is written; neither adds to one.
+fn archive(site: &Site<'_>) -> PathBuf {
+    let to = site.storage.with_extension("tar");
+    let _ = std::fs::remove_file(&to);
+    to
+}
+
+impl Builder for Buildah<'_> {
+    fn build(&self, options: &[&str]) -> Finished {
+        let mut command = stored(self.0, "buildah");
+        command.args(["bud", "--isolation", "oci", "--runtime"]).arg(self.0.runtime()).args(BUILD);
+        command.args(["--cgroup-parent", &self.0.cgroups.step()]);
+        finish(command.args(options).args(["--tag", "probed", "context"]))
+    }
+
+    fn save(&self) -> PathBuf {
+        let to = archive(self.0);
+        let target = format!("docker-archive:{}", to.display());
+        let saved = finish(stored(self.0, "buildah").args(["push", "probed", &target]));
+        assert!(saved.status.success(), "{saved:?}");
+        to
+    }
+}
+
+impl Podman<'_> {
+    /// `podman`, with our runtime and control groups.
+    pub fn command(&self) -> Command {
+        let mut command = stored(self.0, "podman");
+        command.args(["--cgroup-manager", "cgroupfs", "--runtime"]).arg(self.0.runtime());
+        command
+    }
+
+    /// A container of the image `probed`, which runs `words` to its end.
+    pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
+        finish(self.command().args(self.running(options)).arg("probed").args(words))
+    }
+
+    /// `run` and its options.
+    pub fn running(&self, options: &[&str]) -> Vec<String> {
+        let parent = self.0.cgroups.parent();
+        let own = ["run", "--rm", "--network", "none", "--cgroup-parent", &parent];
+        let words = own.iter().chain(&LIMITS).chain(options);
+        words.map(|word| (*word).to_owned()).collect()
+    }
+
+    /// `build`, its options and the image's name.
+    pub fn building(&self, options: &[&str]) -> Vec<String> {
+        let own = ["build", "--cgroup-parent", &self.0.cgroups.step()];
+        let words = own.iter().chain(&BUILD).chain(options);
+        words.chain(&["--tag", "probed", "context"]).map(|word| (*word).to_owned()).collect()
+    }
+}
+
+impl Builder for Podman<'_> {
+    fn build(&self, options: &[&str]) -> Finished {
+        finish(self.command().args(self.building(options)))
+    }
+
+    fn save(&self) -> PathBuf {
+        let to = archive(self.0);
+        let mut command = self.command();
+        command.args(["save", "--format", "docker-archive", "--output"]).arg(&to).arg("probed");
+        let saved = finish(&mut command);
+        assert!(saved.status.success(), "{saved:?}");
+        to
+    }
+}
+
+const UNCONFINED: [&str; 2] = ["--security-opt", "seccomp=unconfined"];
+
+pub fn buildahs_steps_are_held(place: &Place) {
+    prepare(place);
+    let site = Site::new(place);
+    let buildah = Buildah(&site);
+    for options in [&[][..], &UNCONFINED, &["--cap-add", "SYS_ADMIN"]] {
+        assert_steps_held(&format!("bud {options:?}"), &buildah.build(options), USERS);
+    }
+}
+
+pub fn podmans_steps_are_held_and_its_containers_are_not(place: &Place) {
+    prepare(place);
+    let site = Site::new(place);
+    let podman = Podman(&site);
+    for options in [&[][..], &UNCONFINED, &["--cap-add", "SYS_ADMIN"]] {
+        assert_steps_held(&format!("build {options:?}"), &podman.build(options), USERS);
+    }
+    let run = |options: &[&str]| podman.run(options, &["/probe"]);
+    // What a user may choose makes no container a build's.
+    assert_bare("run", &run(&["--hostname", "buildkitsandbox", "--name", "buildah-buildah1"]));
+    let ask = ["--annotation", HOLD];
+    for options in [&[][..], &["--privileged"], &UNCONFINED, &["--user", "0"], &["--user", "1000"]]
+    {
+        assert_bare(&format!("run {options:?}"), &run(options));
+        assert_held(&format!("asked for {options:?}"), &run(&[options, &ask].concat()));
+    }
+    assert_steps_held("a build", &podman.build(&ask), USERS);
+    assert_bare("an image cannot ask", &run(&[]));
+    a_step_that_can_write_to_the_host_is_bare(&podman, place);
+}
+
+/// Which is Podman's own choice in Debian.
+pub fn so_it_is_before_crun(place: &Place) {
+    prepare(place);
+    let site = Site::new(place).named("crun");
+    let version = finish(site.command(site.runtime().to_str().unwrap()).arg("--version"));
+    assert!(version.stdout.starts_with("crun version "), "{version:?}");
+    let podman = Podman(&site);
+    assert_steps_held("bud", &Buildah(&site).build(&[]), USERS);
+    assert_steps_held("build", &podman.build(&[]), USERS);
+    let run = |options: &[&str]| podman.run(options, &["/probe"]);
+    for options in [&[][..], &["--privileged"], &UNCONFINED, &["--user", "0"]] {
+        assert_bare(&format!("run {options:?}"), &run(options));
+        let asked = run(&[options, &["--annotation", HOLD]].concat());
+        assert_held(&format!("asked for {options:?}"), &asked);
+    }
+}
+
+fn a_step_that_can_write_to_the_host_is_bare(podman: &Podman<'_>, place: &Place) {
+    std::fs::create_dir_all(place.path("host")).unwrap();
+    let volume = |mode: &str| format!("{}:/data:{mode}", place.text("host"));
+    assert_steps_bare("to write", &podman.build(&["--volume", &volume("rw")]), USERS);
+    assert_steps_held("to read", &podman.build(&["--volume", &volume("ro")]), USERS);
+}

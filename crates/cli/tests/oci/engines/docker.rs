@@ -1,0 +1,144 @@
+//! dockerd, with either of its builders.
+
+use super::{
+    Builder, Given, HOLD, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, assert_bare, assert_held,
+    assert_steps_held, prepare, stop,
+};
+use crate::harness::Need;
+use crate::support::{Place, eventually, finish};
+use serde_json::json;
+use std::path::PathBuf;
+use synconce_testkit::process::{Finished, Group};
+
+/// Debian's client; another may be first in the PATH, without a builder.
+pub const NEEDS: [Need; 3] = [
+    Need::Program("dockerd", "docker.io"),
+    Need::File("/usr/bin/docker", "docker.io"),
+    Need::Program("cc", "gcc libc6-dev"),
+];
+
+/// A dockerd that runs, with us as its default runtime and first in its PATH, where
+/// its BuildKit looks; or with runc.
+pub struct Docker<'a> {
+    site: &'a Site<'a>,
+    daemon: Group,
+}
+
+/// One of its builders.
+pub struct With<'a> {
+    docker: &'a Docker<'a>,
+    buildkit: bool,
+}
+
+impl<'a> Docker<'a> {
+    pub fn start(site: &'a Site<'a>) -> Self {
+        let us = site.given == Given::Us;
+        let config = json!({
+            "runtimes": {"synconce": {"path": site.place.text("before/synconce-oci")}},
+            "default-runtime": if us { "synconce" } else { "runc" },
+            "data-root": site.storage.join("docker"),
+            "exec-root": format!("{SHORT}/exec"),
+            "hosts": [SOCKET],
+            "pidfile": format!("{SHORT}/pid"),
+            "storage-driver": "vfs",
+            "deprecated-key-path": site.place.text("key.json"),
+            "cgroup-parent": site.cgroups.parent(),
+            "bridge": "none",
+            "iptables": false,
+        });
+        let config = site.place.write("daemon.json", &config.to_string());
+        let path = std::env::var("PATH").unwrap_or_default();
+        let before = if us { site.place.text("before") + ":" } else { String::new() };
+        let mut command = site.command("dockerd");
+        command.env("PATH", before + &path).arg("--config-file").arg(config);
+        let daemon = Group::spawn(&mut command).unwrap();
+        let docker = Self { site, daemon };
+        eventually("dockerd answers", || docker.client("1", &["version"]).status.success());
+        docker
+    }
+
+    fn client(&self, buildkit: &str, words: &[&str]) -> Finished {
+        let mut command = self.site.command("/usr/bin/docker");
+        finish(command.env("DOCKER_BUILDKIT", buildkit).args(["--host", SOCKET]).args(words))
+    }
+
+    /// The builder that dockerd has always had.
+    pub fn classic(&self) -> With<'_> {
+        With { docker: self, buildkit: false }
+    }
+
+    /// The BuildKit in dockerd.
+    pub fn buildkit(&self) -> With<'_> {
+        With { docker: self, buildkit: true }
+    }
+
+    /// A container of the image `probed`, which runs `words` to its end.
+    pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
+        self.run_of("probed", options, words)
+    }
+
+    fn run_of(&self, image: &str, options: &[&str], words: &[&str]) -> Finished {
+        let own = ["run", "--rm", "--network", "none"];
+        self.client("1", &[&own, &LIMITS[..2], options, &[image], words].concat())
+    }
+
+    pub fn stop(self) {
+        stop("dockerd", &self.daemon);
+    }
+}
+
+impl Builder for With<'_> {
+    fn build(&self, options: &[&str]) -> Finished {
+        let (value, own) = match self.buildkit {
+            true => ("1", &["--progress", "plain"][..]),
+            false => ("0", &[][..]),
+        };
+        let first = ["build", "--network", "none", "--no-cache", "--tag", "probed"];
+        self.docker.client(value, &[&first, own, options, &["context"]].concat())
+    }
+
+    fn save(&self) -> PathBuf {
+        let site = self.docker.site;
+        let name = if self.buildkit { "buildkit.tar" } else { "classic.tar" };
+        let to = site.storage.join(name);
+        let saved = self.docker.client("1", &["save", "--output", to.to_str().unwrap(), "probed"]);
+        assert!(saved.status.success(), "{saved:?}");
+        to
+    }
+}
+
+pub fn its_steps_are_held_by_either_builder_and_its_containers_are_not(place: &Place) {
+    prepare(place);
+    let site = Site::new(place);
+    let docker = Docker::start(&site);
+    assert_steps_held("the classic builder", &docker.classic().build(&[]), USERS);
+    assert_steps_held("its BuildKit", &docker.buildkit().build(&[]), USERS);
+    containers_keep_their_syncs_unless_they_ask(&docker);
+    what_looks_like_a_step_is_none(&docker);
+    place.write("context/Dockerfile", &format!("{STEPS}LABEL {HOLD}\n"));
+    assert_steps_held("a label", &docker.classic().build(&[]), USERS);
+    assert_bare("an image cannot ask", &docker.run(&[], &["/probe"]));
+    docker.stop();
+}
+
+fn containers_keep_their_syncs_unless_they_ask(docker: &Docker<'_>) {
+    let run = |options: &[&str]| docker.run(options, &["/probe"]);
+    let unconfined = ["--security-opt", "seccomp=unconfined"];
+    for options in [&[][..], &["--privileged"], &unconfined, &["--user", "0"], &["--user", "1000"]]
+    {
+        assert_bare(&format!("run {options:?}"), &run(options));
+        let asked = run(&[options, &["--label", HOLD]].concat());
+        assert_held(&format!("asked for {options:?}"), &asked);
+    }
+}
+
+fn what_looks_like_a_step_is_none(docker: &Docker<'_>) {
+    let image = docker.client("1", &["inspect", "--format", "{{.Id}}", "probed"]);
+    let image = image.stdout.trim_end();
+    assert!(image.starts_with("sha256:"), "{image}");
+    for options in [&[][..], &["--volume", "/data"]] {
+        let alike = [&["--log-driver", "none", "--no-healthcheck"], options].concat();
+        let run = docker.run_of(image, &alike, &["/probe"]);
+        assert_bare("a container that looks like a step", &run);
+    }
+}

@@ -1,0 +1,196 @@
+//! An image is the same whether its steps were held or not: every layer's content,
+//! and all of it by its digest where the engine can be told the time.
+
+use crate::engines::buildkit::{BuildKit, ON_CONTAINERD, Worker};
+use crate::engines::containerd::Containerd;
+use crate::engines::daemonless::{Buildah, Podman};
+use crate::engines::docker::Docker;
+use crate::engines::{Builder, Given, Site, assert_steps_bare, assert_steps_held, prepare};
+use crate::support::{Place, finish};
+use serde_json::Value;
+use std::path::Path;
+use synconce_testkit::manifest::{Entry, Kind, Manifest, Options, diff};
+
+/// A step that says whether it is held, one that makes and changes, and one that removes.
+const TREE: &str = "FROM scratch\nCOPY probe step /\nADD below.tar /\n\
+                    RUN [\"/probe\", \"well\"]\nRUN [\"/step\", \"tree\"]\nRUN [\"/step\", \"remove\"]\n";
+
+/// What is there before them: also where runtimes mount, as dockerd leaves it in a
+/// layer, with the time.
+const BELOW: &str = "mkdir -p below/dev below/etc below/proc below/sys
+                     cd below && touch gone changed etc/hosts etc/resolv.conf
+                     tar --create --file=../context/below.tar --mtime=@1 --owner=0 --group=0 *";
+
+/// What an engine has made of it.
+struct Image {
+    layers: Vec<Layer>,
+    /// Of its configuration, which names the layers and says when they were made.
+    digest: String,
+}
+
+struct Layer {
+    /// Of its archive, uncompressed.
+    digest: String,
+    content: Manifest,
+}
+
+fn context(place: &Place) {
+    prepare(place);
+    let made = finish(place.command("sh").args(["-ec", BELOW]));
+    assert!(made.status.success(), "{made:?}");
+    place.write("context/Dockerfile", TREE);
+}
+
+/// Builds by `builder`, which was given the runtime, and reads the image.
+fn built(site: &Site<'_>, builder: &impl Builder) -> Image {
+    let build = builder.build(&[]);
+    let assert = match site.given {
+        Given::Us => assert_steps_held,
+        Given::Runc => assert_steps_bare,
+    };
+    assert("the image", &build, 1);
+    Image::read(site.place, &builder.save())
+}
+
+impl Image {
+    fn read(place: &Place, archive: &Path) -> Self {
+        let directory = unpacked(place, archive, "archive");
+        let json = std::fs::read(directory.join("manifest.json")).unwrap();
+        let json: Value = serde_json::from_slice(&json).unwrap();
+        let image = &json[0];
+        let layers = image["Layers"].as_array().unwrap().iter();
+        let layer = |(at, path): (usize, &Value)| {
+            let packed = directory.join(path.as_str().unwrap());
+            let content = unpacked(place, &packed, &format!("layer{at}"));
+            let plain = finish(place.command("sh").args(["-c", PLAIN, "sh"]).arg(&packed));
+            assert!(plain.status.success(), "{plain:?}");
+            let mut content = Manifest::with(content, &Options::default().mtimes()).unwrap();
+            // The directory is ours, of now; of one in the archive the digest knows.
+            content.entries.remove(".");
+            // What stands for a removed file is of now in dockerd's layers.
+            let removed = content.entries.iter_mut().filter(|(path, _)| stands_for_removed(path));
+            removed.for_each(|(_, entry)| entry.mtime = None);
+            Layer { digest: plain.stdout, content }
+        };
+        let config = directory.join(image["Config"].as_str().unwrap());
+        let digest = finish(place.command("sha256sum").arg(config)).stdout;
+        let digest = digest.split(' ').next().unwrap_or_default().to_owned();
+        Self { layers: layers.enumerate().map(layer).collect(), digest }
+    }
+
+    /// What the steps have made is there.
+    fn assert_whole(&self) {
+        let has = |name: &str, wanted: &dyn Fn(&Entry) -> bool| {
+            let entries = self.layers.iter().flat_map(|layer| &layer.content.entries);
+            let found = entries.filter(|(path, _)| *path == name).any(|(_, entry)| wanted(entry));
+            assert!(found, "{name} is not as it was made");
+        };
+        has("new/pipe", &|entry| entry.kind == Kind::Fifo);
+        has("new/link", &|entry| entry.kind == Kind::Symlink);
+        has("new/program", &|entry| entry.mode == 0o4755);
+        has("new/same", &|entry| entry.links.is_some());
+        has("new/group/other", &|entry| (entry.uid, entry.gid) == (12, 34));
+        has("new/group/other", &|entry| entry.xattrs.contains_key("security.capability"));
+        has("changed", &|entry| entry.size == Some(7));
+        let last = &self.layers.last().unwrap().content.entries;
+        let removed = last.keys().any(|path| stands_for_removed(path)) || self.layers.len() == 1;
+        assert!(removed && !last.contains_key("gone"), "it is removed");
+    }
+}
+
+/// Whether a path of a layer says that one of those below is gone (OCI image layers).
+fn stands_for_removed(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.starts_with(".wh."))
+}
+
+/// The digest of an archive, compressed or not.
+const PLAIN: &str = "(gzip --decompress --stdout \"$1\" 2>/dev/null || cat \"$1\") | sha256sum";
+
+/// The directory `name` with the content of `archive`, and nothing else.
+fn unpacked(place: &Place, archive: &Path, name: &str) -> std::path::PathBuf {
+    let directory = place.path(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let mut tar = place.command("tar");
+    tar.args(["--extract", "--numeric-owner", "--same-owner", "--same-permissions", "--xattrs"]);
+    tar.args(["--xattrs-include=*", "--file"]).arg(archive).arg("--directory").arg(&directory);
+    let unpacked = finish(&mut tar);
+    assert!(unpacked.status.success(), "{unpacked:?}");
+    directory
+}
+
+/// The images have the same layers, but for when something was removed.
+fn assert_same_layers(what: &str, bare: &Image, held: &Image) {
+    bare.assert_whole();
+    assert_eq!(bare.layers.len(), held.layers.len(), "{what}");
+    for (bare, held) in bare.layers.iter().zip(&held.layers) {
+        let differences = diff(&bare.content, &held.content);
+        assert!(differences.is_empty(), "{what}: {differences:#?}");
+        if !bare.content.entries.keys().any(|path| stands_for_removed(path)) {
+            assert_eq!(bare.digest, held.digest, "{what}");
+        }
+    }
+}
+
+/// The images are the same in everything: the digest is of all.
+fn assert_same(what: &str, bare: &Image, held: &Image) {
+    assert_same_layers(what, bare, held);
+    assert_eq!(bare.digest, held.digest, "{what}");
+}
+
+const BOTH: [Given; 2] = [Given::Runc, Given::Us];
+
+fn site(place: &Place, given: Given) -> Site<'_> {
+    let storage = place.path(&format!("{given:?}"));
+    std::fs::create_dir_all(&storage).unwrap();
+    Site::with(place, given, &storage)
+}
+
+pub fn of_podman_and_buildah_are_the_same(place: &Place) {
+    context(place);
+    let [bare, held] = BOTH.map(|given| {
+        let site = site(place, given);
+        (built(&site, &Buildah(&site)), built(&site, &Podman(&site)))
+    });
+    assert_same("buildah", &bare.0, &held.0);
+    assert_same("podman", &bare.1, &held.1);
+}
+
+pub fn of_docker_have_the_same_layers(place: &Place) {
+    context(place);
+    let [bare, held] = BOTH.map(|given| {
+        let site = site(place, given);
+        let docker = Docker::start(&site);
+        let images = (built(&site, &docker.classic()), built(&site, &docker.buildkit()));
+        docker.stop();
+        images
+    });
+    assert_same_layers("the classic builder", &bare.0, &held.0);
+    assert_same_layers("its BuildKit", &bare.1, &held.1);
+}
+
+pub fn of_buildkit_are_the_same(place: &Place) {
+    context(place);
+    let [bare, held] = BOTH.map(|given| {
+        let site = site(place, given);
+        let buildkit = BuildKit::start(&site, Worker::Oci);
+        let image = built(&site, &buildkit);
+        buildkit.stop();
+        image
+    });
+    assert_same("buildkit", &bare, &held);
+}
+
+pub fn of_buildkit_on_containerd_are_the_same(place: &Place) {
+    context(place);
+    let [bare, held] = BOTH.map(|given| {
+        let site = site(place, given);
+        let containerd = Containerd::start(&site);
+        let buildkit = BuildKit::start(&site, ON_CONTAINERD);
+        let image = built(&site, &buildkit);
+        buildkit.stop();
+        containerd.stop();
+        image
+    });
+    assert_same("buildkit on containerd", &bare, &held);
+}
