@@ -47,6 +47,11 @@ pub fn runtime() -> Option<PathBuf> {
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
 }
 
+/// Whether the directory of run files was named by who calls.
+pub fn is_runtime_named() -> bool {
+    absolute(RUNTIME_VARIABLE).is_some()
+}
+
 fn absolute(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }

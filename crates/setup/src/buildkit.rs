@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::systemd::Service;
 use crate::text;
 use crate::toml::Toml;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml_edit::Value;
 
 const CONFIGURATION: &str = "/etc/buildkit/buildkitd.toml";
@@ -16,14 +16,14 @@ pub(crate) const SHIM: &str = "io.containerd.runc.v2";
 
 /// The changes that make buildkitd call `synconce-oci`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
-    let service = Service::read(host, "buildkit", Path::new(""))?;
+    let service = service(host)?;
+    service.check_program(host, "buildkitd")?;
     if let Some((said, _)) = service.flag("--oci-worker-binary") {
         let reason = "gives buildkitd --oci-worker-binary, which wins over its configuration";
         let remedy = format!("name {} there, or take the flag away", host.runtime());
         return Err(said.refuse(host, reason, &remedy).into());
     }
-    let given = service.flag("--config").and_then(|(_, value)| value);
-    let path = given.map_or_else(|| CONFIGURATION.into(), PathBuf::from);
+    let path = service.file(host, &["--config", "-config"], CONFIGURATION)?;
     let mut plan = Plan::default();
     plan.edit(host, &path, |text| edit(text.unwrap_or_default(), host.runtime()))?;
     if host.first_executable(&PLACES).is_none() {
@@ -36,6 +36,12 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
         ));
     }
     Ok(plan)
+}
+
+/// What starts buildkitd: no distribution brings a unit, and both names are in use.
+fn service(host: &Host) -> Result<Service, Error> {
+    let service = Service::read(host, "buildkit", Path::new(""))?;
+    if service.is_there { Ok(service) } else { Service::read(host, "buildkitd", Path::new("")) }
 }
 
 /// `text` with `runtime` in every worker that is on; `None` if it is there already.

@@ -39,9 +39,8 @@ const FOURTH: Format = Format { version: 4, ..THIRD };
 /// The changes that give containerd the runtime `synconce`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = Service::read(host, "containerd", Path::new(""))?;
-    let given = service.flag("--config").or_else(|| service.flag("-c"));
-    let given = given.and_then(|(_, value)| value);
-    let main = given.map_or_else(|| CONFIGURATION.into(), PathBuf::from);
+    service.check_program(host, "containerd")?;
+    let main = service.file(host, &["--config", "-config", "-c"], CONFIGURATION)?;
     let (resolved, text) = host.text(&main)?;
     let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
     let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;

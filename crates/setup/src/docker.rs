@@ -34,7 +34,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
         }
     }
     let mut plan = Plan::default();
-    plan.edit(host, &daemon_json(&service), |text| daemon_json::edit(text, host.runtime()))?;
+    plan.edit(host, &daemon_json(host, &service)?, |text| daemon_json::edit(text, host.runtime()))?;
     embedded(&mut plan, host, &service)?;
     plan.notes.push(
         "containers made from now on are recorded with the runtime synconce; only those \
@@ -44,9 +44,8 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-fn daemon_json(service: &Service) -> PathBuf {
-    let given = service.flag("--config-file").and_then(|(_, value)| value);
-    given.map_or_else(|| DAEMON_JSON.into(), PathBuf::from)
+fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Error> {
+    service.file(host, &["--config-file"], DAEMON_JSON)
 }
 
 /// The embedded BuildKit's runc, by a drop-in file for systemd.
@@ -147,7 +146,7 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
 /// Containers that are recorded with our runtime: they could not be started again.
 pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
-    let (_, text) = host.text(&daemon_json(&service))?;
+    let (_, text) = host.text(&daemon_json(host, &service)?)?;
     let data = service.flag("--data-root").and_then(|(_, value)| value);
     let data = data.or_else(|| daemon_json::data_root(&text.unwrap_or_default()));
     let containers = Path::new(data.as_deref().unwrap_or(DATA)).join("containers");

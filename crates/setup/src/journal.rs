@@ -5,6 +5,7 @@ use crate::diff;
 use crate::error::{Error, Fault};
 use crate::host::{Found, Host};
 use crate::plan::{Act, Change, Plan};
+use crate::text::without_comments;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
@@ -84,10 +85,10 @@ impl Entry {
     }
 }
 
-/// Whether there is a word in it that only we write. A comment that names us has it
-/// too: then it is asked.
+/// Whether there is a word in it that only we write. A comment may name us as well, and
+/// does nothing.
 fn holds_ours(found: &Found, host: &Host) -> bool {
-    let text = diff::text(found).unwrap_or_default();
+    let text = without_comments(&diff::text(found).unwrap_or_default());
     text.contains("synconce") || text.contains(host.runtime())
 }
 

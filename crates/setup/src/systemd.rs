@@ -104,6 +104,22 @@ impl Service {
         Err(said.refuse(host, &reason, &remedy).into())
     }
 
+    /// The file that one of the flags `names` gives, else `usual`. One whose place only
+    /// systemd or the working directory tells is refused.
+    pub fn file(&self, host: &Host, names: &[&str], usual: &str) -> Result<PathBuf, Error> {
+        let Some((said, given)) = names.iter().find_map(|name| self.flag(name)) else {
+            return Ok(usual.into());
+        };
+        let path = PathBuf::from(given.unwrap_or_default());
+        if path.is_absolute() && !path.to_string_lossy().contains(['$', '%']) {
+            return Ok(path);
+        }
+        let path = path.display();
+        let reason = format!("gives the configuration as {path}, whose place is not known");
+        let remedy = "write its whole path out, and set up again";
+        Err(said.refuse(host, &reason, remedy).into())
+    }
+
     /// The flag `name` and what it is given, on the command line or in a variable
     /// that may become part of it.
     pub fn flag(&self, name: &str) -> Option<(Said, Option<String>)> {

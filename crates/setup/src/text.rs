@@ -24,3 +24,50 @@ pub(crate) fn edit(
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
+
+/// `text` without its comments, as TOML and systemd have them; dockerd's JSON has none.
+pub(crate) fn without_comments(text: &str) -> String {
+    text.lines().flat_map(|line| [before_comment(line), "\n"]).collect()
+}
+
+fn before_comment(line: &str) -> &str {
+    if line.trim_start().starts_with(';') {
+        return "";
+    }
+    let (mut quote, mut is_word) = (None, false);
+    let mut chars = line.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match quote {
+            Some('"') if c == '\\' => drop(chars.next()),
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            // In the midst of a word systemd takes it for a part of that.
+            None if c == '#' && !is_word => return &line[..at],
+            None if matches!(c, '"' | '\'') => quote = Some(c),
+            None => {}
+        }
+        is_word = !c.is_whitespace();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_begins_where_a_line_or_a_word_would_and_in_no_quotes() {
+        for (text, code) in [
+            ("# a", ""),
+            ("  ; a", "  "),
+            ("a = 1 # b", "a = 1 "),
+            ("A=x#y", "A=x#y"),
+            ("a = \"# b\" # c", "a = \"# b\" "),
+            ("a = \"\\\" # b\"", "a = \"\\\" # b\""),
+            ("a = '\\' # b", "a = '\\' "),
+            ("don't\n# b", "don't\n"),
+        ] {
+            assert_eq!(without_comments(text).trim_end(), code.trim_end(), "{text}");
+        }
+    }
+}

@@ -112,6 +112,12 @@ fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error
     }
     if arguments.dry_run {
         print(&undo.diff(host))?;
+        for undo::Step { path, saved, .. } in &undo.steps {
+            if let Some(saved) = saved {
+                let (path, saved) = (host.real(path), saved.display());
+                say(&format!("what {} is now would be saved as {saved}", path.display()));
+            }
+        }
         say("dry run: nothing was written");
         return Ok(());
     }

@@ -19,5 +19,6 @@ mod status;
 mod support;
 mod survivors;
 mod terminal;
+mod traces;
 mod transparency;
 mod unmounts;

@@ -9,6 +9,7 @@ mod benchmark;
 mod bundles;
 mod cgroups;
 mod database;
+mod dockerfile;
 mod engines;
 mod explain;
 mod flushes;
@@ -16,7 +17,10 @@ mod flushes;
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
 mod images;
+mod our_image;
+mod plain;
 mod runtimes;
+mod set_up;
 #[path = "../lifecycle/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
 mod support;
@@ -59,5 +63,7 @@ fn main() -> ExitCode {
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
+    let of_files = [dockerfile::trials(), our_image::trials(), set_up::trials()];
+    let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

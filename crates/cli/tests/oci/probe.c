@@ -1,4 +1,5 @@
-/* Says what each call comes to: a hold answers 0 where the kernel would refuse. */
+/* Says what each call comes to: a hold answers 0 where the kernel would refuse, for no
+   descriptor 999 is open. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -19,10 +20,10 @@ int main(int count, char **words)
 		return 1;
 	}
 	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	say("fsync", fsync(-1));
-	say("fdatasync", fdatasync(-1));
-	say("syncfs", syscall(SYS_syncfs, -1));
-	say("sync_file_range", syscall(SYS_sync_file_range, -1, 0L, 0L, 0L));
+	say("fsync", fsync(999));
+	say("fdatasync", fdatasync(999));
+	say("syncfs", syscall(SYS_syncfs, 999));
+	say("sync_file_range", syscall(SYS_sync_file_range, 999, 0L, 0L, 0L));
 	say("msync", msync(page + 1, 4096, MS_SYNC));
 	say("msync-async", msync(page + 1, 4096, MS_ASYNC));
 	say("io_uring", syscall(SYS_io_uring_setup, 4, 0L));

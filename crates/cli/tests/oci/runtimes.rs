@@ -20,6 +20,7 @@ pub fn under_crun(place: &Place) {
 
 fn all(runtime: &Runtime<'_>, place: &Place) {
     a_step_of_a_build_is_held(runtime);
+    a_step_that_holds_itself_is_held_all_the_same(runtime);
     what_a_profile_says_is_kept(runtime);
     an_ordinary_container_is_not_held(runtime);
     one_that_asks_is_held_and_so_is_who_comes_later(runtime, place);
@@ -61,6 +62,22 @@ fn a_step_of_a_build_is_held(runtime: &Runtime<'_>) {
         let step = runtime.step(&config);
         assert_eq!((step.stdout.as_str(), step.status.code()), (HELD, Some(7)), "{what}: {step:?}");
     }
+}
+
+fn a_step_that_holds_itself_is_held_all_the_same(runtime: &Runtime<'_>) {
+    let mut config = config();
+    let words = ["/synconce", "run", "--sealed", "--no-commit", "--", "/probe"];
+    config["process"]["args"] = json!(words);
+    // As a Dockerfile has it, here with an engine that is set up as well.
+    config["mounts"].as_array_mut().unwrap().push(json!({
+        "destination": "/synconce",
+        "source": crate::support::SYNCONCE,
+        "type": "bind",
+        "options": ["bind", "ro"],
+    }));
+    let step = runtime.step(&config);
+    assert_eq!((step.stdout.as_str(), step.status.code()), (HELD, Some(7)), "{step:?}");
+    assert_eq!(step.stderr, "");
 }
 
 fn what_a_profile_says_is_kept(runtime: &Runtime<'_>) {

@@ -126,6 +126,9 @@ fn an_undo_by_force_goes_by_a_unit_that_cannot_be_read_and_says_where_the_edit_i
     let unit = place.root.join("lib/systemd/system/docker.service");
     std::fs::write(unit, b"[Service]\n# \xff\n").unwrap();
     assert_eq!(place.setup(&["docker", "--undo"]).code, Some(125));
+    let before = place.snapshot();
+    let dry = place.setup(&["docker", "--undo", "--force", "--dry-run"]);
+    assert_eq!((dry.code, place.snapshot() == before), (Some(0), true), "{dry:?}");
     let undone = place.setup(&["docker", "--undo", "--force"]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(place.read("etc/docker/daemon.json"), "{\n  \"debug\": true\n}\n");
@@ -133,4 +136,6 @@ fn an_undo_by_force_goes_by_a_unit_that_cannot_be_read_and_says_where_the_edit_i
     let saved = undone.said.lines().find_map(|line| line.strip_prefix(said)).unwrap();
     assert!(saved.contains("var/lib/synconce/setup/docker/"), "{saved}");
     assert_eq!(std::fs::read_to_string(saved).unwrap(), edited);
+    let told = format!("daemon.json is now would be saved as {saved}\n");
+    assert!(dry.said.contains(&told), "{}", dry.said);
 }

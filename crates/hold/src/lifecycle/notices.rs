@@ -4,6 +4,7 @@ use crate::families::Process;
 use crate::judge::{Book, Unsynced};
 use crate::options::{IoUring, Options};
 use crate::protocol::Notice;
+use rustix::process::Pid;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -16,6 +17,9 @@ pub(super) struct Notices {
     /// Threads in calls without their sync flag.
     unfinished: HashSet<u32>,
     io_uring: bool,
+    /// Whether nobody outlives the run: our end is that of its pid namespace, as that
+    /// of a container's first process is (pid_namespaces(7)).
+    ends_all: bool,
     named: HashSet<u32>,
 }
 
@@ -27,12 +31,14 @@ impl Notices {
         let io_uring =
             book.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
                 || (options.io_uring == IoUring::Pass && sealed);
-        Self { sealed, unsynced, unfinished, io_uring, named: HashSet::new() }
+        let ends_all = rustix::process::getppid().is_some_and(Pid::is_init);
+        Self { sealed, unsynced, unfinished, io_uring, ends_all, named: HashSet::new() }
     }
 
     /// What is to be said about a run that these `survivors` outlive, and was not yet.
     pub(super) fn news(&mut self, survivors: &[Process]) -> Vec<Notice> {
-        let Self { sealed, unsynced, unfinished, io_uring, named } = self;
+        let Self { sealed, unsynced, unfinished, io_uring, ends_all, named } = self;
+        let survivors = if *ends_all { &[] } else { survivors };
         let mut news = Vec::new();
         let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
             let some = survivors.iter().filter(|process| about(process.pid));

@@ -10,6 +10,7 @@ use synconce_durable::marker::Marker;
 use synconce_durable::pins::Pins;
 use synconce_durable::places;
 use synconce_durable::record::{FileSystem, Record, VERSION, boot_id, new_id, now};
+use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, Mount};
 
 /// Finds the file systems, arms the markers, writes the run file.
@@ -40,8 +41,17 @@ pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
         }
     }
     // The run file is for people and tests; a run can do without.
-    let run_file = places::runtime().and_then(|path| RunFile::create(&path, &record).ok());
+    let directory = places::runtime().filter(|path| options.commit || may_hold_a_trace(path));
+    let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
     Ok(Run::new(options, record, pins, markers, run_file))
+}
+
+/// Whether the run file of a run that commits nothing may be in `directory`: where it
+/// was named, or in memory. In an image's build `/run` is of the layer that is made,
+/// where the directory would stay, and the time of the one above it.
+fn may_hold_a_trace(directory: &Path) -> bool {
+    let system = directory.ancestors().find_map(|above| rustix::fs::statfs(above).ok());
+    places::is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))
 }
 
 /// Whether a sync that must fail, of an `O_PATH` descriptor (open(2)), succeeds.

@@ -127,6 +127,22 @@ fn an_edit_of_a_file_that_a_killed_set_up_never_came_to_is_left_alone() {
 }
 
 #[test]
+fn a_comment_that_names_us_is_no_edit_of_ours() {
+    let own = "# in place of `synconce setup`\n[Service]\nEnvironment=A=1 # synconce\n";
+    let buildkit = "/etc/buildkit/buildkitd.toml";
+    for (engine, path) in [(Engine::Docker, DROP_IN), (Engine::Buildkit, buildkit)] {
+        let tree = tree();
+        let host = tree.host(OLD);
+        let plan = plan(engine, &host).unwrap();
+        // Killed before it came to the file.
+        Journal::of(&plan, None, &host, engine).unwrap().write(&host, engine).unwrap();
+        tree.write(path, own);
+        assert_eq!(tree.undo(engine, false).unwrap(), Some(0));
+        assert_eq!(tree.read(path), own);
+    }
+}
+
+#[test]
 fn a_set_up_after_a_killed_one_takes_the_edits_since_for_what_was_before() {
     for edited in [Some("{\n  \"debug\": false\n}\n"), None] {
         let tree = tree();

@@ -7,3 +7,4 @@ mod journal;
 mod podman;
 mod random;
 mod support;
+mod units;

@@ -1,0 +1,366 @@
+//! In a Dockerfile, without any set-up of the engine: the binary is copied from an
+//! image of ours, and is the shell of the steps. Real engines, with their own runtime
+//! and their own seccomp profile.
+
+use crate::engines::{LIMITS, SHORT, SOCKET};
+use crate::harness::{Need, engine, trial};
+use crate::our_image::{IMAGE, STRIP, make_image};
+use crate::plain::{self, Dockerd, daemonless};
+use crate::support::{Place, eventually, finish};
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use synconce_testkit::process::{Finished, Group};
+
+const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
+const DOCKER: [Need; 5] = [plain::DOCKER[0], plain::DOCKER[1], plain::DOCKER[2], BUSYBOX, STRIP];
+const PODMAN: [Need; 5] = [plain::PODMAN[0], plain::PODMAN[1], plain::PODMAN[2], BUSYBOX, STRIP];
+const BUILDAH: [Need; 5] =
+    [plain::BUILDAH[0], plain::BUILDAH[1], plain::BUILDAH[2], BUSYBOX, STRIP];
+const BUILDKIT: [Need; 6] = [
+    plain::BUILDKIT[0],
+    plain::BUILDKIT[1],
+    plain::BUILDKIT[2],
+    plain::BUILDKIT[3],
+    BUSYBOX,
+    STRIP,
+];
+
+/// The two lines of the guide.
+pub const COPY: &str =
+    concat!("COPY --from=synconce:", env!("CARGO_PKG_VERSION"), " /synconce /usr/local/bin/\n");
+pub const SHELL: &str = "SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \
+                     \"/bin/sh\", \"-c\"]\n";
+/// How a last stage ends, by the guide.
+pub const TAKEN_BACK: &str = "SHELL [\"/bin/sh\", \"-c\"]";
+/// What the probe says first under a sealed run, and without one.
+pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";
+pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n";
+/// A shell and the probe; neither /tmp nor /var nor /proc.
+const BASE: &str = "FROM scratch\nCOPY root /\n";
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(our_shell_holds_the_steps_in_dockers_classic_builder, &DOCKER),
+        trial(our_shell_holds_the_steps_in_dockers_own_buildkit, &DOCKER),
+        trial(our_shell_holds_the_steps_in_podman, &PODMAN),
+        trial(our_shell_holds_the_steps_in_buildah, &BUILDAH),
+        trial(our_shell_holds_the_steps_in_buildkitd, &BUILDKIT),
+    ]
+}
+
+/// An engine that builds `context/Dockerfile`.
+trait Builder {
+    /// Builds it, as the image `result`.
+    fn build(&self) -> Finished;
+    /// Writes the image `result`, as `docker save` does.
+    fn save(&self, to: &Path);
+    /// Whether `RUN --mount` is known.
+    fn mounts(&self) -> bool;
+}
+
+fn prepare(place: &Place) {
+    crate::engines::prepare(place);
+    for directory in ["bin", "run", "etc", "work"] {
+        std::fs::create_dir_all(place.path("context/root").join(directory)).unwrap();
+    }
+    // BuildKit takes no user's number where it cannot look for groups.
+    place.write("context/root/etc/passwd", "user:x:1000:1000::/nowhere:/bin/sh\n");
+    place.write("context/root/etc/group", "user:x:1000:\n");
+    std::fs::set_permissions(place.path("context/root/work"), Permissions::from_mode(0o777))
+        .unwrap();
+    std::fs::copy("/bin/busybox", place.path("context/root/bin/busybox")).unwrap();
+    for name in ["sh", "mkdir", "touch", "sleep", "id", "grep"] {
+        symlink("busybox", place.path("context/root/bin").join(name)).unwrap();
+    }
+    std::fs::copy(place.path("probe"), place.path("context/root/probe")).unwrap();
+}
+
+/// All that is promised of `engine`.
+fn all(place: &Place, engine: &dyn Builder) {
+    let build = |dockerfile: String| {
+        place.write("context/Dockerfile", &dockerfile);
+        engine.build()
+    };
+    let well = |dockerfile: String| {
+        let built = build(dockerfile);
+        assert!(built.status.success(), "{built:?}");
+        built
+    };
+    let step = |shell: &str, step: &str| well(format!("{BASE}{COPY}{shell}{step}\n"));
+
+    // The engine's own profile is there, and nothing else holds.
+    assert_says(&step("", "RUN grep ^Seccomp: /proc/self/status"), "Seccomp:\t2\n");
+    assert_says(&step("", "RUN /probe well"), BARE);
+    let held = step(SHELL, "RUN /probe well");
+    assert_says(&held, HELD);
+    assert_quiet(&held);
+    let user = step(SHELL, "USER 1000\nRUN id -u && /probe well");
+    assert_says(&user, HELD);
+    assert_says(&user, "1000\n");
+    assert_quiet(&user);
+    // One that is left behind ends with its container: there is nothing to be told.
+    assert_quiet(&step(SHELL, "RUN sleep 1000 &"));
+    let failed = build(format!("{BASE}{COPY}{SHELL}RUN exit 39\n"));
+    assert!(!failed.status.success());
+    let is_told = |words: &&str| both(&failed).contains(*words);
+    assert!(["code: 39", "status 39"].iter().any(is_told), "{failed:?}");
+    assert_quiet(&failed);
+    let alone =
+        "RUN [\"/synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \"/probe\", \"well\"]";
+    let from = COPY.replace("/usr/local/bin/", "/");
+    let alone = well(format!("FROM scratch\nCOPY probe /probe\n{from}{alone}\n"));
+    assert_says(&alone, HELD);
+    assert_quiet(&alone);
+    nothing_is_left_in_the_layer(engine, &step);
+    if engine.mounts() {
+        a_mounted_binary_holds_its_step(engine, &well);
+    }
+}
+
+fn a_mounted_binary_holds_its_step(engine: &dyn Builder, well: &dyn Fn(String) -> Finished) {
+    let mount = format!(
+        "RUN --mount=type=bind,from={IMAGE},source=/synconce,target=/dev/synconce \
+         /dev/synconce run --sealed --no-commit -- /probe well"
+    );
+    let mounted = well(format!("{BASE}{mount}\nRUN /probe well\n"));
+    assert_says(&mounted, &[HELD, BARE].concat());
+    assert_quiet(&mounted);
+    let layer = |step: &str| {
+        well(format!("{BASE}{step}\n"));
+        last_layer(engine)
+    };
+    // Without the mount buildkitd leaves its mount point /dev.
+    let (held, bare) = (layer(&mount), layer("RUN /probe well"));
+    assert!(held.is_subset(&bare), "{held:?} {bare:?}");
+}
+
+fn nothing_is_left_in_the_layer(engine: &dyn Builder, step: &dyn Fn(&str, &str) -> Finished) {
+    let layer = |shell: &str, user: &str| {
+        step(shell, &format!("{user}RUN mkdir /work/made && touch /work/made/file"));
+        last_layer(engine)
+    };
+    for user in ["", "USER 1000\n"] {
+        let bare = layer("", user);
+        assert!(bare.contains("work/made/file"), "{bare:?}");
+        assert_eq!(layer(SHELL, user), bare, "{user}");
+    }
+}
+
+/// The names in the last layer of the image `result`.
+fn last_layer(engine: &dyn Builder) -> BTreeSet<String> {
+    let path = Path::new(SHORT).join("saved.tar");
+    engine.save(&path);
+    let script = "set -e; cd \"$(mktemp -d)\"; tar -xf \"$1\"; \
+                  tar -tf \"$(sed 's/.*\"\\([^\"]*\\)\"\\].*/\\1/' manifest.json)\"";
+    let listed = finish(Command::new("sh").args(["-c", script, "sh"]).arg(path));
+    assert!(listed.status.success(), "{listed:?}");
+    listed.stdout.lines().map(str::to_owned).collect()
+}
+
+fn both(finished: &Finished) -> String {
+    format!("{}{}", finished.stdout, finished.stderr)
+}
+
+/// The steps' own lines: BuildKit puts its number and the time before each.
+fn lines(finished: &Finished) -> Vec<String> {
+    let is_prefix =
+        |word: &str| word.starts_with('#') || word.contains('.') && word.parse::<f64>().is_ok();
+    let own = |line: &str| {
+        let words = line.split(' ').skip_while(|word| is_prefix(word));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    both(finished).lines().map(own).collect()
+}
+
+/// That a step said the lines of `wanted`, in their order.
+pub fn assert_says(finished: &Finished, wanted: &str) {
+    let said = lines(finished);
+    let mut said = said.iter();
+    for line in wanted.lines() {
+        assert!(said.any(|said| said == line), "{line}: {finished:?}");
+    }
+}
+
+pub fn assert_quiet(finished: &Finished) {
+    assert!(!both(finished).contains("synconce: "), "{finished:?}");
+}
+
+struct Docker<'a> {
+    docker: Dockerd<'a>,
+    buildkit: &'static str,
+}
+
+impl Builder for Docker<'_> {
+    fn build(&self) -> Finished {
+        let mut client = self.docker.client(self.buildkit);
+        client.args(["build", "--network", "none", "--no-cache", "--tag", "result"]);
+        if self.buildkit == "1" {
+            client.args(["--progress", "plain"]);
+        }
+        finish(client.arg("context"))
+    }
+
+    fn save(&self, to: &Path) {
+        let saved = finish(self.docker.client("1").arg("save").arg("-o").arg(to).arg("result"));
+        assert!(saved.status.success(), "{saved:?}");
+    }
+
+    fn mounts(&self) -> bool {
+        self.buildkit == "1"
+    }
+}
+
+fn in_docker(place: &Place, buildkit: &'static str) {
+    prepare(place);
+    let docker = Dockerd::start(place, place.command("dockerd"));
+    make_image(place, Command::new("docker").env("DOCKER_HOST", SOCKET), Path::new("docker"));
+    let engine = Docker { docker, buildkit };
+    all(place, &engine);
+    the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(place, &engine);
+    engine.docker.stop();
+}
+
+fn the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(
+    place: &Place,
+    engine: &Docker<'_>,
+) {
+    for (end, said) in [("", HELD), (TAKEN_BACK, BARE)] {
+        let dockerfile = format!("{BASE}{COPY}{SHELL}{end}\nCMD /probe well\n");
+        place.write("context/Dockerfile", &dockerfile);
+        let built = engine.build();
+        assert!(built.status.success(), "{built:?}");
+        let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "result"];
+        assert_says(&engine.docker.run("1", &run), said);
+    }
+}
+
+fn our_shell_holds_the_steps_in_dockers_classic_builder(place: &Place) {
+    in_docker(place, "0");
+}
+
+fn our_shell_holds_the_steps_in_dockers_own_buildkit(place: &Place) {
+    in_docker(place, "1");
+}
+
+/// Podman or Buildah.
+struct Daemonless<'a> {
+    place: &'a Place,
+    program: &'static str,
+    build: &'static [&'static str],
+}
+
+impl Daemonless<'_> {
+    fn build_as(&self, format: &str) -> Finished {
+        let mut command = daemonless(self.place, self.program);
+        command.args(self.build).args(["--format", format, "--network", "none", "--no-cache"]);
+        finish(command.args(LIMITS).args(["--tag", "result", "context"]))
+    }
+}
+
+impl Builder for Daemonless<'_> {
+    fn build(&self) -> Finished {
+        self.build_as("docker")
+    }
+
+    fn save(&self, to: &Path) {
+        let _ = std::fs::remove_file(to);
+        let mut command = daemonless(self.place, self.program);
+        let archive = format!("docker-archive:{}:result", to.display());
+        let saved = finish(command.args(["push", "--quiet", "result", &archive]));
+        assert!(saved.status.success(), "{saved:?}");
+    }
+
+    fn mounts(&self) -> bool {
+        true
+    }
+}
+
+fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static str]) {
+    prepare(place);
+    let storage = format!(
+        "[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {SHORT:?}\n",
+        place.text("storage")
+    );
+    let mut command = Command::new(program);
+    command.env("CONTAINERS_STORAGE_CONF", place.write("storage.conf", &storage));
+    make_image(place, &mut command, Path::new(program));
+    let engine = Daemonless { place, program, build };
+    all(place, &engine);
+    // The format that they write unless they are told.
+    place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
+    let ignored = engine.build_as("oci");
+    assert_says(&ignored, BARE);
+    assert!(ignored.stderr.contains("SHELL is not supported for OCI"), "{ignored:?}");
+}
+
+fn our_shell_holds_the_steps_in_podman(place: &Place) {
+    in_daemonless(place, "podman", &["--cgroup-manager", "cgroupfs", "build"]);
+}
+
+fn our_shell_holds_the_steps_in_buildah(place: &Place) {
+    in_daemonless(place, "buildah", &["bud", "--layers", "--isolation", "oci"]);
+}
+
+/// buildkitd, which has no images of its own: it is given ours as a directory.
+struct Buildkit<'a> {
+    place: &'a Place,
+    daemon: Group,
+    digest: String,
+}
+
+impl Buildkit<'_> {
+    fn client(&self) -> Command {
+        let mut command = self.place.command(engine("buildctl").unwrap().to_str().unwrap());
+        command.args(["--addr", SOCKET]);
+        command
+    }
+}
+
+impl Builder for Buildkit<'_> {
+    fn build(&self) -> Finished {
+        let mut client = self.client();
+        client
+            .args(["build", "--frontend", "dockerfile.v0", "--no-cache", "--progress", "plain"])
+            .args(["--local", "context=context", "--local", "dockerfile=context"])
+            .args(["--oci-layout", "ours=image", "--opt"])
+            .arg(format!("context:{IMAGE}=oci-layout://ours@sha256:{}", self.digest))
+            .args(["--output", "type=docker,name=result,dest=result.tar"]);
+        finish(&mut client)
+    }
+
+    fn save(&self, to: &Path) {
+        std::fs::copy(self.place.path("result.tar"), to).unwrap();
+    }
+
+    fn mounts(&self) -> bool {
+        true
+    }
+}
+
+fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
+    prepare(place);
+    let image = place.path("image");
+    make_image(place, &mut Command::new("buildkitd"), &image);
+    let index = place.read("image/index.json");
+    let digest = index.split("sha256:").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let mut daemon = place.command(engine("buildkitd").unwrap().to_str().unwrap());
+    daemon
+        .arg("--root")
+        .arg(place.path("root"))
+        .args(["--addr", SOCKET, "--oci-worker-net", "host"])
+        .args(["--containerd-worker=false", "--oci-worker-snapshotter", "native"]);
+    let daemon = Group::spawn(&mut daemon).unwrap();
+    let engine = Buildkit { place, daemon, digest: digest.to_owned() };
+    eventually("buildkitd answers", || {
+        finish(engine.client().args(["debug", "workers"])).status.success()
+    });
+    all(place, &engine);
+    engine.daemon.signal(Signal::TERM).unwrap();
+    let ended = engine.daemon.wait(crate::support::limit()).unwrap();
+    assert!(ended.is_some(), "buildkitd does not end");
+}

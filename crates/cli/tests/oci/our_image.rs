@@ -1,0 +1,61 @@
+//! The image of ours, as its script makes it.
+
+use crate::dockerfile::{COPY, SHELL, TAKEN_BACK};
+use crate::harness::{Need, trial};
+use crate::support::{Place, SYNCONCE, finish};
+use libtest_mimic::Trial;
+use std::path::Path;
+use std::process::Command;
+
+pub const STRIP: Need = Need::Program("strip", "binutils");
+pub const IMAGE: &str = concat!("synconce:", env!("CARGO_PKG_VERSION"));
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/image/build");
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(the_image_is_the_same_whenever_it_is_made, &[STRIP]),
+        trial(a_binary_that_is_not_static_is_refused, &[STRIP]),
+        trial(the_guide_and_the_readme_say_what_is_tested, &[]),
+    ]
+}
+
+/// Makes our image where `to` says, by the script that users call.
+pub fn make_image(place: &Place, command: &mut Command, to: &Path) {
+    let binary = place.path("synconce");
+    let strip = finish(Command::new("strip").arg("-o").arg(&binary).arg(SYNCONCE));
+    assert!(strip.status.success(), "{strip:?}");
+    let mut made = Command::new(SCRIPT);
+    made.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let made = finish(made.arg("--binary").arg(binary).arg(to));
+    assert_eq!((made.stdout.trim_end(), made.status.code()), (IMAGE, Some(0)), "{made:?}");
+}
+
+fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
+    let make = |to: &str, environment: &[(&str, &str)]| {
+        let mut command = Command::new("nobody");
+        make_image(place, command.envs(environment.iter().copied()), &place.path(to));
+    };
+    make("one", &[]);
+    make("other", &[("TZ", "Asia/Kathmandu"), ("LC_ALL", "C")]);
+    let differ = finish(place.command("diff").args(["-r", "one", "other"]));
+    assert!(differ.status.success(), "{differ:?}");
+    make("later", &[("SOURCE_DATE_EPOCH", "86400")]);
+    let differ = finish(place.command("diff").args(["-rq", "one", "later"]));
+    assert!(!differ.status.success());
+    let dated = finish(place.command("grep").args(["-rlF", "1970-01-02T00:00:00Z", "later"]));
+    assert!(dated.status.success(), "{dated:?}");
+}
+
+fn the_guide_and_the_readme_say_what_is_tested(_: &Place) {
+    for text in [include_str!("../../../../docs/guide.md"), include_str!("../../../../README.md")] {
+        assert!(text.contains(&[COPY, SHELL].concat()), "{text}");
+    }
+    assert!(include_str!("../../../../docs/guide.md").contains(TAKEN_BACK));
+}
+
+fn a_binary_that_is_not_static_is_refused(place: &Place) {
+    let made = finish(Command::new(SCRIPT).args(["--binary", "/bin/ls"]).arg(place.path("image")));
+    assert_eq!(made.status.code(), Some(1));
+    assert!(made.stderr.contains("/ls is not static"), "{made:?}");
+    assert!(!place.path("image").exists());
+}

@@ -1,0 +1,72 @@
+//! Engines with state of their own, and with the runtime and configuration that they
+//! have without us.
+
+use crate::engines::{SHORT, SOCKET};
+use crate::harness::Need;
+use crate::support::{Place, eventually, finish};
+use rustix::process::Signal;
+use std::process::Command;
+use synconce_testkit::process::{Finished, Group};
+
+const CC: Need = Need::Program("cc", "gcc libc6-dev");
+const RUNC: Need = Need::Program("runc", "runc");
+pub const BUILDAH: [Need; 3] = [Need::Program("buildah", "buildah"), RUNC, CC];
+pub const PODMAN: [Need; 3] = [Need::Program("podman", "podman"), RUNC, CC];
+/// Debian's client; another may be first in the PATH, without a builder.
+pub const DOCKER: [Need; 3] =
+    [Need::Program("dockerd", "docker.io"), Need::File("/usr/bin/docker", "docker.io"), CC];
+pub const BUILDKIT: [Need; 4] = [Need::Engine("buildkitd"), Need::Engine("buildctl"), RUNC, CC];
+
+/// `podman` or `buildah`.
+pub fn daemonless(place: &Place, program: &str) -> Command {
+    let mut command = place.command(program);
+    command
+        .env("TMPDIR", place.path("tmp"))
+        .args(["--storage-driver", "vfs", "--root"])
+        .arg(place.path("storage"))
+        .args(["--runroot", SHORT]);
+    command
+}
+
+/// A dockerd that answers.
+pub struct Dockerd<'a> {
+    place: &'a Place,
+    daemon: Group,
+}
+
+impl<'a> Dockerd<'a> {
+    /// `command` is dockerd, in an environment and with the flags that are tested.
+    pub fn start(place: &'a Place, mut command: Command) -> Self {
+        command
+            .arg("--data-root")
+            .arg(place.path("data"))
+            .arg("--exec-root")
+            .arg(format!("{SHORT}/exec"))
+            .args(["--host", SOCKET, "--storage-driver", "vfs", "--pidfile"])
+            .arg(format!("{SHORT}/pid"))
+            .args(["--bridge", "none", "--iptables=false"]);
+        let daemon = Group::spawn(&mut command).unwrap();
+        let docker = Self { place, daemon };
+        eventually("dockerd answers", || docker.run("1", &["version"]).status.success());
+        docker
+    }
+
+    /// Runs Debian's client, for BuildKit where `buildkit` is 1.
+    pub fn run(&self, buildkit: &str, words: &[&str]) -> Finished {
+        finish(self.client(buildkit).args(words))
+    }
+
+    /// The same, to be gone on with.
+    pub fn client(&self, buildkit: &str) -> Command {
+        let mut command = self.place.command("/usr/bin/docker");
+        command.env("DOCKER_BUILDKIT", buildkit).env("HOME", self.place.path("tmp"));
+        command.args(["--host", SOCKET]);
+        command
+    }
+
+    pub fn stop(self) {
+        self.daemon.signal(Signal::TERM).unwrap();
+        let ended = self.daemon.wait(crate::support::limit()).unwrap();
+        assert!(ended.is_some(), "dockerd does not end");
+    }
+}

@@ -1,0 +1,316 @@
+//! Engines that go by what `synconce setup` wrote where they look for it, and not by
+//! our flags: held when set up, bare again when that is undone. The system's `/etc` and
+//! `/usr/local` are there as the packages left them, and what is written stays in memory.
+
+use crate::dockerfile::{BARE, HELD, assert_says};
+use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
+use crate::harness::{Need, engine, trial};
+use crate::plain::{self, Dockerd, daemonless};
+use crate::support::{Place, SYNCONCE, eventually, finish};
+use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synconce_testkit::process::{Finished, Group};
+
+const PODMAN: [Need; 4] = [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
+const CONTAINERD: [Need; 4] = [
+    Need::File("/usr/bin/containerd", "containerd"),
+    Need::Program("ctr", "containerd"),
+    plain::BUILDAH[0],
+    plain::BUILDAH[2],
+];
+const CONTAINERD_2: [Need; 7] = [
+    CONTAINERD[0],
+    CONTAINERD[1],
+    CONTAINERD[2],
+    CONTAINERD[3],
+    Need::Engine("containerd"),
+    Need::Engine("ctr"),
+    Need::Engine("containerd-shim-runc-v2"),
+];
+
+const OURS: &str = "/usr/local/bin/synconce-oci";
+const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+const CONTAINERD_FILE: &str = "/etc/containerd/config.toml";
+const CRI_2: [&str; 2] = ["io.containerd.cri.v1", "runtime"];
+const UNITS: &str = "/usr/lib/systemd/system";
+const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(dockerd_reads_what_was_set_up_and_undone, &plain::DOCKER),
+        trial(podman_and_buildah_read_what_was_set_up_and_undone, &PODMAN),
+        trial(buildkitd_reads_what_was_set_up_and_undone, &plain::BUILDKIT),
+        trial(debians_containerd_reads_what_was_set_up_and_undone, &CONTAINERD),
+        trial(containerd_2_reads_what_was_set_up_and_undone, &CONTAINERD_2),
+    ]
+}
+
+/// A system of this test alone, with us installed.
+fn system(place: &Place) {
+    prepare(place);
+    for (lower, name) in [("/etc", "etc"), ("/usr/local", "local")] {
+        let at = |kind: &str| {
+            let path = format!("{SHORT}/{name}-{kind}");
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let options = format!("lowerdir={lower},upperdir={},workdir={}", at("upper"), at("work"));
+        let options = CString::new(options).unwrap();
+        mount("test", lower, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
+    }
+    symlink(SYNCONCE, OURS).unwrap();
+}
+
+/// `synconce setup WORDS`, with the state of this test.
+fn setup(place: &Place, words: &[&str]) -> Finished {
+    let done = finish(place.synconce(&["setup"]).args(words));
+    assert!(done.status.success(), "{words:?}: {done:?}");
+    done
+}
+
+/// Every file below `/etc` and `/usr/local`, with its content; of a link where it leads.
+fn files() -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![PathBuf::from("/etc"), PathBuf::from("/usr/local")];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            if metadata.is_dir() {
+                pending.push(path.clone());
+            }
+            let content = match () {
+                () if metadata.is_symlink() => {
+                    fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+                }
+                () if metadata.is_file() => fs::read(&path).unwrap(),
+                () => Vec::new(),
+            };
+            found.insert(path, content);
+        }
+    }
+    found
+}
+
+/// Sets `name` up and undoes it: `steps` are told whether they must be held. Nothing of
+/// it may be left.
+fn set_up_and_undo(place: &Place, name: &str, steps: &dyn Fn(&Finished, bool)) {
+    let before = files();
+    let done = setup(place, &[name]);
+    assert_ne!(files(), before);
+    steps(&done, true);
+    let again = setup(place, &[name]);
+    assert!(again.stderr.contains("is set up already"), "{again:?}");
+    let undone = setup(place, &[name, "--undo"]);
+    assert_eq!(files(), before);
+    steps(&undone, false);
+}
+
+fn says(is_held: bool) -> &'static str {
+    if is_held { HELD } else { BARE }
+}
+
+fn dockerd_reads_what_was_set_up_and_undone(place: &Place) {
+    system(place);
+    let steps = |done: &Finished, is_held: bool| {
+        let mut dockerd = place.command("dockerd");
+        if let Some((name, value)) = environment(done) {
+            dockerd.env(name, value);
+        } else {
+            assert!(!is_held, "dockerd gets no PATH: {done:?}");
+        }
+        dockerd_steps(place, dockerd, is_held);
+    };
+    // As Debian's package leaves it: with a unit, without a daemon.json.
+    assert!(Path::new(UNITS).join("docker.service").exists() && !Path::new(DAEMON_JSON).exists());
+    set_up_and_undo(place, "docker", &steps);
+    fs::write(DAEMON_JSON, "{\n    \"debug\": true,\n    \"log-level\": \"warn\"\n}\n").unwrap();
+    set_up_and_undo(place, "docker", &steps);
+    fs::remove_file(DAEMON_JSON).unwrap();
+    // Without a unit, the environment is only told.
+    mount("test", UNITS, "tmpfs", MountFlags::empty(), None).unwrap();
+    set_up_and_undo(place, "docker", &steps);
+}
+
+/// The variable that dockerd is to be started with: of the drop-in file, else as said.
+fn environment(done: &Finished) -> Option<(String, String)> {
+    let drop_in = fs::read_to_string(DROP_IN).unwrap_or_default();
+    let written = drop_in.lines().find_map(|line| line.strip_prefix("Environment="));
+    let said = done.stderr.lines().find_map(|line| {
+        line.split_once("start dockerd with ")?.1.strip_suffix(" in its environment")
+    });
+    let (name, value) = written.or(said)?.split_once('=')?;
+    Some((name.to_owned(), value.to_owned()))
+}
+
+fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
+    let before = files();
+    let docker = Dockerd::start(place, dockerd);
+    for buildkit in ["0", "1"] {
+        let mut build = docker.client(buildkit);
+        build.args(["build", "--network", "none", "--no-cache", "--tag", "probed"]);
+        if buildkit == "1" {
+            build.args(["--progress", "plain"]);
+        }
+        let built = finish(build.arg("context"));
+        assert!(built.status.success(), "{built:?}");
+        assert_says(&built, says(is_held));
+    }
+    let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "probed", "/probe"];
+    assert_says(&docker.run("1", &run), BARE);
+    docker.stop();
+    // Its own key.
+    for new in files().keys().filter(|path| !before.contains_key(*path)) {
+        fs::remove_file(new).unwrap();
+    }
+}
+
+fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
+    system(place);
+    let build = |program: &str, words: &[&str]| {
+        let mut command = daemonless(place, program);
+        command.args(words).args(["--network", "none", "--no-cache", "--tag", "probed"]);
+        let built = finish(command.arg("context"));
+        assert!(built.status.success(), "{built:?}");
+        built
+    };
+    let steps = |_: &Finished, is_held: bool| {
+        let podman = ["--cgroup-manager", "cgroupfs"];
+        assert_says(&build("podman", &[&podman[..], &["build"]].concat()), says(is_held));
+        assert_says(&build("buildah", &["bud"]), says(is_held));
+        let mut run = daemonless(place, "podman");
+        run.args(podman).args(["run", "--rm", "--network", "none"]).args(LIMITS);
+        assert_says(&finish(run.args(["probed", "/probe"])), BARE);
+    };
+    let (stock, own) = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf");
+    assert!(Path::new(stock).exists() && !Path::new(own).exists());
+    set_up_and_undo(place, "podman", &steps);
+    // An operator begins with a copy.
+    fs::copy(stock, own).unwrap();
+    set_up_and_undo(place, "podman", &steps);
+    let runc = "[engine]\nruntime = \"runc\"\n[engine.runtimes]\nrunc = [\"/usr/sbin/runc\"]\n";
+    fs::write(own, runc).unwrap();
+    set_up_and_undo(place, "podman", &steps);
+}
+
+fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
+    system(place);
+    let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
+    let steps = |_: &Finished, is_held: bool| {
+        let mut daemon = program("buildkitd");
+        daemon.arg("--root").arg(place.path("root")).args(["--addr", SOCKET]);
+        daemon.args(["--oci-worker-net", "host", "--containerd-worker=false"]);
+        let daemon = Group::spawn(daemon.args(["--oci-worker-snapshotter", "native"])).unwrap();
+        let client =
+            |words: &[&str]| finish(program("buildctl").args(["--addr", SOCKET]).args(words));
+        eventually("buildkitd answers", || client(&["debug", "workers"]).status.success());
+        let built = client(
+            &[
+                &["build", "--frontend", "dockerfile.v0", "--no-cache", "--progress", "plain"][..],
+                &["--local", "context=context", "--local", "dockerfile=context"],
+            ]
+            .concat(),
+        );
+        assert!(built.status.success(), "{built:?}");
+        assert_says(&built, says(is_held));
+        end(&daemon);
+    };
+    let file = Path::new("/etc/buildkit/buildkitd.toml");
+    assert!(!file.exists(), "no package of Debian's brings it");
+    set_up_and_undo(place, "buildkit", &steps);
+    fs::create_dir(file.parent().unwrap()).unwrap();
+    fs::write(file, "# of the operator\ndebug = true\n\n[worker.oci]\n  gc = false # here\n")
+        .unwrap();
+    set_up_and_undo(place, "buildkit", &steps);
+}
+
+fn end(daemon: &Group) {
+    daemon.signal(Signal::TERM).unwrap();
+    let ended = daemon.wait(crate::support::limit()).unwrap();
+    assert!(ended.is_some(), "it does not end: {:?}", daemon.stderr());
+}
+
+fn debians_containerd_reads_what_was_set_up_and_undone(place: &Place) {
+    system(place);
+    containerd(place, &["io.containerd.grpc.v1", "cri"]);
+}
+
+fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
+    system(place);
+    for name in ["containerd", "ctr", "containerd-shim-runc-v2"] {
+        mount_bind(engine(name).unwrap(), Path::new("/usr/bin").join(name)).unwrap();
+    }
+    containerd(place, &CRI_2);
+}
+
+/// The containerd in `/usr/bin`, whose CRI plugin has the type and id `cri`.
+fn containerd(place: &Place, cri: &[&str]) {
+    let image = place.path("image.tar");
+    let mut build = daemonless(place, "buildah");
+    let built = finish(build.args(["bud", "--network", "none", "--tag", "probed", "context"]));
+    assert!(built.status.success(), "{built:?}");
+    let mut push = daemonless(place, "buildah");
+    let archive = format!("docker-archive:{}:probed:1", image.display());
+    let pushed = finish(push.args(["push", "probed", &archive]));
+    assert!(pushed.status.success(), "{pushed:?}");
+
+    let steps = |_: &Finished, is_held: bool| containerd_steps(place, cri, is_held);
+    let file = Path::new(CONTAINERD_FILE);
+    assert!(fs::read_to_string(file).unwrap().contains("/usr/lib/cni"), "Debian's own");
+    set_up_and_undo(place, "containerd", &steps);
+    fs::remove_file(file).unwrap();
+    set_up_and_undo(place, "containerd", &steps);
+    fs::remove_dir(file.parent().unwrap()).unwrap();
+    set_up_and_undo(place, "containerd", &steps);
+    if cri == CRI_2 {
+        // There ours is in a file of its own.
+        fs::create_dir_all("/etc/containerd/conf.d").unwrap();
+        fs::write(file, "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n").unwrap();
+        set_up_and_undo(place, "containerd", &steps);
+    }
+}
+
+fn containerd_steps(place: &Place, cri: &[&str], is_held: bool) {
+    // Without a file 1.x has nothing to dump; it has its defaults then.
+    let words = if Path::new(CONTAINERD_FILE).exists() { "dump" } else { "default" };
+    let dump = finish(place.command("/usr/bin/containerd").args(["config", words]));
+    assert!(dump.status.success(), "{dump:?}");
+    let name = dump.stdout.lines().filter_map(|line| line.trim().strip_prefix("BinaryName = "));
+    let name = name.map(|name| name.trim_matches(['"', '\''])).find(|name| *name == OURS);
+    assert_eq!(name.is_some(), is_held, "{dump:?}");
+
+    let mut daemon = place.command("/usr/bin/containerd");
+    daemon.arg("--root").arg(place.path("containerd")).args(["--state", "/run/containerd"]);
+    let daemon = Group::spawn(&mut daemon).unwrap();
+    let ctr = |words: &[&str]| finish(place.command("/usr/bin/ctr").args(words));
+    eventually("containerd answers", || ctr(&["version"]).status.success());
+    let plugins = ctr(&["plugins", "ls"]);
+    let is_well = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.starts_with(cri) && words.ends_with(&["ok"])
+    };
+    assert!(plugins.stdout.lines().any(is_well), "{plugins:?}");
+    // It logs the configuration that it goes by.
+    let log = daemon.stderr().unwrap();
+    let mut started = log.lines().filter(|line| line.contains(" cri plugin"));
+    assert_eq!(started.any(|line| line.contains(OURS)), is_held, "{log}");
+    let imported = ctr(&["images", "import", "--no-unpack", "image.tar"]);
+    assert!(imported.status.success(), "{imported:?}");
+    let listed = ctr(&["images", "ls", "--quiet"]);
+    let image = listed.stdout.lines().find(|name| name.contains("probed")).unwrap();
+    let run = |options: &[&str]| {
+        let begin = ["run", "--rm", "--snapshotter", "native", "--runc-binary"];
+        let begin = [&begin[..], &[name.unwrap_or("runc")], options];
+        ctr(&[begin.concat(), vec![image, "probe", "/probe", "well"]].concat())
+    };
+    assert_says(&run(&[]), BARE);
+    assert_says(&run(&["--annotation", "io.synconce.hold=true"]), says(is_held));
+    end(&daemon);
+}
