@@ -81,7 +81,7 @@ _synconce() {
             return 0
             ;;
         synconce__subcmd__bench__subcmd__build)
-            opts="-h --dir --rounds --packages --suite --mirror --variants --cache --json --help"
+            opts="-h --dir --rounds --packages --suite --mirror --cache --variants --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -107,11 +107,11 @@ _synconce() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --variants)
+                --cache)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --cache)
+                --variants)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -191,7 +191,7 @@ _synconce() {
             return 0
             ;;
         synconce__subcmd__bench__subcmd__install)
-            opts="-h --dir --rounds --packages --suite --mirror --variants --cache --keep --json --help"
+            opts="-h --dir --rounds --packages --suite --mirror --cache --variants --keep --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -217,11 +217,11 @@ _synconce() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --variants)
+                --cache)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --cache)
+                --variants)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

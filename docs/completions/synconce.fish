@@ -62,18 +62,18 @@ complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l packages -d 'Packages to install' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l suite -d 'Debian release of the root' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l mirror -d 'A mirror to install from, instead of this machine\'s own apt sources' -r
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l variants -d 'Only these variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l cache -d 'Where the prepared root is kept between benchmarks' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l variants -d 'Only these variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l keep -d 'Leave the installed roots of the last round'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l json -d 'Every sample as JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l rounds -d 'Rounds over all variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l packages -d 'Packages to install' -r
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l suite -d 'Debian release of the image' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l suite -d 'Debian release of the root' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l mirror -d 'A mirror to install from, instead of this machine\'s own apt sources' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l cache -d 'Where the prepared root is kept between benchmarks' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l variants -d 'Only these variants' -r
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l cache -d 'Where the prepared base is kept between benchmarks' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -l json -d 'Every sample as JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from build" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l source -d 'The source tree; it is copied and never written' -r -F

@@ -24,14 +24,14 @@ fn run(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             let mut options = install::Options::new(dir);
             options.rounds = rounds.parse()?;
             if !packages.is_empty() {
-                options.packages = packages.iter().map(|p| (*p).to_owned()).collect();
+                options.base.packages = packages.iter().map(|p| (*p).to_owned()).collect();
             }
             if let Ok(variants) = std::env::var("VARIANTS") {
                 options.variants = variants.split(' ').map(str::to_owned).collect();
             }
             options.keep = std::env::var_os("KEEP").is_some();
             if let Some(cache) = std::env::var_os("CACHE") {
-                options.cache = PathBuf::from(cache);
+                options.base.cache = PathBuf::from(cache);
             }
             install(&options, Path::new(synconce), &mut stdout(), json)?;
         }

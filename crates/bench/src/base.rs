@@ -33,39 +33,52 @@ const KEEP_PACKAGES: &str =
 const POLICY: &str = "#!/bin/sh\nexit 101\n";
 
 /// What a base is made of, and where it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The packages that are downloaded, for scenarios to install.
+    pub packages: Vec<String>,
+    /// Recommended packages as well. Off by default, as in most image builds: 55
+    /// packages instead of 123 for the default ones.
+    pub recommends: bool,
+    /// The Debian suite.
+    pub suite: String,
+    /// A mirror to use instead of the host's own apt sources.
+    pub mirror: Option<String>,
+    /// Where the prepared base is kept.
+    pub cache: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let packages = ["build-essential", "ca-certificates", "libssl-dev"];
+        Self {
+            packages: packages.map(str::to_owned).to_vec(),
+            recommends: false,
+            suite: "bookworm".to_owned(),
+            mirror: None,
+            cache: default_cache(),
+        }
+    }
+}
+
+/// Options with the sources that they mean on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
-    suite: String,
-    packages: Vec<String>,
-    recommends: bool,
+    options: Options,
     sources: Vec<Source>,
-    cache: PathBuf,
 }
 
 impl Recipe {
-    /// A base of `suite` with `packages` downloaded, from `mirror` or the host's
-    /// own sources.
+    /// Finds the sources.
     ///
     /// # Errors
-    /// When the host has no source of that suite.
-    pub(crate) fn new(
-        suite: &str,
-        packages: &[String],
-        recommends: bool,
-        mirror: Option<&str>,
-        cache: &Path,
-    ) -> Result<Self, Error> {
-        let sources = match mirror {
-            Some(mirror) => vec![Source::new(mirror, suite)],
-            None => apt::host_sources(Path::new("/etc/apt"), suite)?,
+    /// When no mirror is named and the host has no source of that suite.
+    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
+        let sources = match &options.mirror {
+            Some(mirror) => vec![Source::new(mirror, &options.suite)],
+            None => apt::host_sources(Path::new("/etc/apt"), &options.suite)?,
         };
-        Ok(Self {
-            suite: suite.to_owned(),
-            packages: packages.to_vec(),
-            recommends,
-            sources,
-            cache: cache.to_path_buf(),
-        })
+        Ok(Self { options: options.clone(), sources })
     }
 
     fn key(&self, configuration: &str) -> String {
@@ -74,9 +87,9 @@ impl Recipe {
             LAYOUT,
             EXTRA,
             std::env::consts::ARCH,
-            &self.suite,
-            &self.packages.join(" "),
-            &self.recommends.to_string(),
+            &self.options.suite,
+            &self.options.packages.join(" "),
+            &self.options.recommends.to_string(),
             &apt::render(&self.sources),
             configuration,
         ] {
@@ -89,7 +102,7 @@ impl Recipe {
 }
 
 /// `$XDG_CACHE_HOME/synconce`, or /var/cache/synconce.
-pub(crate) fn default_cache() -> PathBuf {
+fn default_cache() -> PathBuf {
     std::env::var_os("XDG_CACHE_HOME")
         .filter(|home| !home.is_empty())
         .map_or_else(|| PathBuf::from("/var/cache"), PathBuf::from)
@@ -112,13 +125,14 @@ impl Base {
     pub(crate) fn obtain(recipe: &Recipe, launcher: &Launcher) -> Result<Self, Error> {
         let configuration = apt::host_configuration(launcher)?;
         let key = recipe.key(&configuration);
-        let tar = recipe.cache.join(format!("install-{key}.tar"));
+        let tar = recipe.options.cache.join(format!("install-{key}.tar"));
         let note = tar.with_extension("json");
         if let Some(base) = recall(&note).filter(|base| base.tar == tar && tar.is_file()) {
             return Ok(base);
         }
-        fs::create_dir_all(&recipe.cache).map_err(Error::io("create", &recipe.cache))?;
-        let site = Site::new(&recipe.cache)?;
+        fs::create_dir_all(&recipe.options.cache)
+            .map_err(Error::io("create", &recipe.options.cache))?;
+        let site = Site::new(&recipe.options.cache)?;
         let root = site.root();
         bootstrap(&root, recipe, launcher)?;
         let versions = furnish(&root, recipe, &configuration, launcher)?;
@@ -191,7 +205,7 @@ fn recall(note: &Path) -> Option<Base> {
 }
 
 fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Error> {
-    let suite = recipe.suite.clone();
+    let suite = recipe.options.suite.clone();
     let sources = &recipe.sources;
     let mut command: Vec<String>;
     if Need::new("mmdebstrap", "").is_met() {
@@ -237,7 +251,7 @@ fn furnish(
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
     // The base's own packages are no part of what is measured.
     apt("empty the package cache", &["clean"], &[])?;
-    apt("download the packages", &["install", "--download-only"], &recipe.packages)?;
+    apt("download the packages", &["install", "--download-only"], &recipe.options.packages)?;
     let versions = versions(root, launcher)?;
     inside.dismantle()?;
     Ok(versions)
@@ -251,7 +265,7 @@ fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Er
         .map_err(Error::io("empty", &lists))?;
     let _ = fs::remove_file(etc.join("sources.list"));
     put(&lists.join("base.sources"), &apt::render(&recipe.sources), 0o644)?;
-    let recommends = format!("APT::Install-Recommends \"{}\";\n", recipe.recommends);
+    let recommends = format!("APT::Install-Recommends \"{}\";\n", recipe.options.recommends);
     let own = format!("{KEEP_PACKAGES}{recommends}{configuration}");
     put(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
     put(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
@@ -303,9 +317,10 @@ mod tests {
     #[test]
     fn a_base_of_other_packages_or_another_mirror_has_another_key() {
         let recipe = |mirror: &str, packages: &[&str]| {
-            let packages: Vec<String> = packages.iter().map(|name| (*name).to_owned()).collect();
-            Recipe::new("bookworm", &packages, false, Some(mirror), Path::new("/c"))
-                .expect("a mirror is given")
+            let packages = packages.iter().map(|name| (*name).to_owned()).collect();
+            let mirror = Some(mirror.to_owned());
+            let options = Options { packages, mirror, ..Options::default() };
+            Recipe::new(&options).expect("a mirror is given")
         };
         let here = recipe("http://a.invalid", &["gcc", "make"]);
         let own = here.key("");

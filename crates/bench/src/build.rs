@@ -11,14 +11,13 @@ mod ground;
 mod progress;
 mod variants;
 
-use crate::base::default_cache;
 use crate::install::{require_disk, resolve};
 use crate::launcher::Launcher;
 use crate::report::Report;
 use crate::report::host::Host;
 use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Need, Scenario, Tool, select};
-use crate::{Error, mounts};
+use crate::{Error, base, mounts};
 use ground::Ground;
 use std::path::{Path, PathBuf};
 
@@ -27,20 +26,14 @@ use std::path::{Path, PathBuf};
 pub struct Options {
     /// Work directory on the disk under test.
     pub dir: PathBuf,
-    /// The packages.
-    pub packages: Vec<String>,
-    /// The Debian suite of the base.
-    pub suite: String,
-    /// A mirror to use instead of the host's own apt sources.
-    pub mirror: Option<String>,
+    /// What is installed, and into what.
+    pub base: base::Options,
     /// Measured rounds.
     pub rounds: u32,
     /// Untimed builds before them.
     pub warm_up: WarmUp,
     /// Names of the variants; none means all.
     pub variants: Vec<String>,
-    /// Where the prepared base is kept.
-    pub cache: PathBuf,
     /// Seed of the order, of the context's content and of the bootstrap.
     pub seed: u64,
 }
@@ -48,16 +41,12 @@ pub struct Options {
 impl Options {
     /// The defaults, for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let packages = ["build-essential", "ca-certificates", "libssl-dev"];
         Self {
             dir: dir.into(),
-            packages: packages.map(str::to_owned).to_vec(),
-            suite: "bookworm".to_owned(),
-            mirror: None,
+            base: base::Options::default(),
             rounds: 5,
             warm_up: WarmUp::Baselines,
             variants: Vec::new(),
-            cache: default_cache(),
             seed: 1,
         }
     }
@@ -87,7 +76,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
         ..options.clone()
     };
     require_disk(&options.dir)?;
-    for dir in [&options.dir, &std::env::temp_dir(), &options.cache] {
+    for dir in [&options.dir, &std::env::temp_dir(), &options.base.cache] {
         if dir.starts_with(docker::RUN) {
             return unsuitable(&dir.display().to_string(), "the daemon has a /run of its own");
         }
@@ -113,8 +102,8 @@ fn with_launcher(options: &Options, synconce: &Path, launcher: &Launcher) -> Res
         about: format!(
             "docker build: COPY {} files, apt-get install {} on {}",
             ground::FILES,
-            options.packages.join(" "),
-            options.suite,
+            options.base.packages.join(" "),
+            options.base.suite,
         ),
         dir: options.dir.clone(),
         variants: select(variants::all(), &options.variants)?,

@@ -28,15 +28,8 @@ const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 pub struct Options {
     /// Work directory on the disk under test.
     pub dir: PathBuf,
-    /// The packages.
-    pub packages: Vec<String>,
-    /// Install recommended packages as well. Off by default, as in most image
-    /// builds: 55 packages instead of 123 for the default ones.
-    pub recommends: bool,
-    /// The Debian suite.
-    pub suite: String,
-    /// A mirror to use instead of the host's own apt sources.
-    pub mirror: Option<String>,
+    /// What is installed, and into what.
+    pub base: base::Options,
     /// Measured rounds.
     pub rounds: u32,
     /// Untimed runs before them. The default, the baseline once, also supplies
@@ -48,8 +41,6 @@ pub struct Options {
     pub identity: bool,
     /// Leave the last root of each variant and the logs in place.
     pub keep: bool,
-    /// Where the prepared base is kept.
-    pub cache: PathBuf,
     /// Seed of the order and of the bootstrap.
     pub seed: u64,
 }
@@ -57,19 +48,14 @@ pub struct Options {
 impl Options {
     /// The defaults, for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let packages = ["build-essential", "ca-certificates", "libssl-dev"];
         Self {
             dir: dir.into(),
-            packages: packages.map(str::to_owned).to_vec(),
-            recommends: false,
-            suite: "bookworm".to_owned(),
-            mirror: None,
+            base: base::Options::default(),
             rounds: 5,
             warm_up: WarmUp::Baselines,
             variants: Vec::new(),
             identity: true,
             keep: false,
-            cache: base::default_cache(),
             seed: 1,
         }
     }
@@ -132,12 +118,12 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
         name: "install".to_owned(),
         about: format!(
             "apt-get install {} into a fresh {} root, {} recommended packages",
-            options.packages.join(" "),
-            options.suite,
-            if options.recommends { "with" } else { "without" }
+            options.base.packages.join(" "),
+            options.base.suite,
+            if options.base.recommends { "with" } else { "without" }
         ),
         dir: options.dir.clone(),
-        variants: select(variants::all(synconce, &options.packages), &options.variants)?,
+        variants: select(variants::all(synconce, &options.base.packages), &options.variants)?,
         tools: vec![
             tool("synconce", &synconce.display().to_string()),
             tool("systemd-nspawn", "systemd-nspawn"),
@@ -194,7 +180,7 @@ mod tests {
     #[test]
     fn an_unknown_variant_is_refused_with_the_known_ones() {
         let mut options = Options::new("/var/tmp");
-        options.mirror = Some("http://mirror.invalid/debian".to_owned());
+        options.base.mirror = Some("http://mirror.invalid/debian".to_owned());
         options.variants = vec!["fast".to_owned()];
         let error = scenario(&options, Path::new("synconce")).err();
         let text = error.expect("it is refused").to_string();

@@ -18,7 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-mod base;
+pub mod base;
 pub mod build;
 pub mod compile;
 pub mod cost;

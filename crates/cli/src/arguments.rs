@@ -187,15 +187,9 @@ pub enum Scenario {
     Loop(Loop),
 }
 
-/// `synconce bench install`
+/// A Debian root with packages downloaded.
 #[derive(Debug, Args)]
-pub struct Install {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
+pub struct Base {
     /// Packages to install
     #[arg(
         long,
@@ -210,12 +204,26 @@ pub struct Install {
     /// A mirror to install from, instead of this machine's own apt sources
     #[arg(long, value_name = "URL")]
     pub mirror: Option<String>,
-    /// Only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
     /// Where the prepared root is kept between benchmarks
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+}
+
+/// `synconce bench install`
+#[derive(Debug, Args)]
+pub struct Install {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// What is installed, and into what.
+    #[command(flatten)]
+    pub base: Base,
+    /// Only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
     /// Leave the installed roots of the last round
     #[arg(long)]
     pub keep: bool,
@@ -237,26 +245,12 @@ pub struct Build {
     /// Rounds over all variants
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: u32,
-    /// Packages to install
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "build-essential,ca-certificates,libssl-dev"
-    )]
-    pub packages: Vec<String>,
-    /// Debian release of the image
-    #[arg(long, value_name = "NAME", default_value = "bookworm")]
-    pub suite: String,
-    /// A mirror to install from, instead of this machine's own apt sources
-    #[arg(long, value_name = "URL")]
-    pub mirror: Option<String>,
+    /// What is installed, and into what.
+    #[command(flatten)]
+    pub base: Base,
     /// Only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
-    /// Where the prepared base is kept between benchmarks
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
     /// Every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,

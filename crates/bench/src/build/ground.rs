@@ -34,9 +34,8 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn new(options: &Options, synconce: &Path) -> Result<Self, Error> {
-        let Options { suite, packages, mirror, cache, .. } = options;
         Ok(Self {
-            recipe: Recipe::new(suite, packages, false, mirror.as_deref(), cache)?,
+            recipe: Recipe::new(&options.base)?,
             synconce: synconce.to_owned(),
             base: None,
             docker: None,
@@ -66,7 +65,7 @@ impl Ground {
             put(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
         }
         for way in variants::ways() {
-            let text = way.dockerfile(&self.options.packages);
+            let text = way.dockerfile(&self.options.base.packages);
             put(&self.dir(&format!("{}.Dockerfile", way.name)), text.as_bytes())?;
         }
         put(&self.dir("default/docker-apt-speedup"), SPEEDUP.as_bytes())?;
@@ -106,7 +105,8 @@ impl Ground {
         docker.client("look into the image", &["cp", &from, &to], launcher)?;
         docker.client("remove a container", &["rm", &container], launcher)?;
         let text = fs::read_to_string(&status).map_err(Error::io("read", &status))?;
-        let lacking = self.options.packages.iter().find(|package| !is_installed(&text, package));
+        let lacking =
+            self.options.base.packages.iter().find(|package| !is_installed(&text, package));
         let Some(package) = lacking else { return Ok(()) };
         let ending = format!("exit code 0, yet {package} is not installed in the image");
         let log = launcher.log(&turn.file_name());

@@ -30,16 +30,9 @@ pub(super) struct Ground {
 
 impl Ground {
     pub(super) fn new(options: &Options) -> Result<Self, Error> {
-        let recipe = Recipe::new(
-            &options.suite,
-            &options.packages,
-            options.recommends,
-            options.mirror.as_deref(),
-            &options.cache,
-        )?;
         Ok(Self {
             options: options.clone(),
-            recipe,
+            recipe: Recipe::new(&options.base)?,
             base: None,
             work: Workplace::new(&options.dir, options.keep),
             turns: 0,
@@ -57,11 +50,12 @@ impl Ground {
         let root = self.root.display().to_string();
         let words = ["chroot", &root, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}\n"];
         let words = words.into_iter().map(str::to_owned);
-        let command: Vec<String> = words.chain(self.options.packages.iter().cloned()).collect();
+        let command: Vec<String> =
+            words.chain(self.options.base.packages.iter().cloned()).collect();
         let outcome = launcher.run(&command, &log, Some(&out))?;
         let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
         let installed = text.lines().filter(|line| line.trim_end() == "ii").count();
-        if outcome.status.success() && installed >= self.options.packages.len() {
+        if outcome.status.success() && installed >= self.options.base.packages.len() {
             return Ok(());
         }
         Err(Error::Variant {

@@ -1,13 +1,13 @@
 //! `synconce bench`
 
-use crate::arguments::{Bench, Build, Compile, Cost, Install, Loop, Scenario};
+use crate::arguments::{Base, Bench, Build, Compile, Cost, Install, Loop, Scenario};
 use crate::exit;
 use crate::text::say;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
-use synconce_bench::{Error, LoopKind, build, compile, cost, install, measure_loop};
+use synconce_bench::{Error, LoopKind, base, build, compile, cost, install, measure_loop};
 
 /// The binary under test: ourselves.
 const OURSELVES: &str = "/proc/self/exe";
@@ -49,19 +49,23 @@ fn fail(error: &Error) -> ExitCode {
     }
 }
 
+fn base_options(arguments: Base) -> base::Options {
+    let Base { packages, suite, mirror, cache } = arguments;
+    let defaults = base::Options::default();
+    let cache = cache.unwrap_or(defaults.cache.clone());
+    base::Options { packages, suite, mirror, cache, ..defaults }
+}
+
 fn install_options(arguments: Install) -> install::Options {
     let defaults = install::Options::new(&arguments.dir);
     install::Options {
-        packages: arguments.packages,
-        suite: arguments.suite,
-        mirror: arguments.mirror,
+        base: base_options(arguments.base),
         rounds: arguments.rounds,
         // One round cannot tell what two plain installs differ in anyway.
         warm_up: if arguments.rounds > 1 { defaults.warm_up } else { WarmUp::Off },
         identity: arguments.rounds > 1,
         variants: arguments.variants,
         keep: arguments.keep,
-        cache: arguments.cache.unwrap_or(defaults.cache.clone()),
         ..defaults
     }
 }
@@ -69,12 +73,9 @@ fn install_options(arguments: Install) -> install::Options {
 fn build_options(arguments: Build) -> build::Options {
     let defaults = build::Options::new(&arguments.dir);
     build::Options {
-        packages: arguments.packages,
-        suite: arguments.suite,
-        mirror: arguments.mirror,
+        base: base_options(arguments.base),
         rounds: arguments.rounds,
         variants: arguments.variants,
-        cache: arguments.cache.unwrap_or(defaults.cache.clone()),
         ..defaults
     }
 }

@@ -65,13 +65,13 @@ trait Builder {
 
 fn prepare(place: &Place) {
     crate::engines::prepare(place);
-    for directory in ["bin", "run", "etc", "work"] {
+    for directory in ["bin", "run", "etc", "open"] {
         std::fs::create_dir_all(place.path("context/root").join(directory)).unwrap();
     }
     // BuildKit takes no user's number where it cannot look for groups.
     place.write("context/root/etc/passwd", "user:x:1000:1000::/nowhere:/bin/sh\n");
     place.write("context/root/etc/group", "user:x:1000:\n");
-    std::fs::set_permissions(place.path("context/root/work"), Permissions::from_mode(0o777))
+    std::fs::set_permissions(place.path("context/root/open"), Permissions::from_mode(0o777))
         .unwrap();
     std::fs::copy("/bin/busybox", place.path("context/root/bin/busybox")).unwrap();
     for name in ["sh", "mkdir", "touch", "sleep", "id", "grep"] {
@@ -141,12 +141,12 @@ fn a_mounted_binary_holds_its_step(engine: &dyn Builder, well: &dyn Fn(String) -
 
 fn nothing_is_left_in_the_layer(engine: &dyn Builder, step: &dyn Fn(&str, &str) -> Finished) {
     let layer = |shell: &str, user: &str| {
-        step(shell, &format!("{user}RUN mkdir /work/made && touch /work/made/file"));
+        step(shell, &format!("{user}RUN mkdir /open/made && touch /open/made/file"));
         last_layer(engine)
     };
     for user in ["", "USER 1000\n"] {
         let bare = layer("", user);
-        assert!(bare.contains("work/made/file"), "{bare:?}");
+        assert!(bare.contains("open/made/file"), "{bare:?}");
         assert_eq!(layer(SHELL, user), bare, "{user}");
     }
 }
