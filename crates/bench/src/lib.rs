@@ -4,7 +4,7 @@
 //! set the stage ([`scenario`]). One *runner* interleaves all variants round
 //! by round ([`runner`]), pure *statistics* judge the samples
 //! ([`statistics`]), and a *report* shows them to people and to programs
-//! ([`report`]). The scenarios themselves are [`mod@install`], [`mod@build`],
+//! ([`report`]). The scenarios themselves are [`mod@install`], [`mod@image`],
 //! [`mod@compile`] and [`mod@cost`].
 //!
 //! The binary under test is run as a process, never linked: what is measured
@@ -19,11 +19,12 @@
 #![forbid(unsafe_code)]
 
 pub mod base;
-pub mod build;
+
 pub mod compile;
 pub mod cost;
 mod error;
 mod failure;
+pub mod image;
 pub mod install;
 mod interrupt;
 pub mod launcher;
@@ -67,12 +68,12 @@ pub fn install(
 /// disk, no apt source), when dockerd or a build fails, on an interrupt, or when
 /// `out` cannot be written.
 pub fn build(
-    options: &build::Options,
+    options: &image::Options,
     synconce: &Path,
     out: &mut dyn Write,
     json: bool,
 ) -> Result<(), Error> {
-    build::measure(options, synconce)?.write(out, json)
+    image::measure(options, synconce)?.write(out, json)
 }
 
 /// Runs the micro-cost scenario and writes its report to `out`.

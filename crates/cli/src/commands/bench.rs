@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
-use synconce_bench::{Error, LoopKind, base, build, compile, cost, install, measure_loop};
+use synconce_bench::{Error, LoopKind, base, build, compile, cost, image, install, measure_loop};
 
 /// The binary under test: ourselves.
 const OURSELVES: &str = "/proc/self/exe";
@@ -70,9 +70,9 @@ fn install_options(arguments: Install) -> install::Options {
     }
 }
 
-fn build_options(arguments: Build) -> build::Options {
-    let defaults = build::Options::new(&arguments.dir);
-    build::Options {
+fn build_options(arguments: Build) -> image::Options {
+    let defaults = image::Options::new(&arguments.dir);
+    image::Options {
         base: base_options(arguments.base),
         rounds: arguments.rounds,
         variants: arguments.variants,
