@@ -77,7 +77,8 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     };
     require_disk(&options.dir)?;
     for dir in [&options.dir, &std::env::temp_dir(), &options.base.cache] {
-        if dir.starts_with(docker::RUN) {
+        let real = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        if real.starts_with(docker::RUN) {
             return unsuitable(&dir.display().to_string(), "the daemon has a /run of its own");
         }
     }

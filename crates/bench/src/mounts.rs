@@ -50,31 +50,23 @@ pub(crate) fn in_private_namespace<T: Send>(
 }
 
 /// A directory of the host with a file system in memory over it, until it is
-/// dropped; a directory that was not there is removed again.
-pub(crate) struct Hidden {
-    path: PathBuf,
-    made: bool,
-}
+/// dropped. One that was not there stays, empty: another benchmark may have found it
+/// by now, and what is mounted on a directory goes when that is removed.
+pub(crate) struct Hidden(PathBuf);
 
 impl Hidden {
     pub(crate) fn new(path: &Path) -> Result<Self, Error> {
-        let made = !path.exists();
-        if made {
-            std::fs::create_dir(path).map_err(Error::io("create", path))?;
-        }
+        std::fs::create_dir_all(path).map_err(Error::io("create", path))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", path, "tmpfs", flags, c"mode=755").map_err(Error::io("mount", path))?;
-        Ok(Self { path: path.to_path_buf(), made })
+        Ok(Self(path.to_path_buf()))
     }
 }
 
 impl Drop for Hidden {
     fn drop(&mut self) {
         // The namespace's end unmounts in any case.
-        let gone = unmount(&self.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok();
-        if self.made && gone {
-            let _ = std::fs::remove_dir(&self.path);
-        }
+        let _ = unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
 }
 
@@ -150,7 +142,7 @@ fn node(path: &Path, number: u64) -> Result<(), Error> {
         .map_err(Error::io("change the mode of", path))
 }
 
-/// Removes a tree, and refuses if anything is mounted in it.
+/// Removes a tree or a file, and refuses if anything is mounted in it.
 pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
     if let Some(place) = below(tree)?.first() {
         return Err(Error::Unsuitable {
@@ -158,7 +150,11 @@ pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
             reason: format!("{} is still mounted, so it is not removed", place.display()),
         });
     }
-    match std::fs::remove_dir_all(tree) {
+    let removed = std::fs::remove_dir_all(tree);
+    match removed.or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotADirectory => std::fs::remove_file(tree),
+        _ => Err(error),
+    }) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::io("remove", tree)(error))
         }

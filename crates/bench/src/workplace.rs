@@ -80,7 +80,9 @@ mod tests {
         let mut place = Workplace::new(dir.path(), false);
         let left = place.path().join("root-1/file");
         fs::create_dir_all(&left).expect("a directory can be made");
+        let file = place.path().join("file");
+        fs::write(&file, "").expect("a file can be made");
         place.occupy().expect("it is free");
-        assert!(!left.exists());
+        assert!(!left.exists() && !file.exists());
     }
 }

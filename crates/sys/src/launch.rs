@@ -87,7 +87,8 @@ struct Shared<'a> {
     tried: usize,
 }
 
-/// How far the child has come, for a thread that looks on.
+/// How far the child has come, for a thread that looks on. glibc's clone(3) takes the
+/// flag; musl's refuses it from 1.2.5 on.
 struct Stage {
     /// Its listener; -1 as long as there is none.
     listener: AtomicI32,

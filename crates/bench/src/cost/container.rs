@@ -17,7 +17,7 @@ const MOUNTS: usize = 12;
 
 /// The variants: name, and the words between the runtime and the container's id.
 const STARTS: [(&str, &str, &str); 3] = [
-    ("bare", "true", "executor"),
+    ("bare", "/bin/true", "executor"),
     ("build-step", "{containers}/synconce-oci", "executor"),
     ("ordinary", "{containers}/synconce-oci", "shim"),
 ];

@@ -4,11 +4,12 @@ use crate::launcher::{Daemon, Launcher};
 use crate::mounts::{self, Hidden};
 use crate::scenario::fill;
 use crate::{Error, Failure};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,19 +20,12 @@ pub(super) const RUN: &str = "/run";
 const SETTINGS: &str = "/etc/docker";
 const SOCKET: &str = "unix:///run/docker.sock";
 
-/// The client's words. Its user's contexts, aliases and builders are not seen.
-pub(super) const CLIENT: [&str; 10] = [
-    "env",
-    "-u",
-    "DOCKER_HOST",
-    "-u",
-    "DOCKER_CONTEXT",
-    "DOCKER_BUILDKIT=1",
-    "DOCKER_CONFIG={client}",
-    "{docker}",
-    "--host",
-    SOCKET,
-];
+/// Variables of the user that would lead clients and daemons elsewhere.
+const FOREIGN: [&str; 4] = ["DOCKER_", "BUILDX_", "BUILDKIT_", "SYNCONCE_OCI_"];
+/// What would be another thing in an option of overlay, in PATH or in a command.
+const ODD: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
+/// The first client that cannot build without a plugin.
+const NEEDS_BUILDX: u32 = 23;
 
 /// Where cgroups are mounted, by either version.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -64,21 +58,34 @@ pub(super) struct Docker {
 impl Docker {
     /// Prepares state in `dir`; nothing runs yet.
     pub(super) fn new(dir: &Path, synconce: &Path) -> Result<Self, Error> {
+        if let Some(odd) = dir.to_string_lossy().chars().find(|letter| ODD.contains(letter)) {
+            return Err(Error::Unsuitable {
+                what: dir.display().to_string(),
+                reason: format!("dockerd cannot have its images in a path with {odd:?}"),
+            });
+        }
         let hidden = [Hidden::new(Path::new(RUN))?, Hidden::new(Path::new(SETTINGS))?];
         let before = dir.join("before");
         for made in [&dir.join("client"), &before] {
             fs::create_dir_all(made).map_err(Error::io("create", made))?;
         }
-        let config = dir.join("daemon.json");
-        fs::write(&config, "{}\n").map_err(Error::io("write", &config))?;
+        // Not the host's settings, of neither.
+        for (name, text) in [("daemon.json", "{}\n"), ("oci.toml", "")] {
+            let file = dir.join(name);
+            fs::write(&file, text).map_err(Error::io("write", &file))?;
+        }
         for name in ["runc", "synconce-oci"] {
             let link = before.join(name);
             symlink(synconce, &link).map_err(Error::io("link", &link))?;
         }
-        let own = fs::metadata(dir).map_err(Error::io("stat", dir))?;
+        // The workplace is locked by us, and the same after a benchmark that was killed.
+        let place = dir.parent().unwrap_or(dir);
+        let own = fs::metadata(place).map_err(Error::io("stat", place))?;
         let cgroup = format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino());
         let client = PathBuf::from("docker");
-        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden })
+        let made = Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden };
+        made.remove_cgroups();
+        Ok(made)
     }
 
     /// Where the images are.
@@ -101,21 +108,25 @@ impl Docker {
     /// Starts the daemon with a runtime, and waits until it answers.
     pub(super) fn start(&mut self, runtime: Runtime, launcher: &Launcher) -> Result<(), Error> {
         let show = |path: PathBuf| path.display().to_string();
-        let mut words = vec!["env".to_owned()];
+        let mut words = own_environment();
         if runtime == Runtime::Wrapped {
             // BuildKit inside dockerd has the runc of PATH, or from 26.0 on of a variable.
             let path = std::env::var("PATH").unwrap_or_default();
             let before = show(self.dir.join("before"));
             words.push(format!("PATH={before}:{path}"));
             words.push(format!("DOCKER_BUILDKIT_RUNC_COMMAND={before}/synconce-oci"));
+            words.push(format!("SYNCONCE_OCI_FILE={}", show(self.dir.join("oci.toml"))));
         }
+        // It dies with us, and has a network of its own: its steps have none, and the
+        // host's is not to be changed.
+        let before = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "dockerd"];
         let flags = ["--pidfile=/run/docker.pid", "--exec-root=/run/docker", "--host", SOCKET];
-        // The host's network is not to be changed: steps have none.
         let network =
             ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"];
         let storage = ["--storage-driver=overlay2", "--config-file"];
-        words.push("dockerd".to_owned());
-        words.extend([&flags[..], &network, &storage].concat().into_iter().map(str::to_owned));
+        words.extend(
+            [&before[..], &flags, &network, &storage].concat().into_iter().map(str::to_owned),
+        );
         words.push(show(self.dir.join("daemon.json")));
         words.push(format!("--data-root={}", show(self.data())));
         words.push(format!("--cgroup-parent=/{}", self.cgroup));
@@ -124,7 +135,7 @@ impl Docker {
         let start = Instant::now();
         loop {
             launcher.check()?;
-            if Path::new("/run/docker.sock").exists() {
+            if answers() {
                 return Ok(());
             }
             let ended = daemon.has_ended()?;
@@ -173,25 +184,26 @@ impl Docker {
         Ok(said.trim_end().to_owned())
     }
 
-    /// Takes the first client that has a builder, and builds by it: Docker's own
-    /// packages have one as a plugin, which some machines lack.
-    pub(super) fn build_by_any(
-        &mut self,
-        purpose: &str,
-        words: &[&str],
-        launcher: &Launcher,
-    ) -> Result<(), Error> {
+    /// Takes the first client in PATH that has a builder: Docker's own packages have
+    /// one as a plugin, which some machines lack.
+    pub(super) fn choose_client(&mut self, launcher: &Launcher) -> Result<(), Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).map(|dir| dir.join("docker"));
-        let mut result = Ok(());
-        for client in found.filter(|client| client.is_file()) {
-            self.client = client;
-            result = self.client(purpose, words, launcher);
-            if !matches!(result, Err(Error::Helper { .. })) {
-                break;
+        for dir in std::env::split_paths(&path) {
+            self.client = dir.join("docker");
+            if !self.client.is_file() {
+                continue;
+            }
+            let log = launcher.log("docker");
+            let plugin = launcher.run(&self.words(&["buildx", "version"]), &log, None)?;
+            let version = self.ask(&["--version"], launcher)?;
+            if plugin.status.success() || major(&version).is_some_and(|it| it < NEEDS_BUILDX) {
+                return Ok(());
             }
         }
-        result
+        Err(Error::Unsuitable {
+            what: "this host".to_owned(),
+            reason: "no docker in PATH has a builder; the package docker-buildx-plugin, or Debian's docker-buildx, brings one".to_owned(),
+        })
     }
 
     /// Removes what containers leave in every hierarchy; runc knows one of two.
@@ -200,7 +212,7 @@ impl Docker {
         let hierarchies = directories(top).into_iter().chain([top.to_owned()]);
         let groups: Vec<PathBuf> = hierarchies.map(|place| place.join(&self.cgroup)).collect();
         let start = Instant::now();
-        // Who was killed is in his group until he is gone.
+        // Whose runtime was killed in between lives on, and is in his group until he is gone.
         while groups.iter().map(|group| remove_group(group)).sum::<usize>() > 0
             && start.elapsed() < SOON
         {
@@ -209,8 +221,9 @@ impl Docker {
     }
 
     fn words(&self, words: &[&str]) -> Vec<String> {
-        let all = CLIENT.iter().chain(words).map(|word| (*word).to_owned());
-        fill(&all.collect::<Vec<_>>(), &self.values())
+        let mut all = client_words();
+        all.extend(words.iter().map(|word| (*word).to_owned()));
+        fill(&all, &self.values())
     }
 }
 
@@ -223,8 +236,53 @@ impl Drop for Docker {
     }
 }
 
-/// Removes a cgroup with those below it, and says how many are in use.
+/// The client's words, before those of a command; [`Docker::values`] fills them.
+pub(super) fn client_words() -> Vec<String> {
+    let mut words = own_environment();
+    let rest = ["DOCKER_BUILDKIT=1", "DOCKER_CONFIG={client}", "{docker}", "--host", SOCKET];
+    words.extend(rest.map(str::to_owned));
+    words
+}
+
+/// `env` without what is the user's.
+fn own_environment() -> Vec<String> {
+    let mut words = vec!["env".to_owned()];
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if FOREIGN.iter().any(|begin| name.starts_with(begin)) {
+            words.extend(["--unset".to_owned(), name.into_owned()]);
+        }
+    }
+    words
+}
+
+/// Whether the daemon answers; its socket is there long before.
+fn answers() -> bool {
+    let ask = || {
+        let mut socket = UnixStream::connect("/run/docker.sock")?;
+        socket.set_read_timeout(Some(SOON))?;
+        socket.write_all(b"GET /_ping HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    ask().is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
+}
+
+/// The first number of `Docker version 20.10.24+dfsg1, build 5d6db84`.
+fn major(version: &str) -> Option<u32> {
+    let number =
+        version.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    number.split('.').next()?.parse().ok()
+}
+
+/// Ends who is in a cgroup and in those below, removes them, and says how many are in
+/// use still.
 fn remove_group(group: &Path) -> usize {
+    let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
     let below: usize = directories(group).iter().map(|group| remove_group(group)).sum();
     let removed = fs::remove_dir(group);
     below + usize::from(removed.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy))
@@ -234,4 +292,16 @@ fn directories(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     entries.filter(is_directory).map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_debian_and_of_docker_are_read() {
+        assert_eq!(major("Docker version 20.10.24+dfsg1, build 5d6db84"), Some(20));
+        assert_eq!(major("Docker version 28.2.2, build e6534b4"), Some(28));
+        assert_eq!(major("docker: no such thing"), None);
+    }
 }

@@ -82,15 +82,16 @@ impl Ground {
         self.base = Some(base);
         let dirs = ["tool", "default"].map(|name| self.dir(name).display().to_string());
         let mut docker = Docker::new(&self.dir("docker"), &self.synconce)?;
-        docker.start(Runtime::Plain, launcher)?;
+        docker.choose_client(launcher)?;
         let docker = self.docker.insert(docker);
+        docker.start(Runtime::Plain, launcher)?;
         docker.client("import the base", &["import", &tar, BARE_BASE], launcher)?;
         for (purpose, tag, dir) in [
             ("make an image of the tool", TOOL, &dirs[0]),
             ("make the default base", DEFAULT_BASE, &dirs[1]),
         ] {
             let words = ["build", "--quiet", "--network", "none", "--tag", tag, dir];
-            docker.build_by_any(purpose, &words, launcher)?;
+            docker.client(purpose, &words, launcher)?;
         }
         docker.stop(launcher)
     }
@@ -120,6 +121,8 @@ impl Ground {
 
 /// Whether dpkg's status file says that a package is installed.
 fn is_installed(status: &str, package: &str) -> bool {
+    // apt-get also takes NAME=VERSION, NAME:ARCHITECTURE and NAME/SUITE.
+    let package = package.split(['=', ':', '/']).next().unwrap_or(package);
     status.split("\n\n").any(|stanza| {
         let has = |line: &str| stanza.lines().any(|own| own == line);
         has(&format!("Package: {package}")) && has("Status: install ok installed")
@@ -197,7 +200,7 @@ mod tests {
     fn only_a_package_that_is_installed_counts() {
         let status = "Package: gcc\nStatus: install ok unpacked\n\n\
             Package: make\nStatus: install ok installed\nVersion: 1\n";
-        assert!(is_installed(status, "make"));
+        assert!(is_installed(status, "make") && is_installed(status, "make=1"));
         assert!(!is_installed(status, "gcc"));
         assert!(!is_installed(status, "mak"));
     }

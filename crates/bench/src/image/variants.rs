@@ -1,6 +1,6 @@
 //! The ways to build, as data: one Dockerfile each, by one of two runtimes.
 
-use super::docker::{CLIENT, Runtime};
+use super::docker::{self, Runtime};
 use crate::scenario::{Promise, Variant};
 
 /// What a user gets who does nothing: the official images tell dpkg to skip its
@@ -84,7 +84,7 @@ pub(super) fn ways() -> impl Iterator<Item = &'static Way> {
 pub(super) fn all() -> Vec<Variant> {
     ways()
         .map(|way| {
-            let mut command: Vec<String> = CLIENT.map(str::to_owned).to_vec();
+            let mut command = docker::client_words();
             let file = format!("{{context}}/../{}.Dockerfile", way.name);
             let words = ["build", "--network", "none", "--no-cache", "--progress", "plain"];
             let words = words.into_iter().chain(["--tag", RESULT, "--file", &file, "{context}"]);

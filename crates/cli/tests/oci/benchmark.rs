@@ -2,13 +2,13 @@
 
 use crate::harness::Need;
 use crate::support::{Place, eventually, limit};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::{patiently, rig::Rig};
 
@@ -39,12 +39,16 @@ fn bench(place: &Place, rig: &Rig, options: &[&str]) -> Command {
     command
 }
 
+/// The programs that run.
+fn daemons(place: &Place) -> String {
+    place.sh("for exe in /proc/[0-9]*/exe; do readlink $exe; done").stdout
+}
+
 fn assert_clean(place: &Place, rig: &Rig) {
     let left = std::fs::read_dir(rig.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(left.filter(|name| name != "lost+found").collect::<Vec<_>>(), [""; 0]);
-    let daemons = place.sh("for exe in /proc/[0-9]*/exe; do readlink $exe; done");
-    assert!(!daemons.stdout.contains("dockerd"), "{daemons:?}");
-    assert!(!daemons.stdout.contains("containerd"), "{daemons:?}");
+    let daemons = daemons(place);
+    assert!(!daemons.contains("dockerd") && !daemons.contains("containerd"), "{daemons}");
     let disk = std::fs::metadata(rig.path()).unwrap().dev();
     let cgroups = place.sh(&format!("find /sys/fs/cgroup -name 'synconce-bench-{disk:x}-*'"));
     assert_eq!(cgroups.stdout, "", "{cgroups:?}");
@@ -74,31 +78,49 @@ pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
     rig.down().unwrap();
 }
 
-pub fn an_interrupted_one_leaves_no_daemon_and_no_image(place: &Place) {
-    let rig = rig(place);
-    let logs = place.path("logs");
-    std::fs::create_dir(&logs).unwrap();
-    let mut command = bench(place, &rig, &["--variants", "wrapper"]);
-    let bench = Group::spawn(command.env("TMPDIR", &logs)).unwrap();
+/// A benchmark whose first step has begun, with its logs in `logs`.
+fn amid_a_step(place: &Place, rig: &Rig, logs: &Path) -> Group {
+    std::fs::create_dir(logs).unwrap();
+    let mut command = bench(place, rig, &["--variants", "wrapper"]);
+    let bench = Group::spawn(command.env("TMPDIR", logs)).unwrap();
     let log = || {
-        let dirs = std::fs::read_dir(&logs).unwrap().flatten().map(|entry| entry.path());
-        let logs =
-            dirs.filter_map(|dir| std::fs::read_to_string(dir.join("round-1-wrapper.log")).ok());
-        logs.collect::<String>()
+        let dirs = std::fs::read_dir(logs).unwrap().flatten().map(|entry| entry.path());
+        let name = "round-1-wrapper.log";
+        dirs.filter_map(|dir| std::fs::read_to_string(dir.join(name)).ok()).collect::<String>()
     };
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while !log().contains("] RUN ") {
-        let over =
-            start.elapsed() > patiently(LONG) || bench.wait(Duration::ZERO).unwrap().is_some();
+        let ended = bench.wait(Duration::ZERO).unwrap().is_some();
+        let over = ended || start.elapsed() > patiently(LONG);
         assert!(!over, "no step begins: {}", bench.stderr().unwrap());
         std::thread::sleep(Duration::from_millis(20));
     }
+    bench
+}
+
+pub fn an_interrupted_one_leaves_no_daemon_and_no_image(place: &Place) {
+    let rig = rig(place);
+    let logs = place.path("logs");
+    let bench = amid_a_step(place, &rig, &logs);
     bench.signal(Signal::INT).unwrap();
     let ended = bench.wait(limit()).unwrap();
     assert!(ended.is_some_and(|status| !status.success()), "{ended:?}");
     eventually("its log directory is removed", || {
         std::fs::read_dir(&logs).unwrap().next().is_none()
     });
+    assert_clean(place, &rig);
+    rig.down().unwrap();
+}
+
+pub fn a_killed_one_takes_its_daemon_along_and_is_followed_by_another(place: &Place) {
+    let rig = rig(place);
+    let killed = amid_a_step(place, &rig, &place.path("logs"));
+    kill_process(Pid::from_raw(killed.pid().cast_signed()).unwrap(), Signal::KILL).unwrap();
+    eventually("its daemon is gone", || !daemons(place).contains("dockerd"));
+    eventually("containerd is gone", || !daemons(place).contains("containerd"));
+    let next = amid_a_step(place, &rig, &place.path("next"));
+    next.signal(Signal::INT).unwrap();
+    assert!(next.wait(limit()).unwrap().is_some());
     assert_clean(place, &rig);
     rig.down().unwrap();
 }

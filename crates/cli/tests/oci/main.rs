@@ -60,6 +60,10 @@ fn main() -> ExitCode {
         trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
         trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
         trial(benchmark::an_interrupted_one_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
+        trial(
+            benchmark::a_killed_one_takes_its_daemon_along_and_is_followed_by_another,
+            &benchmark::NEEDS,
+        ),
         trial(explain::says_what_would_be_done_and_why, &cc),
         trial(explain::what_is_no_bundle_is_told, &cc),
     ];
