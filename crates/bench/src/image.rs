@@ -6,6 +6,7 @@
 //! own cache is emptied. It is started anew for every turn, outside the time, so
 //! that all turns meet the same daemon but for its runtime. Needs root and Docker.
 
+mod cgroup;
 mod docker;
 mod ground;
 mod progress;

@@ -31,11 +31,22 @@ impl Workplace {
 
     /// Takes it, and removes what an earlier benchmark left in it.
     pub(crate) fn occupy(&mut self) -> Result<(), Error> {
+        self.take()?;
+        self.empty()
+    }
+
+    /// Takes it as it is.
+    pub(crate) fn take(&mut self) -> Result<(), Error> {
         fs::create_dir_all(&self.path).map_err(Error::io("create", &self.path))?;
         let dir = File::open(&self.path).map_err(Error::io("open", &self.path))?;
         flock(&dir, FlockOperation::NonBlockingLockExclusive)
             .map_err(Error::io("lock (is another benchmark running?)", &self.path))?;
         self.lock = Some(dir);
+        Ok(())
+    }
+
+    /// Removes what is in it.
+    pub(crate) fn empty(&self) -> Result<(), Error> {
         for entry in fs::read_dir(&self.path).map_err(Error::io("list", &self.path))? {
             remove_tree(&entry.map_err(Error::io("list", &self.path))?.path())?;
         }

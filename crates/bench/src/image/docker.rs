@@ -1,14 +1,15 @@
 //! A dockerd of the benchmark's own, and its client.
 
+use super::cgroup;
 use crate::launcher::{Daemon, Launcher};
 use crate::mounts::{self, Hidden};
 use crate::scenario::fill;
 use crate::{Error, Failure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,12 +28,9 @@ const ODD: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
 /// The first client that cannot build without a plugin.
 const NEEDS_BUILDX: u32 = 23;
 
-/// Where cgroups are mounted, by either version.
-const CGROUPS: &str = "/sys/fs/cgroup";
-
 /// How long dockerd may take to answer or to end.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a killed process may take to be gone.
+/// How long an answer may take.
 const SOON: Duration = Duration::from_secs(5);
 
 /// What runs the steps of a build.
@@ -78,14 +76,9 @@ impl Docker {
             let link = before.join(name);
             symlink(synconce, &link).map_err(Error::io("link", &link))?;
         }
-        // The workplace is locked by us, and the same after a benchmark that was killed.
-        let place = dir.parent().unwrap_or(dir);
-        let own = fs::metadata(place).map_err(Error::io("stat", place))?;
-        let cgroup = format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino());
+        let cgroup = cgroup::name(dir.parent().unwrap_or(dir))?;
         let client = PathBuf::from("docker");
-        let made = Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden };
-        made.remove_cgroups();
-        Ok(made)
+        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden })
     }
 
     /// Where the images are.
@@ -154,10 +147,9 @@ impl Docker {
             daemon.stop(PATIENCE)?;
             launcher.end_strays();
         }
+        cgroup::remove(&self.cgroup);
         // What it had mounted when it was killed, as by an interrupt.
-        mounts::unmount_below(&self.dir)?;
-        self.remove_cgroups();
-        Ok(())
+        mounts::unmount_below(&self.dir)
     }
 
     /// Runs the client, to set the stage.
@@ -206,20 +198,6 @@ impl Docker {
         })
     }
 
-    /// Removes what containers leave in every hierarchy; runc knows one of two.
-    fn remove_cgroups(&self) {
-        let top = Path::new(CGROUPS);
-        let hierarchies = directories(top).into_iter().chain([top.to_owned()]);
-        let groups: Vec<PathBuf> = hierarchies.map(|place| place.join(&self.cgroup)).collect();
-        let start = Instant::now();
-        // Whose runtime was killed in between lives on, and is in his group until he is gone.
-        while groups.iter().map(|group| remove_group(group)).sum::<usize>() > 0
-            && start.elapsed() < SOON
-        {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     fn words(&self, words: &[&str]) -> Vec<String> {
         let mut all = client_words();
         all.extend(words.iter().map(|word| (*word).to_owned()));
@@ -230,7 +208,7 @@ impl Docker {
 impl Drop for Docker {
     fn drop(&mut self) {
         drop(self.running.take());
-        self.remove_cgroups();
+        cgroup::remove(&self.cgroup);
         // Whoever wants the reason calls stop; a tree with mounts is not removed.
         let _ = mounts::unmount_below(&self.dir);
     }
@@ -274,24 +252,6 @@ fn major(version: &str) -> Option<u32> {
     let number =
         version.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
     number.split('.').next()?.parse().ok()
-}
-
-/// Ends who is in a cgroup and in those below, removes them, and says how many are in
-/// use still.
-fn remove_group(group: &Path) -> usize {
-    let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-        let _ = kill_process(pid, Signal::KILL);
-    }
-    let below: usize = directories(group).iter().map(|group| remove_group(group)).sum();
-    let removed = fs::remove_dir(group);
-    below + usize::from(removed.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy))
-}
-
-fn directories(path: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    entries.filter(is_directory).map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]

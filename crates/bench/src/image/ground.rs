@@ -1,6 +1,7 @@
 //! The stage of the build scenario: a daemon, its images and a context.
 
 use super::Options;
+use super::cgroup;
 use super::docker::{Docker, Runtime};
 use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
@@ -131,7 +132,10 @@ fn is_installed(status: &str, package: &str) -> bool {
 
 impl Steps for Ground {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.work.occupy()?;
+        self.work.take()?;
+        // The step of a benchmark that was killed goes on without its daemon.
+        cgroup::remove(&cgroup::name(self.work.path())?);
+        self.work.empty()?;
         self.write()?;
         let result = self.furnish(launcher);
         if result.is_err()
