@@ -8,12 +8,15 @@ use crate::Error;
 use crate::launcher::Launcher;
 use crate::mounts::{self, Furnished};
 use crate::scenario::Need;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Part of the key, to be raised whenever the preparation changes.
 const LAYOUT: &str = "2";
@@ -127,11 +130,16 @@ impl Base {
         let key = recipe.key(&configuration);
         let tar = recipe.options.cache.join(format!("install-{key}.tar"));
         let note = tar.with_extension("json");
-        if let Some(base) = recall(&note).filter(|base| base.tar == tar && tar.is_file()) {
+        let kept = || recall(&note).filter(|base| base.tar == tar && tar.is_file());
+        if let Some(base) = kept() {
             return Ok(base);
         }
         fs::create_dir_all(&recipe.options.cache)
             .map_err(Error::io("create", &recipe.options.cache))?;
+        let _turn = take_turn(&recipe.options.cache, launcher)?;
+        if let Some(base) = kept() {
+            return Ok(base);
+        }
         let site = Site::new(&recipe.options.cache)?;
         let root = site.root();
         bootstrap(&root, recipe, launcher)?;
@@ -170,6 +178,20 @@ impl Base {
         let versions = self.versions.iter();
         let versions: Vec<String> = versions.map(|(k, v)| format!("{k} {v}")).collect();
         format!("base: {} packages downloaded; {}", self.archives, versions.join(", "))
+    }
+}
+
+/// Locks the cache, so that another benchmark neither makes the same base at the
+/// same time nor writes into ours. The lock ends with the descriptor, however the
+/// process ends.
+fn take_turn(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
+    let turn = fs::File::open(cache).map_err(Error::io("open", cache))?;
+    loop {
+        match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(turn),
+            Err(Errno::WOULDBLOCK) => launcher.pause(Duration::from_millis(100))?,
+            Err(errno) => return Err(Error::io("lock", cache)(errno)),
+        }
     }
 }
 
@@ -328,6 +350,20 @@ mod tests {
         assert_ne!(own, recipe("http://a.invalid", &["gcc"]).key(""));
         assert_ne!(own, recipe("http://b.invalid", &["gcc", "make"]).key(""));
         assert_ne!(own, here.key("Acquire::Retries \"3\";\n"));
+    }
+
+    #[test]
+    fn who_comes_second_to_an_empty_cache_waits_for_the_first() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let launcher = Launcher::new().expect("signals can be watched");
+        let first = take_turn(dir.path(), &launcher).expect("nobody else is there");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| take_turn(dir.path(), &launcher).map(|_| ()));
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(!second.is_finished());
+            drop(first);
+            second.join().expect("no panic").expect("the turn passes on");
+        });
     }
 
     #[test]

@@ -93,6 +93,15 @@ impl Launcher {
         self.watch.check()
     }
 
+    /// Lets time pass, unless a signal asks to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub(crate) fn pause(&self, time: Duration) -> Result<(), Error> {
+        let milliseconds = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        self.watch.wait(None, Some(milliseconds)).map(|_| ())
+    }
+
     /// Ends what outlived the commands that started it.
     pub fn end_strays(&self) {
         self.family.end(None);
