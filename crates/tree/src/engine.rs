@@ -1,2 +1,0 @@
-//! Walks over whole trees by more than one thread: by descriptors of directories and
-//! names in them, never by paths.

@@ -1,0 +1,243 @@
+//! What files have besides content: owner, mode, extended attributes, times.
+
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, Statx, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, fchmod,
+    fchown, fgetxattr, flistxattr, flistxattr_query, fsetxattr, futimens, lgetxattr, llistxattr,
+    llistxattr_query, lsetxattr, utimensat,
+};
+use rustix::io::Errno;
+
+use super::super::directory::path_of;
+
+/// What this process gives to the files that it makes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Maker {
+    uid: u32,
+    gid: u32,
+    umask: u32,
+}
+
+/// An act that failed on the target.
+pub(super) type Act = (&'static str, Errno);
+
+/// All bits of a mode that chmod(2) sets.
+const ALL: u32 = 0o7777;
+
+/// Where most values of extended attributes find room; the kernel allocates what is asked for.
+const VALUE: usize = 1 << 10;
+
+/// The kernel's limit for a value and for a list of names (xattr(7)).
+const LARGEST: usize = 64 << 10;
+
+impl Maker {
+    pub fn this() -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        Self { uid, gid, umask: umask() }
+    }
+
+    /// The mode with which to make a file, so that it need not be changed where possible.
+    /// No one else can reach the file: the directories on the way to it are closed until
+    /// they are finished.
+    pub fn mode(self, stat: &Statx) -> Mode {
+        Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o777 & !self.umask)
+    }
+
+    /// Whether the umask takes nothing away from a directory that only its owner may enter.
+    pub fn makes_directories(self) -> bool {
+        self.umask & 0o700 == 0
+    }
+
+    fn owns(self, stat: &Statx) -> bool {
+        (stat.stx_uid, stat.stx_gid) == (self.uid, self.gid)
+    }
+
+    /// Whether the file has another mode than it was made with, or loses a part of it by
+    /// the change of its owner.
+    fn needs_mode(self, stat: &Statx) -> bool {
+        u32::from(stat.stx_mode) & (0o7000 | self.umask) != 0
+    }
+
+    /// Gives a directory to this process, before anything is made in it: a directory's group
+    /// may be passed on to what is in it.
+    pub fn take(self, directory: &OwnedFd) -> Result<(), Act> {
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        fchown(directory, Some(uid), Some(gid)).map_err(|errno| ("cannot own", errno))?;
+        for name in [c"system.posix_acl_access", c"system.posix_acl_default"] {
+            match rustix::fs::fremovexattr(directory, name) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(("cannot take the access list from", errno)),
+            }
+        }
+        fchmod(directory, Mode::RWXU).map_err(|errno| ("cannot set the mode of", errno))
+    }
+
+    /// Gives an empty directory the owner and the mode of another.
+    pub fn own(self, directory: &OwnedFd, stat: &Statx) -> Result<(), Act> {
+        let (uid, gid) = owner(stat);
+        fchown(directory, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
+        let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
+        fchmod(directory, mode).map_err(|errno| ("cannot set the mode of", errno))
+    }
+
+    /// Gives the open `target` what `source` has. The order matters: a change of the owner
+    /// takes set-id bits and capabilities away, and everything changes the times.
+    pub fn settle(
+        self,
+        source: BorrowedFd<'_>,
+        target: BorrowedFd<'_>,
+        stat: &Statx,
+        made_with: Option<Mode>,
+    ) -> Result<(), Act> {
+        if !self.owns(stat) {
+            let (uid, gid) = owner(stat);
+            fchown(target, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
+        }
+        let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
+        if made_with != Some(mode) || self.needs_mode(stat) {
+            fchmod(target, mode).map_err(|errno| ("cannot set the mode of", errno))?;
+        }
+        attributes(&Open(source), &Open(target))?;
+        futimens(target, &times(stat)).map_err(|errno| ("cannot set the times of", errno))
+    }
+
+    /// The same for what is not opened: links, devices, pipes, sockets.
+    pub fn settle_at(
+        self,
+        source: BorrowedFd<'_>,
+        target: BorrowedFd<'_>,
+        name: &CStr,
+        stat: &Statx,
+        is_link: bool,
+    ) -> Result<(), Act> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        if !self.owns(stat) {
+            let (uid, gid) = owner(stat);
+            chownat(target, name, uid, gid, flags)
+                .map_err(|errno| ("cannot set the owner of", errno))?;
+        }
+        if !is_link && self.needs_mode(stat) {
+            // What was made a moment ago in a directory that is closed to others is no link.
+            let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
+            chmodat(target, name, mode, AtFlags::empty())
+                .map_err(|errno| ("cannot set the mode of", errno))?;
+        }
+        attributes(&Named(path_of(source, name)), &Named(path_of(target, name)))?;
+        utimensat(target, name, &times(stat), flags)
+            .map_err(|errno| ("cannot set the times of", errno))
+    }
+}
+
+fn owner(stat: &Statx) -> (Option<Uid>, Option<Gid>) {
+    (Some(Uid::from_raw(stat.stx_uid)), Some(Gid::from_raw(stat.stx_gid)))
+}
+
+fn times(stat: &Statx) -> Timestamps {
+    let time = |sec: i64, nsec: u32| Timespec { tv_sec: sec, tv_nsec: nsec.into() };
+    Timestamps {
+        last_access: time(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec),
+        last_modification: time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+    }
+}
+
+/// A file with extended attributes.
+trait Attributed {
+    /// How many bytes the list of the names has.
+    fn query(&self) -> Result<usize, Errno>;
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno>;
+    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno>;
+    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
+}
+
+struct Open<'a>(BorrowedFd<'a>);
+
+impl Attributed for Open<'_> {
+    fn query(&self) -> Result<usize, Errno> {
+        flistxattr_query(self.0)
+    }
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        flistxattr(self.0, buffer)
+    }
+    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+        fgetxattr(self.0, name, buffer)
+    }
+    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        fsetxattr(self.0, name, value, XattrFlags::empty())
+    }
+}
+
+struct Named(Vec<u8>);
+
+impl Attributed for Named {
+    fn query(&self) -> Result<usize, Errno> {
+        llistxattr_query(&self.0[..])
+    }
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        llistxattr(&self.0[..], buffer)
+    }
+    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+        lgetxattr(&self.0[..], name, buffer)
+    }
+    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        lsetxattr(&self.0[..], name, value, XattrFlags::empty())
+    }
+}
+
+fn attributes(source: &impl Attributed, target: &impl Attributed) -> Result<(), Act> {
+    let read = |errno| ("cannot read the extended attributes for", errno);
+    let length = match source.query() {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
+        length => length.map_err(read)?,
+    };
+    let mut list = vec![0; length];
+    // It may have grown since.
+    let length = match source.list(&mut list) {
+        Err(Errno::RANGE) => {
+            list.resize(LARGEST, 0);
+            source.list(&mut list)
+        }
+        length => length,
+    };
+    let mut rest = &list[..length.map_err(read)?];
+    let mut value = vec![0; VALUE];
+    while let Ok(name) = CStr::from_bytes_until_nul(rest) {
+        rest = &rest[name.to_bytes_with_nul().len()..];
+        if is_other_form(name) {
+            continue;
+        }
+        let length = match source.get(name, &mut value) {
+            Err(Errno::RANGE) => {
+                value.resize(LARGEST, 0);
+                source.get(name, &mut value)
+            }
+            length => length,
+        };
+        let length = match length {
+            // Taken away meanwhile: the change of the source's ctime is seen by the caller.
+            Err(Errno::NODATA) => continue,
+            length => length.map_err(read)?,
+        };
+        match target.set(name, &value[..length]) {
+            // A property of btrfs alone.
+            Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => {}
+            result => result.map_err(|errno| ("cannot set an extended attribute of", errno))?,
+        }
+    }
+    Ok(())
+}
+
+/// How xfs stores access lists, which it lists beside `system.posix_acl_*` for root.
+fn is_other_form(name: &CStr) -> bool {
+    name.to_bytes().starts_with(b"trusted.SGI_ACL_")
+}
+
+/// The umask, which only setting it would tell: for all threads and, for a moment, wrongly.
+/// If it is not to be known, every mode is set.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o777)
+}

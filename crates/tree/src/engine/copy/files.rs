@@ -1,0 +1,238 @@
+//! One entry of a copy that is no directory.
+
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, linkat, makedev, mknodat, openat,
+    readlinkat_raw, symlinkat,
+};
+use rustix::io::Errno;
+
+use super::super::Error;
+use super::super::directory::{Mounts, look, look_at};
+use super::CopyMode;
+use super::content::Failed;
+use super::links::{Claim, Making};
+use super::visit::{Copying, Here, Made, Own, has_changed};
+
+/// A path this long is still taken by the kernel; PATH_MAX is 4096 with the NUL.
+const PATH: usize = 4000;
+
+/// Where a symbolic link's target finds room (`PATH_MAX`).
+const TARGET: usize = 4096;
+
+impl Copying<'_> {
+    /// Copies the entry `name`. Returns whether it is a directory, which is not copied here.
+    pub fn file(
+        &self,
+        at: &Here<'_, '_>,
+        own: &mut Own<'_>,
+        name: &CStr,
+        kind: FileType,
+    ) -> Result<bool, Error> {
+        match (kind, self.mode) {
+            (FileType::Unknown | FileType::Directory, _) => self.other(at, own, name),
+            (_, CopyMode::Link) => self.link(at, own, name).map(|()| false),
+            (FileType::RegularFile, _) => self.regular(at, own, name),
+            _ => self.other(at, own, name),
+        }
+    }
+
+    /// Makes another name of the source's file.
+    fn link(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<(), Error> {
+        match linkat(at.pair.first(), name, at.pair.second(), name, AtFlags::empty()) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOENT) => {
+                Self::changed(at, own, name);
+                Ok(())
+            }
+            Err(Errno::XDEV) if self.is_mount(at, name) => self.pass_by(at, own, name),
+            Err(errno) => {
+                Err(self.target_error("cannot make the link", &at.node.path_to(name), errno))
+            }
+        }
+    }
+
+    fn is_mount(&self, at: &Here<'_, '_>, name: &CStr) -> bool {
+        self.mounts == Mounts::Stop
+            && look(at.pair.first(), name)
+                .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    }
+
+    fn regular(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
+        let fail = |act| move |errno| self.source_error(act, &at.node.path_to(name), errno);
+        let source = match self.mounts.file(at.pair.first(), name) {
+            Ok(source) => source,
+            Err(Errno::XDEV) => return self.pass_by(at, own, name).map(|()| false),
+            // Not there any more, or a link or a socket by now.
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => {
+                Self::changed(at, own, name);
+                return self.other(at, own, name);
+            }
+            Err(errno) => return Err(fail("cannot open")(errno)),
+        };
+        let stat = look_at(&source).map_err(fail("cannot look at"))?;
+        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+            Self::changed(at, own, name);
+            drop(source);
+            return self.other(at, own, name);
+        }
+        let Ok(making) = self.claim(at, name, &stat)? else { return Ok(false) };
+        Self::note(at, own, name, &stat);
+        self.content_of(at, own, name, source.as_fd(), &stat, making)?;
+        Ok(false)
+    }
+
+    /// Makes a file that has several names the same as one that is made already; else it is
+    /// for the caller to make.
+    fn claim(
+        &self,
+        at: &Here<'_, '_>,
+        name: &CStr,
+        stat: &Statx,
+    ) -> Result<Result<Option<Making<'_, Statx>>, ()>, Error> {
+        if stat.stx_nlink < 2 {
+            return Ok(Ok(None));
+        }
+        match self.links.claim(stat) {
+            Claim::First(making) => Ok(Ok(Some(making))),
+            Claim::Made(node, first) => {
+                self.link_to(at, name, &node, &first).map(Err).map_err(|errno| {
+                    self.target_error("cannot make the link", &at.node.path_to(name), errno)
+                })
+            }
+        }
+    }
+
+    fn link_to(
+        &self,
+        at: &Here<'_, '_>,
+        name: &CStr,
+        node: &Arc<Made>,
+        first: &CStr,
+    ) -> Result<(), Errno> {
+        let (here, none) = (at.pair.second(), AtFlags::empty());
+        if Arc::ptr_eq(node, at.node) {
+            return linkat(here, first, here, name, none);
+        }
+        let path = node.path_to(first);
+        if path.len() < PATH {
+            return linkat(self.root.second(), &path[..], here, name, none);
+        }
+        let directory = node.open_target(self.root)?;
+        linkat(directory, first, here, name, none)
+    }
+
+    fn content_of(
+        &self,
+        at: &Here<'_, '_>,
+        own: &mut Own<'_>,
+        name: &CStr,
+        source: std::os::fd::BorrowedFd<'_>,
+        stat: &Statx,
+        making: Option<Making<'_, Statx>>,
+    ) -> Result<(), Error> {
+        let fail = |act| move |errno| self.target_error(act, &at.node.path_to(name), errno);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = self.maker.mode(stat);
+        let target = openat(at.pair.second(), name, flags | OFlags::CLOEXEC, mode)
+            .map_err(fail("cannot create"))?;
+        if let Some(making) = making {
+            making.made(at.node, name);
+        }
+        let copied =
+            self.content.copy(source, target.as_fd(), stat, &mut own.buffer, &mut own.tally);
+        match copied {
+            Ok(shared) => own.report.reflinked += u64::from(shared),
+            Err(Failed::Cancelled(error)) => return Err(error),
+            Err(Failed::Writing(errno)) => return Err(fail("cannot write")(errno)),
+            Err(Failed::Sharing(errno)) => {
+                return Err(fail("cannot share the content (FICLONE) with")(errno));
+            }
+            Err(Failed::Reading(errno)) => {
+                return Err(self.source_error("cannot read", &at.node.path_to(name), errno));
+            }
+        }
+        self.maker
+            .settle(source, target.as_fd(), stat, Some(mode))
+            .map_err(|(act, errno)| fail(act)(errno))?;
+        let now = look_at(source)
+            .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
+        // A second name that came or went changes the ctime and nothing that is copied, but
+        // who would know that it was no more than that.
+        if has_changed(stat, &now) {
+            Self::changed(at, own, name);
+        }
+        Ok(())
+    }
+
+    /// Copies whatever `name` is, unless it is a directory.
+    fn other(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
+        let fail = |act| move |errno| self.source_error(act, &at.node.path_to(name), errno);
+        let stat = match look(at.pair.first(), name) {
+            Err(Errno::NOENT) => {
+                Self::changed(at, own, name);
+                return Ok(false);
+            }
+            stat => stat.map_err(fail("cannot look at"))?,
+        };
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        if kind == FileType::Directory {
+            return Ok(true);
+        }
+        if self.mounts == Mounts::Stop && stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+        {
+            return self.pass_by(at, own, name).map(|()| false);
+        }
+        if self.mode == CopyMode::Link {
+            return self.link(at, own, name).map(|()| false);
+        }
+        if kind == FileType::RegularFile {
+            return self.regular(at, own, name);
+        }
+        let Ok(making) = self.claim(at, name, &stat)? else { return Ok(false) };
+        Self::note(at, own, name, &stat);
+        if !self.special(at, own, name, &stat, kind)? {
+            return Ok(false);
+        }
+        if let Some(making) = making {
+            making.made(at.node, name);
+        }
+        self.maker
+            .settle_at(at.pair.first(), at.pair.second(), name, &stat, kind == FileType::Symlink)
+            .map_err(|(act, errno)| self.target_error(act, &at.node.path_to(name), errno))?;
+        Ok(false)
+    }
+
+    /// Makes a link, a device, a pipe or a socket. Returns whether the source still had it.
+    fn special(
+        &self,
+        at: &Here<'_, '_>,
+        own: &mut Own<'_>,
+        name: &CStr,
+        stat: &Statx,
+        kind: FileType,
+    ) -> Result<bool, Error> {
+        let made = if kind == FileType::Symlink {
+            own.buffer.resize(own.buffer.len().max(TARGET), 0);
+            let length = match readlinkat_raw(at.pair.first(), name, &mut own.buffer[..]) {
+                Err(Errno::NOENT | Errno::INVAL) => {
+                    Self::changed(at, own, name);
+                    return Ok(false);
+                }
+                length => length.map_err(|errno| {
+                    self.source_error("cannot read the link", &at.node.path_to(name), errno)
+                })?,
+            };
+            symlinkat(&own.buffer[..length], at.pair.second(), name)
+        } else {
+            let device = makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+            let mode = self.maker.mode(stat);
+            mknodat(at.pair.second(), name, kind, Mode::from_raw_mode(mode.as_raw_mode()), device)
+        };
+        made.map(|()| true)
+            .map_err(|errno| self.target_error("cannot create", &at.node.path_to(name), errno))
+    }
+}

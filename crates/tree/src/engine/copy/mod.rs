@@ -1,0 +1,99 @@
+//! Copies of whole trees.
+
+mod attributes;
+mod content;
+mod files;
+mod links;
+mod report;
+mod visit;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, openat};
+
+pub use self::report::CopyReport;
+use self::visit::Copying;
+use super::directory::{Mounts, look_at};
+use super::node::{Pair, path_of_root, shown};
+use super::walk::walk;
+use super::{Error, Progress, threads};
+
+/// How the content of files comes into the copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CopyMode {
+    /// Shared until written to, where the file system can; else copied.
+    #[default]
+    Auto,
+    /// Copied by the kernel, which shares large files where the file system can.
+    Copy,
+    /// Shared until written to; an error (`EOPNOTSUPP`, `EXDEV`, `EINVAL`) where that is
+    /// impossible.
+    Reflink,
+    /// Not at all: both trees have the same files, but directories of their own.
+    Link,
+}
+
+/// What a copy is to be.
+#[derive(Debug, Clone)]
+pub struct CopyOptions {
+    /// How content is copied.
+    pub mode: CopyMode,
+    /// Whether what is mounted below the source is copied, too. If not, it is named in the
+    /// report, and an empty directory or file is in its place.
+    pub cross_mounts: bool,
+    /// How many threads copy.
+    pub threads: usize,
+}
+
+impl Default for CopyOptions {
+    fn default() -> Self {
+        Self { mode: CopyMode::default(), cross_mounts: false, threads: threads() }
+    }
+}
+
+/// Copies what is in the directory `source` into the empty directory `target`, which gets
+/// the attributes of `source`, too.
+///
+/// Kept are: hard links within the tree, holes, extended attributes (access lists and
+/// capabilities among them), devices, pipes, sockets, symbolic links, times to the
+/// nanosecond (access times, too), owners and all bits of modes. What is not, is named in
+/// the report. Until the copy is complete, `target` and all directories in it belong to this
+/// process and are closed to others.
+///
+/// # Errors
+/// The first error of a call, such as `ENOSPC`, with the path; `EINVAL` if `target` is within
+/// `source`; `ECANCELED`. What was copied so far is left.
+pub fn copy(
+    source: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
+    options: &CopyOptions,
+    progress: &dyn Progress,
+) -> Result<CopyReport, Error> {
+    // Descriptors of its own: the position in a directory's list goes with the descriptor.
+    let pair = Pair { first: again(source)?, second: Some(again(target)?) };
+    let stat = look_at(&pair.first).map_err(|errno| failed("cannot look at", source, errno))?;
+    let mounts = if options.cross_mounts { Mounts::Cross } else { Mounts::Stop };
+    let copying = Copying::new(&pair, options.mode, mounts, progress)?;
+    copying.begin(&pair)?;
+    let root = Pair { first: again(source)?, second: Some(again(target)?) };
+    walk(&copying, root, stat, options.threads)?;
+    Ok(copying.report())
+}
+
+fn again(directory: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(directory, c".", flags, Mode::empty())
+        .map_err(|errno| failed("cannot open", directory, errno))
+}
+
+fn failed(act: &'static str, directory: BorrowedFd<'_>, errno: rustix::io::Errno) -> Error {
+    Error::new(act, &shown(&path_of_root(directory), b""), errno)
+}
+
+/// A path below a root, for a report.
+fn below(path: Vec<u8>) -> std::path::PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let path = std::ffi::OsString::from_vec(path);
+    if path.is_empty() { Path::new(".").to_owned() } else { path.into() }
+}

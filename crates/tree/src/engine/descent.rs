@@ -1,0 +1,332 @@
+//! One thread on its way: down into a directory, and up again.
+
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+
+use rustix::fs::{FileType, SeekFrom, seek};
+
+use super::Error;
+use super::names::{self, Ended, Names};
+use super::node::{Node, Pair};
+use super::pool::{Pool, Task, What};
+use super::walk::{At, Left, Visitor};
+
+/// So many of the directories above the current one stay open on each thread; those above
+/// them are opened again on the way up. Deeper than most trees are.
+const OPEN: usize = 24;
+
+/// A directory is not read further while so many directories in it are still to visit.
+const WAITING: usize = 256;
+
+/// Fewer entries than these are not worth another thread.
+const WORTH: usize = 32;
+
+/// A directory on the way of this thread.
+struct Frame<D> {
+    node: Arc<Node<D>>,
+    /// None while it is closed.
+    pair: Option<Arc<Pair>>,
+    /// The directory that it is in, if that is not the next on the stack.
+    above: Option<Arc<Pair>>,
+    directories: Names,
+    list: List,
+}
+
+/// How far a directory's list is read.
+#[derive(Clone, Copy)]
+enum List {
+    /// The position in the open directory is where to go on.
+    Open(u64),
+    /// It was closed meanwhile: go on here.
+    Closed(u64),
+    Done,
+}
+
+/// One thread's part of a walk.
+pub(super) struct Descent<'a, V: Visitor> {
+    visitor: &'a V,
+    pool: &'a Pool<V::Data>,
+    root: &'a Arc<Pair>,
+    own: &'a mut V::Own,
+    frames: Vec<Frame<V::Data>>,
+    /// What `getdents64` writes to.
+    buffer: Vec<u8>,
+    others: Names,
+}
+
+impl<'a, V: Visitor> Descent<'a, V> {
+    pub fn new(
+        visitor: &'a V,
+        pool: &'a Pool<V::Data>,
+        root: &'a Arc<Pair>,
+        own: &'a mut V::Own,
+    ) -> Self {
+        let buffer = Vec::with_capacity(names::PIECE);
+        Self { visitor, pool, root, own, frames: Vec::new(), buffer, others: Names::default() }
+    }
+
+    /// Does what there is to do until the walk is over.
+    pub fn work(&mut self) -> Result<(), Error> {
+        while let Some(Task { node, pair, what }) = self.pool.take() {
+            match what {
+                What::All => self.push(node, pair, None),
+                What::Below(name) => {
+                    if !self.enter(&node, &pair, name, Some(&pair))? {
+                        self.release(node, pair, None)?;
+                    }
+                }
+                What::Entries(names) => {
+                    self.entries(&node, &pair, names)?;
+                    self.release(node, pair, None)?;
+                }
+            }
+            self.descend()?;
+        }
+        Ok(())
+    }
+
+    /// Until all directories on the stack are done.
+    fn descend(&mut self) -> Result<(), Error> {
+        while let Some(frame) = self.frames.last() {
+            if self.pool.is_over() {
+                self.frames.clear();
+                return Ok(());
+            }
+            let reads = frame.directories.is_empty() && !matches!(frame.list, List::Done);
+            if reads {
+                self.read()?;
+            }
+            if self.pool.wants() {
+                self.share();
+            }
+            let Some(frame) = self.frames.last_mut() else { break };
+            if let Some(name) = frame.directories.pop() {
+                let (node, pair) = (Arc::clone(&frame.node), self.pair_of_last()?);
+                node.hold();
+                if !self.enter(&node, &pair, name, None)? {
+                    // The frame itself has a hold, so this is not the last.
+                    node.release();
+                }
+            } else if matches!(frame.list, List::Done) {
+                self.pop()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a directory, whose parent was held for it.
+    fn enter(
+        &mut self,
+        node: &Arc<Node<V::Data>>,
+        pair: &Arc<Pair>,
+        name: CString,
+        above: Option<&Arc<Pair>>,
+    ) -> Result<bool, Error> {
+        let Some((below, data)) = self.visitor.enter(&At { node, pair }, self.own, &name)? else {
+            return Ok(false);
+        };
+        let node = Node::new(Some(Arc::clone(node)), name, data);
+        self.push(node, Arc::new(below), above.cloned());
+        Ok(true)
+    }
+
+    fn push(&mut self, node: Arc<Node<V::Data>>, pair: Arc<Pair>, above: Option<Arc<Pair>>) {
+        let (directories, list) = (Names::default(), List::Open(0));
+        self.frames.push(Frame { node, pair: Some(pair), above, directories, list });
+        if let Some(index) = self.frames.len().checked_sub(OPEN + 1) {
+            let frame = &mut self.frames[index];
+            if let Some(pair) = frame.pair.take() {
+                frame.node.remember(&pair);
+            }
+            if let List::Open(position) = frame.list {
+                frame.list = List::Closed(position);
+            }
+        }
+    }
+
+    /// Reads the directory on top of the stack until there are enough directories to visit.
+    fn read(&mut self) -> Result<(), Error> {
+        let pair = self.pair_of_last()?;
+        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+        let node = Arc::clone(&frame.node);
+        let fail = |errno| self.visitor.error("cannot read the directory", &node.path(), errno);
+        if let List::Closed(position) = frame.list {
+            seek(&pair.first, SeekFrom::Start(position)).map_err(fail)?;
+        }
+        loop {
+            let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+            let mut others = std::mem::take(&mut self.others);
+            let ended =
+                names::read(&pair.first, &mut self.buffer, &mut frame.directories, &mut others);
+            others.sort();
+            self.others = self.entries_until(&node, &pair, others)?;
+            let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+            match ended.map_err(fail)? {
+                Ended::At(position) => frame.list = List::Open(position),
+                Ended::Whole => {
+                    frame.list = List::Done;
+                    let directories = &mut frame.directories;
+                    let mut more = |name: &CStr| {
+                        directories.push(name, FileType::Directory, 0);
+                    };
+                    let at = At { node: &node, pair: &pair };
+                    return self.visitor.listed(&at, self.own, &mut more);
+                }
+            }
+            if frame.directories.len() >= WAITING || self.pool.is_over() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Visits the entries of the directory on top of the stack, and returns the emptied list.
+    fn entries_until(
+        &mut self,
+        node: &Arc<Node<V::Data>>,
+        pair: &Arc<Pair>,
+        mut names: Names,
+    ) -> Result<Names, Error> {
+        let at = At { node, pair };
+        let mut index = 0;
+        while index < names.len() && !self.pool.is_over() {
+            let left = names.len() - index;
+            if left >= WORTH && self.pool.wants() {
+                let what = What::Entries(names.split_off(index + left / 2));
+                node.hold();
+                self.pool.give(Task { node: Arc::clone(node), pair: Arc::clone(pair), what });
+            }
+            let (name, kind) = names.get(index);
+            if self.visitor.entry(&at, self.own, name, kind)? {
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.directories.push(name, FileType::Directory, 0);
+                }
+            }
+            index += 1;
+        }
+        names.clear();
+        Ok(names)
+    }
+
+    /// Visits entries that another thread has read.
+    fn entries(
+        &mut self,
+        node: &Arc<Node<V::Data>>,
+        pair: &Arc<Pair>,
+        names: Names,
+    ) -> Result<(), Error> {
+        let at = At { node, pair };
+        for index in 0..names.len() {
+            if self.pool.is_over() {
+                return Ok(());
+            }
+            let (name, kind) = names.get(index);
+            if self.visitor.entry(&at, self.own, name, kind)? {
+                let what = What::Below(name.to_owned());
+                node.hold();
+                self.pool.give(Task { node: Arc::clone(node), pair: Arc::clone(pair), what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the directory that is nearest to the root, and so probably the largest, to a
+    /// thread that has nothing to do.
+    fn share(&mut self) {
+        // One is kept, lest a chain of directories is passed to and fro.
+        let waiting: usize = self.frames.iter().map(|frame| frame.directories.len()).sum();
+        if waiting < 2 {
+            return;
+        }
+        for frame in &mut self.frames {
+            let Some(pair) = &frame.pair else { continue };
+            if let Some(name) = frame.directories.pop() {
+                frame.node.hold();
+                let (node, pair) = (Arc::clone(&frame.node), Arc::clone(pair));
+                return self.pool.give(Task { node, pair, what: What::Below(name) });
+            }
+        }
+    }
+
+    /// The directory on top of the stack, opened again if it was closed.
+    fn pair_of_last(&mut self) -> Result<Arc<Pair>, Error> {
+        let Some(frame) = self.frames.last_mut() else { return Ok(Arc::clone(self.root)) };
+        if let Some(pair) = &frame.pair {
+            return Ok(Arc::clone(pair));
+        }
+        let pair = open_again(self.visitor, self.root, &frame.node, None)?;
+        frame.pair = Some(Arc::clone(&pair));
+        Ok(pair)
+    }
+
+    /// Leaves the directory on top of the stack, of which everything is visited or given to
+    /// others.
+    fn pop(&mut self) -> Result<(), Error> {
+        let pair = self.pair_of_last()?;
+        let Some(Frame { node, mut above, .. }) = self.frames.pop() else { return Ok(()) };
+        if let (None, Some(frame)) = (&above, self.frames.last_mut()) {
+            if frame.pair.is_none() {
+                let opened = open_again(self.visitor, self.root, &frame.node, Some(&pair))?;
+                frame.pair = Some(opened);
+            }
+            above.clone_from(&frame.pair);
+        }
+        self.release(node, pair, above)
+    }
+
+    /// Lets go of a directory, finishes it if nobody else is in it, and so on upwards.
+    fn release(
+        &mut self,
+        mut node: Arc<Node<V::Data>>,
+        mut pair: Arc<Pair>,
+        mut above: Option<Arc<Pair>>,
+    ) -> Result<(), Error> {
+        loop {
+            if !node.is_held_once() {
+                // Whoever finishes it will look for it by this.
+                node.remember(&pair);
+            }
+            if !node.release() || self.pool.is_over() {
+                return Ok(());
+            }
+            let upper = match (above.take(), node.parent()) {
+                (Some(upper), _) => Some(upper),
+                (None, Some(parent)) => {
+                    Some(open_again(self.visitor, self.root, parent, Some(&pair))?)
+                }
+                (None, None) => None,
+            };
+            let at = At { node: &node, pair: &pair };
+            if self.visitor.leave(&at, self.own, upper.as_deref())? == Left::Again {
+                node.hold();
+                self.push(node, pair, upper);
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.list = List::Closed(0);
+                }
+                return Ok(());
+            }
+            let (Some(parent), Some(upper)) = (node.parent().cloned(), upper) else {
+                self.pool.end(None);
+                return Ok(());
+            };
+            (node, pair) = (parent, upper);
+        }
+    }
+}
+
+/// Opens a directory that was closed meanwhile: from one in it if there is one, else by the
+/// names from the root on.
+fn open_again<V: Visitor>(
+    visitor: &V,
+    root: &Arc<Pair>,
+    node: &Node<V::Data>,
+    below: Option<&Pair>,
+) -> Result<Arc<Pair>, Error> {
+    if node.parent().is_none() {
+        return Ok(Arc::clone(root));
+    }
+    if let Some(pair) = below.and_then(|below| node.from_below(below)) {
+        return Ok(Arc::new(pair));
+    }
+    node.from_root(root, |parent, name| visitor.reopen(parent, name).map(Arc::new))
+        .map_err(|errno| visitor.error("cannot open again", &node.path(), errno))
+}

@@ -1,0 +1,235 @@
+//! Removal of whole trees.
+
+mod refusal;
+
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FileType, unlinkat};
+use rustix::io::Errno;
+
+use self::refusal::overcome;
+use super::directory::Mounts;
+use super::node::{Node, Pair, path_of_root, shown};
+use super::progress::{Progress, Tally};
+use super::walk::{At, Entered, Left, Visitor, walk_entry};
+use super::{Error, threads};
+
+/// What a removal is to be.
+#[derive(Debug, Clone)]
+pub struct RemoveOptions {
+    /// How many threads remove.
+    pub threads: usize,
+}
+
+impl Default for RemoveOptions {
+    fn default() -> Self {
+        Self { threads: threads() }
+    }
+}
+
+/// What was removed.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Removed {
+    /// Files of all kinds and directories.
+    pub entries: u64,
+    /// What is still there, and why, in the order of paths: mounts (`EXDEV`, `EBUSY`) and
+    /// what the kernel refuses. The directories on the way to it are there, too.
+    pub left: Vec<Error>,
+}
+
+impl Removed {
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty()
+    }
+}
+
+/// A directory to which others add while it is removed is read anew so many times.
+const ROUNDS: u32 = 3;
+
+/// Removes `name` in `parent`, with all that is below if it is a directory.
+///
+/// No mount is crossed, not even a bind mount of the same file system: it stays with what is
+/// in it, the directories on the way to it stay, and all else goes. What refuses because of
+/// an immutable or append-only flag (for root) or a directory's mode (for its owner) is
+/// changed and removed. That `name` is not there is no error.
+///
+/// # Errors
+/// `name` is no single name (`EINVAL`); `ECANCELED`; a directory could not be read.
+/// What could not be removed is in [`Removed::left`].
+pub fn remove(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    options: &RemoveOptions,
+    progress: &dyn Progress,
+) -> Result<Removed, Error> {
+    let base = path_of_root(parent);
+    let fail = |errno: Errno| Error::new("cannot remove", &base.join(name), errno);
+    let name = match name.as_bytes() {
+        b"" | b"." | b".." => return Err(fail(Errno::INVAL)),
+        bytes if bytes.contains(&b'/') => return Err(fail(Errno::INVAL)),
+        bytes => CString::new(bytes).map_err(|_| fail(Errno::INVAL))?,
+    };
+    let first = parent
+        .try_clone_to_owned()
+        .map_err(|error| Error::new("cannot use the descriptor of", &base, error))?;
+    let removal = Removal { base: &base, progress, removed: Mutex::default() };
+    let parent = Pair { first, second: None };
+    walk_entry(&removal, parent, Fate::default(), &name, options.threads)?;
+    let mut removed = removal.removed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    removed.left.sort_by_cached_key(ToString::to_string);
+    Ok(removed)
+}
+
+struct Removal<'a> {
+    base: &'a Path,
+    progress: &'a dyn Progress,
+    removed: Mutex<Removed>,
+}
+
+/// What will become of a directory.
+#[derive(Debug, Default)]
+struct Fate {
+    /// Something in it could not be removed.
+    stays: AtomicBool,
+    rounds: AtomicU32,
+}
+
+impl Fate {
+    fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Own<'a> {
+    tally: Tally<'a>,
+    left: Vec<Error>,
+}
+
+type Here<'a, 'r> = At<'a, Removal<'r>>;
+
+impl Removal<'_> {
+    /// `name` in `node` is left because of `errno`.
+    fn leave_it(
+        &self,
+        node: &Node<Fate>,
+        own: &mut Own<'_>,
+        name: &CStr,
+        act: &'static str,
+        errno: Errno,
+    ) {
+        node.data.stay();
+        let act = match errno {
+            Errno::XDEV | Errno::BUSY => "cannot remove what is mounted on",
+            _ => act,
+        };
+        own.left.push(self.error(act, &node.path_to(name), errno));
+    }
+
+    /// Opens a directory; none if it is gone or stays.
+    fn open(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Option<OwnedFd> {
+        let parent = at.pair.first();
+        let mut opened = Mounts::Stop.directory(parent, name);
+        if let Err(errno @ Errno::ACCESS) = opened {
+            if overcome(errno, parent, name) {
+                opened = Mounts::Stop.directory(parent, name);
+            }
+        }
+        match opened {
+            Ok(directory) => Some(directory),
+            Err(Errno::NOENT) => None,
+            Err(errno) => {
+                self.leave_it(at.node, own, name, "cannot open", errno);
+                None
+            }
+        }
+    }
+}
+
+/// Removes one name, after taking away what stands against it.
+fn unlink(parent: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<(), Errno> {
+    let result = unlinkat(parent, name, flags);
+    match result {
+        Err(errno @ (Errno::PERM | Errno::ACCESS)) if overcome(errno, parent, name) => {
+            unlinkat(parent, name, flags)
+        }
+        result => result,
+    }
+}
+
+impl<'a> Visitor for Removal<'a> {
+    type Data = Fate;
+    type Own = Own<'a>;
+
+    fn own(&self) -> Own<'a> {
+        Own { tally: Tally::new(self.progress, "cannot remove"), left: Vec::new() }
+    }
+
+    fn enter(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, name: &CStr) -> Entered<Fate> {
+        let directory = self.open(at, own, name);
+        Ok(directory.map(|first| (Pair { first, second: None }, Fate::default())))
+    }
+
+    fn entry(
+        &self,
+        at: &Here<'_, 'a>,
+        own: &mut Own<'a>,
+        name: &CStr,
+        _: FileType,
+    ) -> Result<bool, Error> {
+        match unlink(at.pair.first(), name, AtFlags::empty()) {
+            Ok(()) => own.tally.entry()?,
+            Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR) => return Ok(true),
+            Err(errno) => self.leave_it(at.node, own, name, "cannot remove", errno),
+        }
+        Ok(false)
+    }
+
+    fn leave(
+        &self,
+        at: &Here<'_, 'a>,
+        own: &mut Own<'a>,
+        above: Option<&Pair>,
+    ) -> Result<Left, Error> {
+        // The root of the walk is the directory in which something is removed.
+        let (Some(above), Some(parent)) = (above, at.node.parent()) else { return Ok(Left::Done) };
+        if at.node.data.stays.load(Ordering::Relaxed) {
+            parent.data.stay();
+            return Ok(Left::Done);
+        }
+        let name = at.node.name();
+        match unlink(above.first(), name, AtFlags::REMOVEDIR) {
+            Ok(()) => own.tally.entry()?,
+            Err(Errno::NOENT) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST)
+                if at.node.data.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS =>
+            {
+                return Ok(Left::Again);
+            }
+            Err(errno) => self.leave_it(parent, own, name, "cannot remove", errno),
+        }
+        Ok(Left::Done)
+    }
+
+    fn reopen(&self, parent: &Pair, name: &CStr) -> Result<Pair, Errno> {
+        Ok(Pair { first: Mounts::Stop.directory(parent.first(), name)?, second: None })
+    }
+
+    fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
+        Error::new(act, &shown(self.base, path), errno)
+    }
+
+    fn finish(&self, mut own: Own<'a>) {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.entries += own.tally.total().0;
+        removed.left.append(&mut own.left);
+    }
+}

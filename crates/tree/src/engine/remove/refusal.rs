@@ -1,0 +1,63 @@
+//! What stands against a removal, and can be taken away by who may.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{FileType, IFlags, Mode, chmod, fchmod, fstat, ioctl_getflags, ioctl_setflags};
+use rustix::io::Errno;
+
+use super::super::directory::{Mounts, look};
+
+/// Changes what could have led to `errno` when `name` was to be opened or removed. Returns
+/// whether there was something, so that another try makes sense.
+pub(super) fn overcome(errno: Errno, parent: BorrowedFd<'_>, name: &CStr) -> bool {
+    match errno {
+        // The flags of either stand against it.
+        Errno::PERM => {
+            let flagged = unflag_entry(parent, name);
+            unflag(parent) | flagged
+        }
+        Errno::ACCESS => {
+            let closed = open_up_entry(parent, name);
+            open_up(parent) | closed
+        }
+        _ => false,
+    }
+}
+
+/// Takes the flags that forbid removal from an open file.
+fn unflag(file: BorrowedFd<'_>) -> bool {
+    let Ok(flags) = ioctl_getflags(file) else { return false };
+    let forbidding = IFlags::IMMUTABLE | IFlags::APPEND;
+    flags.intersects(forbidding) && ioctl_setflags(file, flags - forbidding).is_ok()
+}
+
+fn unflag_entry(parent: BorrowedFd<'_>, name: &CStr) -> bool {
+    let Ok(stat) = look(parent, name) else { return false };
+    // To open anything else may have effects, and it has no flags.
+    let opened = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => Mounts::Stop.file(parent, name),
+        FileType::Directory => Mounts::Stop.directory(parent, name),
+        _ => return false,
+    };
+    use std::os::fd::AsFd;
+    opened.is_ok_and(|file| unflag(file.as_fd()))
+}
+
+/// Gives the owner of an open directory every right to it.
+fn open_up(directory: BorrowedFd<'_>) -> bool {
+    let Ok(stat) = fstat(directory) else { return false };
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    !mode.contains(Mode::RWXU) && fchmod(directory, mode | Mode::RWXU).is_ok()
+}
+
+/// The same for one that cannot be opened.
+fn open_up_entry(parent: BorrowedFd<'_>, name: &CStr) -> bool {
+    let Ok(reference) = Mounts::Stop.reference(parent, name) else { return false };
+    let Ok(stat) = fstat(&reference) else { return false };
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    // fchmod(2) refuses such a descriptor.
+    let path = format!("/proc/self/fd/{}", reference.as_raw_fd());
+    is_directory && !mode.contains(Mode::RWXU) && chmod(path, mode | Mode::RWXU).is_ok()
+}
