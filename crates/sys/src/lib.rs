@@ -4,12 +4,16 @@
 //! [`seccomp`] installs filters, [`notify`] answers their notifications,
 //! [`launch`] starts a command under a filter, [`trace`] re-issues a call with
 //! changed arguments, [`handover`] outlives a killed receiver, [`process`] holds
-//! fork, wait and signals, and [`origin`] remembers what the process inherited
-//! before the Rust runtime touched it.
+//! fork, wait and signals, [`origin`] remembers what the process inherited
+//! before the Rust runtime touched it, and [`btrfs`], [`mounting`] and [`handle`]
+//! are for trees: snapshots, attributes of mounts, files by their handles.
 #![cfg(target_os = "linux")]
 
+pub mod btrfs;
+pub mod handle;
 pub mod handover;
 pub mod launch;
+pub mod mounting;
 pub mod notify;
 pub mod origin;
 pub mod process;

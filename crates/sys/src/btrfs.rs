@@ -1,0 +1,172 @@
+//! Subvolumes and snapshots of btrfs, by the ioctls of `linux/btrfs.h`.
+
+use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// `BTRFS_IOCTL_MAGIC`.
+const MAGIC: u8 = 0x94;
+/// `BTRFS_SUPER_MAGIC` (linux/magic.h).
+const SUPER_MAGIC: u64 = 0x9123_683E;
+/// `BTRFS_FIRST_FREE_OBJECTID`: the inode number of every subvolume's root
+/// (linux/btrfs_tree.h).
+const SUBVOLUME_ROOT: u64 = 256;
+/// `BTRFS_SUBVOL_RDONLY`.
+const READ_ONLY: u64 = 1 << 1;
+
+/// `BTRFS_IOC_SUBVOL_CREATE`.
+const CREATE: Opcode = opcode::write::<Named>(MAGIC, 14);
+/// `BTRFS_IOC_SNAP_DESTROY`.
+const DESTROY: Opcode = opcode::write::<Named>(MAGIC, 15);
+/// `BTRFS_IOC_SNAP_CREATE_V2`.
+const SNAPSHOT: Opcode = opcode::write::<Flagged>(MAGIC, 23);
+/// `BTRFS_IOC_SUBVOL_GETFLAGS`.
+const GET_FLAGS: Opcode = opcode::read::<u64>(MAGIC, 25);
+/// `BTRFS_IOC_SUBVOL_SETFLAGS`.
+const SET_FLAGS: Opcode = opcode::write::<u64>(MAGIC, 26);
+
+/// `struct btrfs_ioctl_vol_args`, with `BTRFS_PATH_NAME_MAX` and its terminator.
+#[repr(C)]
+struct Named {
+    fd: i64,
+    name: [u8; 4088],
+}
+
+/// `struct btrfs_ioctl_vol_args_v2`, with `BTRFS_SUBVOL_NAME_MAX` and its terminator.
+#[repr(C)]
+struct Flagged {
+    fd: i64,
+    transaction: u64,
+    flags: u64,
+    unused: [u64; 4],
+    name: [u8; 4040],
+}
+
+// What the kernel's own assertions say of both (fs/btrfs/ioctl.c).
+const _: () = assert!(size_of::<Named>() == 4096 && size_of::<Flagged>() == 4096);
+
+/// Makes the empty subvolume `name` in the directory `dir`.
+///
+/// # Errors
+/// `ENOTTY` when `dir` is not on btrfs; those of `mkdir(2)`.
+pub fn create_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    let arguments = Named { fd: 0, name: terminated(name)? };
+    // SAFETY: the opcode takes a `btrfs_ioctl_vol_args`, which this is, and only reads it.
+    unsafe { ioctl(dir, Setter::<CREATE, _>::new(arguments)) }?;
+    Ok(())
+}
+
+/// Makes the snapshot `name` of the subvolume `source` in the directory `dir` of
+/// the same file system. Subvolumes in `source` are empty directories in it.
+///
+/// # Errors
+/// `EINVAL` when `source` is not the root of a subvolume, `EXDEV` when it is on
+/// another file system, `EPERM` for another's subvolume; those of `mkdir(2)`.
+pub fn snapshot(
+    source: BorrowedFd<'_>,
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+    read_only: bool,
+) -> io::Result<()> {
+    let arguments = Flagged {
+        fd: i64::from(source.as_raw_fd()),
+        transaction: 0,
+        flags: if read_only { READ_ONLY } else { 0 },
+        unused: [0; 4],
+        name: terminated(name)?,
+    };
+    // SAFETY: the opcode takes a `btrfs_ioctl_vol_args_v2`, which this is, and only reads it.
+    unsafe { ioctl(dir, Setter::<SNAPSHOT, _>::new(arguments)) }?;
+    Ok(())
+}
+
+/// Deletes the subvolume `name` of the directory `dir` with all that is in it; the
+/// kernel gives its space back later. Without `CAP_SYS_ADMIN` it takes the mount
+/// option `user_subvol_rm_allowed`.
+///
+/// # Errors
+/// `EINVAL` when it is no subvolume, `ENOTEMPTY` when it holds another, `EPERM`
+/// without the right to, or when it is the default subvolume.
+pub fn delete_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    let arguments = Named { fd: 0, name: terminated(name)? };
+    // SAFETY: the opcode takes a `btrfs_ioctl_vol_args`, which this is, and only reads it.
+    unsafe { ioctl(dir, Setter::<DESTROY, _>::new(arguments)) }?;
+    Ok(())
+}
+
+/// Makes a subvolume read-only, or writable again.
+///
+/// # Errors
+/// `EINVAL` when `subvolume` is not the root of one; `EPERM` for another's.
+pub fn set_read_only(subvolume: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
+    let flags = flags(subvolume)?;
+    let wanted = if read_only { flags | READ_ONLY } else { flags & !READ_ONLY };
+    if wanted == flags {
+        return Ok(());
+    }
+    // SAFETY: the opcode reads one u64.
+    unsafe { ioctl(subvolume, Setter::<SET_FLAGS, _>::new(wanted)) }?;
+    Ok(())
+}
+
+/// Whether a subvolume is read-only.
+///
+/// # Errors
+/// `EINVAL` when `subvolume` is not the root of one.
+pub fn is_read_only(subvolume: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(flags(subvolume)? & READ_ONLY != 0)
+}
+
+fn flags(subvolume: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: the opcode writes one u64.
+    Ok(unsafe { ioctl(subvolume, Getter::<GET_FLAGS, u64>::new()) }?)
+}
+
+/// Whether `fd` is the root of a subvolume of btrfs. An empty directory that
+/// stands for a subvolume in a snapshot is none: its inode number is 2.
+///
+/// # Errors
+/// Those of `fstatfs(2)` and `fstat(2)`.
+pub fn is_subvolume(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // The width of the field differs between C libraries.
+    let kind = rustix::fs::fstatfs(fd)?.f_type as u64 & 0xFFFF_FFFF;
+    Ok(kind == SUPER_MAGIC && rustix::fs::fstat(fd)?.st_ino == SUBVOLUME_ROOT)
+}
+
+/// `name` in an array of the kernel's size, with a NUL behind it.
+fn terminated<const SIZE: usize>(name: &OsStr) -> io::Result<[u8; SIZE]> {
+    let bytes = name.as_bytes();
+    if bytes.len() >= SIZE {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    if bytes.is_empty() || bytes.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut array = [0; SIZE];
+    array[..bytes.len()].copy_from_slice(bytes);
+    Ok(array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_kernels_header() {
+        // As a C program with linux/btrfs.h prints them, on x86-64 and arm64.
+        let numbers: [u32; 5] = [CREATE, DESTROY, SNAPSHOT, GET_FLAGS, SET_FLAGS];
+        assert_eq!(numbers, [0x5000_940e, 0x5000_940f, 0x5000_9417, 0x8008_9419, 0x4008_941a]);
+    }
+
+    #[test]
+    fn a_name_that_leads_elsewhere_or_is_too_long_is_refused() {
+        for name in ["", "a/b", "..\0"] {
+            let error = terminated::<4040>(OsStr::new(name)).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{name:?}");
+        }
+        let error = terminated::<4040>(OsStr::new(&"x".repeat(4040))).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENAMETOOLONG));
+    }
+}

@@ -1,0 +1,64 @@
+//! What `rustix::mount` does not have: `mount_setattr(2)`.
+
+use crate::check;
+use rustix::mount::MountAttrFlags;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const READ_ONLY: u64 = MountAttrFlags::MOUNT_ATTR_RDONLY.bits() as u64;
+const NO_ACCESS_TIME: u64 = MountAttrFlags::MOUNT_ATTR_NOATIME.bits() as u64;
+/// The bits of which one setting is made; they are cleared before it is set.
+const ACCESS_TIME: u64 = MountAttrFlags::MOUNT_ATTR__ATIME.bits() as u64;
+
+/// `struct mount_attr` (linux/mount.h).
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// Which mounts a change is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The mount alone.
+    This,
+    /// Those below it, too.
+    Below,
+}
+
+/// Makes the mount whose root `mount` is, attached or not, read-only.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.12; `EINVAL` when `mount` is not the root of a mount.
+pub fn make_read_only(mount: BorrowedFd<'_>, reach: Reach) -> io::Result<()> {
+    set(mount, reach, &Attributes { set: READ_ONLY, ..Attributes::default() })
+}
+
+/// Keeps reads of the mount whose root `mount` is from changing access times.
+///
+/// # Errors
+/// As for [`make_read_only`].
+pub fn leave_access_times(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes =
+        Attributes { set: NO_ACCESS_TIME, clear: ACCESS_TIME, ..Attributes::default() };
+    set(mount, Reach::This, &attributes)
+}
+
+fn set(mount: BorrowedFd<'_>, reach: Reach, attributes: &Attributes) -> io::Result<()> {
+    let recursive = if reach == Reach::Below { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the kernel reads a terminated string and a structure of the size given.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | recursive,
+            std::ptr::from_ref(attributes),
+            size_of::<Attributes>(),
+        )
+    })
+    .map(drop)
+}
