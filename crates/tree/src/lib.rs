@@ -7,3 +7,5 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod namespace;
+pub mod overlay;

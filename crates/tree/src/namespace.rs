@@ -1,0 +1,198 @@
+//! Mounts of one's own: a private mount namespace, and for ordinary users a user
+//! namespace with all ids that they have.
+
+mod ranges;
+
+use self::ranges::{Range, of_user};
+use nix::sched::{CloneFlags, unshare};
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::Command;
+use synconce_durable::error::Error;
+use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
+
+/// Why there can be no namespace.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What failed.
+    pub error: Error,
+    /// What the user can do about it.
+    pub remedy: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Refusal {
+    fn new(act: &'static str, path: &str, cause: impl Into<io::Error>, remedy: &str) -> Self {
+        let remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
+        Self { error: Error::new(act, Path::new(path), cause), remedy }
+    }
+}
+
+/// As who a process mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// As root.
+    Root,
+    /// As root of a user namespace in which an ordinary user's ids are mapped.
+    Mapped,
+}
+
+/// Gives the calling process, which must have one thread, mounts of its own: what it
+/// mounts is seen by nobody else, while what is unmounted elsewhere goes here too. An
+/// ordinary user becomes root of a user namespace in which 0 is the user and 1 and so
+/// on are the user's ranges of `/etc/subuid` and `/etc/subgid`. Descriptors opened
+/// before are of the old mounts: see [`crate::overlay`].
+///
+/// # Errors
+/// See [`Refusal`]; the process may be in a user namespace without ids then, and
+/// should end.
+pub fn enter_private() -> Result<Privilege, Refusal> {
+    let privilege = if geteuid().is_root() {
+        unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| {
+            let remedy = "it takes CAP_SYS_ADMIN; in a container, run that with --privileged";
+            Refusal::new("cannot make a mount namespace in", "/proc/self/ns/mnt", errno, remedy)
+        })?;
+        Privilege::Root
+    } else {
+        enter_user_namespace()?;
+        Privilege::Mapped
+    };
+    let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", flags)
+        .map_err(|errno| Refusal::new("cannot make mounts private below", "/", errno, ""))?;
+    Ok(privilege)
+}
+
+/// Whether this process is in the first user namespace, whose root may all that the
+/// kernel lets anybody do.
+pub fn is_first_user_namespace() -> bool {
+    // user_namespaces(7): there, one line maps all ids to themselves.
+    let map = std::fs::read_to_string("/proc/self/uid_map");
+    map.is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
+fn enter_user_namespace() -> Result<(), Refusal> {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    let uids = of_user("/etc/subuid", uid)?;
+    let gids = of_user("/etc/subgid", uid)?;
+    let mapper = Mapper::start(uid, &uids, gid, &gids)?;
+    let unshared = unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS);
+    mapper.finish(unshared.map_err(cannot_unshare))?;
+    let become_root = || {
+        set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+        set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)
+    };
+    become_root()
+        .map_err(|errno| Refusal::new("cannot become root in", "/proc/self/ns/user", errno, ""))
+}
+
+fn cannot_unshare(errno: nix::errno::Errno) -> Refusal {
+    let remedy = match errno {
+        nix::errno::Errno::ENOSPC => "user.max_user_namespaces (sysctl) is too low",
+        nix::errno::Errno::EPERM => {
+            "user namespaces are switched off here: see kernel.unprivileged_userns_clone and \
+             kernel.apparmor_restrict_unprivileged_userns (sysctl), or a container's profile"
+        }
+        _ => "",
+    };
+    Refusal::new("cannot make a user namespace in", "/proc/self/ns/user", errno, remedy)
+}
+
+/// A child that stays in the old namespace, where it may map ids for us.
+struct Mapper {
+    pid: u32,
+    /// A byte says that we are in the new one.
+    go: io::PipeWriter,
+    /// Nothing, or what went wrong.
+    outcome: io::PipeReader,
+}
+
+impl Mapper {
+    fn start(uid: u32, uids: &[Range], gid: u32, gids: &[Range]) -> Result<Self, Refusal> {
+        let failed = |error| Refusal::new("cannot start a process to", "newuidmap", error, "");
+        let (waiting, go) = io::pipe().map_err(failed)?;
+        let (outcome, telling) = io::pipe().map_err(failed)?;
+        let target = std::process::id().to_string();
+        match fork().map_err(failed)? {
+            Side::Parent(pid) => Ok(Self { pid, go, outcome }),
+            Side::Child => {
+                drop((go, outcome));
+                map_when_told(waiting, telling, &target, [(uid, uids), (gid, gids)]);
+                exit_now(0)
+            }
+        }
+    }
+
+    /// Has the ids mapped, if we are in the namespace. The child is gone then.
+    fn finish(mut self, unshared: Result<(), Refusal>) -> Result<(), Refusal> {
+        if unshared.is_ok() {
+            // If it is dead, there is no outcome to read either, and no map.
+            let _ = self.go.write_all(b"!");
+        }
+        drop(self.go);
+        let mut said = String::new();
+        let heard = self.outcome.read_to_string(&mut said);
+        let _ =
+            wait(Whose::Id(self.pid), WaitFor { ends: true, block: true, ..WaitFor::default() });
+        unshared?;
+        heard.map_err(|error| Refusal::new("cannot hear from", "newuidmap", error, ""))?;
+        match said.strip_prefix("ok") {
+            Some(_) => Ok(()),
+            None => {
+                let remedy = if said.contains("os error 2)") {
+                    "install newuidmap and newgidmap (apt-get install uidmap)"
+                } else {
+                    "newuidmap and newgidmap must be setuid root, or have their capabilities"
+                };
+                let cause = io::Error::other(said.trim().to_owned());
+                Err(Refusal::new("cannot map the ids of", "/etc/subuid", cause, remedy))
+            }
+        }
+    }
+}
+
+fn map_when_told(
+    mut waiting: io::PipeReader,
+    mut telling: io::PipeWriter,
+    target: &str,
+    [uids, gids]: [(u32, &[Range]); 2],
+) {
+    if waiting.read_exact(&mut [0]).is_err() {
+        return;
+    }
+    let mapped = map("newuidmap", target, uids.0, uids.1)
+        .and_then(|()| map("newgidmap", target, gids.0, gids.1));
+    let said = mapped.map_or_else(|error| error.to_string(), |()| "ok".to_owned());
+    // A reader that is gone needs no answer.
+    let _ = telling.write_all(said.as_bytes());
+}
+
+/// Maps 0 to `own`, and 1 and so on to `ranges`, one after the other.
+fn map(program: &str, target: &str, own: u32, ranges: &[Range]) -> io::Result<()> {
+    let mut command = Command::new(program);
+    command.args([target, "0", &own.to_string(), "1"]);
+    let mut inside = 1;
+    for range in ranges {
+        command.args([inside, range.start, range.count].map(|number| number.to_string()));
+        inside += range.count;
+    }
+    let output = command
+        .output()
+        .map_err(|error| io::Error::other(format!("cannot execute {program}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{program}: {}", said.trim())))
+}

@@ -1,0 +1,186 @@
+//! Overlays by the new mount calls: a stack of frozen layers, with or without an
+//! upper directory.
+//!
+//! A mount is a descriptor first: everything below it can be used through that
+//! descriptor without its being attached anywhere, and when the last descriptor is
+//! closed, it is gone. Before Linux 6.15 the layers have to be opened in the mount
+//! namespace in which they are mounted.
+//!
+//! What an overlay cannot mend, whatever its options:
+//! - A file that is open for reading when it is first written to stays, in that
+//!   descriptor, the old one, and so does a mapping of it.
+//! - There are no file handles for it (`name_to_handle_at(2)`, export by NFS) and it
+//!   cannot be the upper file system of another overlay.
+//! - In a user namespace the kernel has neither `redirect_dir` (the rename of a lower
+//!   directory is `EXDEV`), nor `metacopy` (a change of mode copies the content), nor
+//!   `index` (a hard link is broken when it is first written to).
+//! - `FS_IMMUTABLE_FL` and `FS_APPEND_FL` that are set in the overlay are kept in an
+//!   xattr of the upper file, which only counts while it is the upper: they are gone
+//!   once it is a frozen layer ([`freeze`]).
+
+mod context;
+mod freeze;
+mod trial;
+mod upper;
+
+pub use self::freeze::{Frozen, freeze};
+pub use self::trial::{Abilities, Reason, trial};
+pub use self::upper::{clear_guard, prepare_upper};
+
+use self::context::mounted;
+use rustix::mount::{
+    MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount_remount, move_mount, open_tree,
+};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use synconce_durable::error::{Context as _, Error};
+use synconce_sys::mounting::{self, Reach};
+
+/// Where the options of an overlay are from: Documentation/filesystems/overlayfs.rst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// `userxattr`: what overlay notes, it notes as `user.overlay.*` (Linux 5.11), as it
+    /// has to in a user namespace. Not with `redirect_dir` or `metacopy`. A layer that was
+    /// written so can only be read so.
+    pub user_xattr: bool,
+    /// `index=on`: hard links survive a copy up.
+    pub index: bool,
+    /// `redirect_dir=on`: lower directories can be renamed.
+    pub redirect_dir: bool,
+    /// `metacopy=on`: a change of mode, owner or xattrs does not copy the content.
+    pub metacopy: bool,
+    /// `volatile`: nothing is ever synced, not at the unmount either (Linux 5.10).
+    pub volatile: bool,
+}
+
+impl Features {
+    /// All that a kernel can do for root.
+    pub const PRIVILEGED: Self =
+        Self { user_xattr: false, index: true, redirect_dir: true, metacopy: true, volatile: true };
+    /// All that it can do in a user namespace.
+    pub const UNPRIVILEGED: Self = Self {
+        user_xattr: true,
+        index: false,
+        redirect_dir: false,
+        metacopy: false,
+        volatile: true,
+    };
+}
+
+/// A mount that need not be attached anywhere.
+#[derive(Debug)]
+pub struct Mount {
+    root: OwnedFd,
+    /// Whether it still has to be made read-only where it is attached.
+    to_lock: bool,
+}
+
+impl AsFd for Mount {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+}
+
+impl From<Mount> for OwnedFd {
+    fn from(mount: Mount) -> Self {
+        mount.root
+    }
+}
+
+impl Mount {
+    /// Attaches it to the directory `target`. It stays when this value is dropped.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace, `EINVAL` when `target` is
+    /// not of this namespace or the mount is attached already.
+    pub fn attach(&self, target: BorrowedFd<'_>) -> Result<(), Error> {
+        let flags =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        let place = place_of(target);
+        move_mount(&self.root, "", target, "", flags).on("cannot mount on", &place)?;
+        if self.to_lock {
+            let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOATIME;
+            let locked = mount_remount(link_to(self.as_fd()), flags, "");
+            locked.on("cannot make read-only", &place)?;
+        }
+        Ok(())
+    }
+}
+
+/// Mounts the directories `lowers`, topmost first, below `upper`, to which all that is
+/// written goes; `work`, on the same file system and empty, is overlay's own. Nothing
+/// is made as the options say that this kernel or file system cannot: ask [`trial`].
+///
+/// # Errors
+/// The kernel's, with its words where it has any: `EINVAL` for an option that it does
+/// not know, `EBUSY` when `upper` is in use, `ESTALE` when it was used with others.
+pub fn writable(
+    lowers: &[BorrowedFd<'_>],
+    upper: BorrowedFd<'_>,
+    work: BorrowedFd<'_>,
+    features: Features,
+) -> Result<Mount, Error> {
+    let root = mounted(MountAttrFlags::MOUNT_ATTR_NOATIME, |context| {
+        context.lowers(lowers)?;
+        context.directory("upperdir", upper)?;
+        context.directory("workdir", work)?;
+        context.features(features)
+    });
+    let root = root.on("cannot mount an overlay with the upper directory", &place_of(upper))?;
+    Ok(Mount { root, to_lock: false })
+}
+
+/// Mounts the directories `lowers`, topmost first, read-only. `user_xattr` is as they
+/// were written ([`Features::user_xattr`]). A single one is bind-mounted, without
+/// what is mounted below it, because overlay takes no fewer than two; before Linux
+/// 5.12 that is read-only from when it is attached.
+///
+/// # Errors
+/// As for [`writable`]; `EINVAL` without any layer.
+pub fn read_only(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> Result<Mount, Error> {
+    let first = lowers.first().map_or_else(PathBuf::new, |first| place_of(*first));
+    let mounted = match lowers {
+        [] => Err(io::ErrorKind::InvalidInput.into()),
+        [only] => bind(*only),
+        _ => stack(lowers, user_xattr).map(|root| Mount { root, to_lock: false }),
+    };
+    mounted.on("cannot mount read-only", &first)
+}
+
+fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
+    // Without an upper these say that what writable mounts have left is followed.
+    let followed = !user_xattr;
+    let features =
+        Features { user_xattr, redirect_dir: followed, metacopy: followed, ..Features::default() };
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOATIME | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    mounted(attributes, |context| {
+        context.lowers(lowers)?;
+        context.features(features)
+    })
+}
+
+fn bind(layer: BorrowedFd<'_>) -> io::Result<Mount> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let root = open_tree(layer, "", flags)?;
+    let locked = mounting::leave_access_times(root.as_fd())
+        .and_then(|()| mounting::make_read_only(root.as_fd(), Reach::This));
+    let to_lock = match locked {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error()) => true,
+        other => other.map(|()| false)?,
+    };
+    Ok(Mount { root, to_lock })
+}
+
+/// The link in /proc that leads to what `fd` is of.
+fn link_to(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Where `fd` is, as far as the kernel can say: for messages.
+fn place_of(fd: BorrowedFd<'_>) -> PathBuf {
+    std::fs::read_link(link_to(fd)).unwrap_or_else(|_| link_to(fd).into())
+}

@@ -1,0 +1,132 @@
+//! A file system context of overlay: options in, a detached mount out.
+
+use super::{Features, link_to, place_of};
+use rustix::io::{Errno, Result};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_fd, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen,
+};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// The longest value that fsconfig(2) takes.
+const LONGEST: usize = 255;
+
+/// Mounts what `configure` sets.
+///
+/// # Errors
+/// The kernel's, with its words where it has any.
+pub(super) fn mounted(
+    attributes: MountAttrFlags,
+    configure: impl FnOnce(&Context) -> Result<()>,
+) -> io::Result<OwnedFd> {
+    let context = Context(fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?);
+    // The first column of the table of mounts.
+    fsconfig_set_string(&context.0, "source", "synconce")?;
+    let created = configure(&context).and_then(|()| fsconfig_create(&context.0));
+    created.map_err(|errno| context.explain(errno))?;
+    Ok(fsmount(&context.0, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+pub(super) struct Context(OwnedFd);
+
+impl Context {
+    pub(super) fn features(&self, features: Features) -> Result<()> {
+        for (wanted, name) in [(features.user_xattr, "userxattr"), (features.volatile, "volatile")]
+        {
+            if wanted {
+                fsconfig_set_flag(&self.0, name)?;
+            }
+        }
+        for (wanted, name) in [
+            (features.index, "index"),
+            (features.redirect_dir, "redirect_dir"),
+            (features.metacopy, "metacopy"),
+        ] {
+            if wanted {
+                fsconfig_set_string(&self.0, name, "on")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the layers, topmost first.
+    pub(super) fn lowers(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
+        for (index, lower) in lowers.iter().enumerate() {
+            match self.directory("lowerdir+", *lower) {
+                // Before Linux 6.7 there is one value for all.
+                Err(Errno::INVAL) if index == 0 => {
+                    self.messages();
+                    return self.joined(lowers);
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets all layers in one value. Links in /proc need no escapes, and are short.
+    pub(super) fn joined(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
+        let links: Vec<_> = lowers.iter().map(|lower| link_to(*lower)).collect();
+        let value = links.join(":");
+        if value.len() > LONGEST {
+            return Err(Errno::TOOBIG);
+        }
+        fsconfig_set_string(&self.0, "lowerdir", &*value)
+    }
+
+    /// Sets a directory: as a descriptor (Linux 6.13; with `O_PATH` a little later), or
+    /// by a path.
+    pub(super) fn directory(&self, key: &str, directory: BorrowedFd<'_>) -> Result<()> {
+        match fsconfig_set_fd(&self.0, key, directory) {
+            Err(Errno::INVAL | Errno::BADF) => {}
+            other => return other,
+        }
+        self.messages();
+        fsconfig_set_string(&self.0, key, &*path_of(directory))
+    }
+
+    /// What the kernel has said since the last time, each `e`, `w` or `i`, a blank and
+    /// text (fs/fs_context.c).
+    fn messages(&self) -> Vec<String> {
+        let mut buffer = [0; 1024];
+        let mut messages = Vec::new();
+        while let Ok(length @ 1..) = rustix::io::read(&self.0, &mut buffer) {
+            messages.push(String::from_utf8_lossy(&buffer[..length]).trim_end().to_owned());
+        }
+        messages
+    }
+
+    fn explain(&self, errno: Errno) -> io::Error {
+        let error = io::Error::from(errno);
+        let said = self
+            .messages()
+            .into_iter()
+            .rev()
+            .find_map(|message| message.strip_prefix("e ").map(str::to_owned));
+        match said {
+            Some(said) => io::Error::new(error.kind(), format!("{said}: {error}")),
+            None => error,
+        }
+    }
+}
+
+/// A path for an option: the directory's own, so that the table of mounts shows it,
+/// or the link to it in /proc where that is too long or would have to be escaped.
+fn path_of(directory: BorrowedFd<'_>) -> String {
+    let place = place_of(directory);
+    let leads_there = |path: &str| {
+        let there = rustix::fs::stat(path);
+        let here = rustix::fs::fstat(directory);
+        matches!((there, here), (Ok(there), Ok(here))
+            if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino))
+    };
+    match place.to_str() {
+        Some(path)
+            if path.len() <= LONGEST && !path.contains([':', ',', '\\']) && leads_there(path) =>
+        {
+            path.to_owned()
+        }
+        _ => format!("/proc/self/fd/{}", directory.as_raw_fd()),
+    }
+}

@@ -1,0 +1,163 @@
+//! Makes of the upper directory of a mounted overlay all that the overlay shows.
+//!
+//! With `index=on` a hard-linked lower file that was written to has one copy, which
+//! the work directory's `index` keeps under the handle of the lower file. The names
+//! that were used are hard links to it; for the others, overlay looks into the index.
+//! As a lower layer, the upper has no index: those names would be the old file again.
+
+use super::place_of;
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, openat, statat,
+    utimensat,
+};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use synconce_durable::error::{Context, Error};
+use synconce_sys::handle;
+
+/// What [`freeze`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frozen {
+    /// Files of several names that were written to.
+    pub files: usize,
+    /// Their names, which are all in the upper directory now.
+    pub names: usize,
+}
+
+/// Makes the writable overlay `mount` ready for its upper directory to become a lower
+/// layer: every name of a file that the index has becomes a link to the copy. `upper`
+/// and `work` are its directories. Nobody may write to the mount any more.
+///
+/// The numbers of links are right once the mount is gone and `work` is removed, where
+/// the index has one link to each.
+///
+/// # Errors
+/// Those of reading the directories and of `utimensat(2)`, such as `ENOSPC`; `ESTALE`
+/// when the lower layers are not on the file system of `upper`. The upper is no layer
+/// then.
+pub fn freeze(
+    mount: BorrowedFd<'_>,
+    upper: BorrowedFd<'_>,
+    work: BorrowedFd<'_>,
+) -> Result<Frozen, Error> {
+    let indexed = indexed(upper, work).on("cannot read the index in", &place_of(work))?;
+    if indexed.files == 0 {
+        return Ok(Frozen::default());
+    }
+    let mut linking = Linking { indexed: &indexed, names: 0 };
+    let linked = open_directory(mount, c".").and_then(|root| linking.below(root));
+    linked.on("cannot link the names of files in the index to", &place_of(upper))?;
+    Ok(Frozen { files: indexed.files, names: linking.names })
+}
+
+/// The files that the index has.
+struct Indexed {
+    files: usize,
+    /// The inode numbers of the lower files; that of the copy is the same, because
+    /// overlay shows the lower one for both.
+    numbers: HashSet<u64>,
+}
+
+fn indexed(upper: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<Indexed> {
+    let mut indexed = Indexed { files: 0, numbers: HashSet::new() };
+    let index = match open_directory(work, c"index") {
+        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
+            return Ok(indexed);
+        }
+        other => other?,
+    };
+    let upper = open_directory(upper, c".")?;
+    for entry in Dir::read_from(&index)? {
+        let name = entry?.file_name().to_owned();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let data = statat(&index, &*name, AtFlags::SYMLINK_NOFOLLOW)?;
+        // Directories are there for nfs_export; what was removed whole has a whiteout.
+        let kind = FileType::from_raw_mode(data.st_mode);
+        if kind == FileType::Directory || (kind == FileType::CharacterDevice && data.st_rdev == 0) {
+            continue;
+        }
+        indexed.files += 1;
+        indexed.numbers.insert(number(&upper, &name)?);
+    }
+    Ok(indexed)
+}
+
+/// The inode number of the lower file that an index entry is of: its name is
+/// `struct ovl_fb` in hexadecimal digits (fs/overlayfs/overlayfs.h).
+fn number(file_system: &OwnedFd, name: &CStr) -> io::Result<u64> {
+    /// Version, magic, length, flags, type, and the file system's UUID.
+    const HEADER: usize = 5 + 16;
+    const MAGIC: u8 = 0xfb;
+    let digits = name.to_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    let bytes = digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect::<Option<Vec<_>>>();
+    let bytes = bytes.filter(|bytes| bytes.len() > HEADER && bytes[..2] == [0, MAGIC]);
+    let bytes = bytes.ok_or(io::ErrorKind::InvalidData)?;
+    let file = handle::open(file_system.as_fd(), bytes[4], &bytes[HEADER..])?;
+    Ok(rustix::fs::fstat(file)?.st_ino)
+}
+
+struct Linking<'a> {
+    indexed: &'a Indexed,
+    names: usize,
+}
+
+impl Linking<'_> {
+    /// Links up what is below `root`. One directory is open at a time, however deep it
+    /// is; `..` leads back, because nobody renames here.
+    fn below(&mut self, root: OwnedFd) -> io::Result<()> {
+        let mut current = root;
+        let mut pending = vec![self.directory(&current)?];
+        while let Some(names) = pending.last_mut() {
+            if let Some(name) = names.pop() {
+                current = open_directory(current.as_fd(), &name)?;
+                pending.push(self.directory(&current)?);
+            } else {
+                pending.pop();
+                current = open_directory(current.as_fd(), c"..")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Links up what is in a directory, and says which directories are in it.
+    fn directory(&mut self, dir: &OwnedFd) -> io::Result<Vec<CString>> {
+        let mut directories = Vec::new();
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if entry.file_type() == FileType::Directory {
+                directories.push(name.to_owned());
+            } else if self.indexed.numbers.contains(&entry.ino()) {
+                link_up(dir, name)?;
+                self.names += 1;
+            }
+        }
+        Ok(directories)
+    }
+}
+
+/// Makes overlay copy up, that is link up, a name by setting the time that it has.
+fn link_up(dir: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
+    let data = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    utimensat(dir, name, &own_times(&data), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn own_times(data: &Stat) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: data.st_mtime, tv_nsec: data.st_mtime_nsec as _ },
+    }
+}
+
+fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(parent, name, flags, Mode::empty())?)
+}

@@ -1,0 +1,201 @@
+//! What overlay can do on a file system, found by doing it.
+
+use super::{Features, Mount, link_to, writable};
+use crate::namespace;
+use rustix::fs::{
+    AtFlags, Mode, OFlags, chmodat, linkat, mkdirat, openat, renameat, statat, unlinkat,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// How the directories begin in which trials are made: whoever finds one of a dead
+/// process may remove it.
+pub const TRIAL_PREFIX: &str = ".synconce-trial-";
+
+/// Why something cannot be had, in the kernel's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason(pub String);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Reason {}
+
+impl Reason {
+    fn of(act: &str, error: impl Into<io::Error>) -> Self {
+        Self(format!("{act}: {}", error.into()))
+    }
+}
+
+/// What an overlay with an upper directory on a file system does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abilities {
+    /// Whether it needs [`Features::user_xattr`].
+    pub user_xattr: bool,
+    /// Whether hard links survive a copy up.
+    pub index: Result<(), Reason>,
+    /// Whether lower directories can be renamed.
+    pub redirect_dir: Result<(), Reason>,
+    /// Whether a change of mode copies no content.
+    pub metacopy: Result<(), Reason>,
+    /// Whether it can be mounted so that nothing is synced.
+    pub volatile: Result<(), Reason>,
+}
+
+impl Abilities {
+    /// The options for [`writable`].
+    pub fn features(&self) -> Features {
+        Features {
+            user_xattr: self.user_xattr,
+            index: self.index.is_ok(),
+            redirect_dir: self.redirect_dir.is_ok(),
+            metacopy: self.metacopy.is_ok(),
+            volatile: self.volatile.is_ok(),
+        }
+    }
+}
+
+/// Finds out whether directories of the file system that `dir` is on can be the upper
+/// of an overlay, and with which options, by mounting one in a new directory in
+/// `dir`, using it and removing it. That takes about a millisecond.
+///
+/// # Errors
+/// Why there can be no overlay.
+pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, Reason> {
+    let mut place = Place::new(dir)?;
+    let user_xattr = !namespace::is_first_user_namespace();
+    let bare = Features { user_xattr, ..Features::default() };
+    let mut abilities = Abilities {
+        user_xattr,
+        index: Ok(()),
+        redirect_dir: Ok(()),
+        metacopy: Ok(()),
+        volatile: Ok(()),
+    };
+    if user_xattr {
+        // Known to be refused together with it: this asks for the kernel's words.
+        abilities.redirect_dir = place.mount(Features { redirect_dir: true, ..bare }).map(drop);
+        abilities.metacopy = place.mount(Features { metacopy: true, ..bare }).map(drop);
+    }
+    let mount = match place.mount(abilities.features()) {
+        Ok(mount) => mount,
+        Err(_) => {
+            drop(place.mount(bare)?);
+            abilities.volatile = place.mount(Features { volatile: true, ..bare }).map(drop);
+            abilities.index = place.mount(Features { index: true, ..bare }).map(drop);
+            let redirected = Features { redirect_dir: true, ..bare };
+            abilities.redirect_dir = place.mount(redirected).map(drop);
+            abilities.metacopy = place.mount(Features { metacopy: true, ..redirected }).map(drop);
+            place.mount(abilities.features())?
+        }
+    };
+    place.judge(&mount, &mut abilities)?;
+    Ok(abilities)
+}
+
+/// Directories for a trial, which go with it.
+struct Place {
+    parent: OwnedFd,
+    name: String,
+    root: OwnedFd,
+    lower: OwnedFd,
+    /// Mounts tried: each has an upper and a work directory of its own.
+    tries: u32,
+}
+
+impl Place {
+    fn new(dir: BorrowedFd<'_>) -> Result<Self, Reason> {
+        let made = || {
+            let parent = open(dir, ".")?;
+            let name = format!("{TRIAL_PREFIX}{}-{:x}", std::process::id(), fastrand::u64(..));
+            let root = make_directory(dir, &name)?;
+            // From here on the drop cleans up.
+            let lower = root.try_clone()?;
+            let mut place = Self { parent, name, root, lower, tries: 0 };
+            place.lower = place.fill()?;
+            Ok::<_, io::Error>(place)
+        };
+        made().map_err(|error| Reason::of("cannot make a directory for a trial mount", error))
+    }
+
+    /// A lower layer: a directory, and a file with two names.
+    fn fill(&self) -> io::Result<OwnedFd> {
+        let lower = make_directory(self.root.as_fd(), "lower")?;
+        drop(make_directory(lower.as_fd(), "directory")?);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = openat(&lower, "file", flags, Mode::from_raw_mode(0o600))?;
+        rustix::io::write(&file, b"content")?;
+        linkat(&lower, "file", &lower, "link", AtFlags::empty())?;
+        Ok(lower)
+    }
+
+    fn mount(&mut self, features: Features) -> Result<Mount, Reason> {
+        self.tries += 1;
+        let made = |kind: &str| make_directory(self.root.as_fd(), &format!("{kind}{}", self.tries));
+        let directories = made("upper").and_then(|upper| Ok((upper, made("work")?)));
+        let (upper, work) =
+            directories.map_err(|error| Reason::of("cannot make a directory", error))?;
+        writable(&[self.lower.as_fd()], upper.as_fd(), work.as_fd(), features)
+            .map_err(|error| Reason(error.to_string()))
+    }
+
+    /// Uses the mount that was made last, and takes from `abilities` what the kernel has
+    /// silently not done.
+    fn judge(&self, mount: &Mount, abilities: &mut Abilities) -> Result<(), Reason> {
+        let mode = Mode::from_raw_mode(0o640);
+        chmodat(mount, "file", mode, AtFlags::empty())
+            .map_err(|error| Reason::of("cannot write to an overlay here", error))?;
+        let other = statat(mount, "link", AtFlags::SYMLINK_NOFOLLOW);
+        unlinkat(mount, "link", AtFlags::empty())
+            .map_err(|error| Reason::of("cannot remove from an overlay here", error))?;
+        if abilities.index.is_ok() && !other.is_ok_and(|link| link.st_mode & 0o777 == 0o640) {
+            abilities.index = Err(Reason("a hard link was broken all the same".to_owned()));
+        }
+        if abilities.redirect_dir.is_ok() {
+            abilities.redirect_dir = renameat(mount, "directory", mount, "renamed")
+                .map_err(|error| Reason::of("cannot rename a lower directory", error));
+        }
+        if abilities.metacopy.is_ok() {
+            abilities.metacopy = self.has_metacopy();
+        }
+        let guard = format!("work{}/work/incompat/volatile", self.tries);
+        if abilities.volatile.is_ok() {
+            abilities.volatile = statat(&self.root, &*guard, AtFlags::SYMLINK_NOFOLLOW)
+                .map(drop)
+                .map_err(|error| Reason::of("the kernel's guard is not there", error));
+        }
+        Ok(())
+    }
+
+    fn has_metacopy(&self) -> Result<(), Reason> {
+        let file = format!("{}/upper{}/file", link_to(self.root.as_fd()), self.tries);
+        let mut value = [0; 64];
+        match rustix::fs::lgetxattr(&*file, "trusted.overlay.metacopy", &mut value[..]) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Reason::of("a change of mode copied the content", error)),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed is told by its name.
+        let parent = link_to(self.parent.as_fd());
+        let _ = std::fs::remove_dir_all(format!("{parent}/{}", self.name));
+    }
+}
+
+fn make_directory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    mkdirat(parent, name, Mode::from_raw_mode(0o700))?;
+    open(parent, name)
+}
+
+fn open(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(parent, name, flags, Mode::empty())?)
+}

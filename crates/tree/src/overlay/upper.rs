@@ -1,0 +1,88 @@
+//! The directories that a writable overlay is made with.
+
+use super::{link_to, place_of};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmod, chown,
+    unlinkat, utimensat,
+};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::BorrowedFd;
+use synconce_durable::error::{Context, Error};
+
+/// The kernel's limit for a list of xattrs and for a value (xattr(7)).
+const LONGEST_XATTR: usize = 64 * 1024;
+
+/// Gives `upper`, new and empty, the mode, owner, xattrs and times of `top`, the root
+/// of the layer that will be the first below it: the merged root's own are those of
+/// the upper.
+///
+/// # Errors
+/// Those of chmod(2), chown(2), setxattr(2) and utimensat(2); what a security module
+/// keeps for itself is left out.
+pub fn prepare_upper(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
+    copy_metadata(upper, top).on("cannot prepare the upper directory", &place_of(upper))
+}
+
+fn copy_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<()> {
+    let wanted = rustix::fs::fstat(top)?;
+    // Unlike calls on descriptors, these take one that is O_PATH.
+    let link = link_to(upper);
+    chown(&*link, Some(Uid::from_raw(wanted.st_uid)), Some(Gid::from_raw(wanted.st_gid)))?;
+    // After the owner, whose change takes set-id bits away.
+    chmod(&*link, Mode::from_raw_mode(wanted.st_mode))?;
+    copy_xattrs(&link, &link_to(top))?;
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: wanted.st_mtime, tv_nsec: wanted.st_mtime_nsec as _ },
+    };
+    Ok(utimensat(CWD, &*link, &times, AtFlags::empty())?)
+}
+
+fn copy_xattrs(to: &str, from: &str) -> io::Result<()> {
+    let mut buffer = vec![0; LONGEST_XATTR];
+    let length = match rustix::fs::listxattr(from, &mut buffer[..]) {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
+        other => other?,
+    };
+    let names = buffer[..length].to_vec();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty() && !is_overlays(name))
+    {
+        let length = rustix::fs::getxattr(from, name, &mut buffer[..])?;
+        match rustix::fs::setxattr(to, name, &buffer[..length], XattrFlags::empty()) {
+            Err(Errno::PERM | Errno::OPNOTSUPP) if name.starts_with(b"security.") => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether an xattr is overlay's own, which would be wrong on another file.
+fn is_overlays(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
+}
+
+/// Removes the guard by which the kernel keeps an upper directory from being mounted
+/// again after a volatile mount (`work/incompat/volatile` in the work directory). Only
+/// for one that was unmounted since, on a machine that has not gone down since.
+///
+/// # Errors
+/// Those of unlinkat(2); there being no guard is none.
+pub fn clear_guard(work: BorrowedFd<'_>) -> Result<(), Error> {
+    remove_guard(work).on("cannot clear the guard of", &place_of(work))
+}
+
+fn remove_guard(work: BorrowedFd<'_>) -> io::Result<()> {
+    let steps = [
+        ("work/incompat/volatile/dirty", AtFlags::empty()),
+        ("work/incompat/volatile", AtFlags::REMOVEDIR),
+        ("work/incompat", AtFlags::REMOVEDIR),
+    ];
+    for (path, flags) in steps {
+        match unlinkat(work, path, flags) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
