@@ -6,6 +6,8 @@
 //! well, and is thrown away when it was cut short.
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod engine;
 pub mod namespace;
 pub mod overlay;
+pub mod progress;

@@ -1,0 +1,110 @@
+//! Access control lists: star's text, and the kernel's extended attribute (linux/posix_acl_xattr.h).
+
+/// A list without a qualifier has this id.
+const NOBODY: u32 = u32::MAX;
+const VERSION: u32 = 2;
+
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// The attribute that says what the text does; the part that is not understood when it cannot
+/// be: names of users without their numbers mean something on another system only.
+pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
+    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    let mut entries = Vec::new();
+    for entry in text.split([',', '\n']) {
+        let entry = entry.split_once('#').map_or(entry, |(entry, _)| entry).trim();
+        if !entry.is_empty() {
+            entries.push(parse(entry).ok_or_else(|| entry.to_owned())?);
+        }
+    }
+    entries.sort_unstable_by_key(|(tag, id, _)| (*tag, *id));
+    let mut value = VERSION.to_le_bytes().to_vec();
+    for (tag, id, permissions) in entries {
+        value.extend_from_slice(&tag.to_le_bytes());
+        value.extend_from_slice(&permissions.to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    Ok(value)
+}
+
+/// `TAG:QUALIFIER:rwx`, with the qualifier's number behind it as star writes it.
+fn parse(entry: &str) -> Option<(u16, u32, u16)> {
+    let fields: Vec<&str> = entry.split(':').map(str::trim).collect();
+    let (tag, qualifier, permissions, id) = match fields[..] {
+        // Two fields are a mask or others without a qualifier.
+        [tag, permissions] => (tag, "", permissions, None),
+        [tag, qualifier, permissions] => (tag, qualifier, permissions, None),
+        [tag, qualifier, permissions, id] => (tag, qualifier, permissions, Some(id)),
+        _ => return None,
+    };
+    let (own, named) = match tag {
+        "user" | "u" => (USER_OBJ, Some(USER)),
+        "group" | "g" => (GROUP_OBJ, Some(GROUP)),
+        "mask" | "m" => (MASK, None),
+        "other" | "o" => (OTHER, None),
+        _ => return None,
+    };
+    let permissions = permissions.bytes().try_fold(0, |sum, letter| match letter {
+        b'r' => Some(sum | 4),
+        b'w' => Some(sum | 2),
+        b'x' => Some(sum | 1),
+        b'-' => Some(sum),
+        _ => None,
+    })?;
+    match qualifier {
+        "" => Some((own, NOBODY, permissions)),
+        _ => Some((named?, id.unwrap_or(qualifier).parse().ok()?, permissions)),
+    }
+}
+
+/// The text of an attribute, with numbers for names; none when it is no list.
+pub(super) fn text(attribute: &[u8]) -> Option<String> {
+    let (version, entries) = attribute.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {
+        return None;
+    }
+    let mut parts = Vec::new();
+    for entry in entries.chunks_exact(8) {
+        let permissions = u16::from_le_bytes([entry[2], entry[3]]);
+        let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+        let subject = match u16::from_le_bytes([entry[0], entry[1]]) {
+            USER_OBJ => "user:".to_owned(),
+            USER => format!("user:{id}"),
+            GROUP_OBJ => "group:".to_owned(),
+            GROUP => format!("group:{id}"),
+            MASK => "mask:".to_owned(),
+            OTHER => "other:".to_owned(),
+            _ => return None,
+        };
+        let letter = |bit, letter| if permissions & bit == 0 { '-' } else { letter };
+        parts.push(format!("{subject}:{}{}{}", letter(4, 'r'), letter(2, 'w'), letter(1, 'x')));
+    }
+    Some(parts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_attribute_say_the_same() {
+        let written = "user::rwx,user:7:r--,group::r-x,group:8:-w-,mask::rwx,other::---";
+        let value = attribute(written.as_bytes()).unwrap();
+        assert_eq!(value.len(), 4 + 6 * 8);
+        assert_eq!(text(&value).unwrap(), written);
+        let stars = "mask::rwx\nuser::rwx,group::r-x,other::---,user:me:r--:7,g:us:-w-:8 # all";
+        assert_eq!(attribute(stars.as_bytes()).unwrap(), value);
+    }
+
+    #[test]
+    fn what_cannot_be_known_here_is_named() {
+        assert_eq!(attribute(b"user::rwx,user:lisa:r--").unwrap_err(), "user:lisa:r--");
+        assert_eq!(attribute(b"user::rwz").unwrap_err(), "user::rwz");
+        assert_eq!(text(b"\x01\0\0\0"), None);
+    }
+}

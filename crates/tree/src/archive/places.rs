@@ -1,0 +1,181 @@
+//! Finds and makes the directories that members lie in, without ever leaving the target.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat2};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use synconce_durable::error::Error;
+
+use super::{failed, refuse};
+
+/// Longest path that is given to the kernel at once; it takes 4,096 bytes with the NUL.
+const AT_ONCE: usize = 4000;
+
+/// The directories of a tree that is being made, and the last one of them, as most members lie
+/// in the same one as the member before, or in one below it.
+pub(super) struct Places {
+    target: Rc<OwnedFd>,
+    last: Option<(Vec<u8>, Rc<OwnedFd>)>,
+}
+
+impl Places {
+    pub(super) fn new(target: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self { target: Rc::new(fcntl_dupfd_cloexec(target, 3)?), last: None })
+    }
+
+    /// The root of it all.
+    pub(super) fn target(&self) -> BorrowedFd<'_> {
+        self.target.as_fd()
+    }
+
+    /// Forgets the last directory: something that names lead through was removed.
+    pub(super) fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// The directory that `path` lies in, and its name there. Directories that are missing are
+    /// made, if asked for. Symbolic links are followed as if the target were the root of the
+    /// system, which is what they meant where the archive was made.
+    pub(super) fn parent<'p>(
+        &mut self,
+        path: &'p [u8],
+        make: bool,
+    ) -> Result<(Rc<OwnedFd>, &'p [u8]), Error> {
+        let (dir, name) = split(path);
+        let found = match self.find(dir) {
+            Err(Errno::NOENT) if make => self.make(dir),
+            found => found,
+        };
+        found.map(|found| (found, name)).map_err(|errno| failed("cannot reach", path, errno))
+    }
+
+    fn find(&mut self, dir: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
+        if dir.is_empty() {
+            return Ok(Rc::clone(&self.target));
+        }
+        let mut start = None;
+        if let Some((last, fd)) = &self.last {
+            if last == dir {
+                return Ok(Rc::clone(fd));
+            }
+            let below = dir.strip_prefix(&**last).and_then(|rest| rest.strip_prefix(b"/"));
+            // A link below it may lead up, and out of what the kernel would then take for the root.
+            start = below.and_then(|below| plain(fd.as_fd(), below).ok());
+        }
+        let found = match start {
+            Some(found) => found,
+            None => self.resolve(dir)?,
+        };
+        let found = Rc::new(found);
+        self.last = Some((dir.to_vec(), Rc::clone(&found)));
+        Ok(found)
+    }
+
+    fn resolve(&self, dir: &[u8]) -> Result<OwnedFd, Errno> {
+        let head = head(dir);
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let found = open(self.target.as_fd(), &dir[..head], resolve)?;
+        if head == dir.len() { Ok(found) } else { plain(found.as_fd(), &dir[head + 1..]) }
+    }
+
+    /// Makes what is missing of `dir`, from the top: its members may come in any order.
+    fn make(&mut self, dir: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
+        let mut found = Rc::clone(&self.target);
+        let mut end = 0;
+        for name in dir.split(|byte| *byte == b'/') {
+            end += name.len();
+            let next = match plain(found.as_fd(), name) {
+                Err(Errno::LOOP | Errno::NOTDIR) => self.resolve(&dir[..end]),
+                Err(Errno::NOENT) => {
+                    let mode = Mode::from_raw_mode(0o755);
+                    mkdirat(&*found, name, mode)?;
+                    chmodat(&*found, name, mode, AtFlags::empty())?;
+                    plain(found.as_fd(), name)
+                }
+                next => next,
+            };
+            found = Rc::new(next?);
+            end += 1;
+        }
+        self.last = Some((dir.to_vec(), Rc::clone(&found)));
+        Ok(found)
+    }
+}
+
+/// How much of `dir` is looked up at once.
+fn head(dir: &[u8]) -> usize {
+    if dir.len() <= AT_ONCE {
+        return dir.len();
+    }
+    dir[..AT_ONCE].iter().rposition(|byte| *byte == b'/').unwrap_or(dir.len())
+}
+
+/// The directory `path` below `dir`, where nothing on the way is a link.
+pub(super) fn plain(dir: BorrowedFd<'_>, mut path: &[u8]) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let mut found: Option<OwnedFd> = None;
+    loop {
+        let head = head(path);
+        let next = open(found.as_ref().map_or(dir, AsFd::as_fd), &path[..head], resolve)?;
+        if head == path.len() {
+            return Ok(next);
+        }
+        found = Some(next);
+        path = &path[head + 1..];
+    }
+}
+
+fn open(dir: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    loop {
+        match openat2(dir, path, flags, Mode::empty(), resolve) {
+            // Something was renamed or mounted somewhere while ".." was looked up (openat2(2)).
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The directory of a path and the name in it.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (&[], path),
+    }
+}
+
+/// The path of a member below the root: without "/" and "./" before it and "/" behind it.
+pub(super) fn below_root(member: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut below = Vec::with_capacity(path.len());
+    for name in path.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => return Err(refuse(member, "\"..\" in a name leads out of a directory")),
+            _ => {
+                if !below.is_empty() {
+                    below.push(b'/');
+                }
+                below.extend_from_slice(name);
+            }
+        }
+    }
+    Ok(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_from_the_root_and_never_above_it() {
+        let below = |path: &str| below_root(b"member", path.as_bytes()).ok();
+        assert_eq!(below("./a//b/./c/"), Some(b"a/b/c".to_vec()));
+        assert_eq!(below("/etc/passwd"), Some(b"etc/passwd".to_vec()));
+        assert_eq!(below("./"), Some(Vec::new()));
+        assert_eq!(below("a/../b"), None);
+        assert_eq!(below(".."), None);
+        assert_eq!(below("..a/b.."), Some(b"..a/b..".to_vec()));
+    }
+}

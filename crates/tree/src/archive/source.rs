@@ -1,0 +1,216 @@
+//! Where an archive comes from: a file or standard input, compressed or not.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::pipe::fcntl_setpipe_size;
+use synconce_durable::error::{Context, Error};
+
+/// A program that decompresses, told by the first bytes of what it made.
+struct Decompressor {
+    magic: &'static [u8],
+    program: &'static str,
+    /// Debian's package.
+    package: &'static str,
+}
+
+const DECOMPRESSORS: [Decompressor; 4] = [
+    Decompressor { magic: b"\x1f\x8b", program: "gzip", package: "gzip" },
+    Decompressor { magic: b"\xfd7zXZ\0", program: "xz", package: "xz-utils" },
+    Decompressor { magic: b"\x28\xb5\x2f\xfd", program: "zstd", package: "zstd" },
+    Decompressor { magic: b"BZh", program: "bzip2", package: "bzip2" },
+];
+const LONGEST_MAGIC: usize = 6;
+/// The largest that an ordinary user may ask for by default (pipe(7)).
+const PIPE: usize = 1 << 20;
+
+/// An archive that is being read, by way of a decompressor if it needs one.
+///
+/// A decompressor does not outlive this: it is killed by the drop, and when the process is
+/// killed, by its next write, as nobody reads it any more.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    input: Input,
+    /// Whether it was read to its end.
+    pub(super) ended: bool,
+}
+
+#[derive(Debug)]
+enum Input {
+    Plain(io::Chain<io::Cursor<Vec<u8>>, File>),
+    Compressed(Running),
+}
+
+#[derive(Debug)]
+struct Running {
+    program: &'static str,
+    child: Child,
+    output: ChildStdout,
+    complaints: File,
+    /// Why its input could not be read, where that is ours to do.
+    feeding: Arc<Mutex<Option<io::Error>>>,
+}
+
+/// Opens an archive; `-` is standard input. What it is compressed with is told by its first
+/// bytes, not by its name.
+///
+/// # Errors
+/// It cannot be read, or the program that decompresses it is missing.
+pub fn open(path: &Path) -> Result<Source, Error> {
+    let (file, path) = if path == Path::new("-") {
+        let own = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
+        (
+            own.map(File::from).on("cannot read", Path::new("standard input"))?,
+            "standard input".as_ref(),
+        )
+    } else {
+        (File::open(path).on("cannot open", path)?, path)
+    };
+    let mut first = Vec::new();
+    let mut start_of = (&file).take(LONGEST_MAGIC as u64);
+    start_of.read_to_end(&mut first).on("cannot read", path)?;
+    let known = DECOMPRESSORS.iter().find(|known| first.starts_with(known.magic));
+    let input = match known {
+        None => Input::Plain(io::Cursor::new(first).chain(file)),
+        Some(known) => Input::Compressed(start(known, first, file, path)?),
+    };
+    Ok(Source { path: path.to_owned(), input, ended: false })
+}
+
+fn start(
+    known: &Decompressor,
+    first: Vec<u8>,
+    mut file: File,
+    path: &Path,
+) -> Result<Running, Error> {
+    // Only a file can be read from its beginning again, by the program itself.
+    let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+    let rewound = is_file && file.seek(SeekFrom::Current(-(first.len() as i64))).is_ok();
+    let complaints = memfd_create("complaints", MemfdFlags::CLOEXEC).map(File::from);
+    let complaints = complaints.on("cannot collect messages of", Path::new(known.program))?;
+    let stderr =
+        complaints.try_clone().on("cannot collect messages of", Path::new(known.program))?;
+    let mut command = Command::new(known.program);
+    command.arg("-dc").stdout(Stdio::piped()).stderr(stderr);
+    let feed = if rewound {
+        command.stdin(file);
+        None
+    } else {
+        command.stdin(Stdio::piped());
+        Some(io::Cursor::new(first).chain(file))
+    };
+    let mut child = command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let (program, package) = (known.program, known.package);
+            let why = format!("{program} is not installed; it is in the package {package}");
+            Error::new("cannot decompress", path, io::Error::new(error.kind(), why))
+        }
+        _ => Error::new("cannot start", Path::new(known.program), error),
+    })?;
+    let Some(output) = child.stdout.take() else {
+        unreachable!("the child's output was asked for as a pipe");
+    };
+    // A larger pipe saves switches between the two; without, it is as right.
+    let _ = fcntl_setpipe_size(&output, PIPE);
+    let feeding = Arc::new(Mutex::new(None));
+    if let (Some(feed), Some(stdin)) = (feed, child.stdin.take()) {
+        let result = Arc::clone(&feeding);
+        let feeder = move || self::feed(feed, stdin, &result);
+        let thread = std::thread::Builder::new().name("feed".to_owned());
+        // It is not waited for: it may read a terminal for ever after the program has ended.
+        if let Err(error) = thread.spawn(feeder) {
+            end(&mut child);
+            return Err(Error::new("cannot decompress", path, error));
+        }
+    }
+    Ok(Running { program: known.program, child, output, complaints, feeding })
+}
+
+fn feed(mut from: impl Read, mut to: impl Write, result: &Mutex<Option<io::Error>>) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let length = match from.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                // Before `to` is closed, which is what the program takes for the end.
+                if let Ok(mut result) = result.lock() {
+                    *result = Some(error);
+                }
+                return;
+            }
+        };
+        // Why the program does not read on is said by its status.
+        if to.write_all(&buffer[..length]).is_err() {
+            return;
+        }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = match &mut self.input {
+            Input::Plain(input) => input.read(buffer),
+            Input::Compressed(running) => running.output.read(buffer),
+        }?;
+        self.ended |= length == 0 && !buffer.is_empty();
+        Ok(length)
+    }
+}
+
+impl Source {
+    /// Says whether what was read is all: a decompressor that failed has written less. What was
+    /// not read yet is thrown away.
+    ///
+    /// # Errors
+    /// The decompressor failed, or the input could not be read.
+    pub fn finish(mut self) -> Result<(), Error> {
+        let path = std::mem::take(&mut self.path);
+        let Input::Compressed(running) = &mut self.input else { return Ok(()) };
+        io::copy(&mut running.output, &mut io::sink()).on("cannot read", &path)?;
+        let status = running.child.wait().on("cannot wait for", Path::new(running.program))?;
+        if let Some(error) = running.feeding.lock().ok().and_then(|mut error| error.take()) {
+            return Err(Error::new("cannot read", &path, error));
+        }
+        if status.success() {
+            return Ok(());
+        }
+        let why = format!("{} {}", running.program, describe(status, &running.complaints));
+        Err(Error::new("cannot decompress", &path, io::Error::other(why)))
+    }
+}
+
+fn describe(status: ExitStatus, complaints: &File) -> String {
+    let ended = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
+    };
+    let mut text = Vec::new();
+    let mut complaints = complaints;
+    let read = complaints.rewind().and_then(|()| complaints.take(4096).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    match text.trim() {
+        "" => ended,
+        _ if read.is_err() => ended,
+        text => format!("{ended}: {}", text.replace('\n', "; ")),
+    }
+}
+
+fn end(child: &mut Child) {
+    // Both fail only when it has ended and was waited for.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}

@@ -1,0 +1,129 @@
+//! Where a sparse file has data.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use super::BLOCK;
+
+/// A hole shorter than this is written as zeros: a piece of its own would not be worth it.
+const WORTH: u64 = 64 << 10;
+
+/// The pieces of a file that are not holes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Map {
+    /// The file's length in bytes.
+    pub(super) size: u64,
+    /// Offset and length of each piece, in order.
+    pub(super) pieces: Vec<(u64, u64)>,
+}
+
+impl Map {
+    /// The map that an archive has, if it makes sense for `stored` bytes of content.
+    pub(super) fn checked(size: u64, pieces: Vec<(u64, u64)>, stored: u64) -> Option<Self> {
+        let (mut end, mut sum) = (0_u64, 0_u64);
+        for (offset, length) in pieces.iter().copied().filter(|(_, length)| *length > 0) {
+            // Each piece starts at a block: readers differ on what lies behind a shorter one.
+            if offset < end || !sum.is_multiple_of(BLOCK) {
+                return None;
+            }
+            end = offset.checked_add(length)?;
+            sum = sum.checked_add(length)?;
+        }
+        let fits = end <= size && i64::try_from(size).is_ok() && sum == stored;
+        fits.then_some(Self { size, pieces })
+    }
+
+    /// The map of a file of `size` bytes, if its holes are worth one.
+    pub(super) fn of(file: BorrowedFd<'_>, size: u64) -> io::Result<Option<Self>> {
+        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        let mut end = 0;
+        while end < size {
+            let start = match seek(file, SeekFrom::Data(end)) {
+                Err(Errno::NXIO) => break,
+                // No file system must know its holes.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+                start => start? / BLOCK * BLOCK,
+            };
+            if start >= size {
+                break;
+            }
+            end = seek(file, SeekFrom::Hole(start.max(end)))?.next_multiple_of(BLOCK).min(size);
+            match pieces.last_mut() {
+                Some((offset, length)) if start.saturating_sub(*offset + *length) < WORTH => {
+                    *length = end - *offset;
+                }
+                _ if start < WORTH => pieces.push((0, end)),
+                _ => pieces.push((start, end - start)),
+            }
+        }
+        let map = Self { size, pieces: with_end(pieces, size) };
+        Ok((map.stored() < size).then_some(map))
+    }
+
+    /// The bytes of content that are not holes.
+    pub(super) fn stored(&self) -> u64 {
+        self.pieces.iter().map(|(_, length)| length).sum()
+    }
+
+    /// How GNU's PAX format 1.0 writes it in front of the content, in whole blocks.
+    pub(super) fn text(&self) -> Vec<u8> {
+        let mut text = format!("{}\n", self.pieces.len()).into_bytes();
+        for (offset, length) in &self.pieces {
+            text.extend_from_slice(format!("{offset}\n{length}\n").as_bytes());
+        }
+        text.resize(text.len().next_multiple_of(BLOCK as usize), 0);
+        text
+    }
+}
+
+/// A hole at the end is not worth a map if it is short, and is told by an empty piece (GNU tar).
+fn with_end(mut pieces: Vec<(u64, u64)>, size: u64) -> Vec<(u64, u64)> {
+    match pieces.last_mut() {
+        Some((offset, length)) if size - (*offset + *length) < WORTH => *length = size - *offset,
+        None if size < WORTH => pieces.push((0, size)),
+        _ => pieces.push((size, 0)),
+    }
+    pieces
+}
+
+/// The pieces in `numbers`: offset, length, offset, length.
+pub(super) fn pairs(numbers: &[u64]) -> Option<Vec<(u64, u64)>> {
+    let pairs = numbers.chunks_exact(2);
+    pairs.remainder().is_empty().then(|| pairs.map(|pair| (pair[0], pair[1])).collect())
+}
+
+/// A decimal number of a map.
+pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_makes_no_sense_is_none() {
+        assert!(Map::checked(9000, vec![(0, 512), (4096, 10), (9000, 0)], 522).is_some());
+        for (size, pieces, stored) in [
+            (9000, vec![(0, 512), (100, 10)], 522),
+            (9000, vec![(0, 10), (4096, 10)], 20),
+            (9000, vec![(0, 512)], 1024),
+            (100, vec![(0, 512)], 512),
+            (u64::MAX, vec![(0, 512)], 512),
+            (u64::MAX, vec![(u64::MAX, 512)], 512),
+        ] {
+            assert_eq!(Map::checked(size, pieces.clone(), stored), None, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_map_as_text_is_whole_blocks() {
+        let map = Map { size: 70_000, pieces: vec![(0, 512), (70_000, 0)] };
+        assert_eq!(map.text().len(), 512);
+        assert!(map.text().starts_with(b"2\n0\n512\n70000\n0\n\0"));
+    }
+}
