@@ -51,7 +51,8 @@ impl<'a> Descent<'a> {
             let dir = match &level.dir {
                 Some(dir) => Rc::clone(dir),
                 None => {
-                    let dir = Rc::new(plain(self.root, &self.path)?);
+                    let path = if self.path.is_empty() { b"." } else { &self.path[..] };
+                    let dir = Rc::new(plain(self.root, path)?);
                     Rc::clone(level.dir.insert(dir))
                 }
             };

@@ -56,7 +56,8 @@ pub(super) struct Extensions {
     mtime: Option<(i64, u32)>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     sparse: SparseRecords,
-    strange: Option<String>,
+    /// Lists, by the attribute that each would be, with an entry that cannot be understood.
+    strange: Vec<(&'static [u8], String)>,
 }
 
 /// What GNU tar's PAX records say of a sparse file; three formats, told by what is there.
@@ -119,13 +120,13 @@ impl Extensions {
         Some(())
     }
 
-    fn acl(&mut self, name: &[u8], text: &[u8]) {
+    fn acl(&mut self, name: &'static [u8], text: &[u8]) {
         match acl::attribute(text) {
             // The attribute itself says it better, where an archive has both.
             Ok(_) if self.xattrs.iter().any(|(other, _)| other == name) => {}
             Ok(value) if value.len() > 4 => self.xattr(name, value),
             Ok(_) => {}
-            Err(entry) => self.strange = Some(format!("the access control list entry {entry}")),
+            Err(entry) => self.strange.push((name, entry)),
         }
     }
 
@@ -171,6 +172,10 @@ impl Extensions {
                 .ok_or_else(|| wrong(what)),
         };
         let mode = number(&old.mode, "mode")? & 0o7777;
+        let known = |name: &[u8]| self.xattrs.iter().any(|(other, _)| other == name);
+        let strange = self.strange.iter().find(|(name, _)| !known(name));
+        let strange = strange
+            .map(|(_, entry)| format!("an access control list, whose entry {entry} has no number"));
         let attributes = Attributes {
             mode: u32::try_from(mode).map_err(|_| wrong("mode"))?,
             uid: owner(self.uid, &old.uid, "owner")?,
@@ -183,7 +188,6 @@ impl Extensions {
         };
         let form = self.sparse.form().ok_or_else(|| wrong("map of its holes"))?;
         let stored = stored(header, &kind, size);
-        let strange = self.strange;
         Ok((Member { path, kind, stored, map: None, attributes, strange }, form))
     }
 
