@@ -8,6 +8,7 @@
 
 pub mod archive;
 pub mod engine;
+pub mod enter;
 pub mod namespace;
 pub mod overlay;
 pub mod progress;

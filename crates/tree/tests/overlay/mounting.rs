@@ -90,7 +90,7 @@ fn one_layer_and_several_are_read_only_alike() {
                 mount.attach(opened(&target).as_fd()).expect("an attached mount");
                 assert_eq!(fs::read_to_string(target.join("which")).unwrap(), "0");
                 assert!(mount.attach(opened(&target).as_fd()).is_err(), "attached twice");
-                sh(place, &format!("umount at-{count}"));
+                sh(place, &format!("umount -l at-{count}"));
             }
         });
     });
@@ -103,7 +103,7 @@ fn a_root_has_devices_and_set_id_programs_and_no_access_times() {
             let whole = directory(place.join("whole"));
             sh(&whole, "mknod null c 1 3 && cp /usr/bin/id . && chown 7:7 id && chmod 6755 id");
             let session = Session::begin(place, "one", &[whole], Features::PRIVILEGED);
-            sh(&session.root, "echo x >null && [ \"$(./id -u)\" = 0 ] && ./id | grep -q 'euid=7'");
+            sh(&session.root, "echo x >null && [ \"$(./id -ru)\" = 0 ] && ./id | grep -q 'euid=7'");
             let line = fs::read_to_string("/proc/self/mountinfo").unwrap();
             let line = line.lines().find(|line| line.contains("one-root")).unwrap().to_owned();
             assert!(line.contains("noatime") && !line.contains("nodev"), "{line}");

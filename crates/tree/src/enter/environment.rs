@@ -1,0 +1,129 @@
+//! The environment of a command in a tree.
+
+use super::user::User;
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// What of the caller's environment a command gets.
+///
+/// In either case HOME, USER, LOGNAME and SHELL are those of the user inside, and PATH
+/// has the directories in which Debian's programs are: without `/usr/sbin` and `/sbin`,
+/// which ordinary users' have not, dpkg refuses to work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Environment {
+    /// All, as chroot(8) does; but for directories for temporary files that are not in
+    /// the tree.
+    #[default]
+    Keep,
+    /// TERM, with LANG as `C.UTF-8`.
+    Clean,
+}
+
+const PATHS: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+const DIRECTORIES: [&str; 5] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
+
+/// The environment made of `ours`; `is_directory` says what is in the tree.
+pub(super) fn made(
+    policy: Environment,
+    ours: impl Iterator<Item = (OsString, OsString)>,
+    user: &User,
+    directory: &OsStr,
+    is_directory: impl Fn(&Path) -> bool,
+) -> Vec<(OsString, OsString)> {
+    let is_kept = |name: &OsStr, value: &OsStr| match policy {
+        // Ours say that a run goes on: see `synconce_hold::RUN_VARIABLE`.
+        Environment::Clean => name == "TERM" || name.as_bytes().starts_with(b"SYNCONCE_"),
+        Environment::Keep => {
+            DIRECTORIES.iter().all(|known| name != *known) || is_directory(Path::new(value))
+        }
+    };
+    let mut kept: Vec<_> = ours.filter(|(name, value)| is_kept(name, value)).collect();
+    let path = kept.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+    let name = user.name.clone().unwrap_or_else(|| user.uid.to_string());
+    let set = [
+        ("HOME", user.home.clone().into()),
+        ("USER", name.clone().into()),
+        ("LOGNAME", name.into()),
+        ("SHELL", user.shell.clone().into()),
+        ("PWD", directory.to_owned()),
+        ("PATH", with_all_paths(path.unwrap_or_default())),
+    ];
+    kept.retain(|(name, _)| name != "OLDPWD" && set.iter().all(|(known, _)| name != known));
+    kept.extend(set.map(|(name, value)| (name.into(), value)));
+    if policy == Environment::Clean {
+        kept.push(("LANG".into(), "C.UTF-8".into()));
+    }
+    kept
+}
+
+/// `path` with those of [`PATHS`] behind it that it has not.
+fn with_all_paths(path: OsString) -> OsString {
+    let has = |wanted: &str| {
+        path.as_bytes().split(|byte| *byte == b':').any(|one| one == wanted.as_bytes())
+    };
+    let missing: Vec<_> = PATHS.into_iter().filter(|wanted| !has(wanted)).collect();
+    let parts = [Some(path.as_os_str()).filter(|path| !path.is_empty())];
+    let parts = parts.into_iter().flatten().chain(missing.iter().map(OsStr::new));
+    parts.collect::<Vec<_>>().join(OsStr::new(":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn environment(policy: Environment, ours: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let user = super::super::user::find(Some("5"), "b:x:5:5::/home/b:/bin/dash\n", "").unwrap();
+        let ours = ours.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let inside = |path: &Path| path == Path::new("/tmp");
+        let made = made(policy, ours, &user, OsStr::new("/w"), inside);
+        let text = |text: OsString| text.into_string().unwrap();
+        made.into_iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    #[test]
+    fn the_user_is_the_one_inside_and_everything_else_is_kept() {
+        let made = environment(
+            Environment::Keep,
+            &[("HOME", "/home/me"), ("LANG", "de_DE"), ("USER", "me"), ("OLDPWD", "/x")],
+        );
+        for (name, value) in [
+            ("HOME", "/home/b"),
+            ("USER", "b"),
+            ("LOGNAME", "b"),
+            ("SHELL", "/bin/dash"),
+            ("LANG", "de_DE"),
+            ("PWD", "/w"),
+        ] {
+            assert_eq!(made.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(!made.contains_key("OLDPWD"));
+    }
+
+    #[test]
+    fn directories_for_temporary_files_are_kept_if_they_are_inside() {
+        let made = environment(Environment::Keep, &[("TMPDIR", "/tmp"), ("TMP", "/home/me/tmp")]);
+        assert!(made.contains_key("TMPDIR") && !made.contains_key("TMP"), "{made:?}");
+    }
+
+    #[test]
+    fn a_path_has_the_directories_of_administration_too() {
+        let path = |ours| environment(Environment::Keep, ours)["PATH"].clone();
+        assert_eq!(path(&[]), PATHS.join(":"));
+        assert_eq!(
+            path(&[("PATH", "/opt/bin:/usr/bin:/bin")]),
+            "/opt/bin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin"
+        );
+    }
+
+    #[test]
+    fn a_clean_one_keeps_only_the_terminal_and_the_run() {
+        let ours = [("TERM", "vt100"), ("SECRET", "x"), ("SYNCONCE_RUN", "1"), ("LANG", "de_DE")];
+        let made = environment(Environment::Clean, &ours);
+        assert!(!made.contains_key("SECRET") && made.contains_key("TERM"), "{made:?}");
+        assert_eq!((&*made["LANG"], &*made["SYNCONCE_RUN"]), ("C.UTF-8", "1"));
+    }
+}

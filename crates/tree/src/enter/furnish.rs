@@ -1,0 +1,201 @@
+//! What is mounted in a root.
+
+use super::places::{Kind, Places, find};
+use super::{Bind, EnterSpec};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, symlinkat};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
+};
+use rustix::process::{chdir, chroot, fchdir, pivot_root};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_sys::mounting::{Reach, make_read_only};
+
+pub(super) const RESOLVER: &str = "/etc/resolv.conf";
+
+/// Device nodes, by permissions, major and minor number (Documentation/admin-guide/devices.txt).
+const NODES: [(&str, u32, u32, u32); 6] = [
+    ("null", 0o666, 1, 3),
+    ("zero", 0o666, 1, 5),
+    ("full", 0o666, 1, 7),
+    ("random", 0o666, 1, 8),
+    ("urandom", 0o666, 1, 9),
+    ("tty", 0o666, 5, 0),
+];
+/// Only for root: others may not write to the host's.
+const CONSOLE: (&str, u32, u32, u32) = ("console", 0o600, 5, 1);
+
+const LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+/// The group of terminals on Debian and most others (`tty`), which glibc expects.
+const TTY_GROUP: &str = "5";
+
+/// Whether the host has a configuration of the resolver.
+pub(super) fn has_resolver() -> bool {
+    Path::new(RESOLVER).is_file()
+}
+
+/// Mounts the root of `spec` on itself, and all that belongs into it, in the calling
+/// process's own mount namespace.
+pub(super) fn furnish(spec: &EnterSpec) -> Result<OwnedFd, Error> {
+    let path = Path::new(&spec.root);
+    let root = clone_tree(path)?;
+    let target = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    attach(&root, target.on("cannot enter", path)?.as_fd()).on("cannot mount on itself", path)?;
+    let mut places = Places::kept(root.try_clone().on("cannot enter", path)?);
+    mount_proc(&mut places)?;
+    mount_sys(&mut places)?;
+    mount_dev(&mut places)?;
+    if has_resolver() {
+        mount_bind(&mut places, Path::new(RESOLVER), Path::new(RESOLVER), true)?;
+    }
+    for Bind { source, target, read_only } in &spec.binds {
+        mount_bind(&mut places, Path::new(source), Path::new(target), *read_only)?;
+    }
+    Ok(root)
+}
+
+/// Makes `root` the root and the working directory; what was, is not to be had any
+/// more.
+pub(super) fn change_root(root: BorrowedFd<'_>) -> Result<(), Error> {
+    let act = "cannot change the root, from";
+    fchdir(root).on(act, Path::new("/"))?;
+    // pivot_root(2): both on one place, the old one on top.
+    match pivot_root(".", ".") {
+        Ok(()) => {
+            unmount(".", UnmountFlags::DETACH).on("cannot leave the old root,", Path::new("/"))?;
+        }
+        // The first root, of an initramfs, cannot be moved.
+        Err(Errno::INVAL) => chroot(".").on(act, Path::new("/"))?,
+        Err(error) => return Err(Error::new(act, Path::new("/"), error)),
+    }
+    chdir("/").on("cannot work in", Path::new("/"))
+}
+
+fn mount_proc(places: &mut Places) -> Result<(), Error> {
+    let path = Path::new("/proc");
+    let safe = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount = match new_mount("proc", &[], safe) {
+        // In a container that hides parts of its own (mount_too_revealing() in
+        // fs/namespace.c): the numbers in it are those outside.
+        Err(Errno::PERM) => clone_tree(path)?,
+        other => other.on("cannot mount", path)?,
+    };
+    put(places, &mount, path, Kind::Directory)
+}
+
+fn mount_sys(places: &mut Places) -> Result<(), Error> {
+    let path = Path::new("/sys");
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let mount = clone_tree(path)?;
+    lock(&mount, path)?;
+    put(places, &mount, path, Kind::Directory)
+}
+
+fn mount_dev(places: &mut Places) -> Result<(), Error> {
+    let path = Path::new("/dev");
+    let options = [("mode", "0755"), ("source", "dev")];
+    let mount = new_mount("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID);
+    put(places, &mount.on("cannot mount", path)?, path, Kind::Directory)?;
+    let dev = find(places.root(), path).on("cannot open", path)?;
+    let is_first = crate::namespace::is_first_user_namespace();
+    for node in NODES.iter().chain(is_first.then_some(&CONSOLE)) {
+        make_node(places, &dev, *node)?;
+    }
+    for (name, target) in LINKS {
+        symlinkat(target, &dev, name).on("cannot make", &path.join(name))?;
+    }
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let terminals = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", TTY_GROUP)];
+    let mount = match new_mount("devpts", &terminals, quiet) {
+        // A group that is not mapped.
+        Err(Errno::INVAL) => new_mount("devpts", &terminals[..2], quiet),
+        other => other,
+    };
+    let place = path.join("pts");
+    put(places, &mount.on("cannot mount", &place)?, &place, Kind::Directory)?;
+    let safe = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let place = path.join("shm");
+    let mount = new_mount("tmpfs", &[("mode", "1777"), ("source", "shm")], safe);
+    put(places, &mount.on("cannot mount", &place)?, &place, Kind::Directory)
+}
+
+/// Makes a device node, or mounts the host's where that is not allowed.
+fn make_node(
+    places: &mut Places,
+    dev: &OwnedFd,
+    (name, mode, major, minor): (&str, u32, u32, u32),
+) -> Result<(), Error> {
+    let path = Path::new("/dev").join(name);
+    let device = rustix::fs::makedev(major, minor);
+    let permissions = Mode::from_raw_mode(mode);
+    match mknodat(dev, name, FileType::CharacterDevice, permissions, device) {
+        // mknod(2) takes the umask off.
+        Ok(()) => rustix::fs::chmodat(dev, name, permissions, rustix::fs::AtFlags::empty())
+            .on("cannot change the mode of", &path),
+        Err(Errno::PERM) => mount_bind(places, &path, &path, false),
+        Err(error) => Err(Error::new("cannot make", &path, error)),
+    }
+}
+
+fn mount_bind(
+    places: &mut Places,
+    source: &Path,
+    target: &Path,
+    read_only: bool,
+) -> Result<(), Error> {
+    let mount = clone_tree(source)?;
+    if read_only {
+        lock(&mount, source)?;
+    }
+    put(places, &mount, target, Kind::of(source)?)
+}
+
+fn lock(mount: &OwnedFd, source: &Path) -> Result<(), Error> {
+    make_read_only(mount.as_fd(), Reach::Below).on("cannot make a read-only mount of", source)
+}
+
+/// Attaches `mount` to `path` in the root, which is made if it is missing.
+fn put(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Error> {
+    let place = places.make(path, kind)?;
+    attach(mount, place.as_fd()).on("cannot mount, in the tree, on", path)
+}
+
+fn attach(mount: &OwnedFd, place: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(mount, "", place, "", flags)
+}
+
+/// A copy of the mount at `path` and those below it, attached nowhere.
+fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags).on("cannot bind", path)
+}
+
+fn new_mount(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(&context, *key, *value)?;
+    }
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}

@@ -1,0 +1,167 @@
+//! The first process of the pid namespace: furnishes the root, starts the command in
+//! it, reaps, and ends as soon as the command has, and everything inside with it.
+
+use super::report::{Report, Teller};
+use super::user::{self, User};
+use super::{EnterSpec, PASSED_ON, environment, furnish};
+use nix::sched::{CloneFlags, unshare};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Gid, Signal, Uid, chdir, set_parent_process_death_signal};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, PipeReader};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::{env, fs};
+use synconce_durable::error::{Context, Error};
+use synconce_sys::launch::{Command, execute_in_place};
+use synconce_sys::process::{Change, Side, WaitFor, Whose, exit_now, fork, wait};
+use synconce_sys::signals::{self, Reader, Set};
+
+/// Does all; whatever comes of it is told. `life` ends when the process outside does.
+pub(super) fn run(spec: &EnterSpec, before: Set, outside: &Teller, life: &PipeReader) {
+    if let Err(why) = try_run(spec, before, outside, life) {
+        outside.tell(&Report::Failed(why));
+    }
+}
+
+fn try_run(
+    spec: &EnterSpec,
+    before: Set,
+    outside: &Teller,
+    life: &PipeReader,
+) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| text(&error))?;
+    if has_ended(life) {
+        return Ok(());
+    }
+    // What is mounted here is not seen outside, where places are removed afterwards.
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| text(&error))?;
+    let root = furnish::furnish(spec).map_err(|error| text(&error))?;
+    furnish::change_root(root.as_fd()).map_err(|error| text(&error))?;
+    let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"))?;
+    let mut watched = PASSED_ON.to_vec();
+    watched.extend([Signal::CHILD.as_raw(), Signal::CONT.as_raw()]);
+    let set = Set::of(&watched);
+    set.block();
+    let reader = Reader::new(&set).map_err(|error| text(&error))?;
+    match fork().map_err(|error| text(&error))? {
+        Side::Child => {
+            drop(reader);
+            let code = become_command(spec, &user, before, outside);
+            exit_now(code)
+        }
+        Side::Parent(pid) => attend(pid, &reader, outside).map_err(|error| text(&error)),
+    }
+}
+
+/// Whether the process at the other end of a pipe is gone.
+fn has_ended(life: &PipeReader) -> bool {
+    let mut fds = [PollFd::new(life, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok() && !fds[0].revents().is_empty()
+}
+
+/// Reaps until the command has ended.
+fn attend(command: u32, signals: &Reader, outside: &Teller) -> io::Result<()> {
+    loop {
+        let mut fds = [PollFd::new(signals, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+        while let Some(received) = signals.next() {
+            // A process outside has no number here; the terminal's signals reach the
+            // command anyway.
+            let from_outside = received.by_process && received.sender == 0;
+            if from_outside && received.signal != Signal::CHILD.as_raw() {
+                signals::send(command, received.signal);
+            }
+        }
+        while let Some((pid, change)) = wait(Whose::Any, ANY_CHANGE)? {
+            let report = match change {
+                _ if pid != command => continue,
+                Change::Exited(code) => Report::Exited(code),
+                Change::Killed(signal) => Report::Killed(signal),
+                Change::Stopped(signal) => Report::Stopped(signal),
+                Change::Continued | Change::Trapped(_) => continue,
+            };
+            let goes_on = matches!(report, Report::Stopped(_));
+            outside.tell(&report);
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+}
+
+const ANY_CHANGE: WaitFor = WaitFor {
+    ends: true,
+    stops: true,
+    continues: false,
+    peek: false,
+    block: false,
+    tracees: false,
+};
+
+/// Executes the command; comes back with an exit code when that cannot be done.
+fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) -> i32 {
+    let directory = spec.directory.as_deref().unwrap_or(OsStr::new("/"));
+    let prepared = become_user(user, &spec.user)
+        .and_then(|()| chdir(directory).on("cannot work, in the tree, in", Path::new(directory)));
+    if let Err(error) = prepared {
+        outside.tell(&Report::Failed(error.to_string()));
+        return 125;
+    }
+    let is_directory = |path: &Path| path.is_dir();
+    let environment =
+        environment::made(spec.environment, env::vars_os(), user, directory, is_directory);
+    before.set();
+    let error = match command(&spec.command, &environment) {
+        Ok(command) => execute_in_place(&command),
+        Err(error) => error,
+    };
+    let name = spec.command.first().map_or_else(Default::default, |name| name.to_string_lossy());
+    outside.tell(&Report::NotExecuted {
+        command: name.into_owned(),
+        errno: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
+    });
+    125
+}
+
+fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
+    let become_it = || {
+        let groups: Vec<_> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)
+    };
+    become_it().on("cannot become the user", Path::new(words.as_deref().unwrap_or("root")))
+}
+
+/// What to execute for `words`, looked for as execvp(3) does.
+fn command(words: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Command> {
+    let name = words.first().ok_or(io::ErrorKind::InvalidInput)?;
+    let path = environment.iter().find(|(name, _)| name == "PATH");
+    let path = path.map_or(&b""[..], |(_, value)| value.as_bytes());
+    let candidates: Vec<OsString> = if name.as_bytes().contains(&b'/') {
+        vec![name.clone()]
+    } else if name.is_empty() {
+        Vec::new()
+    } else {
+        let directories = path.split(|byte| *byte == b':').map(OsStr::from_bytes);
+        directories.map(|directory| Path::new(directory).join(name).into()).collect()
+    };
+    let c_strings = |list: Vec<OsString>| {
+        list.into_iter().map(|word| CString::new(word.into_vec())).collect::<Result<Vec<_>, _>>()
+    };
+    let variables = environment.iter().map(|(name, value)| {
+        [name.as_os_str(), OsStr::new("="), value].into_iter().collect::<OsString>()
+    });
+    Ok(Command {
+        candidates: c_strings(candidates)?,
+        arguments: c_strings(words.to_vec())?,
+        environment: c_strings(variables.collect())?,
+    })
+}

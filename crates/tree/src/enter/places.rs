@@ -1,0 +1,163 @@
+//! Places to mount on in a tree: found from its own root, made where they are missing,
+//! and removed afterwards.
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fstat, mkdirat,
+    openat, openat2, readlinkat, statat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+
+/// As many links as the kernel follows (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// What is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Directory,
+    File,
+}
+
+impl Kind {
+    /// What is at `path`.
+    pub(super) fn of(path: &Path) -> Result<Self, Error> {
+        let data = fs::metadata(path).on("cannot find what to bind,", path)?;
+        Ok(if data.is_dir() { Self::Directory } else { Self::File })
+    }
+}
+
+/// Opens `path` as a process with the root `root` would; as `O_PATH`.
+pub(super) fn find(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    resolve(root, path, OFlags::empty())
+}
+
+fn resolve(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    openat2(root, path, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty(), resolve)
+}
+
+/// The places of one root; those made go when this is dropped.
+pub(super) struct Places {
+    root: OwnedFd,
+    made: Vec<Made>,
+    keep: bool,
+}
+
+struct Made {
+    parent: OwnedFd,
+    name: OsString,
+    kind: Kind,
+    number: u64,
+    /// When the parent was last changed before and when this was made in it.
+    before: Timespec,
+    after: Timespec,
+}
+
+impl Places {
+    pub(super) fn of(root: &Path) -> Result<Self, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(root, flags, Mode::empty());
+        Ok(Self { root: opened.on("cannot enter", root)?, made: Vec::new(), keep: false })
+    }
+
+    /// Those of a root in which what is made stays.
+    pub(super) fn kept(root: OwnedFd) -> Self {
+        Self { root, made: Vec::new(), keep: true }
+    }
+
+    /// The root.
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// The place at `path` in the root, which is made if it is missing: where a
+    /// symbolic link leads, with the directories on the way.
+    pub(super) fn make(&mut self, path: &Path, kind: Kind) -> Result<OwnedFd, Error> {
+        self.make_following(path.to_owned(), kind, MOST_LINKS)
+            .on("cannot find or make, in the tree,", path)
+    }
+
+    fn make_following(&mut self, path: PathBuf, kind: Kind, links: usize) -> io::Result<OwnedFd> {
+        match find(self.root(), &path) {
+            Err(Errno::NOENT) => {}
+            found => return Ok(found?),
+        }
+        let Some(Component::Normal(name)) = path.components().next_back() else {
+            // `..` of what is missing.
+            return Err(Errno::NOENT.into());
+        };
+        let above = path.parent().unwrap_or(Path::new("/"));
+        let parent = self.make_following(above.to_owned(), Kind::Directory, links)?;
+        match readlinkat(&parent, name, Vec::new()) {
+            Ok(_) if links == 0 => Err(Errno::LOOP.into()),
+            // From the root, or from beside the link; `..` does not lead out.
+            Ok(target) => {
+                let target = above.join(OsStr::from_bytes(target.as_bytes()));
+                self.make_following(target, kind, links - 1)
+            }
+            Err(_) => self.make_in(parent, name.to_owned(), kind),
+        }
+    }
+
+    fn make_in(&mut self, parent: OwnedFd, name: OsString, kind: Kind) -> io::Result<OwnedFd> {
+        let before = changed(&fstat(&parent)?);
+        match kind {
+            Kind::Directory => mkdirat(&parent, &name, Mode::from_raw_mode(0o755))?,
+            Kind::File => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                drop(openat(&parent, &name, flags, Mode::from_raw_mode(0o644))?);
+            }
+        }
+        let place = openat(
+            &parent,
+            &name,
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let after = changed(&fstat(&parent)?);
+        let number = fstat(&place)?.st_ino;
+        self.made.push(Made { parent, name, kind, number, before, after });
+        Ok(place)
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        while let Some(made) = self.made.pop().filter(|_| !self.keep) {
+            made.remove();
+        }
+    }
+}
+
+impl Made {
+    /// Removes it, unless it is another by now or something is in it: then it is the
+    /// command's.
+    fn remove(self) {
+        let Ok(now) = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW) else { return };
+        let written = self.kind == Kind::File && now.st_size != 0;
+        if now.st_ino != self.number || written {
+            return;
+        }
+        let untouched = fstat(&self.parent).is_ok_and(|parent| changed(&parent) == self.after);
+        let flags = match self.kind {
+            Kind::Directory => AtFlags::REMOVEDIR,
+            Kind::File => AtFlags::empty(),
+        };
+        if unlinkat(&self.parent, &self.name, flags).is_ok() && untouched {
+            let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            let times = Timestamps { last_access, last_modification: self.before };
+            // Only a time, and only of a directory that we have changed.
+            let _ = utimensat(&self.parent, ".", &times, AtFlags::empty());
+        }
+    }
+}
+
+fn changed(data: &Stat) -> Timespec {
+    Timespec { tv_sec: data.st_mtime, tv_nsec: data.st_mtime_nsec as _ }
+}

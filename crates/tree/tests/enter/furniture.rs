@@ -1,0 +1,143 @@
+//! What a command finds in a tree, and what of it is left there.
+
+use crate::support::{bind, entered, isolated, manifest, root, said, script, write};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+pub fn everything_a_builder_expects_is_there() {
+    isolated(|place| {
+        let root = root(place, "root");
+        let inside = "
+            for node in null zero full random urandom tty console; do
+                [ -c /dev/$node ] || echo no $node
+            done
+            [ \"$(stat -c %a:%t:%T /dev/null)\" = 666:1:3 ] || stat /dev/null
+            echo x >/dev/null && [ -d /dev/pts ] && [ -c /dev/ptmx ] && [ -e /dev/stdin ]
+            echo shm >/dev/shm/f && [ \"$(stat -c %a /dev/shm)\" = 1777 ] || echo no shm
+            [ -e /sys/kernel ] || echo no sys
+            ! touch /sys/kernel/x 2>/dev/null || echo sys is writable
+            [ \"$(readlink /proc/self)\" -gt 1 ] && [ -r /proc/1/comm ] || echo no proc
+            cat /etc/resolv.conf
+            echo $HOME $USER $LOGNAME $SHELL $PWD";
+        let said = said(&script(&root, inside));
+        let resolver = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        assert_eq!(said, format!("{resolver}/root root root /bin/sh /\n"));
+    });
+}
+
+pub fn nothing_of_the_furniture_is_left_in_the_tree() {
+    isolated(|place| {
+        let root = root(place, "root");
+        let before = manifest(&root);
+        let said = said(&script(&root, "echo x >/dev/shm/y; mkdir /dev/new; echo fine"));
+        assert_eq!(said, "fine\n");
+        assert_eq!(manifest(&root), before);
+    });
+}
+
+pub fn the_resolver_is_the_hosts_whatever_the_tree_has() {
+    isolated(|place| {
+        write(Path::new("/run/resolver"), "nameserver 192.0.2.1\n");
+        // The host's own is not touched: this is a mount namespace of the test's.
+        rustix::mount::mount_bind("/run/resolver", "/etc/resolv.conf").expect("a bind mount");
+        type Prepare = fn(&Path);
+        let prepared: [(&str, Prepare); 6] = [
+            ("file", |root| write(&root.join("etc/resolv.conf"), "old")),
+            ("missing", |_| {}),
+            ("dangling", |root| {
+                symlink("../run/systemd/resolve/stub", root.join("etc/resolv.conf")).unwrap();
+            }),
+            ("absolute", |root| symlink("/run/stub", root.join("etc/resolv.conf")).unwrap()),
+            ("outside", |root| {
+                symlink("../../../../../run/x", root.join("etc/resolv.conf")).unwrap();
+            }),
+            ("no-etc", |root| fs::remove_dir_all(root.join("etc")).unwrap()),
+        ];
+        for (name, prepare) in prepared {
+            let root = root(place, name);
+            prepare(&root);
+            let before = manifest(&root);
+            let inside = "cat /etc/resolv.conf; ! echo x 2>/dev/null >/etc/resolv.conf";
+            assert_eq!(said(&script(&root, inside)), "nameserver 192.0.2.1\n", "{name}");
+            assert_eq!(manifest(&root), before, "{name}");
+        }
+        assert!(!Path::new("/run/x").exists() && !Path::new("/run/stub").exists());
+    });
+}
+
+pub fn missing_places_are_made_and_removed() {
+    isolated(|place| {
+        let root = root(place, "root");
+        let source = place.join("source");
+        fs::create_dir(&source).unwrap();
+        write(&source.join("f"), "bound\n");
+        let before = manifest(&root);
+        let mut spec = script(&root, "cat /srv/a/b/f /etc/one/file; echo kept >/srv/mine");
+        spec.binds =
+            vec![bind(&source, "/srv/a/b", false), bind(&source.join("f"), "/etc/one/file", true)];
+        assert_eq!(said(&spec), "bound\nbound\n");
+        let after = manifest(&root);
+        let added: Vec<_> =
+            after.entries.keys().filter(|path| !before.entries.contains_key(*path)).collect();
+        // What the command wrote keeps the directory that it is in.
+        assert_eq!(added, ["srv", "srv/mine"]);
+        assert_eq!(after.entries["etc"], before.entries["etc"]);
+    });
+}
+
+pub fn binds_are_seen_inside_and_may_be_read_only() {
+    isolated(|place| {
+        let root = root(place, "root");
+        for name in ["one", "two"] {
+            fs::create_dir(place.join(name)).unwrap();
+        }
+        let inside = "echo x >/one/f; ! echo x >/two/f; [ -c /dev/extra ] && mkdir /one/in/x";
+        let mut spec = script(&root, inside);
+        spec.binds = vec![
+            bind(&place.join("one"), "/one", false),
+            bind(&place.join("two"), "/two", true),
+            bind(&place.join("two"), "/one/in", false),
+            bind(Path::new("/dev/null"), "/dev/extra", false),
+        ];
+        let finished = entered(&spec);
+        assert!(finished.status.success(), "{finished:?}");
+        assert!(finished.stderr.contains("Read-only file system"), "{finished:?}");
+        assert_eq!(fs::read_to_string(place.join("one/f")).unwrap(), "x\n");
+        assert!(!place.join("two/f").exists() && place.join("two/x").exists());
+    });
+}
+
+pub fn a_link_in_the_tree_leads_nowhere_outside() {
+    isolated(|place| {
+        let root = root(place, "root");
+        let outside = place.join("outside");
+        fs::create_dir(&outside).unwrap();
+        symlink(&outside, root.join("proc")).unwrap();
+        symlink("../../../../..", root.join("up")).unwrap();
+        let mut spec = script(&root, "[ -r /proc/1/comm ]; [ -d /up/x ]; ls -d /up/bin");
+        spec.binds = vec![bind(&outside, "/up/x", false)];
+        assert_eq!(said(&spec), "/up/bin\n");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        assert!(!Path::new("/x").exists());
+    });
+}
+
+pub fn the_hosts_mounts_are_not_seen_and_not_changed() {
+    isolated(|place| {
+        let root = root(place, "root");
+        let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let before = mounts();
+        let inside = "cat /proc/self/mountinfo; mount -t tmpfs none /tmp && echo x >/tmp/f";
+        let said = said(&script(&root, inside));
+        assert_eq!(mounts(), before);
+        assert!(!root.join("tmp/f").exists());
+        let point = place.to_str().unwrap();
+        let seen: Vec<_> = said.lines().map(|line| line.split(' ').nth(4).unwrap()).collect();
+        assert!(
+            seen.iter().all(|seen| !seen.starts_with(point) && !seen.contains("synconce")),
+            "{seen:?}"
+        );
+        assert_eq!(seen[0], "/");
+    });
+}

@@ -1,0 +1,60 @@
+//! Commands in trees: namespaces, mounts, signals, users.
+//!
+//! Needs root. Each test is in a process, a mount namespace and a pid namespace of its
+//! own. What enters a tree must have one thread: this program is that, too.
+
+#[path = "../../../cli/tests/common/isolation.rs"]
+mod isolation;
+
+mod furniture;
+mod processes;
+mod support;
+mod users;
+mod verbs;
+
+use libtest_mimic::{Arguments, Trial};
+use std::process::ExitCode;
+
+/// Trials of functions, by their names.
+macro_rules! trials {
+    ($($module:ident: $($name:ident)+;)+) => {
+        vec![$($(Trial::test(
+            concat!(stringify!($module), "::", stringify!($name)),
+            || { $module::$name(); Ok(()) },
+        )),+),+]
+    };
+}
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if let Some(ended) = verbs::done(&words) {
+        return ended;
+    }
+    let trials = trials! {
+        furniture:
+            everything_a_builder_expects_is_there
+            nothing_of_the_furniture_is_left_in_the_tree
+            the_resolver_is_the_hosts_whatever_the_tree_has
+            missing_places_are_made_and_removed
+            binds_are_seen_inside_and_may_be_read_only
+            a_link_in_the_tree_leads_nowhere_outside
+            the_hosts_mounts_are_not_seen_and_not_changed;
+        processes:
+            the_end_of_the_command_is_ours
+            what_cannot_be_executed_is_named
+            what_the_command_leaves_running_ends_with_it
+            orphans_are_reaped
+            signals_that_are_sent_to_us_reach_the_command
+            when_the_parent_is_killed_everything_inside_ends
+            a_stop_of_the_command_is_ours
+            it_runs_under_a_hold;
+        users:
+            a_user_of_the_tree_has_its_groups_and_home
+            an_unknown_user_is_named
+            an_ordinary_user_is_root_inside_with_all_its_ids
+            an_ordinary_user_without_ids_is_told_what_to_do
+            an_ordinary_user_without_the_tool_is_told_what_to_install
+            what_overlay_can_do_for_an_ordinary_user_is_found_by_trial;
+    };
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
