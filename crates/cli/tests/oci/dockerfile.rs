@@ -2,6 +2,7 @@
 //! image of ours, and is the shell of the steps. Real engines, with their own runtime
 //! and their own seccomp profile.
 
+use crate::cgroups::Cgroups;
 use crate::engines::{LIMITS, SHORT, SOCKET};
 use crate::harness::{Need, engine, trial};
 use crate::our_image::{IMAGE, STRIP, make_image};
@@ -252,12 +253,14 @@ struct Daemonless<'a> {
     place: &'a Place,
     program: &'static str,
     build: &'static [&'static str],
+    cgroups: Cgroups,
 }
 
 impl Daemonless<'_> {
     fn build_as(&self, format: &str) -> Finished {
         let mut command = daemonless(self.place, self.program);
         command.args(self.build).args(["--format", format, "--network", "none", "--no-cache"]);
+        command.args(["--cgroup-parent", &self.cgroups.step()]);
         finish(command.args(LIMITS).args(["--tag", "result", "context"]))
     }
 }
@@ -289,7 +292,7 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     let mut command = Command::new(program);
     command.env("CONTAINERS_STORAGE_CONF", place.write("storage.conf", &storage));
     make_image(place, &mut command, Path::new(program));
-    let engine = Daemonless { place, program, build };
+    let engine = Daemonless { place, program, build, cgroups: Cgroups::new() };
     all(place, &engine);
     // The format that they write unless they are told.
     place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
@@ -311,6 +314,8 @@ struct Buildkit<'a> {
     place: &'a Place,
     daemon: Group,
     digest: String,
+    /// Goes after the daemon.
+    cgroups: Cgroups,
 }
 
 impl Buildkit<'_> {
@@ -329,6 +334,7 @@ impl Builder for Buildkit<'_> {
             .args(["--local", "context=context", "--local", "dockerfile=context"])
             .args(["--oci-layout", "ours=image", "--opt"])
             .arg(format!("context:{IMAGE}=oci-layout://ours@sha256:{}", self.digest))
+            .args(["--opt", &format!("cgroup-parent={}", self.cgroups.parent())])
             .args(["--output", "type=docker,name=result,dest=result.tar"]);
         finish(&mut client)
     }
@@ -355,7 +361,8 @@ fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
         .args(["--addr", SOCKET, "--oci-worker-net", "host"])
         .args(["--containerd-worker=false", "--oci-worker-snapshotter", "native"]);
     let daemon = Group::spawn(&mut daemon).unwrap();
-    let engine = Buildkit { place, daemon, digest: digest.to_owned() };
+    let (digest, cgroups) = (digest.to_owned(), Cgroups::new());
+    let engine = Buildkit { place, daemon, digest, cgroups };
     eventually("buildkitd answers", || {
         finish(engine.client().args(["debug", "workers"])).status.success()
     });

@@ -1,6 +1,7 @@
 //! Engines with state of their own, and with the runtime and configuration that they
 //! have without us.
 
+use crate::cgroups::Cgroups;
 use crate::engines::{SHORT, SOCKET};
 use crate::harness::Need;
 use crate::support::{Place, eventually, finish};
@@ -32,11 +33,14 @@ pub fn daemonless(place: &Place, program: &str) -> Command {
 pub struct Dockerd<'a> {
     place: &'a Place,
     daemon: Group,
+    /// Goes after the daemon.
+    _cgroups: Cgroups,
 }
 
 impl<'a> Dockerd<'a> {
     /// `command` is dockerd, in an environment and with the flags that are tested.
     pub fn start(place: &'a Place, mut command: Command) -> Self {
+        let cgroups = Cgroups::new();
         command
             .arg("--data-root")
             .arg(place.path("data"))
@@ -44,9 +48,10 @@ impl<'a> Dockerd<'a> {
             .arg(format!("{SHORT}/exec"))
             .args(["--host", SOCKET, "--storage-driver", "vfs", "--pidfile"])
             .arg(format!("{SHORT}/pid"))
-            .args(["--bridge", "none", "--iptables=false"]);
+            .args(["--bridge", "none", "--iptables=false"])
+            .args(["--cgroup-parent", &cgroups.parent()]);
         let daemon = Group::spawn(&mut command).unwrap();
-        let docker = Self { place, daemon };
+        let docker = Self { place, daemon, _cgroups: cgroups };
         eventually("dockerd answers", || docker.run("1", &["version"]).status.success());
         docker
     }

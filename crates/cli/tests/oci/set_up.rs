@@ -2,6 +2,7 @@
 //! our flags: held when set up, bare again when that is undone. The system's `/etc` and
 //! `/usr/local` are there as the packages left them, and what is written stays in memory.
 
+use crate::cgroups::Cgroups;
 use crate::dockerfile::{BARE, HELD, assert_says};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::harness::{Need, engine, trial};
@@ -174,9 +175,11 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
 
 fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     system(place);
+    let cgroups = Cgroups::new();
     let build = |program: &str, words: &[&str]| {
         let mut command = daemonless(place, program);
         command.args(words).args(["--network", "none", "--no-cache", "--tag", "probed"]);
+        command.args(["--cgroup-parent", &cgroups.step()]);
         let built = finish(command.arg("context"));
         assert!(built.status.success(), "{built:?}");
         built
@@ -187,6 +190,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
         assert_says(&build("buildah", &["bud"]), says(is_held));
         let mut run = daemonless(place, "podman");
         run.args(podman).args(["run", "--rm", "--network", "none"]).args(LIMITS);
+        run.args(["--cgroup-parent", &cgroups.parent()]);
         assert_says(&finish(run.args(["probed", "/probe"])), BARE);
     };
     let (stock, own) = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf");
@@ -202,6 +206,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
 
 fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
+    let cgroups = Cgroups::new();
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let steps = |_: &Finished, is_held: bool| {
         let mut daemon = program("buildkitd");
@@ -211,10 +216,13 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
         let client =
             |words: &[&str]| finish(program("buildctl").args(["--addr", SOCKET]).args(words));
         eventually("buildkitd answers", || client(&["debug", "workers"]).status.success());
+        // The daemon's file is what is tested.
+        let parent = format!("cgroup-parent={}", cgroups.parent());
         let built = client(
             &[
                 &["build", "--frontend", "dockerfile.v0", "--no-cache", "--progress", "plain"][..],
                 &["--local", "context=context", "--local", "dockerfile=context"],
+                &["--opt", &parent],
             ]
             .concat(),
         );
@@ -252,16 +260,17 @@ fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
 
 /// The containerd in `/usr/bin`, whose CRI plugin has the type and id `cri`.
 fn containerd(place: &Place, cri: &[&str]) {
-    let image = place.path("image.tar");
+    let (image, cgroups) = (place.path("image.tar"), Cgroups::new());
     let mut build = daemonless(place, "buildah");
-    let built = finish(build.args(["bud", "--network", "none", "--tag", "probed", "context"]));
+    build.args(["bud", "--network", "none", "--cgroup-parent", &cgroups.step()]);
+    let built = finish(build.args(["--tag", "probed", "context"]));
     assert!(built.status.success(), "{built:?}");
     let mut push = daemonless(place, "buildah");
     let archive = format!("docker-archive:{}:probed:1", image.display());
     let pushed = finish(push.args(["push", "probed", &archive]));
     assert!(pushed.status.success(), "{pushed:?}");
 
-    let steps = |_: &Finished, is_held: bool| containerd_steps(place, cri, is_held);
+    let steps = |_: &Finished, is_held: bool| containerd_steps(place, cri, &cgroups, is_held);
     let file = Path::new(CONTAINERD_FILE);
     assert!(fs::read_to_string(file).unwrap().contains("/usr/lib/cni"), "Debian's own");
     set_up_and_undo(place, "containerd", &steps);
@@ -277,7 +286,7 @@ fn containerd(place: &Place, cri: &[&str]) {
     }
 }
 
-fn containerd_steps(place: &Place, cri: &[&str], is_held: bool) {
+fn containerd_steps(place: &Place, cri: &[&str], cgroups: &Cgroups, is_held: bool) {
     // Without a file 1.x has nothing to dump; it has its defaults then.
     let words = if Path::new(CONTAINERD_FILE).exists() { "dump" } else { "default" };
     let dump = finish(place.command("/usr/bin/containerd").args(["config", words]));
@@ -305,9 +314,10 @@ fn containerd_steps(place: &Place, cri: &[&str], is_held: bool) {
     assert!(imported.status.success(), "{imported:?}");
     let listed = ctr(&["images", "ls", "--quiet"]);
     let image = listed.stdout.lines().find(|name| name.contains("probed")).unwrap();
+    let group = format!("{}/probe", cgroups.parent());
     let run = |options: &[&str]| {
-        let begin = ["run", "--rm", "--snapshotter", "native", "--runc-binary"];
-        let begin = [&begin[..], &[name.unwrap_or("runc")], options];
+        let begin = ["run", "--rm", "--snapshotter", "native", "--cgroup", &group];
+        let begin = [&begin[..], &["--runc-binary", name.unwrap_or("runc")], options];
         ctr(&[begin.concat(), vec![image, "probe", "/probe", "well"]].concat())
     };
     assert_says(&run(&[]), BARE);
