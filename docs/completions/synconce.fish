@@ -27,6 +27,7 @@ end
 complete -c synconce -n "__fish_synconce_needs_command" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_needs_command" -s V -l version -d 'Print version'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "run" -d 'Run a command with its disk syncs held, and commit once when it ends'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "tree" -d 'Keep roots, clone them in no time, run in the clones, and commit what is to stay'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "status" -d 'Show runs in flight, runs that were interrupted, and survivors'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "setup" -d 'Have a container engine\'s builds held, or undo that'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "bench" -d 'Measure against the rivals, side by side'
@@ -41,6 +42,89 @@ complete -c synconce -n "__fish_synconce_using_subcommand run" -l no-commit -d '
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l stats -d 'Say on standard error what was held and passed, and what the commit took'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l json -d 'With --stats: one JSON object instead of a table'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "init" -d 'Make a store'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "import" -d 'Make a tree of a directory or a tar'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "clone" -d 'Make a tree that begins as another one is'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "run" -d 'Run a command in a clone, with its syncs held'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "mount" -d 'Mount a clone to be worked in'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "umount" -d 'Unmount what was mounted, and keep or discard what was done'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "commit" -d 'Make what was done in a clone durable, once'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "diff" -d 'Show the paths that were added, changed and removed from A to B'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "export" -d 'Write a tree as a tar on standard output, or to a directory'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "squash" -d 'Make one layer of a tree\'s stack'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "remove" -d 'Remove trees: at once for who asks, in the background for the disk'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "list" -d 'List the trees'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "verify" -d 'Prove that nothing wrote into a tree\'s layers'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "gc" -d 'Throw away what was cut short and what nobody needs, and empty the trash'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "fsck" -d 'Check the store'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "enter" -d 'Be the process that a command in a clone is started by'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from init" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from init" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from import" -l strategy -d 'How its clones are made, instead of what suits the store' -r -f -a "snapshot\t'A snapshot of a btrfs subvolume'
+overlay\t'An overlay over the frozen layers'
+reflink\t'A copy that shares its extents'
+copy\t'A copy'
+hardlinks\t'Hard links: what is written in place reaches the base'"
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from import" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from import" -l cross-mounts -d 'Of a directory: also what is mounted below it'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from import" -l tolerate-changes -d 'Of a directory: also when files change while they are read'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from clone" -l strategy -d 'How runs in it get a copy to write in' -r -f -a "snapshot\t'A snapshot of a btrfs subvolume'
+overlay\t'An overlay over the frozen layers'
+reflink\t'A copy that shares its extents'
+copy\t'A copy'
+hardlinks\t'Hard links: what is written in place reaches the base'"
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from clone" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from clone" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l from -d 'Run in a clone of BASE that has no name' -r
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l commit -d 'Commit the result as the tree NEW; BASE\'s own name makes its next generation' -r
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l strategy -d 'How the copy to write in is made' -r -f -a "snapshot\t'A snapshot of a btrfs subvolume'
+overlay\t'An overlay over the frozen layers'
+reflink\t'A copy that shares its extents'
+copy\t'A copy'
+hardlinks\t'Hard links: what is written in place reaches the base'"
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l user -d 'Run as USER of the clone, or UID[:GID]' -r
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l bind -d 'Show the host\'s path A at B, A:B:ro to read only (may be given several times)' -r
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l directory -d 'Begin in DIR of the clone' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l discard -d 'Throw the result away'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l root -d 'Run as the clone\'s root, which is the default'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -l no-hold -d 'Let syncs through'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from mount" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from mount" -l read-only -d 'To read only; nothing is kept of it'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from mount" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from umount" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from umount" -l discard -d 'Throw away what was done'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from umount" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from commit" -l as -d 'As the new tree NEW; the clone is as it was before then' -r
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from commit" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from commit" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from diff" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from diff" -l json -d 'JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from export" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from squash" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from squash" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from remove" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from remove" -l wait -d 'Wait until the disk has its space back'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from list" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from list" -l json -d 'JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from verify" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from verify" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from gc" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from gc" -l wait -d 'Wait until the trash is empty, also when another process is at it'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from gc" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from fsck" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from fsck" -l json -d 'JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from fsck" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l root -d 'Look for markers inside the system whose root is DIR, as well' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l clear -d 'Forget the interrupted run ID: its result was thrown away or repaired' -r
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l json -d 'JSON on standard output'

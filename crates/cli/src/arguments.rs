@@ -1,6 +1,9 @@
 //! What can be said on the command line. The help, the manual pages and the
 //! completions are made from this file.
 
+pub mod tree;
+
+use self::tree::Tree;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,6 +22,8 @@ pub struct Arguments {
 pub enum Command {
     /// Run a command with its disk syncs held, and commit once when it ends
     Run(Run),
+    /// Keep roots, clone them in no time, run in the clones, and commit what is to stay
+    Tree(Tree),
     /// Show runs in flight, runs that were interrupted, and survivors
     Status(Status),
     /// Have a container engine's builds held, or undo that

@@ -4,7 +4,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use synconce::arguments::{Arguments, Command};
-use synconce::commands::{bench, oci, run, setup, status};
+use synconce::commands::{bench, oci, run, setup, status, tree};
 use synconce::exit;
 
 fn main() -> ExitCode {
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
         Command::Bench(arguments) => bench::bench(arguments),

@@ -1,6 +1,7 @@
 //! Words and numbers for people.
 
 use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Writes one line to standard error, prefixed with our name. A closed standard
 /// error is not a failure of the run.
@@ -26,6 +27,17 @@ pub fn micros(count: u64) -> String {
         0..1_000 => format!("{count} us"),
         1_000..1_000_000 => format!("{:.1} ms", count as f64 / 1e3),
         _ => format!("{:.2} s", count as f64 / 1e6),
+    }
+}
+
+/// How long ago a time in seconds since 1970 was.
+pub fn ago(then: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match now.saturating_sub(then) {
+        seconds @ 0..120 => format!("{seconds} s ago"),
+        seconds @ 120..7_200 => format!("{} min ago", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h ago", seconds / 3_600),
+        seconds => format!("{} days ago", seconds / 86_400),
     }
 }
 

@@ -207,7 +207,7 @@ impl Face<'_> {
                     signals::send(pid, signal);
                 }
                 // A pipe shall end when the command's copies do; we only give notices.
-                lifecycle::give_up_inherited(Some(rustix::stdio::stderr()));
+                process::give_up_inherited(Some(rustix::stdio::stderr()));
             }
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {

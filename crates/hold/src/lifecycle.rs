@@ -24,7 +24,7 @@ use ledger::Run;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ fn start(
         let _ = run.clear(false);
     })?;
     let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
-    leave_session();
+    process::leave_session();
     let listener = launched.listener.map(|listener| Arc::new(listener.noting(handover)));
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
@@ -182,22 +182,6 @@ fn instructions(program: &Program) -> Vec<Instruction> {
         operand: i.k,
     };
     program.instructions().iter().map(convert).collect()
-}
-
-/// Leaves the terminal and gives up what was inherited: pipes must end when
-/// the command's copies do, and locks and directories must not be pinned.
-pub(crate) fn leave_session() {
-    // It fails only for a group leader, which a forked process is not.
-    let _ = rustix::process::setsid();
-    let _ = rustix::process::chdir("/");
-    give_up_inherited(None);
-}
-
-/// Closes what was inherited, but `keep`; the standard descriptors lead nowhere.
-pub(crate) fn give_up_inherited(keep: Option<BorrowedFd<'_>>) {
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).ok();
-    process::close_inherited(null.as_ref().map(AsFd::as_fd), keep);
 }
 
 impl Started {

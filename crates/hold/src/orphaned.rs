@@ -104,7 +104,7 @@ pub(crate) fn reap(pid: u32) {
 fn leave_server(listener: &Listener) {
     match process::fork() {
         Ok(Side::Child) => {
-            crate::lifecycle::leave_session();
+            process::leave_session();
             serve(listener);
             process::exit_now(0);
         }

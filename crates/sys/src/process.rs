@@ -3,7 +3,7 @@
 use crate::{check, origin};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
@@ -181,7 +181,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// Closes every descriptor that survived our own execution, which is all that
 /// we inherited: ours are close-on-exec. The standard ones become `null`; the
 /// one in `keep` stays.
-pub fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
+fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
     for fd in open_descriptors() {
         // SAFETY: F_GETFD only reads the descriptor table.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
@@ -196,6 +196,33 @@ pub fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>
             None => unsafe { libc::close(fd) },
         };
     }
+}
+
+/// Leaves the terminal and gives up what was inherited: pipes must end when
+/// others' copies do, and locks and directories must not be pinned.
+pub fn leave_session() {
+    // It fails only for a group leader, which a forked process is not.
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    give_up_inherited(None);
+}
+
+/// Closes what was inherited, but `keep`; the standard descriptors lead nowhere.
+pub fn give_up_inherited(keep: Option<BorrowedFd<'_>>) {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).ok();
+    close_inherited(null.as_ref().map(AsFd::as_fd), keep);
+}
+
+/// Lets every other process go first, at the processor and at the disk: the calling
+/// thread, and those that it starts from now on, are niced and have the idle I/O class
+/// (`ioprio_set(2)`, Linux 2.6.13), where the disk's scheduler has classes.
+pub fn give_way() {
+    const WHO_PROCESS: libc::c_int = 1;
+    const CLASS_IDLE: libc::c_int = 3 << 13;
+    let _ = rustix::process::nice(19);
+    // SAFETY: takes no pointers. Where it fails the work is only less polite.
+    unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };
 }
 
 /// Numbers among which are those of all open descriptors. Listing `/proc/self/fd`

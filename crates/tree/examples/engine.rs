@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use synconce_tree::engine::{CopyMode, CopyOptions, RemoveOptions, Silent, copy, remove, threads};
+use synconce_tree::engine::{CopyMode, CopyOptions, RemoveOptions, copy, remove, threads};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("remove") => {
             let parent = File::open(path.parent().unwrap_or(Path::new("/")))?;
             let name: OsString = path.file_name().ok_or("no name")?.to_owned();
-            let removed = remove(parent.as_fd(), &name, &RemoveOptions { threads }, &Silent)?;
+            let removed = remove(parent.as_fd(), &name, &RemoveOptions { threads }, &())?;
             for left in &removed.left {
                 eprintln!("{left}");
             }
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 _ => CopyMode::Auto,
             };
             let options = CopyOptions { mode, threads, ..CopyOptions::default() };
-            eprintln!("{:?}", copy(source.as_fd(), target.as_fd(), &options, &Silent)?);
+            eprintln!("{:?}", copy(source.as_fd(), target.as_fd(), &options, &())?);
         }
         _ => return Err("engine copy|auto|reflink|link|remove".into()),
     }

@@ -1,14 +1,33 @@
 //! Trees: roots that are cloned copy-on-write, run in, and committed once.
 //!
-//! A *store* is a directory with frozen *layers* and small *records* of trees. A
+//! A [`Store`] is a directory with frozen *layers* and small *records* of trees. A
 //! tree is a stack of layers. Nothing writes into a layer once it is frozen: what a
-//! command in a clone writes goes to a *session*, which becomes a layer when it ends
+//! command in a clone writes goes to a [`Session`], which becomes a layer when it ends
 //! well, and is thrown away when it was cut short.
 #![forbid(unsafe_code)]
 
 pub mod archive;
+mod check;
+mod choose;
+mod commit;
 pub mod engine;
 pub mod enter;
+mod era;
+mod layer;
 pub mod namespace;
 pub mod overlay;
+mod pin;
 pub mod progress;
+pub mod record;
+mod session;
+mod store;
+mod strategy;
+mod trash;
+mod view;
+
+pub use check::{Altered, Listed};
+pub use progress::Progress;
+pub use session::{Base, Interrupted, Lost, Recovered, Session, Source};
+pub use store::{Store, VARIABLE, default_path};
+pub use strategy::{Choice, Strategy};
+pub use trash::Emptied;

@@ -23,9 +23,9 @@ mod freeze;
 mod trial;
 mod upper;
 
-pub use self::freeze::{Frozen, freeze};
+pub use self::freeze::{Frozen, freeze, has_index};
 pub use self::trial::{Abilities, Reason, trial};
-pub use self::upper::{clear_guard, prepare_upper};
+pub use self::upper::{clear_guard, is_same_root, prepare_upper};
 
 use self::context::mounted;
 use rustix::mount::{
@@ -161,11 +161,24 @@ fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
     })
 }
 
-fn bind(layer: BorrowedFd<'_>) -> io::Result<Mount> {
+/// Mounts the directory `whole` by itself, to be written.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace.
+pub fn bind_writable(whole: BorrowedFd<'_>) -> Result<Mount, Error> {
+    let root = open_clone(whole).on("cannot mount", &place_of(whole))?;
+    Ok(Mount { root, to_lock: false })
+}
+
+fn open_clone(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let root = open_tree(layer, "", flags)?;
+    Ok(open_tree(directory, "", flags)?)
+}
+
+fn bind(layer: BorrowedFd<'_>) -> io::Result<Mount> {
+    let root = open_clone(layer)?;
     let locked = mounting::leave_access_times(root.as_fd())
         .and_then(|()| mounting::make_read_only(root.as_fd(), Reach::This));
     let to_lock = match locked {

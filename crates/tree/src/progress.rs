@@ -1,19 +1,18 @@
-//! How far a walk over a tree has come, and whether it is still wanted.
+//! How far long work is, and whether it is still wanted.
 
-/// Told of what was done, and asked whether to go on.
-pub trait Progress {
-    /// So many more entries and bytes of content are done.
+/// Told of what is done, and asked whether to go on; by several threads.
+pub trait Progress: Sync {
+    /// So many more entries, and bytes of content, are done.
     fn add(&self, entries: u64, bytes: u64);
 
-    /// Whether nobody wants the result any more; asked between entries and in long files.
-    fn cancelled(&self) -> bool;
-}
-
-/// For whom it is all the same.
-impl Progress for () {
-    fn add(&self, _entries: u64, _bytes: u64) {}
-
+    /// Whether the work is to end early, with `ECANCELED`; asked between entries and in
+    /// long files.
     fn cancelled(&self) -> bool {
         false
     }
+}
+
+/// Nobody listens.
+impl Progress for () {
+    fn add(&self, _: u64, _: u64) {}
 }

@@ -51,7 +51,7 @@ fn options(arguments: Run) -> Options {
     }
 }
 
-fn end_as(ending: Ending) -> ExitCode {
+pub(super) fn end_as(ending: Ending) -> ExitCode {
     match ending {
         // An exit code has 8 bits.
         Ending::Exited(code) => ExitCode::from(code as u8),
@@ -60,7 +60,7 @@ fn end_as(ending: Ending) -> ExitCode {
     }
 }
 
-fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
+pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
     match trouble {
         Trouble::SetUp(why) => {
             say(why);
@@ -122,7 +122,7 @@ fn say_not_durable(finished: &Finished) {
 
 /// Notices and progress on standard error.
 #[derive(Default)]
-struct Screen {
+pub(super) struct Screen {
     bar: Option<ProgressBar>,
 }
 

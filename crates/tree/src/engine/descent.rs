@@ -196,10 +196,10 @@ impl<'a, V: Visitor> Descent<'a, V> {
                 self.pool.give(Task { node: Arc::clone(node), pair: Arc::clone(pair), what });
             }
             let (name, kind) = names.get(index);
-            if self.visitor.entry(&at, self.own, name, kind)? {
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.directories.push(name, FileType::Directory, 0);
-                }
+            if self.visitor.entry(&at, self.own, name, kind)?
+                && let Some(frame) = self.frames.last_mut()
+            {
+                frame.directories.push(name, FileType::Directory, 0);
             }
             index += 1;
         }
@@ -324,9 +324,9 @@ fn open_again<V: Visitor>(
     if node.parent().is_none() {
         return Ok(Arc::clone(root));
     }
-    if let Some(pair) = below.and_then(|below| node.from_below(below)) {
+    if let Some(pair) = below.and_then(|below| node.open_from_below(below)) {
         return Ok(Arc::new(pair));
     }
-    node.from_root(root, |parent, name| visitor.reopen(parent, name).map(Arc::new))
+    node.open_from_root(root, |parent, node| visitor.reopen(parent, node).map(Arc::new))
         .map_err(|errno| visitor.error("cannot open again", &node.path(), errno))
 }

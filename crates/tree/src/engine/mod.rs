@@ -9,6 +9,7 @@
 //! Paths are made only when there is something to say about one: in an [`Error`], or in
 //! a report, where they begin below the root of the tree.
 
+mod compare;
 mod copy;
 mod descent;
 mod directory;
@@ -17,13 +18,17 @@ mod node;
 mod pool;
 mod progress;
 mod remove;
+mod seal;
 mod walk;
+mod xattrs;
 
 pub use synconce_durable::error::Error;
 
+pub use self::compare::{Change, ChangeKind, compare};
 pub use self::copy::{CopyMode, CopyOptions, CopyReport, copy};
-pub use self::progress::{Progress, Silent};
+pub use self::progress::Progress;
 pub use self::remove::{RemoveOptions, Removed, remove};
+pub use self::seal::{Seal, SealOptions, Sealed, compare_seals, seal};
 
 /// How many threads a walk takes unless said: the cores that this process may use, at
 /// least 2, because one waits while the disk works for the other, at most 8.

@@ -49,6 +49,10 @@ impl Names {
         (CStr::from_bytes_until_nul(from).unwrap_or_default(), item.kind)
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = (&CStr, FileType)> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
     /// In the order of inodes, in which most file systems have them on the disk.
     pub fn sort(&mut self) {
         self.items.sort_unstable_by_key(|item| item.inode);

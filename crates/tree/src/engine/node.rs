@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
+use super::Error;
 use super::directory::{Identity, Mounts, above};
 
 /// The open directory of a walk, and its counterpart in the other tree if there are two.
@@ -81,7 +83,7 @@ impl<D> Node<D> {
     }
 
     /// Opens this directory by the ".." of one in it.
-    pub fn from_below(&self, below: &Pair) -> Option<Pair> {
+    pub fn open_from_below(&self, below: &Pair) -> Option<Pair> {
         let &(first, second) = self.identity.get()?;
         let first = above(&below.first, first)?;
         let second = match (second, &below.second) {
@@ -93,20 +95,20 @@ impl<D> Node<D> {
     }
 
     /// Opens this directory, which is not the root, by the names from there on, with `open`.
-    pub fn from_root<T>(
+    pub fn open_from_root<T>(
         &self,
         root: &T,
-        open: impl Fn(&T, &CStr) -> Result<T, Errno>,
+        open: impl Fn(&T, &Self) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let mut names = Vec::new();
-        let mut node = self;
-        while let Some(parent) = node.parent() {
-            names.push(node.name());
-            node = parent;
+        let mut nodes = vec![self];
+        while let Some(parent) = nodes.last().and_then(|node| node.parent()) {
+            nodes.push(parent);
         }
-        let mut opened = open(root, names.pop().unwrap_or(c"."))?;
-        while let Some(name) = names.pop() {
-            opened = open(&opened, name)?;
+        // The last is the root itself.
+        nodes.pop();
+        let mut opened = open(root, nodes.pop().unwrap_or(self))?;
+        while let Some(node) = nodes.pop() {
+            opened = open(&opened, node)?;
         }
         Ok(opened)
     }
@@ -114,7 +116,9 @@ impl<D> Node<D> {
     /// Opens the counterpart of this directory.
     pub fn open_target(&self, root: &Pair) -> Result<OwnedFd, Errno> {
         let root = root.second().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
-        self.from_root(&root, |parent, name| Mounts::Stop.directory(parent.as_fd(), name))
+        self.open_from_root(&root, |parent, node| {
+            Mounts::Stop.directory(parent.as_fd(), node.name())
+        })
     }
 
     /// The path below the root, without a slash before it: empty for the root.
@@ -151,6 +155,14 @@ impl<D> Drop for Node<D> {
             next = node.parent.take();
         }
     }
+}
+
+/// Opens an open directory anew: where its list is read goes with the descriptor, and the
+/// caller's is not to be moved.
+pub(super) fn anew(directory: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(directory, c".", flags, Mode::empty())
+        .map_err(|errno| Error::new("cannot open", &path_of_root(directory), errno))
 }
 
 /// The path of an open directory, to name it in an error.

@@ -5,26 +5,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::Error;
-
-/// Who wants to know how far a walk is. Called by all its threads, about once a
-/// thousandth of a second each.
-pub trait Progress: Sync {
-    /// So many more entries are done, and so many more bytes of their content.
-    fn add(&self, entries: u64, bytes: u64);
-
-    /// Whether the walk is to end soon, with `ECANCELED`.
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
-/// Nobody.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
-
-impl Progress for Silent {
-    fn add(&self, _: u64, _: u64) {}
-}
+pub use crate::progress::Progress;
 
 /// What one thread has done and not yet told.
 pub(super) struct Tally<'a> {

@@ -137,10 +137,10 @@ impl Removal<'_> {
     fn open(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Option<OwnedFd> {
         let parent = at.pair.first();
         let mut opened = Mounts::Stop.directory(parent, name);
-        if let Err(errno @ Errno::ACCESS) = opened {
-            if overcome(errno, parent, name) {
-                opened = Mounts::Stop.directory(parent, name);
-            }
+        if let Err(errno @ Errno::ACCESS) = opened
+            && overcome(errno, parent, name)
+        {
+            opened = Mounts::Stop.directory(parent, name);
         }
         match opened {
             Ok(directory) => Some(directory),
@@ -219,8 +219,8 @@ impl<'a> Visitor for Removal<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &Pair, name: &CStr) -> Result<Pair, Errno> {
-        Ok(Pair { first: Mounts::Stop.directory(parent.first(), name)?, second: None })
+    fn reopen(&self, parent: &Pair, node: &Node<Fate>) -> Result<Pair, Errno> {
+        Ok(Pair { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
     }
 
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {

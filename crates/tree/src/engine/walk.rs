@@ -55,8 +55,8 @@ pub(super) trait Visitor: Sync {
         above: Option<&Pair>,
     ) -> Result<Left, Error>;
 
-    /// Opens the directory `name`, which was entered before, again.
-    fn reopen(&self, parent: &Pair, name: &CStr) -> Result<Pair, Errno>;
+    /// Opens a directory that was entered before again, in the one that it is in.
+    fn reopen(&self, parent: &Pair, node: &Node<Self::Data>) -> Result<Pair, Errno>;
 
     /// The error of an act on a directory that is visited.
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error;

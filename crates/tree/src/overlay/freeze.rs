@@ -53,6 +53,29 @@ pub fn freeze(
     Ok(Frozen { files: indexed.files, names: linking.names })
 }
 
+/// Whether the index in `work` may have anything for [`freeze`] to do: without an
+/// entry the overlay need not be there for it.
+///
+/// # Errors
+/// Those of reading the directory.
+pub fn has_index(work: BorrowedFd<'_>) -> Result<bool, Error> {
+    let index = match open_directory(work, c"index") {
+        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
+            return Ok(false);
+        }
+        other => other,
+    };
+    let entries = index.and_then(|index| Ok(Dir::read_from(&index)?));
+    let dots = [c".", c".."];
+    let found = entries.and_then(|mut entries| {
+        entries
+            .find(|entry| !entry.as_ref().is_ok_and(|entry| dots.contains(&entry.file_name())))
+            .transpose()
+            .map_err(io::Error::from)
+    });
+    Ok(found.on("cannot read the index in", &place_of(work))?.is_some())
+}
+
 /// The files that the index has.
 struct Indexed {
     files: usize,

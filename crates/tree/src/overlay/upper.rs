@@ -6,6 +6,7 @@ use rustix::fs::{
     unlinkat, utimensat,
 };
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use synconce_durable::error::{Context, Error};
@@ -55,6 +56,39 @@ fn copy_xattrs(to: &str, from: &str) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the upper directory `upper` of an overlay that is gone, in which nothing is,
+/// says the same of the merged root as the layer `top` below it.
+///
+/// # Errors
+/// Those of fstat(2) and listxattr(2).
+pub fn is_same_root(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<bool, Error> {
+    let same = same_metadata(upper, top);
+    same.on("cannot compare the upper directory", &place_of(upper))
+}
+
+fn same_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<bool> {
+    let (a, b) = (rustix::fs::fstat(upper)?, rustix::fs::fstat(top)?);
+    let of = |s: &rustix::fs::Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_mtime, s.st_mtime_nsec);
+    Ok(of(&a) == of(&b) && xattrs(&link_to(upper))? == xattrs(&link_to(top))?)
+}
+
+/// All xattrs that are not overlay's own, by name.
+fn xattrs(path: &str) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut buffer = vec![0; LONGEST_XATTR];
+    let length = match rustix::fs::listxattr(path, &mut buffer[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        other => other?,
+    };
+    let names = buffer[..length].to_vec();
+    let names = names.split(|byte| *byte == 0);
+    let mut found = BTreeMap::new();
+    for name in names.filter(|name| !name.is_empty() && !is_overlays(name)) {
+        let length = rustix::fs::getxattr(path, name, &mut buffer[..])?;
+        found.insert(name.to_owned(), buffer[..length].to_vec());
+    }
+    Ok(found)
 }
 
 /// Whether an xattr is overlay's own, which would be wrong on another file.

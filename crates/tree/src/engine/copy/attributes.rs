@@ -4,13 +4,13 @@ use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, Gid, Mode, Statx, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, fchmod,
-    fchown, fgetxattr, flistxattr, flistxattr_query, fsetxattr, futimens, lgetxattr, llistxattr,
-    llistxattr_query, lsetxattr, utimensat,
+    AtFlags, Gid, Mode, Statx, Timespec, Timestamps, Uid, chmodat, chownat, fchmod, fchown,
+    futimens, utimensat,
 };
 use rustix::io::Errno;
 
 use super::super::directory::path_of;
+use super::super::xattrs::{Attributed, Named, Open, each};
 
 /// What this process gives to the files that it makes.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +25,6 @@ pub(super) type Act = (&'static str, Errno);
 
 /// All bits of a mode that chmod(2) sets.
 const ALL: u32 = 0o7777;
-
-/// Where most values of extended attributes find room; the kernel allocates what is asked for.
-const VALUE: usize = 1 << 10;
-
-/// The kernel's limit for a value and for a list of names (xattr(7)).
-const LARGEST: usize = 64 << 10;
 
 impl Maker {
     pub fn this() -> Self {
@@ -143,95 +137,13 @@ fn times(stat: &Statx) -> Timestamps {
     }
 }
 
-/// A file with extended attributes.
-trait Attributed {
-    /// How many bytes the list of the names has.
-    fn query(&self) -> Result<usize, Errno>;
-    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno>;
-    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno>;
-    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
-}
-
-struct Open<'a>(BorrowedFd<'a>);
-
-impl Attributed for Open<'_> {
-    fn query(&self) -> Result<usize, Errno> {
-        flistxattr_query(self.0)
-    }
-    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        flistxattr(self.0, buffer)
-    }
-    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
-        fgetxattr(self.0, name, buffer)
-    }
-    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
-        fsetxattr(self.0, name, value, XattrFlags::empty())
-    }
-}
-
-struct Named(Vec<u8>);
-
-impl Attributed for Named {
-    fn query(&self) -> Result<usize, Errno> {
-        llistxattr_query(&self.0[..])
-    }
-    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        llistxattr(&self.0[..], buffer)
-    }
-    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
-        lgetxattr(&self.0[..], name, buffer)
-    }
-    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
-        lsetxattr(&self.0[..], name, value, XattrFlags::empty())
-    }
-}
-
 fn attributes(source: &impl Attributed, target: &impl Attributed) -> Result<(), Act> {
     let read = |errno| ("cannot read the extended attributes for", errno);
-    let length = match source.query() {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
-        length => length.map_err(read)?,
-    };
-    let mut list = vec![0; length];
-    // It may have grown since.
-    let length = match source.list(&mut list) {
-        Err(Errno::RANGE) => {
-            list.resize(LARGEST, 0);
-            source.list(&mut list)
-        }
-        length => length,
-    };
-    let mut rest = &list[..length.map_err(read)?];
-    let mut value = vec![0; VALUE];
-    while let Ok(name) = CStr::from_bytes_until_nul(rest) {
-        rest = &rest[name.to_bytes_with_nul().len()..];
-        if is_other_form(name) {
-            continue;
-        }
-        let length = match source.get(name, &mut value) {
-            Err(Errno::RANGE) => {
-                value.resize(LARGEST, 0);
-                source.get(name, &mut value)
-            }
-            length => length,
-        };
-        let length = match length {
-            // Taken away meanwhile: the change of the source's ctime is seen by the caller.
-            Err(Errno::NODATA) => continue,
-            length => length.map_err(read)?,
-        };
-        match target.set(name, &value[..length]) {
-            // A property of btrfs alone.
-            Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => {}
-            result => result.map_err(|errno| ("cannot set an extended attribute of", errno))?,
-        }
-    }
-    Ok(())
-}
-
-/// How xfs stores access lists, which it lists beside `system.posix_acl_*` for root.
-fn is_other_form(name: &CStr) -> bool {
-    name.to_bytes().starts_with(b"trusted.SGI_ACL_")
+    each(source, read, |name, value| match target.set(name, value) {
+        // A property of btrfs alone.
+        Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
+        result => result.map_err(|errno| ("cannot set an extended attribute of", errno)),
+    })
 }
 
 /// The umask, which only setting it would tell: for all threads and, for a moment, wrongly.

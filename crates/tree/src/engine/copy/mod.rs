@@ -7,15 +7,13 @@ mod links;
 mod report;
 mod visit;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
-
-use rustix::fs::{Mode, OFlags, openat};
 
 pub use self::report::CopyReport;
 use self::visit::Copying;
 use super::directory::{Mounts, look_at};
-use super::node::{Pair, path_of_root, shown};
+use super::node::{Pair, anew, path_of_root};
 use super::walk::walk;
 use super::{Error, Progress, threads};
 
@@ -70,25 +68,15 @@ pub fn copy(
     options: &CopyOptions,
     progress: &dyn Progress,
 ) -> Result<CopyReport, Error> {
-    // Descriptors of its own: the position in a directory's list goes with the descriptor.
-    let pair = Pair { first: again(source)?, second: Some(again(target)?) };
-    let stat = look_at(&pair.first).map_err(|errno| failed("cannot look at", source, errno))?;
+    let pair = Pair { first: anew(source)?, second: Some(anew(target)?) };
+    let stat = look_at(&pair.first)
+        .map_err(|errno| Error::new("cannot look at", &path_of_root(source), errno))?;
     let mounts = if options.cross_mounts { Mounts::Cross } else { Mounts::Stop };
     let copying = Copying::new(&pair, options.mode, mounts, progress)?;
     copying.begin(&pair)?;
-    let root = Pair { first: again(source)?, second: Some(again(target)?) };
+    let root = Pair { first: anew(source)?, second: Some(anew(target)?) };
     walk(&copying, root, stat, options.threads)?;
     Ok(copying.report())
-}
-
-fn again(directory: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(directory, c".", flags, Mode::empty())
-        .map_err(|errno| failed("cannot open", directory, errno))
-}
-
-fn failed(act: &'static str, directory: BorrowedFd<'_>, errno: rustix::io::Errno) -> Error {
-    Error::new(act, &shown(&path_of_root(directory), b""), errno)
 }
 
 /// A path below a root, for a report.

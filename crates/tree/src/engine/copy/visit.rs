@@ -200,7 +200,8 @@ impl<'a> Visitor for Copying<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &Pair, name: &CStr) -> Result<Pair, Errno> {
+    fn reopen(&self, parent: &Pair, node: &Made) -> Result<Pair, Errno> {
+        let name = node.name();
         let first = self.mounts.directory(parent.first(), name)?;
         Ok(Pair { first, second: Some(Mounts::Stop.directory(parent.second(), name)?) })
     }

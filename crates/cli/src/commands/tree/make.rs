@@ -1,0 +1,166 @@
+//! Trees are made, cloned, committed, written elsewhere.
+
+use super::bar::Bar;
+use super::{Failure, Wanted, print};
+use crate::arguments::tree::{Clone, Commit, Export, Import, Init};
+use crate::text::{bytes, say};
+use std::fs;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_tree::Store;
+use synconce_tree::archive::{self, LeftOut, PackOptions, UnpackOptions};
+use synconce_tree::engine::{self, CopyOptions, CopyReport};
+use synconce_tree::record::Name;
+
+/// How many paths a notice names.
+const NAMED: usize = 5;
+
+pub fn init(wanted: &Wanted, arguments: Init) -> Result<(), Failure> {
+    let path = match arguments.directory {
+        Some(path) => path,
+        None => wanted.path()?,
+    };
+    let store = Store::init(&path)?;
+    let choice = store.choose(&[], None)?;
+    say(&format!(
+        "trees in {} are cloned by {}: {}",
+        store.path().display(),
+        choice.strategy,
+        choice.reason
+    ));
+    Ok(())
+}
+
+pub fn import(store: &Store, arguments: Import) -> Result<(), Failure> {
+    let Import { name, source, strategy, cross_mounts, tolerate_changes } = arguments;
+    let strategy = strategy.map(Into::into);
+    let bar = Bar::new("imported");
+    let is_directory = source != Path::new("-") && source.is_dir();
+    let (record, notices) = store.import(&name, strategy, &bar, |target| match is_directory {
+        true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
+        false => unpack_in(&source, target, &bar),
+    })?;
+    drop(bar);
+    notices.iter().for_each(|notice| say(notice));
+    say(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
+    Ok(())
+}
+
+fn copy_in(
+    source: &Path,
+    target: BorrowedFd<'_>,
+    cross_mounts: bool,
+    tolerate_changes: bool,
+    bar: &Bar,
+) -> Result<Vec<String>, Error> {
+    let opened = fs::File::open(source).on("cannot open", source)?;
+    let options = CopyOptions { cross_mounts, ..CopyOptions::default() };
+    let report = engine::copy(opened.as_fd(), target, &options, bar)?;
+    if let Some(path) = report.changed.first().filter(|_| !tolerate_changes) {
+        let why = format!(
+            "{} paths changed while they were read; --tolerate-changes takes them as they were found",
+            report.changed.len()
+        );
+        return Err(Error::new("cannot import", &source.join(path), io::Error::other(why)));
+    }
+    Ok(notices(&report))
+}
+
+/// What of a copy is not as its source, in words.
+fn notices(report: &CopyReport) -> Vec<String> {
+    let named = |paths: &[std::path::PathBuf], what: &str| {
+        let first = paths.iter().take(NAMED).map(|path| path.display().to_string());
+        let first = first.collect::<Vec<_>>().join(", ");
+        let more = if paths.len() > NAMED { ", ..." } else { "" };
+        (!paths.is_empty()).then(|| format!("{} {what}: {first}{more}", paths.len()))
+    };
+    let all = [
+        named(&report.changed, "changed while they were read"),
+        named(&report.mounts, "are mount points, left empty (--cross-mounts takes them in)"),
+        named(&report.flagged, "are immutable or append-only, which their copies are not"),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Vec<String>, Error> {
+    let input = archive::open(source)?;
+    let unpacked = archive::unpack_from(input, target, &UnpackOptions::default(), bar)?;
+    Ok(left_out(&unpacked.left_out))
+}
+
+/// What an archive could not take along, in words.
+fn left_out(left: &LeftOut) -> Vec<String> {
+    let named = left.named.iter().take(NAMED);
+    let mut notices: Vec<String> =
+        named.map(|(path, what)| format!("{}: {what}", path.display())).collect();
+    let more = left.count.saturating_sub(notices.len() as u64);
+    if more > 0 {
+        notices.push(format!("and {more} more of the kind"));
+    }
+    notices
+}
+
+pub fn clone(store: &Store, arguments: Clone) -> Result<(), Failure> {
+    let strategy = arguments.strategy.map(Into::into);
+    let Some(name) = arguments.name else {
+        let name = store.new_name(&arguments.base)?;
+        store.clone_tree(&arguments.base, &name, strategy)?;
+        return print(&format!("{name}\n"));
+    };
+    store.clone_tree(&arguments.base, &name, strategy)?;
+    Ok(())
+}
+
+pub fn commit(store: &Store, arguments: &Commit) -> Result<(), Failure> {
+    store.commit(&arguments.name, arguments.new.as_ref())?;
+    Ok(())
+}
+
+pub fn squash(store: &Store, name: &Name) -> Result<(), Failure> {
+    let bar = Bar::new("squashed");
+    store.squash(name, &bar)?;
+    Ok(())
+}
+
+pub fn export(store: &Store, arguments: Export) -> Result<(), Failure> {
+    let layers = store.stack(&arguments.name)?.layers;
+    let view = store.view(&layers)?;
+    match &arguments.directory {
+        Some(directory) => export_to(view.as_fd(), directory),
+        None => export_tar(view.as_fd()),
+    }
+}
+
+fn export_to(view: BorrowedFd<'_>, directory: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(directory).on("cannot create", directory)?;
+    if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
+        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY).into());
+    }
+    let target = fs::File::open(directory).on("cannot open", directory)?;
+    let bar = Bar::new("exported");
+    let report = engine::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
+    // Nobody else commits what is outside the store.
+    rustix::fs::syncfs(&target).on("cannot commit: sync of the file system of", directory)?;
+    drop(bar);
+    notices(&report).iter().for_each(|notice| say(notice));
+    Ok(())
+}
+
+fn export_tar(view: BorrowedFd<'_>) -> Result<(), Failure> {
+    if io::stdout().is_terminal() {
+        let failure =
+            Failure::from("standard output is a terminal, and a tar is no text".to_owned());
+        return Err(failure.hint("> FILE, or a directory to export to"));
+    }
+    let bar = Bar::new("exported");
+    let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
+    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar)?;
+    let flushed = out.flush();
+    drop(bar);
+    flushed.map_err(|error| Failure::from(format!("cannot write to standard output: {error}")))?;
+    left_out(&packed.left_out).iter().for_each(|notice| say(notice));
+    say(&format!("{} in {} entries", bytes(packed.bytes), packed.entries));
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Clones that are worked in by other means than a run.
+
+use super::Failure;
+use super::bar::Bar;
+use crate::arguments::tree::{Mount, Umount};
+use std::fs;
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_tree::Store;
+
+pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Failure> {
+    if !is_root {
+        let failure = Failure::from("a mount needs root, or nobody else would see it".to_owned());
+        return Err(failure.hint("`synconce tree run` works without"));
+    }
+    let at = fs::canonicalize(&arguments.directory).on("cannot mount on", &arguments.directory)?;
+    if !at.is_dir() {
+        return Err(Error::new("cannot mount on", &at, rustix::io::Errno::NOTDIR).into());
+    }
+    let session = match arguments.read_only {
+        true => store.look_at(&arguments.name, &at)?,
+        false => store.work_at(&arguments.name, &at)?,
+    };
+    let mounted = session.prepare(&Bar::new("copied")).and_then(|()| session.attach_at(&at));
+    match mounted {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            session.discard()?;
+            Err(error.into())
+        }
+    }
+}
+
+pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
+    let at = fs::canonicalize(&arguments.what).ok();
+    let name = arguments.what.to_str();
+    let session =
+        store.mounted(|tree, point| Some(tree) == name || at.as_deref() == Some(point))?;
+    let Some((session, point)) = session else {
+        let what = Path::new(&arguments.what);
+        return Err(Error::new(
+            "nothing of this store is mounted as",
+            what,
+            rustix::io::Errno::NOENT,
+        )
+        .into());
+    };
+    session.detach_from(&point)?;
+    if arguments.discard || !session.can_be_kept() {
+        session.discard()?;
+    } else {
+        session.keep(&())?;
+    }
+    Ok(())
+}

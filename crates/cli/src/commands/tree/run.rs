@@ -1,0 +1,175 @@
+//! A command in a clone, under a hold.
+
+use super::Failure;
+use super::bar::Bar;
+use super::trash::empty_in_background;
+use crate::arguments::tree::RunIn;
+use crate::commands::run::{Screen, end_as, fail};
+use crate::text::say;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use synconce_hold::{Accounts, Ending, Finished, IoUring, Options};
+use synconce_tree::enter::{Bind, EnterSpec, Environment};
+use synconce_tree::record::Name;
+use synconce_tree::{Base, Session, Store, namespace};
+
+/// How long a disk that a bind leads to may stand still in its commit.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What becomes of what the command did.
+enum Fate {
+    /// It stays in the clone.
+    Kept,
+    /// It is this tree, if the command ends with 0.
+    Committed(Name, Base),
+    /// It is thrown away.
+    Discarded,
+}
+
+pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
+    let spec = spec(&arguments)?;
+    let (session, fate) = begin(store, &arguments)?;
+    let finished = match work(&session, &arguments, spec) {
+        Ok(finished) => finished,
+        Err(failure) => {
+            session.discard()?;
+            return Err(failure);
+        }
+    };
+    end(session, fate, &finished)?;
+    // A command's signal is ours too, and nothing comes after it.
+    empty_in_background(store);
+    Ok(match &finished.trouble {
+        Some(trouble) => fail(trouble, &finished),
+        None => end_as(finished.ending),
+    })
+}
+
+fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a>, Fate), Failure> {
+    let strategy = arguments.strategy.map(Into::into);
+    if let Some(name) = &arguments.name {
+        let session = store.work_on(name, strategy)?;
+        let fate = if arguments.discard { Fate::Discarded } else { Fate::Kept };
+        return Ok((session, fate));
+    }
+    let base =
+        arguments.from.as_ref().ok_or_else(|| Failure::from("no tree is named".to_owned()))?;
+    let (session, base) = store.work_from(base, strategy)?;
+    let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
+    // Before the command takes its time, and again when it has.
+    match store.next_generation(new, Some(&base)) {
+        Ok(_) => Ok((session, Fate::Committed(new.clone(), base))),
+        Err(error) => {
+            session.discard()?;
+            Err(error.into())
+        }
+    }
+}
+
+fn spec(arguments: &RunIn) -> Result<EnterSpec, Failure> {
+    let binds = arguments.bind.iter().map(|text| bind(text));
+    Ok(EnterSpec {
+        root: OsString::new(),
+        // Its words go as they are: together they may be too long for one.
+        command: Vec::new(),
+        user: arguments.user.clone(),
+        binds: binds.collect::<Result<_, _>>()?,
+        directory: arguments.directory.clone().map(PathBuf::into_os_string),
+        environment: Environment::default(),
+    })
+}
+
+/// `A:B`, `A:B:ro` or `A:B:rw`.
+fn bind(text: &str) -> Result<Bind, Failure> {
+    let refuse = |why: &str| Failure::from(format!("cannot use --bind {text}: {why}"));
+    let mut words = text.split(':');
+    let (source, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let read_only = match (words.next(), words.next()) {
+        (None | Some("rw"), None) => false,
+        (Some("ro"), None) => true,
+        _ => return Err(refuse("it is A:B, A:B:ro or A:B:rw")),
+    };
+    if source.is_empty() || !target.starts_with('/') {
+        return Err(refuse("it is A:B, where B begins with /"));
+    }
+    let found = std::fs::canonicalize(source).map_err(|error| refuse(&error.to_string()))?;
+    Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
+}
+
+/// Makes the copy, mounts it where only we see it, and runs the command in it.
+fn work(
+    session: &Session<'_>,
+    arguments: &RunIn,
+    mut spec: EnterSpec,
+) -> Result<Finished, Failure> {
+    session.prepare(&Bar::silent_to_signals("copied"))?;
+    namespace::enter_private()?;
+    spec.root = session.attach()?.into_os_string();
+    let finished = hold(arguments, &spec)?;
+    session.detach()?;
+    Ok(finished)
+}
+
+fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::from(format!("cannot find our own program: {error}")))?;
+    let text = serde_json::to_string(spec)
+        .map_err(|error| Failure::from(format!("cannot pass the command on: {error}")))?;
+    let words = [own.into(), "tree".into(), "enter".into(), text.into(), "--".into()];
+    let command: Vec<OsString> = words.into_iter().chain(arguments.command.clone()).collect();
+    // What lies elsewhere is not ours to throw away.
+    let elsewhere = spec.binds.iter().filter(|bind| !bind.read_only);
+    let commit_only: Vec<PathBuf> = elsewhere.map(|bind| bind.source.clone().into()).collect();
+    let options = Options {
+        command,
+        sealed: false,
+        commit: !commit_only.is_empty(),
+        commit_only,
+        patience: PATIENCE,
+        root: None,
+        io_uring: IoUring::Refuse,
+        by_program: false,
+    };
+    if arguments.no_hold {
+        return bare(&options.command);
+    }
+    synconce_hold::run(&options, &mut Screen::default())
+        .map_err(|error| Failure::from(format!("cannot set up the run: {error}")))
+}
+
+/// The same with every sync done.
+fn bare(command: &[OsString]) -> Result<Finished, Failure> {
+    use std::os::unix::process::ExitStatusExt;
+    let status = std::process::Command::new(&command[0]).args(&command[1..]).status();
+    let status = status.map_err(|error| Failure::from(format!("cannot start: {error}")))?;
+    let ending = match (status.code(), status.signal()) {
+        (Some(code), _) => Ending::Exited(code),
+        (None, Some(signal)) => Ending::Killed(signal),
+        (None, None) => Ending::Unknown,
+    };
+    let accounts = Accounts::default();
+    Ok(Finished { ending, accounts, commit: None, trouble: None, unfinished: Vec::new() })
+}
+
+/// Keeps, commits or throws away.
+fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Failure> {
+    let fate = if finished.trouble.is_some() { Fate::Discarded } else { fate };
+    match (fate, finished.ending) {
+        (Fate::Discarded, _) => session.discard()?,
+        (Fate::Kept | Fate::Committed(..), Ending::Killed(signal)) => {
+            session.discard()?;
+            say(&format!("signal {signal} ended the command; what it did is thrown away"));
+        }
+        (Fate::Kept, _) => session.keep(&())?,
+        (Fate::Committed(name, base), Ending::Exited(0)) => {
+            session.commit_as(&name, Some(base), &Bar::silent_to_signals("looked at"))?;
+        }
+        (Fate::Committed(name, _), _) => {
+            session.discard()?;
+            say(&format!("the command failed; {name} is not committed"));
+        }
+    }
+    Ok(())
+}

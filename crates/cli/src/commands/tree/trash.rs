@@ -1,0 +1,73 @@
+//! Trees are removed.
+
+use super::bar::Bar;
+use super::{Failure, tell};
+use crate::arguments::tree::{Gc, Remove};
+use crate::text::say;
+use synconce_sys::process::{self, Side};
+use synconce_tree::{Emptied, Store, engine};
+
+/// How many failed removals are named.
+const NAMED: usize = 5;
+
+pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
+    let mut failed = None;
+    for name in &arguments.names {
+        // The others go all the same, as with rm(1).
+        if let Err(error) = store.remove_tree(name)
+            && let Some(earlier) = failed.replace(error)
+        {
+            say(&earlier.to_string());
+        }
+    }
+    if arguments.wait {
+        empty(store, true)?;
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+pub fn gc(store: &Store, arguments: &Gc) -> Result<(), Failure> {
+    let (recovered, _) = store.collect()?;
+    tell(&recovered);
+    empty(store, arguments.wait)
+}
+
+fn empty(store: &Store, wait: bool) -> Result<(), Failure> {
+    let bar = Bar::new("removed");
+    let emptied = store.empty_trash(wait, engine::threads(), &bar)?;
+    drop(bar);
+    told(&emptied)
+}
+
+fn told(emptied: &Emptied) -> Result<(), Failure> {
+    if emptied.busy {
+        say("another process empties the trash; --wait waits for it");
+    }
+    emptied.left.iter().take(NAMED).for_each(|error| say(&error.to_string()));
+    match emptied.left.len() {
+        0 => Ok(()),
+        left => Err(Failure::from(format!("{left} paths stay in the trash"))
+            .hint("what is mounted there has to be unmounted; then `synconce tree gc`")),
+    }
+}
+
+/// Leaves the trash, if there is any, to a process of its own, which gives way to all
+/// others. Ours must have one thread.
+pub fn empty_in_background(store: &Store) {
+    if !store.has_trash().unwrap_or(false) {
+        return;
+    }
+    match process::fork() {
+        Ok(Side::Parent(_)) => {}
+        Ok(Side::Child) => {
+            process::leave_session();
+            process::give_way();
+            let code = store.empty_trash(false, engine::threads(), &()).is_err();
+            process::exit_now(i32::from(code))
+        }
+        Err(error) => {
+            say(&format!("cannot make a process that empties the trash: {error}"));
+            say("hint: `synconce tree gc` empties it");
+        }
+    }
+}

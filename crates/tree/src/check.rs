@@ -1,0 +1,169 @@
+//! Whether a store is what its records say, and what is of no more use in it.
+
+use crate::engine::Progress;
+use crate::record::{Layer, Name, Record};
+use crate::session::Recovered;
+use crate::store::{CONTENT, Opened, Store, TREES, open_directory};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use synconce_durable::error::{Context, Error};
+
+/// What a tree takes, and what it is.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Its record.
+    pub record: Record,
+    /// Bytes on the disk that go with it: those of layers that no other tree has.
+    pub own: u64,
+    /// Bytes on the disk that others need as well.
+    pub shared: u64,
+    /// Whether runs did something that is not committed.
+    pub is_open: bool,
+    /// What works on it, in words.
+    pub used: Option<String>,
+}
+
+/// A layer that is not as it was frozen.
+#[derive(Clone, Debug)]
+pub struct Altered {
+    /// The layer's content.
+    pub layer: PathBuf,
+    /// The directories below it in which something differs.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Store {
+    /// Every tree with its sizes; and the errors of those that cannot be read.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn list(&self) -> Result<(Vec<Listed>, Vec<Error>), Error> {
+        let (records, broken) = self.records()?;
+        let mut stacks = Vec::new();
+        for record in &records {
+            let opened = self.opened(record)?;
+            let is_open = matches!(opened, Opened::Yes(_));
+            let layers = match opened {
+                Opened::Yes(layers) => layers,
+                Opened::No | Opened::Lost => record.layers.clone(),
+            };
+            stacks.push((layers, is_open));
+        }
+        let mut users: HashMap<&str, u32> = HashMap::new();
+        for layer in stacks.iter().flat_map(|(layers, _)| layers) {
+            *users.entry(&layer.id).or_default() += 1;
+        }
+        let mut sizes = HashMap::new();
+        for id in users.keys() {
+            sizes.insert(*id, self.seal(id).map_or(0, |seal| seal.bytes));
+        }
+        let sum = |layers: &[Layer], shared: bool| -> u64 {
+            let wanted = layers.iter().filter(|layer| (users[layer.id.as_str()] > 1) == shared);
+            wanted.map(|layer| sizes[layer.id.as_str()]).sum()
+        };
+        let listed = records.into_iter().zip(&stacks).map(|(record, (layers, is_open))| Listed {
+            own: sum(layers, false),
+            shared: sum(layers, true),
+            is_open: *is_open,
+            used: self.is_idle(&record.name).err().map(|error| error.io().to_string()),
+            record,
+        });
+        Ok((listed.collect(), broken))
+    }
+
+    /// Looks at every entry of the tree's layers, and says which are not as they were
+    /// frozen: owner, mode, size, times and number of each, not its content.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn verify(&self, name: &Name, progress: &dyn Progress) -> Result<Vec<Altered>, Error> {
+        let mut altered = Vec::new();
+        for layer in self.stack(name)?.layers {
+            let directories = self.altered(&layer.id, progress)?;
+            if !directories.is_empty() {
+                altered.push(Altered { layer: self.content(&layer.id), directories });
+            }
+        }
+        Ok(altered)
+    }
+
+    /// Throws away what was cut short and what is of no more use; the trash is not
+    /// emptied. The count is of layers.
+    ///
+    /// # Errors
+    /// Names the act and path. Where a record cannot be read nothing is thrown away.
+    pub fn collect(&self) -> Result<(Recovered, u64), Error> {
+        let recovered = self.recover()?;
+        let _lock = self.lock()?;
+        self.sweep_unfinished()?;
+        let dropped = self.drop_unreferenced(&self.layers()?)?;
+        Ok((recovered, dropped))
+    }
+
+    /// Removes what a crash left of records that were being written.
+    fn sweep_unfinished(&self) -> Result<(), Error> {
+        let directory = self.path().join(TREES);
+        for entry in fs::read_dir(&directory).on("cannot read", &directory)? {
+            let entry = entry.on("cannot read", &directory)?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                fs::remove_file(entry.path()).on("cannot remove", &entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the store, in the order in which it was found.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn check(&self, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
+        let (records, mut faults) = self.records()?;
+        let mut looked_at = std::collections::HashSet::new();
+        for record in &records {
+            let opened = self.opened(record)?;
+            let open = if let Opened::Yes(layers) = opened { layers } else { Vec::new() };
+            for layer in record.layers.iter().chain(&open) {
+                if looked_at.insert(layer.id.clone()) {
+                    faults.extend(self.fault_of(layer, progress));
+                }
+            }
+            if record.layers.is_empty() {
+                let path = self.path().join(TREES).join(record.name.as_str());
+                faults.push(Error::new("no layer in", &path, Errno::NOENT));
+            }
+        }
+        Ok(faults)
+    }
+
+    fn fault_of(&self, layer: &Layer, progress: &dyn Progress) -> Option<Error> {
+        if let Err(error) = self.is_there(layer) {
+            return Some(error);
+        }
+        match self.altered(&layer.id, progress) {
+            Err(error) => Some(error),
+            Ok(altered) if altered.is_empty() => None,
+            Ok(altered) => {
+                let path = self.content(&layer.id).join(&altered[0]);
+                let why = format!("{} directories are not as they were frozen", altered.len());
+                Some(Error::new("altered below", &path, io::Error::other(why)))
+            }
+        }
+    }
+
+    fn is_there(&self, layer: &Layer) -> Result<(), Error> {
+        let directory = open_directory(&self.layer(&layer.id))?;
+        let path = self.content(&layer.id);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let content = rustix::fs::openat(&directory, CONTENT, flags, Mode::empty());
+        let content = content.on("cannot open", &path)?;
+        let mode = rustix::fs::fstat(&content).on("cannot look at", &path)?.st_mode;
+        match FileType::from_raw_mode(mode) {
+            FileType::Directory => Ok(()),
+            _ => Err(Error::new("cannot use", &path, Errno::NOTDIR)),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Which strategy a tree gets on this host.
+
+use crate::overlay;
+use crate::record::{Content, Layer};
+use crate::store::{SESSIONS, Store, open_directory};
+use crate::strategy::{Choice, Strategy};
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use synconce_durable::error::Error;
+use synconce_sys::btrfs::is_subvolume as ask_btrfs;
+
+impl Store {
+    /// The strategy for clones of the stack `layers`: what is `wanted`, or the first
+    /// that can be had of snapshot, overlay, reflink, copy.
+    ///
+    /// # Errors
+    /// What is wanted cannot be had, and why.
+    pub fn choose(&self, layers: &[Layer], wanted: Option<Strategy>) -> Result<Choice, Error> {
+        match wanted {
+            Some(strategy) => match self.can(strategy, layers) {
+                Ok(_) => Ok(Choice { strategy, reason: "it was asked for".to_owned() }),
+                Err(why) => Err(unsuitable(strategy, self.path(), why)),
+            },
+            None => Ok(self.first_of(layers)),
+        }
+    }
+
+    /// The same for what is still to be a layer, in the directory `whole`.
+    pub(crate) fn choose_for(
+        &self,
+        whole: BorrowedFd<'_>,
+        wanted: Option<Strategy>,
+    ) -> Result<Choice, Error> {
+        if wanted.is_none() && is_subvolume(whole) {
+            return Ok(snapshot());
+        }
+        match wanted {
+            Some(Strategy::Snapshot) if self.is_btrfs() => {
+                Ok(Choice { strategy: Strategy::Snapshot, reason: "it was asked for".to_owned() })
+            }
+            _ => self.choose(&[], wanted),
+        }
+    }
+
+    fn first_of(&self, layers: &[Layer]) -> Choice {
+        let mut refused = Vec::new();
+        for strategy in [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink] {
+            match self.can(strategy, layers) {
+                Ok(reason) if refused.is_empty() => return Choice { strategy, reason },
+                Ok(reason) => {
+                    let reason = format!("{reason}; {}", refused.join("; "));
+                    return Choice { strategy, reason };
+                }
+                Err(why) => refused.push(format!("no {strategy}: {why}")),
+            }
+        }
+        Choice { strategy: Strategy::Copy, reason: refused.join("; ") }
+    }
+
+    /// Why `strategy` can be had for the stack, or cannot.
+    fn can(&self, strategy: Strategy, layers: &[Layer]) -> Result<String, String> {
+        match strategy {
+            Strategy::Snapshot => self.can_snapshot(layers),
+            Strategy::Overlay => self.can_overlay(),
+            Strategy::Reflink => self.can_reflink(),
+            Strategy::Copy => Ok("a copy can be had everywhere".to_owned()),
+            Strategy::Hardlinks => match layers {
+                [] | [Layer { content: Content::Whole, .. }] => Ok("by name alone".to_owned()),
+                _ => Err("the tree is a stack of layers; squash it first".to_owned()),
+            },
+        }
+    }
+
+    fn can_snapshot(&self, layers: &[Layer]) -> Result<String, String> {
+        if !self.is_btrfs() {
+            return Err("the store is not on btrfs".to_owned());
+        }
+        let [only] = layers else {
+            return Err("the tree is a stack of layers".to_owned());
+        };
+        let content = open_directory(&self.content(&only.id)).map_err(|error| error.to_string())?;
+        match is_subvolume(content.as_fd()) {
+            true => Ok(snapshot().reason),
+            false => Err("the tree is no btrfs subvolume".to_owned()),
+        }
+    }
+
+    fn can_overlay(&self) -> Result<String, String> {
+        let directory =
+            open_directory(&self.path().join(SESSIONS)).map_err(|error| error.to_string())?;
+        let abilities = overlay::trial(directory.as_fd()).map_err(|reason| reason.to_string())?;
+        let missing = [
+            ("hard links break when they are written to", &abilities.index),
+            ("directories of the base cannot be renamed", &abilities.redirect_dir),
+        ];
+        let missing = missing.iter().filter(|(_, ability)| ability.is_err());
+        let missing: String = missing.map(|(what, _)| format!("; {what}")).collect();
+        Ok(format!("a trial mount worked{missing}"))
+    }
+
+    fn can_reflink(&self) -> Result<String, String> {
+        let directory =
+            open_directory(&self.path().join(SESSIONS)).map_err(|error| error.to_string())?;
+        let unnamed = || {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR)
+        };
+        let shared = unnamed().and_then(|source| {
+            rustix::io::write(&source, &[0; 4096])?;
+            rustix::fs::ioctl_ficlone(unnamed()?, &source)
+        });
+        match shared {
+            Ok(()) => Ok("files can share their extents".to_owned()),
+            Err(errno) => Err(io::Error::from(errno).to_string()),
+        }
+    }
+}
+
+fn is_subvolume(directory: BorrowedFd<'_>) -> bool {
+    ask_btrfs(directory).unwrap_or(false)
+}
+
+fn snapshot() -> Choice {
+    Choice { strategy: Strategy::Snapshot, reason: "the tree is a btrfs subvolume".to_owned() }
+}
+
+fn unsuitable(strategy: Strategy, path: &Path, why: String) -> Error {
+    let act = match strategy {
+        Strategy::Snapshot => "cannot make snapshots in",
+        Strategy::Overlay => "cannot mount overlays in",
+        Strategy::Reflink => "cannot share extents in",
+        Strategy::Copy => "cannot copy in",
+        Strategy::Hardlinks => "cannot clone by hard links in",
+    };
+    Error::new(act, path, io::Error::other(why))
+}

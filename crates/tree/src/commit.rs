@@ -1,0 +1,198 @@
+//! What is done to trees as a whole: made, cloned, committed, squashed, removed.
+
+use crate::engine::Progress;
+use crate::engine::{self, CopyOptions, CopyReport};
+use crate::pin::Pin;
+use crate::record::{BadName, FORMAT, Name, Parent, Purpose, Record};
+use crate::session::{Base, Session, Source, now, refuse};
+use crate::store::{self, Opened, Store, open_directory};
+use crate::strategy::{Choice, Strategy};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use synconce_durable::error::Error;
+
+/// How much of its base's name a clone's may have.
+const LONGEST_STEM: usize = 100;
+
+impl Store {
+    /// Makes the tree `name` of what `fill` puts into an empty directory.
+    ///
+    /// # Errors
+    /// `EEXIST` when there is such a tree; those of `fill`; names the act and path.
+    /// There is then no such tree.
+    pub fn import<T>(
+        &self,
+        name: &Name,
+        wanted: Option<Strategy>,
+        progress: &dyn Progress,
+        fill: impl FnOnce(BorrowedFd<'_>) -> Result<T, Error>,
+    ) -> Result<(Record, T), Error> {
+        let session = {
+            let _lock = self.lock()?;
+            self.next_generation(name, None)?;
+            let from = name.to_string();
+            let layers = Vec::new();
+            let source = Source { tree: None, from, layers, strategy: Strategy::Copy, base: None };
+            self.begin(&source, Strategy::Copy, Purpose::Import)?
+        };
+        let filled = session.make_whole().and_then(|whole| {
+            let directory = open_directory(&whole)?;
+            let choice = self.choose_for(directory.as_fd(), wanted)?;
+            Ok((fill(directory.as_fd())?, choice))
+        });
+        match filled {
+            Ok((told, Choice { strategy, reason })) => {
+                let record =
+                    session.commit_by(name, None, Choice { strategy, reason }, progress)?;
+                Ok((record, told))
+            }
+            Err(error) => session.discard().and(Err(error)),
+        }
+    }
+
+    /// Makes the tree `name` of the committed tree `base`, without a copy of anything.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`; names the act and path.
+    pub fn clone_tree(
+        &self,
+        base: &Name,
+        name: &Name,
+        wanted: Option<Strategy>,
+    ) -> Result<Record, Error> {
+        let _lock = self.lock()?;
+        let source = self.committed(base)?;
+        if self.record(name)?.is_some() {
+            return Err(refuse("cannot clone to", name, Errno::EXIST));
+        }
+        let Choice { strategy, reason } = self.choose(&source.layers, wanted)?;
+        let parent = source.base.map(Parent::from);
+        let (name, layers, made) = (name.clone(), source.layers, now());
+        let format = FORMAT;
+        let record = Record { format, name, generation: 1, layers, strategy, reason, parent, made };
+        self.write(&record)?;
+        Ok(record)
+    }
+
+    /// A name for a clone of `base` that no tree has.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn new_name(&self, base: &Name) -> Result<Name, Error> {
+        let id = store::new_id()?;
+        let stem: String = base.as_str().chars().take(LONGEST_STEM).collect();
+        let name = format!("{stem}-{}", &id[..8]);
+        name.parse().map_err(|error: BadName| {
+            refuse("cannot name a clone of", base, io::Error::other(error))
+        })
+    }
+
+    /// Makes what runs did to `name` durable: as its next generation, or as the new tree
+    /// `new`, and `name` is then its last generation again.
+    ///
+    /// # Errors
+    /// Names the act and path, write-back errors included; `name` is then as before.
+    pub fn commit(&self, name: &Name, new: Option<&Name>) -> Result<Record, Error> {
+        let pin = Pin::new(self.path())?;
+        let lock = self.lock()?;
+        let source = self.current(name)?;
+        drop(lock);
+        if let Some(new) = new {
+            self.next_generation(new, None)?;
+        }
+        pin.sync()?;
+        let _lock = self.lock()?;
+        let now_there = self.current(name)?;
+        if now_there.layers != source.layers || now_there.base != source.base {
+            let why = io::Error::other("somebody else changed it meanwhile");
+            return Err(refuse("cannot commit", name, why));
+        }
+        let mut record = self.existing(name)?;
+        let old = record.layers.clone();
+        match new {
+            Some(new) => {
+                self.next_generation(new, None)?;
+                let parent = Parent { name: name.clone(), generation: record.generation };
+                record.parent = Some(parent);
+                record.name = new.clone();
+                record.generation = 1;
+            }
+            None if old == source.layers => return Ok(record),
+            None => record.generation += 1,
+        }
+        record.layers = source.layers;
+        record.made = now();
+        self.write(&record)?;
+        self.close(name)?;
+        self.tidy(&old.into_iter().map(|layer| layer.id).collect::<Vec<_>>());
+        Ok(record)
+    }
+
+    /// Makes one whole layer of the stack of `name`, as its next generation.
+    ///
+    /// # Errors
+    /// Names the act and path; the tree is then as before.
+    pub fn squash(&self, name: &Name, progress: &dyn Progress) -> Result<Record, Error> {
+        let session = {
+            let _lock = self.lock()?;
+            let mut source = self.committed(name)?;
+            self.is_idle(name)?;
+            source.tree = Some(name.clone());
+            self.begin(&source, Strategy::Copy, Purpose::Run)?
+        };
+        match self.fill_squashed(&session, name, progress) {
+            Ok((base, choice)) => session.commit_by(name, Some(base), choice, progress),
+            Err(error) => session.discard().and(Err(error)),
+        }
+    }
+
+    fn fill_squashed(
+        &self,
+        session: &Session<'_>,
+        name: &Name,
+        progress: &dyn Progress,
+    ) -> Result<(Base, Choice), Error> {
+        let record = self.existing(name)?;
+        let whole = open_directory(&session.make_whole()?)?;
+        let options = CopyOptions::default();
+        let view = self.view(&record.layers)?;
+        settled(&engine::copy(view.as_fd(), whole.as_fd(), &options, progress)?, self.path())?;
+        let base = Base { name: name.clone(), generation: record.generation };
+        Ok((base, self.choose_for(whole.as_fd(), None)?))
+    }
+
+    /// Removes the tree `name`; its content goes to the trash as far as no other needs it.
+    ///
+    /// # Errors
+    /// `ENOENT`; names the act and path.
+    pub fn remove_tree(&self, name: &Name) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let record = self.record(name);
+        let mut layers: Vec<String> = Vec::new();
+        // One that cannot be read can be removed; `gc` finds what it had.
+        if let Ok(record) = &record {
+            let record =
+                record.as_ref().ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))?;
+            self.is_idle(name)?;
+            layers.extend(record.layers.iter().map(|layer| layer.id.clone()));
+            if let Opened::Yes(open) = self.opened(record)? {
+                layers.extend(open.into_iter().map(|layer| layer.id));
+            }
+        }
+        self.forget(name)?;
+        layers.sort_unstable();
+        layers.dedup();
+        self.tidy(&layers);
+        Ok(())
+    }
+}
+
+/// Fails when the source of a copy changed under it: nobody else may write there.
+pub(crate) fn settled(report: &CopyReport, path: &Path) -> Result<(), Error> {
+    match report.changed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::new("cannot copy", path, Errno::STALE)),
+    }
+}

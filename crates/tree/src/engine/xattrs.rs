@@ -1,0 +1,109 @@
+//! Extended attributes, of open files and of what is not to be opened.
+
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{
+    XattrFlags, fgetxattr, flistxattr, flistxattr_query, fsetxattr, lgetxattr, llistxattr,
+    llistxattr_query, lsetxattr,
+};
+use rustix::io::Errno;
+
+/// Where most values find room; the kernel allocates what is asked for.
+const VALUE: usize = 1 << 10;
+
+/// The kernel's limit for a value and for a list of names (xattr(7)).
+const LARGEST: usize = 64 << 10;
+
+/// A file with extended attributes.
+pub(super) trait Attributed {
+    /// How many bytes the list of the names has.
+    fn query(&self) -> Result<usize, Errno>;
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno>;
+    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno>;
+    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
+}
+
+/// An open file.
+pub(super) struct Open<'a>(pub BorrowedFd<'a>);
+
+impl Attributed for Open<'_> {
+    fn query(&self) -> Result<usize, Errno> {
+        flistxattr_query(self.0)
+    }
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        flistxattr(self.0, buffer)
+    }
+    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+        fgetxattr(self.0, name, buffer)
+    }
+    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        fsetxattr(self.0, name, value, XattrFlags::empty())
+    }
+}
+
+/// A file by a path, whose last name is not followed.
+pub(super) struct Named(pub Vec<u8>);
+
+impl Attributed for Named {
+    fn query(&self) -> Result<usize, Errno> {
+        llistxattr_query(&self.0[..])
+    }
+    fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        llistxattr(&self.0[..], buffer)
+    }
+    fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+        lgetxattr(&self.0[..], name, buffer)
+    }
+    fn set(&self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        lsetxattr(&self.0[..], name, value, XattrFlags::empty())
+    }
+}
+
+/// Tells of every attribute and its value, but for what a file system makes of itself.
+pub(super) fn each<E>(
+    source: &impl Attributed,
+    failed: impl Fn(Errno) -> E,
+    mut tell: impl FnMut(&CStr, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    // Most files have none, which costs one call.
+    let length = match source.query() {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
+        length => length.map_err(&failed)?,
+    };
+    let mut list = vec![0; length];
+    // It may have grown since.
+    let length = match source.list(&mut list) {
+        Err(Errno::RANGE) => {
+            list.resize(LARGEST, 0);
+            source.list(&mut list)
+        }
+        length => length,
+    };
+    let mut rest = &list[..length.map_err(&failed)?];
+    let mut value = vec![0; VALUE];
+    while let Ok(name) = CStr::from_bytes_until_nul(rest) {
+        rest = &rest[name.to_bytes_with_nul().len()..];
+        if is_other_form(name) {
+            continue;
+        }
+        let length = match source.get(name, &mut value) {
+            Err(Errno::RANGE) => {
+                value.resize(LARGEST, 0);
+                source.get(name, &mut value)
+            }
+            length => length,
+        };
+        match length {
+            // Taken away meanwhile, which the file's ctime tells.
+            Err(Errno::NODATA) => {}
+            length => tell(name, &value[..length.map_err(&failed)?])?,
+        }
+    }
+    Ok(())
+}
+
+/// How xfs stores access lists, which it lists beside `system.posix_acl_*` for root.
+fn is_other_form(name: &CStr) -> bool {
+    name.to_bytes().starts_with(b"trusted.SGI_ACL_")
+}

@@ -1,0 +1,133 @@
+//! Layers: working copies that became immutable.
+
+use crate::engine::Progress;
+use crate::engine::{self, Seal, SealOptions};
+use crate::record::{Content, Layer};
+use crate::store::{CONTENT, LAYERS, Opened, Store, encode, open_directory, read, write_lightly};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_sys::btrfs;
+
+const SEAL: &str = "seal.json";
+
+impl Store {
+    /// Makes a layer of the directory `content`, which nobody writes to any more. It is
+    /// there when this returns, and not durable.
+    pub(crate) fn freeze(
+        &self,
+        id: &str,
+        content: &Path,
+        kind: Content,
+        progress: &dyn Progress,
+    ) -> Result<Layer, Error> {
+        let directory = self.layer(id);
+        fs::DirBuilder::new().mode(0o700).create(&directory).on("cannot create", &directory)?;
+        let frozen = directory.join(CONTENT);
+        fs::rename(content, &frozen).on("cannot move", content)?;
+        let opened = open_directory(&frozen)?;
+        if btrfs::is_subvolume(opened.as_fd()).on("cannot look at", &frozen)? {
+            btrfs::set_read_only(opened.as_fd(), true).on("cannot freeze", &frozen)?;
+        }
+        let seal = engine::seal(opened.as_fd(), &SealOptions::default(), progress)?;
+        let path = directory.join(SEAL);
+        write_lightly(&path, &encode(&seal, &path)?)?;
+        Ok(Layer { id: id.to_owned(), content: kind })
+    }
+
+    /// What layer `id` was when it was frozen.
+    ///
+    /// # Errors
+    /// Names the act and path; `ENOENT` where it has no seal.
+    pub(crate) fn seal(&self, id: &str) -> Result<Seal, Error> {
+        let path = self.layer(id).join(SEAL);
+        let missing = || Error::new("cannot open", &path, Errno::NOENT);
+        read(&path)?.ok_or_else(missing)
+    }
+
+    /// The directories of layer `id` that are not as they were frozen.
+    pub(crate) fn altered(&self, id: &str, progress: &dyn Progress) -> Result<Vec<PathBuf>, Error> {
+        let sealed = self.seal(id)?;
+        let content = open_directory(&self.content(id))?;
+        let options = SealOptions { ignore_links: sealed.ignores_links, ..SealOptions::default() };
+        let now = engine::seal(content.as_fd(), &options, progress)?;
+        let altered = engine::compare_seals(&sealed, &now);
+        Ok(altered.into_iter().map(|path| OsString::from_vec(path).into()).collect())
+    }
+
+    /// Seals layer `id` anew, if it is as it was frozen, so that links that are made to
+    /// its files from now on do not count: they change each one's number of links.
+    pub(crate) fn allow_links(&self, id: &str, progress: &dyn Progress) -> Result<(), Error> {
+        if self.seal(id)?.ignores_links {
+            return Ok(());
+        }
+        if let Some(first) = self.altered(id, progress)?.first() {
+            let path = self.content(id).join(first);
+            let why = io::Error::other("it is not as it was frozen");
+            return Err(Error::new("cannot make links to the files in", &path, why));
+        }
+        let content = open_directory(&self.content(id))?;
+        let options = SealOptions { ignore_links: true, ..SealOptions::default() };
+        let seal = engine::seal(content.as_fd(), &options, progress)?;
+        let path = self.layer(id).join(SEAL);
+        write_lightly(&path, &encode(&seal, &path)?)
+    }
+
+    /// The layers that are there.
+    pub(crate) fn layers(&self) -> Result<Vec<String>, Error> {
+        names_in(&self.path().join(LAYERS))
+    }
+
+    /// Moves to the trash what `candidates` nobody refers to.
+    pub(crate) fn drop_unreferenced(&self, candidates: &[String]) -> Result<u64, Error> {
+        let referenced = self.referenced()?;
+        let mut dropped = 0;
+        for id in candidates.iter().filter(|id| !referenced.contains(*id)) {
+            dropped += u64::from(self.discard(&self.layer(id))?);
+        }
+        Ok(dropped)
+    }
+
+    /// Every layer that a tree, what was done to one, or a session needs.
+    ///
+    /// # Errors
+    /// Also when a record cannot be read: nobody knows then what it needs.
+    fn referenced(&self) -> Result<HashSet<String>, Error> {
+        let (records, broken) = self.records()?;
+        if let Some(error) = broken.into_iter().next() {
+            return Err(error);
+        }
+        let mut referenced = HashSet::new();
+        let add = |referenced: &mut HashSet<String>, layers: &[Layer]| {
+            referenced.extend(layers.iter().map(|layer| layer.id.clone()));
+        };
+        for record in &records {
+            add(&mut referenced, &record.layers);
+            if let Opened::Yes(layers) = self.opened(record)? {
+                add(&mut referenced, &layers);
+            }
+        }
+        for (id, session) in self.sessions()? {
+            add(&mut referenced, &session.map(|session| session.layers).unwrap_or_default());
+            // The layer that it is about to become.
+            referenced.insert(id);
+        }
+        Ok(referenced)
+    }
+}
+
+/// The names in `directory`, those that begin with a dot left out.
+pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(directory).on("cannot read", directory)?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string()));
+    let names: Result<Vec<_>, _> = names.collect();
+    let names = names.on("cannot read", directory)?;
+    Ok(names.into_iter().flatten().filter(|name| !name.starts_with('.')).collect())
+}

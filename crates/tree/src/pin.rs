@@ -1,0 +1,51 @@
+//! The store's file system, to be synced once.
+
+use crate::store::open_directory;
+use rustix::fs::syncfs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use synconce_durable::commit::{self, Outcome};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::pins::{self, Pins};
+use synconce_probe::mounts;
+
+/// How long its device may stand still before it is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Descriptors that were opened before anything was written, so that they are told of
+/// every write-back error (`syncfs(2)`, Linux 5.8).
+#[derive(Debug)]
+pub(crate) struct Pin {
+    path: PathBuf,
+    pins: Result<Pins, OwnedFd>,
+}
+
+impl Pin {
+    pub(crate) fn new(path: &Path) -> Result<Self, Error> {
+        let mounts = mounts::ours().on("cannot read the mounts for", path)?;
+        let is_disk = pins::mount_of(path, &mounts).is_ok_and(|mount| mount.kind().is_held());
+        let pins = match is_disk {
+            true => Ok(Pins::open_only(&[path.to_owned()], &mounts)?),
+            // Memory, or what is only known to its own server.
+            false => Err(open_directory(path)?),
+        };
+        Ok(Self { path: path.to_owned(), pins })
+    }
+
+    /// Makes the file system durable; the first error is final.
+    pub(crate) fn sync(self) -> Result<(), Error> {
+        let act = "cannot commit, sync of the file system of";
+        let pins = match self.pins {
+            Ok(pins) => pins,
+            Err(directory) => return syncfs(&directory).on(act, &self.path),
+        };
+        let failed = |outcome: Outcome| {
+            let failure = outcome.result.err()?;
+            Some(Error::new(act, &outcome.point, io::Error::other(failure.to_string())))
+        };
+        let outcomes = commit::commit(pins, PATIENCE, &mut |_| {});
+        outcomes.into_iter().find_map(failed).map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,176 @@
+//! Sessions: working copies in use, each with a lease on the layers that it needs.
+//!
+//! The lease is a lock on the session's directory, which ends with the process that
+//! has it, however that ends. A session without one is *interrupted*, and thrown away
+//! by whoever comes next; but for one that is mounted, which lasts as its mount does.
+
+mod attach;
+mod content;
+mod leave;
+mod reap;
+mod source;
+
+pub use self::reap::{Interrupted, Lost, Recovered};
+pub use self::source::{Base, Source};
+
+pub(crate) use self::attach::top_first;
+pub(crate) use self::source::refuse;
+
+use crate::overlay::{self, Features};
+use crate::pin::Pin;
+use crate::record::{self, FORMAT, Name, Purpose};
+use crate::store::{self, SESSIONS, Store, encode, open_directory, try_lease, write_lightly};
+use crate::strategy::Strategy;
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use synconce_durable::error::{Context, Error};
+
+/// So many layers a stack may have: before Linux 6.5 all of them are named in one page,
+/// and since then it is 500.
+const MOST_LAYERS: usize = 200;
+/// The note of a session.
+const NOTE: &str = "session.json";
+
+/// A working copy that this process has the lease of.
+#[derive(Debug)]
+pub struct Session<'a> {
+    store: &'a Store,
+    id: String,
+    note: record::Session,
+    pin: Pin,
+    _lease: OwnedFd,
+}
+
+impl Store {
+    /// A session whose result stays in the tree `name`.
+    ///
+    /// # Errors
+    /// Names the act and path; when another session works on it.
+    pub fn work_on(&self, name: &Name, wanted: Option<Strategy>) -> Result<Session<'_>, Error> {
+        let _lock = self.lock()?;
+        let source = self.current(name)?;
+        let strategy = self.strategy_of(&source, wanted)?;
+        self.begin(&source, strategy, Purpose::Run)
+    }
+
+    /// A session on a clone of `base` that has no name.
+    ///
+    /// # Errors
+    /// Names the act and path; when `base` has something that is not committed.
+    pub fn work_from(
+        &self,
+        base: &Name,
+        wanted: Option<Strategy>,
+    ) -> Result<(Session<'_>, Base), Error> {
+        let _lock = self.lock()?;
+        let source = self.committed(base)?;
+        let strategy = self.strategy_of(&source, wanted)?;
+        let session = self.begin(&source, strategy, Purpose::Run)?;
+        let Source { base, .. } = source;
+        Ok((session, base.ok_or_else(|| nothing(self.path()))?))
+    }
+
+    /// A session that is to be mounted at `point`, and whose result stays in `name`.
+    ///
+    /// # Errors
+    /// As for [`Store::work_on`].
+    pub fn work_at(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
+        let _lock = self.lock()?;
+        let source = self.current(name)?;
+        let strategy = self.strategy_of(&source, None)?;
+        self.begin(&source, strategy, Purpose::Mount(point.to_owned()))
+    }
+
+    /// A session by which `name` is mounted at `point` to be read.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn look_at(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
+        let _lock = self.lock()?;
+        let mut source = self.stack(name)?;
+        source.tree = None;
+        self.begin(&source, source.strategy, Purpose::View(point.to_owned()))
+    }
+
+    /// Begins a session on `source`, under the lock. What it is to write in is made by
+    /// [`Session::prepare`].
+    pub(crate) fn begin(
+        &self,
+        source: &Source,
+        strategy: Strategy,
+        purpose: Purpose,
+    ) -> Result<Session<'_>, Error> {
+        if strategy == Strategy::Overlay && source.layers.len() >= MOST_LAYERS {
+            let why = format!(
+                "it is a stack of {} layers already; `synconce tree squash` makes one of them",
+                source.layers.len()
+            );
+            return Err(Error::new(
+                "cannot work on",
+                Path::new(&source.from),
+                io::Error::other(why),
+            ));
+        }
+        let pin = Pin::new(self.path())?;
+        let note = record::Session {
+            format: FORMAT,
+            tree: source.tree.clone(),
+            from: source.from.clone(),
+            layers: source.layers.clone(),
+            strategy,
+            features: self.features(strategy)?,
+            purpose,
+            pid: std::process::id(),
+            began: now(),
+            era: self.era()?,
+        };
+        let id = store::new_id()?;
+        let directory = self.session(&id);
+        // Named only once it is locked: nobody takes it for interrupted.
+        let unnamed = self.path().join(SESSIONS).join(format!(".{id}"));
+        fs::DirBuilder::new().mode(0o700).create(&unnamed).on("cannot create", &unnamed)?;
+        let lease = try_lease(open_directory(&unnamed)?, &unnamed)?;
+        let in_use = || Error::new("cannot lock", &unnamed, Errno::WOULDBLOCK);
+        let lease = lease.ok_or_else(in_use)?;
+        let path = unnamed.join(NOTE);
+        write_lightly(&path, &encode(&note, &path)?)?;
+        fs::rename(&unnamed, &directory).on("cannot name", &directory)?;
+        Ok(Session { store: self, id, note, pin, _lease: lease })
+    }
+
+    /// What overlay can do here, if that is how the session writes.
+    fn features(&self, strategy: Strategy) -> Result<Features, Error> {
+        if strategy != Strategy::Overlay {
+            return Ok(Features::default());
+        }
+        let path = self.path().join(SESSIONS);
+        let trial = overlay::trial(open_directory(&path)?.as_fd());
+        let abilities = trial.map_err(io::Error::other).on("cannot mount an overlay in", &path)?;
+        Ok(abilities.features())
+    }
+}
+
+impl Session<'_> {
+    /// How it writes.
+    pub fn strategy(&self) -> Strategy {
+        self.note.strategy
+    }
+
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.store.session(&self.id)
+    }
+}
+
+fn nothing(path: &Path) -> Error {
+    Error::new("there is no layer for", path, Errno::NOENT)
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

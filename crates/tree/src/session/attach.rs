@@ -1,0 +1,131 @@
+//! A session's copy as a mount.
+
+use super::Session;
+use super::content::{ROOT, UPPER, WORK};
+use crate::overlay::{self, Mount};
+use crate::record::Purpose;
+use crate::store::open_directory;
+use crate::strategy::Strategy;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use synconce_durable::error::{Context, Error};
+
+/// How long the last of a command's mounts may take to go: the kernel unmounts those of
+/// a namespace whose processes were killed from a work queue of its own.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Session<'_> {
+    /// Whether there is something to keep.
+    pub fn can_be_kept(&self) -> bool {
+        self.note.tree.is_some() && !matches!(self.note.purpose, Purpose::View(_))
+    }
+
+    /// A mount of the copy that nobody has put anywhere yet.
+    fn mount(&self) -> Result<Mount, Error> {
+        let layers = self.store.open_layers(&self.note.layers)?;
+        if matches!(self.note.purpose, Purpose::View(_)) {
+            return overlay::read_only(
+                &top_first(&layers),
+                self.store.user_xattr(&self.note.layers),
+            );
+        }
+        let directory = self.directory();
+        if self.note.strategy != Strategy::Overlay {
+            return overlay::bind_writable(open_directory(&self.whole())?.as_fd());
+        }
+        let upper = open_directory(&directory.join(UPPER))?;
+        let work = open_directory(&directory.join(WORK))?;
+        let features = self.note.features;
+        let lowers = top_first(&layers);
+        patiently(|| overlay::writable(&lowers, upper.as_fd(), work.as_fd(), features))
+    }
+
+    /// Mounts the copy in the session's own directory, which is where a command finds
+    /// it. In a mount namespace of our own, or the whole host sees it.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn attach(&self) -> Result<PathBuf, Error> {
+        let root = self.directory().join(ROOT);
+        self.attach_at(&root)?;
+        Ok(root)
+    }
+
+    /// Mounts the copy at `point`.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn attach_at(&self, point: &Path) -> Result<(), Error> {
+        self.mount()?.attach(open_directory(point)?.as_fd())
+    }
+
+    /// Unmounts what [`Session::attach`] mounted, with the copy ready to be a layer.
+    ///
+    /// # Errors
+    /// Names the act and path; `EBUSY` when somebody still works in it.
+    pub fn detach(&self) -> Result<(), Error> {
+        self.detach_from(&self.directory().join(ROOT))
+    }
+
+    /// Unmounts it from `point`, with the copy ready to be a layer. One that its user
+    /// has unmounted already is made so as well.
+    ///
+    /// # Errors
+    /// Names the act and path; `EBUSY` when somebody still works in it.
+    pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
+        let gone = || match unmount(point, UnmountFlags::NOFOLLOW) {
+            // It is no mount point.
+            Err(Errno::INVAL) => Ok(()),
+            other => other.on("cannot unmount", point),
+        };
+        patiently(gone)?;
+        if self.note.strategy == Strategy::Overlay && self.can_become_a_layer() {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn can_become_a_layer(&self) -> bool {
+        !matches!(self.note.purpose, Purpose::View(_))
+    }
+
+    /// Puts into the upper directory what the kernel knows beside it, by mounting the
+    /// overlay once more, where nobody can reach it.
+    fn settle(&self) -> Result<(), Error> {
+        let directory = self.directory();
+        let upper = open_directory(&directory.join(UPPER))?;
+        let work = open_directory(&directory.join(WORK))?;
+        if !overlay::has_index(work.as_fd())? {
+            return Ok(());
+        }
+        overlay::clear_guard(work.as_fd())?;
+        let mount = self.mount()?;
+        overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd()).map(drop)
+    }
+}
+
+/// The layers as overlay wants them.
+pub(crate) fn top_first(layers: &[std::os::fd::OwnedFd]) -> Vec<BorrowedFd<'_>> {
+    layers.iter().rev().map(AsFd::as_fd).collect()
+}
+
+/// Tries again while somebody is still about to let go.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error)
+                if error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
+                    && began.elapsed() < PATIENCE =>
+            {
+                sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}

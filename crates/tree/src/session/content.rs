@@ -1,0 +1,108 @@
+//! What a session writes in.
+
+use super::{Session, nothing};
+use crate::engine::Progress;
+use crate::engine::{self, CopyMode, CopyOptions};
+use crate::overlay;
+use crate::record::{Content, Purpose};
+use crate::store::{CONTENT, open_directory};
+use crate::strategy::Strategy;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_sys::btrfs;
+
+/// An overlay's directories.
+pub(super) const UPPER: &str = "upper";
+pub(super) const WORK: &str = "work";
+/// Where the copy is mounted while a command runs in it.
+pub(super) const ROOT: &str = "root";
+
+impl Session<'_> {
+    /// Makes the copy: nothing but directories for an overlay, a snapshot in one step,
+    /// or a copy of every entry.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn prepare(&self, progress: &dyn Progress) -> Result<(), Error> {
+        make(&self.directory().join(ROOT))?;
+        if matches!(self.note.purpose, Purpose::View(_)) {
+            return Ok(());
+        }
+        match self.note.strategy {
+            Strategy::Overlay => self.prepare_upper(),
+            Strategy::Snapshot => self.snapshot(),
+            Strategy::Reflink => self.copy(CopyMode::Reflink, progress),
+            Strategy::Copy => self.copy(CopyMode::Copy, progress),
+            Strategy::Hardlinks => {
+                for layer in &self.note.layers {
+                    self.store.allow_links(&layer.id, progress)?;
+                }
+                self.copy(CopyMode::Link, progress)
+            }
+        }
+    }
+
+    fn prepare_upper(&self) -> Result<(), Error> {
+        let upper = self.directory().join(UPPER);
+        make(&upper)?;
+        make(&self.directory().join(WORK))?;
+        let top = self.note.layers.last().ok_or_else(|| nothing(&self.directory()))?;
+        let top = open_directory(&self.store.content(&top.id))?;
+        overlay::prepare_upper(open_directory(&upper)?.as_fd(), top.as_fd())
+    }
+
+    fn snapshot(&self) -> Result<(), Error> {
+        let base = self.note.layers.last().ok_or_else(|| nothing(&self.directory()))?;
+        let path = self.store.content(&base.id);
+        let base = open_directory(&path)?;
+        let directory = open_directory(&self.directory())?;
+        btrfs::snapshot(base.as_fd(), directory.as_fd(), OsStr::new(CONTENT), false)
+            .on("cannot make a snapshot of", &path)
+    }
+
+    fn copy(&self, mode: CopyMode, progress: &dyn Progress) -> Result<(), Error> {
+        let target = open_directory(&self.make_whole()?)?;
+        let view = self.store.view(&self.note.layers)?;
+        let options = CopyOptions { mode, ..CopyOptions::default() };
+        let report = engine::copy(view.as_fd(), target.as_fd(), &options, progress)?;
+        crate::commit::settled(&report, &self.directory())
+    }
+
+    /// An empty directory for a whole copy; a subvolume where there are such.
+    pub(crate) fn make_whole(&self) -> Result<PathBuf, Error> {
+        let path = self.whole();
+        if self.store.is_btrfs() {
+            let directory = open_directory(&self.directory())?;
+            btrfs::create_subvolume(directory.as_fd(), OsStr::new(CONTENT))
+                .on("cannot make a subvolume at", &path)?;
+        } else {
+            make(&path)?;
+        }
+        Ok(path)
+    }
+
+    /// Where a whole copy is.
+    pub(super) fn whole(&self) -> PathBuf {
+        self.directory().join(CONTENT)
+    }
+
+    /// The directory that becomes a layer, and what it holds.
+    pub(super) fn content(&self) -> (PathBuf, Content) {
+        match self.note.strategy {
+            Strategy::Overlay if self.note.features.user_xattr => {
+                (self.directory().join(UPPER), Content::UserUpper)
+            }
+            Strategy::Overlay => (self.directory().join(UPPER), Content::Upper),
+            _ => (self.whole(), Content::Whole),
+        }
+    }
+}
+
+fn make(path: &Path) -> Result<(), Error> {
+    // What is to be a root may be entered by all.
+    fs::DirBuilder::new().mode(0o755).create(path).on("cannot create", path)
+}

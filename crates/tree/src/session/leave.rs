@@ -1,0 +1,199 @@
+//! How a session ends: kept as a layer, or thrown away.
+
+use super::content::{ROOT, WORK};
+use super::source::{Base, refuse};
+use super::{NOTE, Session};
+use crate::engine::{self, Progress, RemoveOptions};
+use crate::overlay;
+use crate::record::{FORMAT, Layer, Name, Record};
+use crate::store::{Store, open_directory};
+use crate::strategy::{Choice, Strategy};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use synconce_durable::error::{Context, Error};
+
+impl Session<'_> {
+    /// Whether nothing was written.
+    fn is_unchanged(&self) -> Result<bool, Error> {
+        if self.note.strategy != Strategy::Overlay {
+            return Ok(false);
+        }
+        let (upper, _) = self.content();
+        if fs::read_dir(&upper).on("cannot read", &upper)?.next().is_some() {
+            return Ok(false);
+        }
+        let Some(top) = self.note.layers.last() else { return Ok(false) };
+        let below = open_directory(&self.store.content(&top.id))?;
+        overlay::is_same_root(open_directory(&upper)?.as_fd(), below.as_fd())
+    }
+
+    /// The stack with what the session did; nobody writes to its copy any more.
+    fn freeze(&self, progress: &dyn Progress) -> Result<Vec<Layer>, Error> {
+        if self.is_unchanged()? {
+            return Ok(self.note.layers.clone());
+        }
+        let (content, kind) = self.content();
+        self.remove_work(progress)?;
+        let layer = self.store.freeze(&self.id, &content, kind, progress)?;
+        let stacked = self.note.strategy == Strategy::Overlay;
+        let mut layers = if stacked { self.note.layers.clone() } else { Vec::new() };
+        layers.push(layer);
+        Ok(layers)
+    }
+
+    /// The index has a link to every file that it is about; without it their numbers of
+    /// links are right.
+    fn remove_work(&self, progress: &dyn Progress) -> Result<(), Error> {
+        if self.note.strategy != Strategy::Overlay {
+            return Ok(());
+        }
+        let directory = open_directory(&self.directory())?;
+        let options = RemoveOptions { threads: 1 };
+        let removed = engine::remove(directory.as_fd(), OsStr::new(WORK), &options, progress)?;
+        removed.left.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Ends it; what it did stays in its tree, and is not durable before a commit.
+    ///
+    /// # Errors
+    /// Names the act and path. The tree is then as it was before the session.
+    pub fn keep(self, progress: &dyn Progress) -> Result<(), Error> {
+        match self.try_keep(progress) {
+            Ok(()) => Ok(()),
+            Err(error) => self.discard().and(Err(error)),
+        }
+    }
+
+    fn try_keep(&self, progress: &dyn Progress) -> Result<(), Error> {
+        let tree = self.note.tree.as_ref().ok_or_else(|| {
+            Error::new("cannot keep a clone without a name", &self.directory(), Errno::INVAL)
+        })?;
+        let layers = self.freeze(progress)?;
+        let _lock = self.store.lock()?;
+        let record = self.store.existing(tree)?;
+        if layers != self.note.layers {
+            self.store.note_open(&record, layers)?;
+        }
+        self.store.leave(&self.id, &self.note.layers);
+        Ok(())
+    }
+
+    /// Ends it; what it did is the tree `name` from now on, durably: a new one, or the
+    /// next generation of `base`, if that is still the one that the session began from.
+    ///
+    /// # Errors
+    /// Names the act and path, write-back errors included. There is then no tree
+    /// `name`, or it is as it was.
+    pub fn commit_as(
+        self,
+        name: &Name,
+        base: Option<Base>,
+        progress: &dyn Progress,
+    ) -> Result<Record, Error> {
+        let old = base.as_ref().map(|base| self.store.record(&base.name)).transpose()?.flatten();
+        let choice = match old {
+            Some(Record { strategy, reason, .. }) => Ok(Choice { strategy, reason }),
+            None => self.store.choose(&self.note.layers, None),
+        };
+        match choice {
+            Ok(choice) => self.commit_by(name, base, choice, progress),
+            Err(error) => self.discard().and(Err(error)),
+        }
+    }
+
+    /// The same, for clones by `choice`.
+    pub(crate) fn commit_by(
+        self,
+        name: &Name,
+        base: Option<Base>,
+        choice: Choice,
+        progress: &dyn Progress,
+    ) -> Result<Record, Error> {
+        let layers = match self.freeze(progress) {
+            Ok(layers) => layers,
+            Err(error) => return self.discard().and(Err(error)),
+        };
+        let Self { store, id, pin, _lease: lease, .. } = self;
+        let committed = pin.sync().and_then(|()| store.put(name, base, layers, choice, &id));
+        if committed.is_err() {
+            store.leave(&id, &[]);
+            store.tidy(&[id]);
+        }
+        drop(lease);
+        committed
+    }
+
+    /// Ends it; what it did goes to the trash.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn discard(self) -> Result<(), Error> {
+        self.store.discard(&self.directory())?;
+        self.store.tidy(std::slice::from_ref(&self.id));
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Writes the record of what session `id` made, which is durable already.
+    fn put(
+        &self,
+        name: &Name,
+        base: Option<Base>,
+        layers: Vec<Layer>,
+        choice: Choice,
+        id: &str,
+    ) -> Result<Record, Error> {
+        let _lock = self.lock()?;
+        let generation = self.next_generation(name, base.as_ref())?;
+        let old = self.record(name)?.map(|record| record.layers).unwrap_or_default();
+        let parent = base.filter(|base| base.name != *name).map(Into::into);
+        let Choice { strategy, reason } = choice;
+        let (format, name, made) = (FORMAT, name.clone(), super::now());
+        let record = Record { format, name, generation, layers, strategy, reason, parent, made };
+        self.write(&record)?;
+        self.leave(id, &old);
+        Ok(record)
+    }
+
+    /// Moves the session's directory away, and the layers that are of no more use. What
+    /// fails here is found again: the tree itself is as it is to be.
+    fn leave(&self, id: &str, layers: &[Layer]) {
+        let directory = self.session(id);
+        // Hardly ever is anything else there by now.
+        let _ = fs::remove_file(directory.join(NOTE));
+        let _ = fs::remove_dir(directory.join(ROOT));
+        if fs::remove_dir(&directory).is_err() {
+            let _ = self.discard(&directory);
+        }
+        self.tidy(&layers.iter().map(|layer| layer.id.clone()).collect::<Vec<_>>());
+    }
+
+    /// Moves to the trash what of `layers` is of no more use, as far as that can be said.
+    pub(crate) fn tidy(&self, layers: &[String]) {
+        let _ = self.drop_unreferenced(layers);
+    }
+
+    /// The generation that a commit as `name` makes.
+    ///
+    /// # Errors
+    /// `EEXIST` when there is such a tree that is not `base`'s, or is another generation
+    /// of it by now: what somebody else committed would be lost.
+    pub fn next_generation(&self, name: &Name, base: Option<&Base>) -> Result<u64, Error> {
+        let Some(record) = self.record(name)? else { return Ok(1) };
+        match base.filter(|base| base.name == *name) {
+            None => Err(refuse("cannot commit as", name, Errno::EXIST)),
+            Some(base) if base.generation != record.generation => {
+                let why = format!(
+                    "it is at generation {} by now, and this began from {}",
+                    record.generation, base.generation
+                );
+                Err(refuse("cannot commit as", name, io::Error::other(why)))
+            }
+            Some(_) => Ok(record.generation + 1),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What sessions that were cut short have left.
+
+use super::{NOTE, Session};
+use crate::layer::names_in;
+use crate::pin::Pin;
+use crate::record::{self, Name, Purpose};
+use crate::store::{Opened, SESSIONS, Store, open_directory, read, try_lease};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+
+/// A session that was cut short; it is in the trash now.
+#[derive(Clone, Debug)]
+pub struct Interrupted {
+    /// The tree that it came from, in words.
+    pub from: String,
+    /// What it was for.
+    pub purpose: Purpose,
+    /// When it began: seconds since 1970.
+    pub began: u64,
+}
+
+/// What runs did to a tree that was not committed, and is gone with the power.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// The tree, which is its committed generation again.
+    pub tree: Name,
+}
+
+/// What was found and thrown away. It is said once: nothing of it is left.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// Sessions.
+    pub interrupted: Vec<Interrupted>,
+    /// Work without a commit.
+    pub lost: Vec<Lost>,
+}
+
+impl Store {
+    /// The sessions there are, interrupted ones too; without a note where that cannot
+    /// be read.
+    pub(crate) fn sessions(&self) -> Result<Vec<(String, Option<record::Session>)>, Error> {
+        let names = names_in(&self.path().join(SESSIONS))?;
+        let with_note = |id: String| {
+            let note = read(&self.session(&id).join(NOTE)).ok().flatten();
+            (id, note)
+        };
+        Ok(names.into_iter().map(with_note).collect())
+    }
+
+    /// Throws away what was cut short. Every command begins with it.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn recover(&self) -> Result<Recovered, Error> {
+        let mut recovered = Recovered::default();
+        let sessions = self.sessions()?;
+        let open = self.open_names()?;
+        self.sweep_unnamed()?;
+        if sessions.is_empty() && open.is_empty() {
+            return Ok(recovered);
+        }
+        let _lock = self.lock()?;
+        for (id, note) in self.sessions()? {
+            if self.is_dead(&id, note.as_ref())? {
+                recovered.interrupted.extend(self.reap(&id, note)?);
+            }
+        }
+        for name in self.open_names()? {
+            let lost = match self.record(&name)? {
+                None => true,
+                Some(record) => self.opened(&record)? == Opened::Lost,
+            };
+            if lost {
+                self.close(&name)?;
+                recovered.lost.push(Lost { tree: name });
+            }
+        }
+        Ok(recovered)
+    }
+
+    fn is_dead(&self, id: &str, note: Option<&record::Session>) -> Result<bool, Error> {
+        if let Some(record::Session {
+            purpose: Purpose::Mount(_) | Purpose::View(_), era, ..
+        }) = note
+        {
+            // Somebody may have it in a namespace that cannot be seen from here.
+            return Ok(*era != self.era()?);
+        }
+        let path = self.session(id);
+        match open_directory(&path) {
+            Ok(directory) => Ok(try_lease(directory, &path)?.is_some()),
+            // Its process has just ended well.
+            Err(error) if error.io().kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Throws the session away, with the layer that it was about to become.
+    fn reap(&self, id: &str, note: Option<record::Session>) -> Result<Option<Interrupted>, Error> {
+        self.discard(&self.session(id))?;
+        let dropped = self.drop_unreferenced(&[id.to_owned()])?;
+        // It had ended: its layer is a tree's. Only its directory was still there.
+        if dropped == 0 && self.layer(id).exists() {
+            return Ok(None);
+        }
+        Ok(note.map(|note| Interrupted {
+            from: note.from,
+            purpose: note.purpose,
+            began: note.began,
+        }))
+    }
+
+    /// Removes sessions that had no name yet when their process was killed.
+    fn sweep_unnamed(&self) -> Result<(), Error> {
+        let directory = self.path().join(SESSIONS);
+        for entry in fs::read_dir(&directory).on("cannot read", &directory)? {
+            let entry = entry.on("cannot read", &directory)?;
+            if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let path = entry.path();
+            let Ok(opened) = open_directory(&path) else { continue };
+            if try_lease(opened, &path)?.is_some() {
+                self.discard(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The session of a mount for which `is_it` holds, by its tree and where it is
+    /// mounted, taken over from the process that began it; and where that is.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn mounted(
+        &self,
+        is_it: impl Fn(&str, &Path) -> bool,
+    ) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
+        for (id, note) in self.sessions()? {
+            let Some(note) = note else { continue };
+            let (Purpose::Mount(point) | Purpose::View(point)) = note.purpose.clone() else {
+                continue;
+            };
+            if !is_it(&note.from, &point) {
+                continue;
+            }
+            let path = self.session(&id);
+            let pin = Pin::new(self.path())?;
+            if let Some(lease) = try_lease(open_directory(&path)?, &path)? {
+                return Ok(Some((Session { store: self, id, note, pin, _lease: lease }, point)));
+            }
+        }
+        Ok(None)
+    }
+}

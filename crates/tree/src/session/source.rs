@@ -1,0 +1,129 @@
+//! What a session works on.
+
+use crate::record::{self, Layer, Name, Parent, Purpose, Record};
+use crate::store::{Opened, Store};
+use crate::strategy::Strategy;
+use rustix::io::Errno;
+use std::io;
+use std::path::Path;
+use synconce_durable::error::Error;
+
+/// A stack of layers, and whose it is.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The tree that keeps what the session does; none for a clone without a name.
+    pub tree: Option<Name>,
+    /// The tree that it came from, in words.
+    pub from: String,
+    /// The stack, bottom first.
+    pub layers: Vec<Layer>,
+    /// The tree's own strategy.
+    pub strategy: Strategy,
+    /// The committed tree, as it was when the session began.
+    pub base: Option<Base>,
+}
+
+/// A committed generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Of this tree.
+    pub name: Name,
+    /// This one.
+    pub generation: u64,
+}
+
+impl From<Base> for Parent {
+    fn from(base: Base) -> Self {
+        Self { name: base.name, generation: base.generation }
+    }
+}
+
+impl Store {
+    /// The record of `name`.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is no such tree.
+    pub fn existing(&self, name: &Name) -> Result<Record, Error> {
+        self.record(name)?.ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))
+    }
+
+    /// The committed generation of `name`, for a clone.
+    ///
+    /// # Errors
+    /// Also when runs did something to it that is not committed: nobody could say
+    /// which of the two was meant.
+    pub fn committed(&self, name: &Name) -> Result<Source, Error> {
+        let record = self.existing(name)?;
+        if let Opened::Yes(_) = self.opened(&record)? {
+            let errno = io::Error::other("it has changes that are not committed");
+            return Err(refuse("cannot clone", name, errno));
+        }
+        let base = Base { name: name.clone(), generation: record.generation };
+        let Record { layers, strategy, .. } = record;
+        Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
+    }
+
+    /// `name` as runs left it, for another one.
+    ///
+    /// # Errors
+    /// When a session works on it.
+    pub fn current(&self, name: &Name) -> Result<Source, Error> {
+        self.is_idle(name)?;
+        self.stack(name)
+    }
+
+    /// `name` as runs left it, whoever works on it now.
+    ///
+    /// # Errors
+    /// `ENOENT`; names the act and path.
+    pub fn stack(&self, name: &Name) -> Result<Source, Error> {
+        let record = self.existing(name)?;
+        let base = Base { name: name.clone(), generation: record.generation };
+        let layers = match self.opened(&record)? {
+            Opened::Yes(layers) => layers,
+            Opened::No | Opened::Lost => record.layers,
+        };
+        let (tree, from) = (Some(name.clone()), name.to_string());
+        Ok(Source { tree, from, layers, strategy: record.strategy, base: Some(base) })
+    }
+
+    /// How a session on `source` writes: as wanted, as its tree's record says, or as it
+    /// can where that is no longer so.
+    pub(super) fn strategy_of(
+        &self,
+        source: &Source,
+        wanted: Option<Strategy>,
+    ) -> Result<Strategy, Error> {
+        if wanted.is_some() {
+            return Ok(self.choose(&source.layers, wanted)?.strategy);
+        }
+        match source.strategy {
+            // A snapshot has one layer, and so have links.
+            Strategy::Snapshot | Strategy::Hardlinks if source.layers.len() != 1 => {
+                Ok(self.choose(&source.layers, None)?.strategy)
+            }
+            strategy => Ok(strategy),
+        }
+    }
+
+    /// Fails when a session works on `name`.
+    pub(crate) fn is_idle(&self, name: &Name) -> Result<(), Error> {
+        let uses = |session: &record::Session| session.tree.as_ref() == Some(name);
+        let sessions = self.sessions()?;
+        match sessions.iter().filter_map(|(_, session)| session.as_ref()).find(|s| uses(s)) {
+            None => Ok(()),
+            Some(session) => {
+                let who = match &session.purpose {
+                    Purpose::Mount(at) => format!("it is mounted at {}", at.display()),
+                    _ => format!("it is in use by process {}", session.pid),
+                };
+                Err(refuse("cannot use", name, io::Error::other(who)))
+            }
+        }
+    }
+}
+
+/// An error about a tree instead of a path.
+pub(crate) fn refuse(act: &'static str, name: &Name, why: impl Into<io::Error>) -> Error {
+    Error::new(act, Path::new(name.as_str()), why)
+}

@@ -1,0 +1,183 @@
+//! The store: a directory on one file system, with records, layers, sessions, trash.
+
+mod lock;
+mod records;
+
+pub(crate) use self::lock::try_lease;
+pub(crate) use self::records::{Opened, encode, read, write_lightly};
+
+use crate::era;
+use crate::record::{Era, FORMAT};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::pins;
+use synconce_durable::replace::{self, Rights};
+use synconce_probe::mounts;
+
+/// Names another store than the user's own.
+pub const VARIABLE: &str = "SYNCONCE_TREES";
+/// What makes a directory a store.
+const NOTE: &str = "store.json";
+/// Records of trees.
+pub(crate) const TREES: &str = "trees";
+/// What runs did since a tree's record was written.
+pub(crate) const OPEN: &str = "open";
+/// Frozen content.
+pub(crate) const LAYERS: &str = "layers";
+/// Working copies in use.
+pub(crate) const SESSIONS: &str = "sessions";
+/// What is to be removed.
+pub(crate) const TRASH: &str = "trash";
+const DIRECTORIES: [&str; 5] = [TREES, OPEN, LAYERS, SESSIONS, TRASH];
+/// Of a layer or a whole copy: where its content is.
+pub(crate) const CONTENT: &str = "tree";
+
+/// The note of a store.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    format: u32,
+}
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// The store of who asks: what [`VARIABLE`] names, `/var/lib/synconce/trees` for root,
+/// `$XDG_DATA_HOME/synconce/trees` or `~/.local/share/synconce/trees` for others; `None`
+/// for a user without any of these variables.
+pub fn default_path(is_root: bool) -> Option<PathBuf> {
+    let absolute =
+        |name| env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    if let Some(path) = absolute(VARIABLE) {
+        return Some(path);
+    }
+    if is_root {
+        return Some(PathBuf::from("/var/lib/synconce/trees"));
+    }
+    absolute("XDG_DATA_HOME")
+        .or_else(|| Some(absolute("HOME")?.join(".local/share")))
+        .map(|path| path.join("synconce/trees"))
+}
+
+impl Store {
+    /// Makes a store at `path`, which is not there or an empty directory; one that is a
+    /// store already stays as it is.
+    ///
+    /// # Errors
+    /// Names the act and path; `ENOTEMPTY` where something else is.
+    pub fn init(path: &Path) -> Result<Self, Error> {
+        let absolute = std::path::absolute(path).on("cannot find", path)?;
+        let path = absolute.as_path();
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(path).on("cannot create", path)?;
+        if !path.join(NOTE).exists() {
+            let first = fs::read_dir(path).on("cannot read", path)?.flatten().find(|entry| {
+                let name = entry.file_name();
+                // What a making that was cut short has left, and ext4's own.
+                let is_ours = |known: &&str| name == **known;
+                let is_note = name.as_encoded_bytes().starts_with(b".store.json");
+                name != "lost+found" && !is_note && !DIRECTORIES.iter().any(is_ours)
+            });
+            if first.is_some() {
+                let errno = Errno::NOTEMPTY;
+                return Err(Error::new("cannot make a store in", path, errno));
+            }
+            for name in DIRECTORIES {
+                // Whoever could enter could reach every file of every tree by its mode alone.
+                let mut builder = fs::DirBuilder::new();
+                let path = path.join(name);
+                builder.recursive(true).mode(0o700).create(&path).on("cannot create", &path)?;
+            }
+            let text = serde_json::to_vec(&Note { format: FORMAT }).on("cannot encode", path)?;
+            let note = path.join(NOTE);
+            replace::remove_unfinished(&note)?;
+            replace::create(&note, &text, Rights::common())?;
+        }
+        Self::open(path)
+    }
+
+    /// Opens the store at `path`.
+    ///
+    /// # Errors
+    /// Names the act and path; `ENOENT` where there is none.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let absolute = std::path::absolute(path).on("cannot find", path)?;
+        let note = absolute.join(NOTE);
+        let text = fs::read(&note).on("cannot open the store", path)?;
+        let read: Note = serde_json::from_slice(&text).on("cannot read", &note)?;
+        if read.format != FORMAT {
+            let why = format!("format {}, and this version knows {FORMAT}", read.format);
+            return Err(Error::new("cannot use the store", path, io::Error::other(why)));
+        }
+        let directory = open_directory(&absolute)?;
+        Ok(Self { path: absolute, directory })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An open descriptor of it, by which its file system is synced.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// The directory of layer `id`.
+    pub(crate) fn layer(&self, id: &str) -> PathBuf {
+        self.path.join(LAYERS).join(id)
+    }
+
+    /// The content of layer `id`.
+    pub(crate) fn content(&self, id: &str) -> PathBuf {
+        self.layer(id).join(CONTENT)
+    }
+
+    /// The directory of session `id`.
+    pub(crate) fn session(&self, id: &str) -> PathBuf {
+        self.path.join(SESSIONS).join(id)
+    }
+
+    /// The era that it is in.
+    pub(crate) fn era(&self) -> Result<Era, Error> {
+        let mounts = mounts::ours().unwrap_or_default();
+        era::now(pins::mount_of(&self.path, &mounts).ok())
+    }
+
+    /// Whether its file system has btrfs's subvolumes.
+    pub(crate) fn is_btrfs(&self) -> bool {
+        const MAGIC: u64 = 0x9123_683E;
+        rustix::fs::fstatfs(&self.directory).is_ok_and(|system| system.f_type as u64 == MAGIC)
+    }
+}
+
+/// A name that nothing else in any store has.
+pub(crate) fn new_id() -> Result<String, Error> {
+    let mut bytes = [0_u8; 8];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    rustix::rand::getrandom(&mut bytes, flags).on("cannot read", Path::new("random numbers"))?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+/// The directory `path`, open for reading.
+pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
+}
+
+#[cfg(test)]
+mod tests;

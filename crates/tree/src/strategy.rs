@@ -1,0 +1,48 @@
+//! How a clone gets a copy that it can write in.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A way to copy on write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// A snapshot of a btrfs subvolume.
+    Snapshot,
+    /// An overlay over the frozen layers.
+    Overlay,
+    /// A copy that shares its extents (`ioctl_ficlone(2)`).
+    Reflink,
+    /// A copy.
+    Copy,
+    /// Hard links to the base's files: what is written in place reaches the base.
+    Hardlinks,
+}
+
+impl Strategy {
+    /// As it is written on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Overlay => "overlay",
+            Self::Reflink => "reflink",
+            Self::Copy => "copy",
+            Self::Hardlinks => "hardlinks",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A strategy, and why it was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// Why: words for people.
+    pub reason: String,
+}

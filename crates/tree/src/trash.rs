@@ -1,0 +1,126 @@
+//! The trash: what was moved out of sight in one step, and is removed in peace.
+
+use crate::engine::Progress;
+use crate::engine::{self, RemoveOptions};
+use crate::layer::names_in;
+use crate::store::{self, CONTENT, Store, TRASH, open_directory, try_lease};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_sys::btrfs;
+
+/// What emptying the trash came to.
+#[derive(Debug, Default)]
+pub struct Emptied {
+    /// Files, directories and all else that was removed.
+    pub entries: u64,
+    /// What could not be removed, with the reason; it stays in the trash.
+    pub left: Vec<Error>,
+    /// Another process is at it, and it was left to that one.
+    pub busy: bool,
+}
+
+impl Store {
+    /// Moves `path`, which is in the store, to the trash. Whether it was there.
+    pub(crate) fn discard(&self, path: &Path) -> Result<bool, Error> {
+        let to = self.path().join(TRASH).join(store::new_id()?);
+        match fs::rename(path, &to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => other.on("cannot move to the trash", path).map(|()| true),
+        }
+    }
+
+    /// Whether there is anything in the trash.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn has_trash(&self) -> Result<bool, Error> {
+        Ok(!names_in(&self.path().join(TRASH))?.is_empty())
+    }
+
+    /// Removes what is in the trash, and what comes there meanwhile. One process at a
+    /// time does; with `wait` this one waits for its turn.
+    ///
+    /// # Errors
+    /// The trash cannot be read. What cannot be removed is in the result.
+    pub fn empty_trash(
+        &self,
+        wait: bool,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<Emptied, Error> {
+        let trash = self.path().join(TRASH);
+        let Some(_lease) = self.trash_lease(&trash, wait, progress)? else {
+            return Ok(Emptied { busy: true, ..Emptied::default() });
+        };
+        let mut emptied = Emptied::default();
+        let mut failed: Vec<String> = Vec::new();
+        loop {
+            let names = names_in(&trash)?;
+            let Some(name) = names.into_iter().find(|name| !failed.contains(name)) else { break };
+            let before = emptied.left.len();
+            self.empty(&trash, &name, threads, progress, &mut emptied)?;
+            if emptied.left.len() > before {
+                failed.push(name);
+            }
+        }
+        Ok(emptied)
+    }
+
+    fn trash_lease(
+        &self,
+        trash: &Path,
+        wait: bool,
+        progress: &dyn Progress,
+    ) -> Result<Option<std::os::fd::OwnedFd>, Error> {
+        loop {
+            let lease = try_lease(open_directory(trash)?, trash)?;
+            if lease.is_some() || !wait {
+                return Ok(lease);
+            }
+            if progress.cancelled() {
+                return Err(Error::new("cannot wait for", trash, Errno::CANCELED));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    fn empty(
+        &self,
+        trash: &Path,
+        name: &str,
+        threads: usize,
+        progress: &dyn Progress,
+        emptied: &mut Emptied,
+    ) -> Result<(), Error> {
+        let directory = trash.join(name);
+        if self.is_btrfs() {
+            delete_subvolume(&directory);
+        }
+        let parent = open_directory(trash)?;
+        let options = RemoveOptions { threads };
+        let removed = engine::remove(parent.as_fd(), OsStr::new(name), &options, progress)?;
+        emptied.entries += removed.entries;
+        emptied.left.extend(removed.left);
+        Ok(())
+    }
+}
+
+/// Deletes the subvolume in `directory` at once. Where that is not allowed, or it is
+/// none, its entries are removed one by one.
+fn delete_subvolume(directory: &Path) {
+    let content = directory.join(CONTENT);
+    let Ok(opened) = open_directory(&content) else { return };
+    if !btrfs::is_subvolume(opened.as_fd()).unwrap_or(false) {
+        return;
+    }
+    let deleted = open_directory(directory)
+        .is_ok_and(|above| btrfs::delete_subvolume(above.as_fd(), OsStr::new(CONTENT)).is_ok());
+    if !deleted {
+        let _ = btrfs::set_read_only(opened.as_fd(), false);
+    }
+}
