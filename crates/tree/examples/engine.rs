@@ -1,5 +1,5 @@
 //! The engine by hand, to measure it beside `cp` and `rm`:
-//! `engine copy|auto|reflink|link SOURCE TARGET`, `engine remove PATH`.
+//! `engine copy|auto|reflink|link|compare SOURCE TARGET`, `engine remove|seal PATH`.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -8,7 +8,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use synconce_tree::engine::{CopyMode, CopyOptions, RemoveOptions, copy, remove, threads};
+use synconce_tree::engine::{
+    CopyMode, CopyOptions, RemoveOptions, SealOptions, compare, copy, remove, seal, threads,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
@@ -42,7 +44,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             let options = CopyOptions { mode, threads, ..CopyOptions::default() };
             eprintln!("{:?}", copy(source.as_fd(), target.as_fd(), &options, &())?);
         }
-        _ => return Err("engine copy|auto|reflink|link|remove".into()),
+        Some("seal") => {
+            let options = SealOptions { threads, ..SealOptions::default() };
+            let seal = seal(File::open(&path)?.as_fd(), &options, &())?;
+            eprintln!("{} entries, {} bytes", seal.entries, seal.bytes);
+        }
+        Some("compare") => {
+            let (a, b) = (File::open(&path)?, File::open(next()?)?);
+            eprintln!("{} changes", compare(a.as_fd(), b.as_fd(), &())?.len());
+        }
+        _ => return Err("engine copy|auto|reflink|link|compare|remove|seal".into()),
     }
     eprintln!("{:?}", start.elapsed());
     Ok(())

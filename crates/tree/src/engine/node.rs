@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::Error;
@@ -160,8 +159,8 @@ impl<D> Drop for Node<D> {
 /// Opens an open directory anew: where its list is read goes with the descriptor, and the
 /// caller's is not to be moved.
 pub(super) fn anew(directory: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(directory, c".", flags, Mode::empty())
+    Mounts::Stop
+        .directory(directory, c".")
         .map_err(|errno| Error::new("cannot open", &path_of_root(directory), errno))
 }
 

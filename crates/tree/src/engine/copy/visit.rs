@@ -193,6 +193,9 @@ impl<'a> Visitor for Copying<'a> {
         if has_changed(stat, &now) {
             Self::changed(at, own, c"");
         }
+        if at.node.parent().is_none() {
+            Self::note(at, own, c"", stat);
+        }
         own.tally.entry()?;
         self.maker
             .settle(at.pair.first(), at.pair.second(), stat, Some(Mode::RWXU))

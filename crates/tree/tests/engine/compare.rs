@@ -1,0 +1,97 @@
+//! Two trees side by side.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
+use synconce_tree::engine::{Change, ChangeKind, CopyMode, compare};
+
+use super::isolation::isolated;
+use super::support::{FILE_SYSTEMS, copied, open, rig};
+use super::zoo;
+
+fn changes(a: &Path, b: &Path) -> Vec<String> {
+    let line = |change: &Change| {
+        let letter = match change.kind {
+            ChangeKind::Added => 'A',
+            ChangeKind::Changed => 'C',
+            ChangeKind::Removed => 'D',
+        };
+        format!("{letter} {}", String::from_utf8_lossy(&change.path))
+    };
+    compare(open(a).as_fd(), open(b).as_fd(), &()).unwrap().iter().map(line).collect()
+}
+
+fn set_time(path: &Path, second: i64) {
+    let time = Timespec { tv_sec: second, tv_nsec: 5 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+#[test]
+fn every_kind_of_difference_is_found_and_nothing_else() {
+    isolated(
+        || {},
+        |_, _| {
+            for fs in FILE_SYSTEMS {
+                let rig = rig(fs);
+                let (a, b) = (rig.path().join("a"), rig.path().join("b"));
+                zoo::make(&a);
+                fs::create_dir(a.join("gone")).unwrap();
+                fs::write(a.join("gone/file"), "").unwrap();
+                fs::create_dir(a.join("was-directory")).unwrap();
+                fs::write(a.join("was-directory/file"), "").unwrap();
+                fs::write(a.join("was-file"), "").unwrap();
+                fs::write(a.join("time"), "").unwrap();
+                copied(&a, &b, CopyMode::Auto);
+                assert_eq!(changes(&a, &b), Vec::<String>::new(), "{fs:?}");
+                assert_eq!(changes(&a, &a), Vec::<String>::new());
+
+                // Same size, same time, other content.
+                let data = fs::metadata(a.join("size-100000")).unwrap();
+                let file = File::options().write(true).open(b.join("size-100000")).unwrap();
+                file.write_at(b"!", 99_999).unwrap();
+                file.set_modified(data.modified().unwrap()).unwrap();
+                fs::set_permissions(b.join("names"), fs::Permissions::from_mode(0o700)).unwrap();
+                set_time(&b.join("time"), 5);
+                set_time(&b.join("attributes"), 5);
+                lsetxattr(b.join("pipe"), "trusted.x", b"", XattrFlags::empty()).unwrap();
+                fs::remove_dir_all(b.join("gone")).unwrap();
+                fs::remove_dir_all(b.join("was-directory")).unwrap();
+                fs::write(b.join("was-directory"), "").unwrap();
+                fs::remove_file(b.join("was-file")).unwrap();
+                fs::create_dir_all(b.join("was-file/new")).unwrap();
+                fs::create_dir_all(b.join("new/directory")).unwrap();
+                fs::write(b.join("new/directory/file"), "").unwrap();
+                fs::remove_file(b.join("links/dangling")).unwrap();
+                symlink("../somewhere", b.join("links/dangling")).unwrap();
+                let expected = [
+                    "D gone",
+                    "D gone/file",
+                    "C links/dangling",
+                    "C names",
+                    "A new",
+                    "A new/directory",
+                    "A new/directory/file",
+                    "C pipe",
+                    "C size-100000",
+                    "C time",
+                    "C was-directory",
+                    "D was-directory/file",
+                    "C was-file",
+                    "A was-file/new",
+                ];
+                // The other name of the pipe is the same file.
+                let mut found = changes(&a, &b);
+                found.retain(|line| line != "C links/pipe");
+                assert_eq!(found, expected, "{fs:?}");
+                let back: Vec<_> = changes(&b, &a);
+                assert_eq!(back.iter().filter(|line| line.starts_with('A')).count(), 3);
+                fs::set_permissions(&b, fs::Permissions::from_mode(0o711)).unwrap();
+                assert_eq!(changes(&a, &b)[0], "C ");
+            }
+        },
+    );
+}

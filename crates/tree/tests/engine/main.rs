@@ -1,0 +1,17 @@
+//! The engine on real file systems: whole trees copied, removed, sealed and compared.
+//!
+//! Tests that mount run in namespaces of their own, and so need root and util-linux.
+
+#[path = "../../../cli/tests/common/isolation.rs"]
+mod isolation;
+
+mod changing;
+mod compare;
+mod copy;
+mod mounts;
+mod refusals;
+mod remove;
+mod seal;
+mod shapes;
+mod support;
+mod zoo;

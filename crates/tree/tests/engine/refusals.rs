@@ -1,0 +1,69 @@
+//! A copy that cannot be completed ends, says why, and leaves the source alone.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use synconce_testkit::patiently;
+use synconce_testkit::rig::{FsKind, Rig};
+use synconce_tree::engine::CopyMode;
+
+use super::isolation::isolated;
+use super::support::{Counting, in_memory, options, remove_all, try_copy};
+
+#[test]
+fn a_full_disk_ends_a_copy_with_the_path_and_the_reason() {
+    isolated(
+        || {},
+        |_, _| {
+            let memory = in_memory(Path::new("/run/full"));
+            let source = memory.join("source");
+            for number in 0..300 {
+                let directory = source.join(format!("{}", number % 20));
+                fs::create_dir_all(&directory).unwrap();
+                fs::write(directory.join(format!("{number}")), vec![1; 2 << 20]).unwrap();
+            }
+            for fs in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+                let rig = Rig::builder().fs(fs).size(400 << 20).up().unwrap();
+                let target = rig.path().join("target");
+                let begin = Instant::now();
+                let error = try_copy(&source, &target, &options(CopyMode::Copy), &());
+                let error = error.unwrap_err();
+                assert_eq!(error.io().raw_os_error(), Some(28), "{fs:?}: {error}");
+                assert!(error.to_string().contains("/target/"), "{error}");
+                assert!(begin.elapsed() < patiently(Duration::from_secs(60)), "{fs:?}");
+                remove_all(&target);
+            }
+            assert_eq!(fs::read_dir(&source).unwrap().count(), 20);
+        },
+    );
+}
+
+#[test]
+fn a_cancelled_copy_ends_soon() {
+    let place = tempfile::tempdir().unwrap();
+    let source = place.path().join("source");
+    for number in 0..3000 {
+        let directory = source.join(format!("{}", number % 50));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(format!("{number}")), "content").unwrap();
+    }
+    let progress = Counting::new(true, || {});
+    let target = place.path().join("target");
+    let error = try_copy(&source, &target, &options(CopyMode::Copy), &progress).unwrap_err();
+    assert_eq!(error.io().raw_os_error(), Some(125), "{error}");
+    assert!(progress.entries() < 1000, "{}", progress.entries());
+}
+
+#[test]
+fn a_large_file_is_given_up_in_its_midst_when_the_copy_is_cancelled() {
+    let place = tempfile::tempdir().unwrap();
+    let source = place.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("large"), vec![1; 64 << 20]).unwrap();
+    let progress = Counting::new(true, || {});
+    let target = place.path().join("target");
+    let error = try_copy(&source, &target, &options(CopyMode::Copy), &progress).unwrap_err();
+    assert_eq!(error.io().raw_os_error(), Some(125), "{error}");
+    assert!(fs::metadata(target.join("large")).unwrap().len() < 64 << 20);
+}
