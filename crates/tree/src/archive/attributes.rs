@@ -10,7 +10,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use synconce_durable::error::Error;
 
-use super::member::Attributes;
+use super::member::{Attributes, Xattr};
 use super::{LeftOut, failed, is_overlays_own};
 
 /// The longest value and the longest list that the kernel gives (xattr(7)).
@@ -159,7 +159,7 @@ impl Xattrs {
     }
 
     /// The extended attributes of a file, sorted by name.
-    pub(super) fn of(&mut self, file: File<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    pub(super) fn of(&mut self, file: File<'_>) -> Result<Vec<Xattr>, Errno> {
         let path = match file {
             File::Open(_) => Vec::new(),
             File::Named(dir, name) | File::Link(dir, name) => by_proc(dir, name),

@@ -21,6 +21,9 @@ pub(super) struct Descent<'a> {
     buffer: Vec<u8>,
 }
 
+/// A directory and a name in it.
+pub(super) type Entry = (Rc<OwnedFd>, Box<[u8]>);
+
 struct Level {
     dir: Option<Rc<OwnedFd>>,
     /// The length of its own path.
@@ -40,7 +43,7 @@ impl<'a> Descent<'a> {
     }
 
     /// The next entry: its directory and its name there; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<(Rc<OwnedFd>, Box<[u8]>)>, Errno> {
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, Errno> {
         loop {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             self.path.truncate(level.path);
@@ -50,11 +53,7 @@ impl<'a> Descent<'a> {
             };
             let dir = match &level.dir {
                 Some(dir) => Rc::clone(dir),
-                None => {
-                    let path = if self.path.is_empty() { b"." } else { &self.path[..] };
-                    let dir = Rc::new(plain(self.root, path)?);
-                    Rc::clone(level.dir.insert(dir))
-                }
+                None => self.open_again()?,
             };
             if !self.path.is_empty() {
                 self.path.push(b'/');
@@ -62,6 +61,24 @@ impl<'a> Descent<'a> {
             self.path.extend_from_slice(&name);
             return Ok(Some((dir, name)));
         }
+    }
+
+    /// Opens the last directories on the way, one by one: those above are come back to as well,
+    /// and each would have to be looked up from the root again.
+    fn open_again(&mut self) -> Result<Rc<OwnedFd>, Errno> {
+        let first = self.levels.len().saturating_sub(KEPT);
+        let start = match &self.path[..self.levels[first].path] {
+            b"" => b".",
+            path => path,
+        };
+        let mut dir = Rc::new(plain(self.root, start)?);
+        self.levels[first].dir = Some(Rc::clone(&dir));
+        for above in first..self.levels.len() - 1 {
+            let name = &self.path[self.levels[above].path..self.levels[above + 1].path];
+            dir = Rc::new(plain(dir.as_fd(), name.strip_prefix(b"/").unwrap_or(name))?);
+            self.levels[above + 1].dir = Some(Rc::clone(&dir));
+        }
+        Ok(dir)
     }
 
     /// Goes into the directory that was the last entry, or the root.

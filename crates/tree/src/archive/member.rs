@@ -4,7 +4,7 @@ use rustix::fs::makedev;
 use synconce_durable::error::Error;
 use tar::Header;
 
-use super::sparse::{self, Map};
+use super::sparse::{self, Map, Piece};
 use super::{acl, header, pax, refuse};
 
 /// What an archive says of one file.
@@ -22,6 +22,9 @@ pub(super) struct Member {
     pub(super) strange: Option<String>,
 }
 
+/// The name of an extended attribute and its value.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
 /// What is set on a file once it is there.
 #[derive(Debug)]
 pub(super) struct Attributes {
@@ -29,7 +32,7 @@ pub(super) struct Attributes {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) mtime: (i64, u32),
-    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) xattrs: Vec<Xattr>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -54,7 +57,7 @@ pub(super) struct Extensions {
     uid: Option<u32>,
     gid: Option<u32>,
     mtime: Option<(i64, u32)>,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    xattrs: Vec<Xattr>,
     sparse: SparseRecords,
     /// Lists, by the attribute that each would be, with an entry that cannot be understood.
     strange: Vec<(&'static [u8], String)>,
@@ -75,7 +78,7 @@ pub(super) enum SparseForm {
     /// There is none: the content is the file.
     Not,
     /// It was in the records.
-    Known(u64, Vec<(u64, u64)>),
+    Known(u64, Vec<Piece>),
     /// It stands before the content.
     InContent(u64),
 }

@@ -14,7 +14,7 @@ use synconce_durable::error::Error;
 
 use super::attributes::{File, Xattrs};
 use super::descend::{self, Descent};
-use super::member::{Attributes, Kind};
+use super::member::{Attributes, Kind, Xattr};
 use super::sparse::Map;
 use super::write::{Outgoing, Writer};
 use super::{LeftOut, Progress, failed, go_on, is_overlays_own};
@@ -237,7 +237,7 @@ impl<W: Write> Packer<'_, W> {
         Ok(())
     }
 
-    fn xattrs(&mut self, file: File<'_>, path: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn xattrs(&mut self, file: File<'_>, path: &[u8]) -> Result<Vec<Xattr>, Error> {
         let xattrs = self.xattrs.of(file);
         let mut xattrs =
             xattrs.map_err(|errno| failed("cannot read the attributes of", path, errno))?;
@@ -269,7 +269,7 @@ fn member_name(path: &[u8], is_directory: bool) -> Vec<u8> {
     name
 }
 
-fn attributes(is: &Statx, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Attributes {
+fn attributes(is: &Statx, xattrs: Vec<Xattr>) -> Attributes {
     Attributes {
         mode: u32::from(is.stx_mode) & 0o7777,
         uid: is.stx_uid,

@@ -1,8 +1,11 @@
 //! Records of PAX headers: `LENGTH KEY=VALUE\n`, where LENGTH counts the whole record.
 
+/// A key and its value.
+type Record<'a> = (&'a [u8], &'a [u8]);
+
 /// The next record of `text`, and what follows it. A value may contain anything, newlines
 /// and NULs included: only the length tells where it ends.
-fn split(text: &[u8]) -> Option<((&[u8], &[u8]), &[u8])> {
+fn split(text: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let space = text.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&text[..space]).ok()?.parse().ok()?;
     let (record, rest) = (text.get(space + 1..length)?, &text[length..]);
@@ -12,7 +15,7 @@ fn split(text: &[u8]) -> Option<((&[u8], &[u8]), &[u8])> {
 }
 
 /// The records of a header's content; none when it is damaged.
-pub(super) fn records(mut text: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+pub(super) fn records(mut text: &[u8]) -> Option<Vec<Record<'_>>> {
     let mut records = Vec::new();
     // Some writers pad with NULs within the size.
     while text.first().is_some_and(|byte| *byte != 0) {

@@ -1,5 +1,6 @@
 //! Finds and makes the directories that members lie in, without ever leaving the target.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -13,16 +14,22 @@ use super::{failed, refuse};
 /// Longest path that is given to the kernel at once; it takes 4,096 bytes with the NUL.
 const AT_ONCE: usize = 4000;
 
-/// The directories of a tree that is being made, and the last one of them, as most members lie
-/// in the same one as the member before, or in one below it.
+/// So many of the directories on the way to the last one are kept open.
+const KEPT: usize = 64;
+
+/// The directories of a tree that is being made, and the way to the last one of them, as most
+/// members lie in the same one as the member before, or in one just below or above it.
 pub(super) struct Places {
     target: Rc<OwnedFd>,
-    last: Option<(Vec<u8>, Rc<OwnedFd>)>,
+    last: Vec<u8>,
+    /// Directories on the way to the last one, by the length of their paths, from the top.
+    way: VecDeque<(usize, Rc<OwnedFd>)>,
 }
 
 impl Places {
     pub(super) fn new(target: BorrowedFd<'_>) -> io::Result<Self> {
-        Ok(Self { target: Rc::new(fcntl_dupfd_cloexec(target, 3)?), last: None })
+        let target = Rc::new(fcntl_dupfd_cloexec(target, 3)?);
+        Ok(Self { target, last: Vec::new(), way: VecDeque::new() })
     }
 
     /// The root of it all.
@@ -30,9 +37,9 @@ impl Places {
         self.target.as_fd()
     }
 
-    /// Forgets the last directory: something that names lead through was removed.
+    /// Forgets the way: something that names lead through was removed.
     pub(super) fn forget(&mut self) {
-        self.last = None;
+        self.way.clear();
     }
 
     /// The directory that `path` lies in, and its name there. Directories that are missing are
@@ -55,22 +62,58 @@ impl Places {
         if dir.is_empty() {
             return Ok(Rc::clone(&self.target));
         }
-        let mut start = None;
-        if let Some((last, fd)) = &self.last {
-            if last == dir {
+        let is_on_way = |length: usize| {
+            dir.strip_prefix(&self.last[..length])
+                .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+        };
+        while self.way.back().is_some_and(|(length, _)| !is_on_way(*length)) {
+            self.way.pop_back();
+        }
+        if let Some((length, fd)) = self.way.back() {
+            if *length == dir.len() {
                 return Ok(Rc::clone(fd));
             }
-            let below = dir.strip_prefix(&**last).and_then(|rest| rest.strip_prefix(b"/"));
             // A link below it may lead up, and out of what the kernel would then take for the root.
-            start = below.and_then(|below| plain(fd.as_fd(), below).ok());
+            if let Ok(found) = plain(fd.as_fd(), &dir[length + 1..]) {
+                return Ok(self.keep(dir, found));
+            }
         }
-        let found = match start {
-            Some(found) => found,
-            None => self.resolve(dir)?,
+        if dir.len() > AT_ONCE {
+            return self.find_deep(dir);
+        }
+        let found = self.resolve(dir)?;
+        Ok(self.keep(dir, found))
+    }
+
+    /// Opens the last directories on a long way one by one: members above will follow, and each
+    /// would have to be looked up from the target again.
+    fn find_deep(&mut self, dir: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
+        let slashes = dir.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+        let mut ends: Vec<usize> = slashes.map(|(at, _)| at).take(KEPT - 1).collect();
+        let Some(first) = ends.pop() else {
+            let found = self.resolve(dir)?;
+            return Ok(self.keep(dir, found));
         };
-        let found = Rc::new(found);
-        self.last = Some((dir.to_vec(), Rc::clone(&found)));
+        let found = self.resolve(&dir[..first])?;
+        let (mut found, mut start) = (self.keep(&dir[..first], found), first + 1);
+        for end in ends.into_iter().rev().chain([dir.len()]) {
+            let next = plain(found.as_fd(), &dir[start..end])?;
+            found = self.keep(&dir[..end], next);
+            start = end + 1;
+        }
         Ok(found)
+    }
+
+    /// Keeps a directory, which all that are kept lead to.
+    fn keep(&mut self, dir: &[u8], found: OwnedFd) -> Rc<OwnedFd> {
+        let found = Rc::new(found);
+        if self.way.len() == KEPT {
+            self.way.pop_front();
+        }
+        self.way.push_back((dir.len(), Rc::clone(&found)));
+        self.last.clear();
+        self.last.extend_from_slice(dir);
+        found
     }
 
     fn resolve(&self, dir: &[u8]) -> Result<OwnedFd, Errno> {
@@ -82,6 +125,7 @@ impl Places {
 
     /// Makes what is missing of `dir`, from the top: its members may come in any order.
     fn make(&mut self, dir: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
+        self.forget();
         let mut found = Rc::clone(&self.target);
         let mut end = 0;
         for name in dir.split(|byte| *byte == b'/') {
@@ -96,10 +140,9 @@ impl Places {
                 }
                 next => next,
             };
-            found = Rc::new(next?);
+            found = self.keep(&dir[..end], next?);
             end += 1;
         }
-        self.last = Some((dir.to_vec(), Rc::clone(&found)));
         Ok(found)
     }
 }

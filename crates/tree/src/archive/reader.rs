@@ -6,7 +6,7 @@ use synconce_durable::error::Error;
 use tar::{GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use super::member::{Extensions, Member, SparseForm};
-use super::sparse::{self, Map};
+use super::sparse::{self, Map, Piece};
 use super::{BLOCK, failed, header, refuse};
 
 /// No more is read of names, attributes and maps: they are kept in memory.
@@ -122,7 +122,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The map in GNU's own header and the blocks behind it.
-    fn gnu_map(&mut self, header: &Header) -> Result<(u64, Option<Vec<(u64, u64)>>), Error> {
+    fn gnu_map(&mut self, header: &Header) -> Result<(u64, Option<Vec<Piece>>), Error> {
         let wrong = |reader: &Self| reader.damaged("its map of holes makes no sense");
         let gnu = header.as_gnu().ok_or_else(|| wrong(self))?;
         let unsigned = |field: &[u8]| header::number(field).and_then(|value| value.try_into().ok());
@@ -153,7 +153,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The map before the content: a count and so many pairs, a number a line.
-    fn map_in_content(&mut self) -> Result<Vec<(u64, u64)>, Error> {
+    fn map_in_content(&mut self) -> Result<Vec<Piece>, Error> {
         let wrong = |reader: &Self| reader.damaged("its map of holes makes no sense");
         let (mut numbers, mut text) = (Vec::new(), Vec::new());
         let mut wanted = 1;

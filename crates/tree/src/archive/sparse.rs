@@ -11,18 +11,21 @@ use super::BLOCK;
 /// A hole shorter than this is written as zeros: a piece of its own would not be worth it.
 const WORTH: u64 = 64 << 10;
 
+/// Offset and length of a piece of a file in bytes.
+pub(super) type Piece = (u64, u64);
+
 /// The pieces of a file that are not holes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Map {
     /// The file's length in bytes.
     pub(super) size: u64,
-    /// Offset and length of each piece, in order.
-    pub(super) pieces: Vec<(u64, u64)>,
+    /// In order.
+    pub(super) pieces: Vec<Piece>,
 }
 
 impl Map {
     /// The map that an archive has, if it makes sense for `stored` bytes of content.
-    pub(super) fn checked(size: u64, pieces: Vec<(u64, u64)>, stored: u64) -> Option<Self> {
+    pub(super) fn checked(size: u64, pieces: Vec<Piece>, stored: u64) -> Option<Self> {
         let (mut end, mut sum) = (0_u64, 0_u64);
         for (offset, length) in pieces.iter().copied().filter(|(_, length)| *length > 0) {
             // Each piece starts at a block: readers differ on what lies behind a shorter one.
@@ -38,7 +41,7 @@ impl Map {
 
     /// The map of a file of `size` bytes, if its holes are worth one.
     pub(super) fn of(file: BorrowedFd<'_>, size: u64) -> io::Result<Option<Self>> {
-        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        let mut pieces: Vec<Piece> = Vec::new();
         let mut end = 0;
         while end < size {
             let start = match seek(file, SeekFrom::Data(end)) {
@@ -80,7 +83,7 @@ impl Map {
 }
 
 /// A hole at the end is not worth a map if it is short, and is told by an empty piece (GNU tar).
-fn with_end(mut pieces: Vec<(u64, u64)>, size: u64) -> Vec<(u64, u64)> {
+fn with_end(mut pieces: Vec<Piece>, size: u64) -> Vec<Piece> {
     match pieces.last_mut() {
         Some((offset, length)) if size - (*offset + *length) < WORTH => *length = size - *offset,
         None if size < WORTH => pieces.push((0, size)),
@@ -90,7 +93,7 @@ fn with_end(mut pieces: Vec<(u64, u64)>, size: u64) -> Vec<(u64, u64)> {
 }
 
 /// The pieces in `numbers`: offset, length, offset, length.
-pub(super) fn pairs(numbers: &[u64]) -> Option<Vec<(u64, u64)>> {
+pub(super) fn pairs(numbers: &[u64]) -> Option<Vec<Piece>> {
     let pairs = numbers.chunks_exact(2);
     pairs.remainder().is_empty().then(|| pairs.map(|pair| (pair[0], pair[1])).collect())
 }

@@ -164,11 +164,11 @@ fn compose(header: &mut Header, it: &Outgoing<'_>, stored: u64) -> io::Result<Ve
     }
     for (name, value) in &attributes.xattrs {
         // For those who read lists as text only (`tar --acls`).
-        if let Some(list) = name.strip_prefix(b"system.posix_acl_") {
-            if let Some(text) = acl::text(value) {
-                let key = [b"SCHILY.acl.", list].concat();
-                pax::append(&mut records, &key, text.as_bytes());
-            }
+        if let Some(list) = name.strip_prefix(b"system.posix_acl_")
+            && let Some(text) = acl::text(value)
+        {
+            let key = [b"SCHILY.acl.", list].concat();
+            pax::append(&mut records, &key, text.as_bytes());
         }
         let key = [b"SCHILY.xattr.", &*pax::escaped(name)].concat();
         pax::append(&mut records, &key, value);
