@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,14 +18,22 @@ pub enum Side {
     Child,
 }
 
+/// How long a thread may still be listed that has been joined: who waits for it is told
+/// before the kernel takes it off its lists.
+const ENDING: Duration = Duration::from_millis(500);
+
 /// Forks the calling process, which must have one thread: a fork copies only
 /// the calling thread, and locks that others held would stay held.
 ///
 /// # Errors
 /// `EAGAIN` or `ENOMEM` of `fork(2)`; `EDEADLK` when there are other threads.
 pub fn fork() -> io::Result<Side> {
-    if threads() > 1 {
-        return Err(io::Error::from_raw_os_error(libc::EDEADLK));
+    let began = Instant::now();
+    while threads() > 1 {
+        if began.elapsed() > ENDING {
+            return Err(io::Error::from_raw_os_error(libc::EDEADLK));
+        }
+        sleep(Duration::from_micros(100));
     }
     // SAFETY: this is the only thread, so the child's memory is consistent.
     match check(libc::c_long::from(unsafe { libc::fork() }))? {
