@@ -49,7 +49,7 @@ impl Store {
             let is_open = matches!(opened, Opened::Yes(_));
             let layers = match opened {
                 Opened::Yes(layers) => layers,
-                Opened::No | Opened::Lost => record.layers.clone(),
+                Opened::No | Opened::Lost | Opened::Stale => record.layers.clone(),
             };
             stacks.push((layers, is_open));
         }

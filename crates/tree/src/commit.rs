@@ -125,7 +125,10 @@ impl Store {
         record.layers = source.layers;
         record.made = now();
         self.write(&record)?;
-        self.close(name)?;
+        match new {
+            Some(_) => self.close_durably(name)?,
+            None => self.close(name)?,
+        }
         self.tidy(&old.into_iter().map(|layer| layer.id).collect::<Vec<_>>());
         Ok(record)
     }

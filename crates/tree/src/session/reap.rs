@@ -68,13 +68,18 @@ impl Store {
             }
         }
         for name in self.open_names()? {
-            let lost = match self.record(&name)? {
-                None => true,
-                Some(record) => self.opened(&record)? == Opened::Lost,
-            };
-            if lost {
+            let Some(record) = self.record(&name)? else {
+                // Of a tree that was removed.
                 self.close(&name)?;
-                recovered.lost.push(Lost { tree: name });
+                continue;
+            };
+            match self.opened(&record)? {
+                Opened::No | Opened::Yes(_) => {}
+                Opened::Stale => self.close(&name)?,
+                Opened::Lost => {
+                    self.close(&name)?;
+                    recovered.lost.push(Lost { tree: name });
+                }
             }
         }
         Ok(recovered)

@@ -81,7 +81,7 @@ impl Store {
         let base = Base { name: name.clone(), generation: record.generation };
         let layers = match self.opened(&record)? {
             Opened::Yes(layers) => layers,
-            Opened::No | Opened::Lost => record.layers,
+            Opened::No | Opened::Lost | Opened::Stale => record.layers,
         };
         let (tree, from) = (Some(name.clone()), name.to_string());
         Ok(Source { tree, from, layers, strategy: record.strategy, base: Some(base) })

@@ -62,7 +62,7 @@ impl Store {
     /// Removes the record of `name`, durably.
     pub(crate) fn forget(&self, name: &Name) -> Result<(), Error> {
         replace::remove(&self.record_path(name))?;
-        self.close(name)
+        self.close_durably(name)
     }
 
     /// What runs did to `record`'s tree, if that is still to be had: of its generation
@@ -78,10 +78,11 @@ impl Store {
             }
             Err(error) => return Err(error),
         };
+        if open.generation != record.generation {
+            return Ok(Opened::Stale);
+        }
         let there = |layer: &Layer| self.content(&layer.id).exists();
-        let holds = open.era == self.era()?
-            && open.generation == record.generation
-            && open.layers.iter().all(there);
+        let holds = open.era == self.era()? && open.layers.iter().all(there);
         Ok(if holds { Opened::Yes(open.layers) } else { Opened::Lost })
     }
 
@@ -93,7 +94,14 @@ impl Store {
         write_lightly(&path, &encode(&open, &path)?)
     }
 
-    /// Forgets what runs did to `name`.
+    /// Forgets what runs did to `name`, so that it is not said to be lost after a cut:
+    /// nothing else tells the note from one that was made since.
+    pub(crate) fn close_durably(&self, name: &Name) -> Result<(), Error> {
+        let path = self.open_path(name);
+        if path.exists() { replace::remove(&path) } else { Ok(()) }
+    }
+
+    /// Forgets what runs did to `name`, of which there is a next generation.
     pub(crate) fn close(&self, name: &Name) -> Result<(), Error> {
         let path = self.open_path(name);
         match fs::remove_file(&path) {
@@ -117,8 +125,10 @@ pub(crate) enum Opened {
     No,
     /// The stack is this one now, and not durable.
     Yes(Vec<Layer>),
-    /// It was lost with the power, or the tree was replaced meanwhile.
+    /// It was lost with the power.
     Lost,
+    /// It was committed since: only the note was still there, whose removal no cut respects.
+    Stale,
 }
 
 /// The files of records in `directory`; those that are being written are left out.

@@ -86,14 +86,14 @@ fn a_layer_that_nobody_refers_to_goes_to_the_trash_and_others_stay() {
 }
 
 #[test]
-fn what_was_done_in_another_era_or_to_another_generation_is_lost() {
+fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed() {
     let (directory, store) = store();
     let one = record("a", 1, &["x"]);
     fs::create_dir_all(store.content("x")).expect("a directory");
     store.write(&one).expect("it is written");
     store.note_open(&one, one.layers.clone()).expect("it is noted");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Yes(one.layers.clone()));
-    assert_eq!(store.opened(&record("a", 2, &["x"])).expect("it is read"), Opened::Lost);
+    assert_eq!(store.opened(&record("a", 2, &["x"])).expect("it is read"), Opened::Stale);
     let path = directory.path().join("open/a.json");
     let text = fs::read_to_string(&path).expect("it is read");
     let boot = store.era().expect("there is one").boot;
@@ -105,4 +105,24 @@ fn what_was_done_in_another_era_or_to_another_generation_is_lost() {
     let recovered = store.recover().expect("it recovers");
     assert_eq!(recovered.lost[0].tree, one.name);
     assert!(store.recover().expect("it recovers").lost.is_empty(), "it is said once");
+}
+
+#[test]
+fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
+    let (directory, store) = store();
+    let one = record("a", 1, &["x"]);
+    fs::create_dir_all(store.content("x")).expect("a directory");
+    for gone in [false, true] {
+        store.write(&one).expect("it is written");
+        store.note_open(&one, one.layers.clone()).expect("it is noted");
+        let path = directory.path().join("open/a.json");
+        let note = fs::read(&path).expect("it is read");
+        match gone {
+            true => store.forget(&one.name).expect("it is removed"),
+            false => store.write(&record("a", 2, &["x"])).expect("it is written"),
+        }
+        fs::write(&path, note).expect("as a cut brings it back");
+        assert!(store.recover().expect("it recovers").lost.is_empty());
+        assert!(!path.exists(), "it is not looked at again");
+    }
 }
