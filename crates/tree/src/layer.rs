@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::replace;
 use synconce_sys::btrfs;
 
 const SEAL: &str = "seal.json";
@@ -77,7 +78,8 @@ impl Store {
         let options = SealOptions { ignore_links: true, ..SealOptions::default() };
         let seal = engine::seal(content.as_fd(), &options, progress)?;
         let path = self.layer(id).join(SEAL);
-        write_lightly(&path, &encode(&seal, &path)?)
+        // The layer may be durable, and nobody would commit its seal again.
+        replace::replace(&path, &encode(&seal, &path)?)
     }
 
     /// The layers that are there.
