@@ -67,7 +67,14 @@ impl Store {
         if self.record(name)?.is_some() {
             return Err(refuse("cannot clone to", name, Errno::EXIST));
         }
-        let Choice { strategy, reason } = self.choose(&source.layers, wanted)?;
+        let Choice { strategy, reason } = match wanted {
+            Some(_) => self.choose(&source.layers, wanted)?,
+            // Its layers are the same, so what was found for the base holds.
+            None => {
+                let Record { strategy, reason, .. } = self.existing(base)?;
+                Choice { strategy, reason }
+            }
+        };
         let parent = source.base.map(Parent::from);
         let (name, layers, made) = (name.clone(), source.layers, now());
         let format = FORMAT;

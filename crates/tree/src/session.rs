@@ -16,12 +16,14 @@ pub use self::source::{Base, Source};
 pub(crate) use self::attach::top_first;
 pub(crate) use self::source::refuse;
 
+use crate::namespace;
 use crate::overlay::{self, Features};
 use crate::pin::Pin;
 use crate::record::{self, FORMAT, Name, Purpose};
-use crate::store::{self, SESSIONS, Store, encode, open_directory, try_lease, write_lightly};
+use crate::store::{self, SESSIONS, Store, encode, open_directory, read, try_lease, write_lightly};
 use crate::strategy::Strategy;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,8 +35,20 @@ use synconce_durable::error::{Context, Error};
 /// So many layers a stack may have: before Linux 6.5 all of them are named in one page,
 /// and since then it is 500.
 const MOST_LAYERS: usize = 200;
+/// The note of what overlay can do in the store.
+const ABILITIES: &str = "abilities.json";
 /// The note of a session.
 const NOTE: &str = "session.json";
+
+/// What a trial mount found, so that there is one for a kernel and not one for a run.
+#[derive(Debug, Serialize, Deserialize)]
+struct Known {
+    /// `uname -r`.
+    kernel: String,
+    /// Or in a user namespace.
+    by_root: bool,
+    features: Features,
+}
 
 /// A working copy that this process has the lease of.
 #[derive(Debug)]
@@ -148,10 +162,20 @@ impl Store {
         if strategy != Strategy::Overlay {
             return Ok(Features::default());
         }
-        let path = self.path().join(SESSIONS);
-        let trial = overlay::trial(open_directory(&path)?.as_fd());
-        let abilities = trial.map_err(io::Error::other).on("cannot mount an overlay in", &path)?;
-        Ok(abilities.features())
+        let path = self.path().join(ABILITIES);
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        let by_root = namespace::is_first_user_namespace();
+        if let Ok(Some(known)) = read::<Known>(&path)
+            && (&known.kernel, known.by_root) == (&kernel, by_root)
+        {
+            return Ok(known.features);
+        }
+        let sessions = self.path().join(SESSIONS);
+        let trial = overlay::trial(open_directory(&sessions)?.as_fd());
+        let trial = trial.map_err(io::Error::other).on("cannot mount an overlay in", &sessions)?;
+        let known = Known { kernel, by_root, features: trial.features() };
+        write_lightly(&path, &encode(&known, &path)?)?;
+        Ok(known.features)
     }
 }
 

