@@ -28,6 +28,7 @@ pub use self::trial::{Abilities, Reason, trial};
 pub use self::upper::{clear_guard, is_same_root, prepare_upper};
 
 use self::context::mounted;
+use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{
     MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount_remount, move_mount, open_tree,
 };
@@ -101,9 +102,7 @@ impl Mount {
         let place = place_of(target);
         move_mount(&self.root, "", target, "", flags).on("cannot mount on", &place)?;
         if self.to_lock {
-            let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOATIME;
-            let locked = mount_remount(link_to(self.as_fd()), flags, "");
-            locked.on("cannot make read-only", &place)?;
+            lock_attached(self.as_fd()).on("cannot make read-only", &place)?;
         }
         Ok(())
     }
@@ -186,6 +185,24 @@ fn bind(layer: BorrowedFd<'_>) -> io::Result<Mount> {
         other => other.map(|()| false)?,
     };
     Ok(Mount { root, to_lock })
+}
+
+/// Makes an attached mount read-only as it is done before Linux 5.12. Its other flags
+/// have to be given again, or they would be gone, which a user namespace forbids.
+pub(crate) fn lock_attached(mount: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let now = rustix::fs::fstatvfs(mount)?.f_flag;
+    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    for (is_set, flag) in [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ] {
+        flags.set(flag, now.contains(is_set));
+    }
+    mount_remount(link_to(mount), flags, "")
 }
 
 /// The link in /proc that leads to what `fd` is of.

@@ -2,6 +2,7 @@
 
 use super::places::{Kind, Places, find};
 use super::{Bind, EnterSpec};
+use crate::overlay::lock_attached;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -100,9 +101,7 @@ fn mount_sys(places: &mut Places) -> Result<(), Error> {
     if !path.is_dir() {
         return Ok(());
     }
-    let mount = clone_tree(path)?;
-    lock(&mount, path)?;
-    put(places, &mount, path, Kind::Directory)
+    put_locked(places, &clone_tree(path)?, path, Kind::Directory)
 }
 
 fn mount_dev(places: &mut Places) -> Result<(), Error> {
@@ -157,15 +156,20 @@ fn mount_bind(
     target: &Path,
     read_only: bool,
 ) -> Result<(), Error> {
-    let mount = clone_tree(source)?;
-    if read_only {
-        lock(&mount, source)?;
-    }
-    put(places, &mount, target, Kind::of(source)?)
+    let put = if read_only { put_locked } else { put };
+    put(places, &clone_tree(source)?, target, Kind::of(source)?)
 }
 
-fn lock(mount: &OwnedFd, source: &Path) -> Result<(), Error> {
-    make_read_only(mount.as_fd(), Reach::Below).on("cannot make a read-only mount of", source)
+/// As [`put`], read-only with all below it; before Linux 5.12 without what is below.
+fn put_locked(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Error> {
+    let act = "cannot make read-only, in the tree,";
+    match make_read_only(mount.as_fd(), Reach::Below) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
+            put(places, mount, path, kind)?;
+            lock_attached(mount.as_fd()).on(act, path)
+        }
+        other => other.on(act, path).and_then(|()| put(places, mount, path, kind)),
+    }
 }
 
 /// Attaches `mount` to `path` in the root, which is made if it is missing.

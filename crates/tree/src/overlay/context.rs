@@ -52,21 +52,14 @@ impl Context {
 
     /// Sets the layers, topmost first.
     pub(super) fn lowers(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
-        for (index, lower) in lowers.iter().enumerate() {
-            match self.directory("lowerdir+", *lower) {
-                // Before Linux 6.7 there is one value for all.
-                Err(Errno::INVAL) if index == 0 => {
-                    self.messages();
-                    return self.joined(lowers);
-                }
-                other => other?,
-            }
+        if appends_layers(&rustix::system::uname().release().to_string_lossy()) {
+            return lowers.iter().try_for_each(|lower| self.directory("lowerdir+", *lower));
         }
-        Ok(())
+        self.joined(lowers)
     }
 
     /// Sets all layers in one value. Links in /proc need no escapes, and are short.
-    pub(super) fn joined(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
+    fn joined(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
         let links: Vec<_> = lowers.iter().map(|lower| link_to(*lower)).collect();
         let value = links.join(":");
         if value.len() > LONGEST {
@@ -111,6 +104,17 @@ impl Context {
     }
 }
 
+/// Whether overlay takes layers one by one (Linux 6.7). It cannot be asked: a kernel
+/// whose overlay has no options of the new mount calls (before 6.5) takes any name, and
+/// refuses the mount.
+fn appends_layers(release: &str) -> bool {
+    let mut numbers = release.split(|one: char| !one.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 7),
+        _ => false,
+    }
+}
+
 /// A path for an option: the directory's own, so that the table of mounts shows it,
 /// or the link to it in /proc where that is too long or would have to be escaped.
 fn path_of(directory: BorrowedFd<'_>) -> String {
@@ -128,5 +132,48 @@ fn path_of(directory: BorrowedFd<'_>) -> String {
             path.to_owned()
         }
         _ => format!("/proc/self/fd/{}", directory.as_raw_fd()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use std::fs;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn layers_are_appended_from_linux_6_7_on() {
+        for release in ["6.7.0", "6.18.44-fc-v669", "6.12-rc1", "7.0"] {
+            assert!(appends_layers(release), "{release}");
+        }
+        for release in ["5.10.0-32-amd64", "6.1.0", "6.6.99", "", "next"] {
+            assert!(!appends_layers(release), "{release}");
+        }
+    }
+
+    /// As a kernel before 6.7 is told.
+    #[test]
+    fn layers_in_one_value_are_mounted_and_too_many_are_refused() {
+        let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        let layers: Vec<_> = ["a:b", "c,d", "e\\f"]
+            .map(|name| {
+                let path = place.path().join(name);
+                fs::create_dir(&path).expect("a layer");
+                fs::write(path.join(name), "").expect("a file in it");
+                openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("opened")
+            })
+            .into();
+        let lowers: Vec<_> = layers.iter().map(AsFd::as_fd).collect();
+        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY;
+        // Attached nowhere, it goes with its descriptor.
+        let root = mounted(attributes, |context| context.joined(&lowers)).expect("a mount");
+        let names = fs::read_dir(link_to(root.as_fd())).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a:b", "c,d", "e\\f"]);
+        let many = vec![lowers[0]; 100];
+        let refused = mounted(attributes, |context| context.joined(&many)).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::TOOBIG.raw_os_error()));
     }
 }

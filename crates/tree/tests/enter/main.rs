@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     if let Some(ended) = verbs::done(&words) {
         return ended;
     }
-    let trials = trials! {
+    let mut trials = trials! {
         furniture:
             everything_a_builder_expects_is_there
             nothing_of_the_furniture_is_left_in_the_tree
@@ -46,8 +46,7 @@ fn main() -> ExitCode {
             orphans_are_reaped
             signals_that_are_sent_to_us_reach_the_command
             when_the_parent_is_killed_everything_inside_ends
-            a_stop_of_the_command_is_ours
-            it_runs_under_a_hold;
+            a_stop_of_the_command_is_ours;
         users:
             a_user_of_the_tree_has_its_groups_and_home
             an_unknown_user_is_named
@@ -56,5 +55,12 @@ fn main() -> ExitCode {
             an_ordinary_user_without_the_tool_is_told_what_to_install
             what_overlay_can_do_for_an_ordinary_user_is_found_by_trial;
     };
+    let needs_the_tool = Trial::test("processes::it_runs_under_a_hold", || {
+        processes::it_runs_under_a_hold();
+        Ok(())
+    });
+    let is_built = support::built_synconce().is_some();
+    let name = if is_built { "test" } else { "skipped: no synconce was built" };
+    trials.push(needs_the_tool.with_ignored_flag(!is_built).with_kind(name));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

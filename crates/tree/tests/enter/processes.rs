@@ -1,11 +1,12 @@
 //! The processes inside, and those that wait for them.
 
-use crate::support::{entered, entering, isolated, limit, root, said, script, spec, verb, write};
+use crate::support::{
+    built_synconce, entered, entering, isolated, limit, root, said, script, spec, verb, write,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::process::Group;
@@ -158,9 +159,7 @@ pub fn a_stop_of_the_command_is_ours() {
 /// The whole of it as a tree's run does it: the filter is outside, the namespaces in.
 pub fn it_runs_under_a_hold() {
     isolated(|place| {
-        let Some(synconce) = built_synconce() else {
-            return eprintln!("skipped: no synconce beside this program (cargo build)");
-        };
+        let synconce = built_synconce().expect("the tool");
         let root = root(place, "root");
         let inside = "echo x >/tmp/f; sync; exit 9";
         let spec = serde_json::to_string(&script(&root, inside)).unwrap();
@@ -171,13 +170,4 @@ pub fn it_runs_under_a_hold() {
         assert_eq!(finished.status.code(), Some(9), "{finished:?}");
         assert!(finished.stderr.contains(r#""sync":{"held":1"#), "{finished:?}");
     });
-}
-
-/// The tool, where a build has left it: this crate is below it.
-fn built_synconce() -> Option<std::path::PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    program
-        .ancestors()
-        .map(|above| above.join("synconce"))
-        .find(|path: &std::path::PathBuf| path.is_file() && path != Path::new("/"))
 }

@@ -112,3 +112,9 @@ pub fn manifest(root: &Path) -> Manifest {
 pub fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
+
+/// The tool, where a build of the workspace leaves it: this program is below it.
+pub fn built_synconce() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    program.ancestors().map(|above| above.join("synconce")).find(|path| path.is_file())
+}

@@ -40,7 +40,8 @@ pub fn an_unknown_user_is_named() {
 
 /// Gives the user 1000 of this mount namespace a name and the ids that `ranges` says.
 fn with_user(place: &Path, ranges: &str) {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap() + "tester:x:1000:1000::/:/bin/sh\n";
+    let others = fs::read_to_string("/etc/passwd").unwrap();
+    let passwd = format!("tester:x:1000:1000::/:/bin/sh\n{others}");
     for (name, text) in [("passwd", &*passwd), ("subuid", ranges), ("subgid", ranges)] {
         let own = place.join(name);
         write(&own, text);
@@ -90,9 +91,8 @@ pub fn an_ordinary_user_is_root_inside_with_all_its_ids() {
         let spec = serde_json::to_string(&script(&here.join("root"), inside)).unwrap();
         let finished = as_user(&["as-user", here.to_str().unwrap(), &spec], &[]);
         assert!(finished.status.success(), "{finished:?}");
-        // 1000 is the last of the first range, and 1 of the second follows it.
-        let home = "1000:2000";
-        assert_eq!(finished.stdout, format!("0:0:0 40 {home} /root\n1000:65536\nmounted\n"));
+        // 1000 is the last of the first range; the second follows it.
+        assert_eq!(finished.stdout, "0:0:0 40 1000:3000 /root\n1000:65536\nmounted\n");
         let written = fs::metadata(here.join("upper/tmp/f")).unwrap();
         assert_eq!((written.uid(), written.gid()), (200_999, 205_000 + 64_535));
         assert_eq!(fs::metadata(here.join("upper/etc/copy")).unwrap().uid(), USER);

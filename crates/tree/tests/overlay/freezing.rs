@@ -50,7 +50,8 @@ fn without_the_freeze_the_other_names_would_be_the_old_file() {
     isolated(|| {
         on_every_disk(|_, place| {
             let whole = whole(place);
-            let session = Session::begin(place, "s", &[whole.clone()], Features::PRIVILEGED);
+            let session =
+                Session::begin(place, "s", std::slice::from_ref(&whole), Features::PRIVILEGED);
             sh(&session.root, "echo new >a/x");
             let upper = session.upper.clone();
             session.unmount();
@@ -173,7 +174,8 @@ fn a_tree_deeper_than_a_path_can_be_long_is_frozen() {
             let name = "d".repeat(200);
             // Longer than PATH_MAX, and deeper than the descriptors that may be open.
             deepen(&whole, &name);
-            let session = Session::begin(place, "s", &[whole.clone()], Features::PRIVILEGED);
+            let session =
+                Session::begin(place, "s", std::slice::from_ref(&whole), Features::PRIVILEGED);
             sh(&session.root, "echo new >top");
             let [upper, work] = [&session.upper, &session.work].map(|path| opened(path));
             let frozen = overlay::freeze(session.mount.as_fd(), upper.as_fd(), work.as_fd());

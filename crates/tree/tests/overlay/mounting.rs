@@ -18,7 +18,8 @@ fn a_clone_shows_its_base_and_keeps_what_is_written_from_it() {
             let whole = directory(place.join("whole"));
             sh(&whole, "mkdir d && echo old >d/f && echo gone >g && ln d/f h");
             let before = manifest(&whole);
-            let session = Session::begin(place, "one", &[whole.clone()], Features::PRIVILEGED);
+            let session =
+                Session::begin(place, "one", std::slice::from_ref(&whole), Features::PRIVILEGED);
             sh(&session.root, "echo new >d/f && rm g && mv d e");
             assert_eq!(fs::read_to_string(session.root.join("e/f")).unwrap(), "new\n");
             assert_eq!(fs::read_to_string(session.root.join("h")).unwrap(), "new\n", "a hard link");
@@ -62,7 +63,8 @@ fn the_root_of_a_clone_is_as_that_of_its_base() {
                 "chown 7:8 . && chmod 3751 . && setfattr -n user.a -v b . && \
                  setfattr -n trusted.c -v d . && setfacl -m u:9:rwx . && touch -d @1.5 .",
             );
-            let session = Session::begin(place, "one", &[whole.clone()], Features::PRIVILEGED);
+            let session =
+                Session::begin(place, "one", std::slice::from_ref(&whole), Features::PRIVILEGED);
             let roots = [&whole, &session.root].map(|root| manifest(root).entries["."].clone());
             assert_eq!(roots[0], roots[1]);
             assert!(roots[0].xattrs.len() >= 3, "xfs shows its own of an ACL: {roots:?}");
@@ -156,7 +158,8 @@ fn a_volatile_upper_is_guarded_until_the_guard_is_cleared() {
     isolated(|| {
         on_every_disk(|_, place| {
             let whole = directory(place.join("whole"));
-            let session = Session::begin(place, "s", &[whole.clone()], Features::PRIVILEGED);
+            let session =
+                Session::begin(place, "s", std::slice::from_ref(&whole), Features::PRIVILEGED);
             fs::write(session.root.join("f"), "kept").unwrap();
             let work = session.work.clone();
             session.unmount();
