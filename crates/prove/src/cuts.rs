@@ -12,11 +12,11 @@ use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Replay, Survivors};
 
 /// A cut of both disks at one instant.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    disk: usize,
-    other: usize,
-    survivors: Survivors,
-    granularity: Granularity,
+pub(crate) struct Place {
+    pub disk: usize,
+    pub other: usize,
+    pub survivors: Survivors,
+    pub granularity: Granularity,
 }
 
 /// What the cuts of a take found.
@@ -48,20 +48,28 @@ impl Findings {
 
     fn add(&mut self, finding: Finding, place: Place, detail: impl FnOnce() -> String) {
         self.cuts += 1;
+        let detail = || format!("{place:?}: {}", detail());
         let name = match finding {
             Finding::Kept => return,
-            Finding::Refused => {
-                self.refused += 1;
-                self.refusal.get_or_insert_with(|| format!("refused at {place:?}: {}", detail()));
-                return;
-            }
+            Finding::Refused => return self.refuse(detail),
             Finding::Lost => "lost",
             Finding::Undetected => "undetected",
             Finding::FalseAlarm => "false alarm",
             Finding::SurvivorLost => "survivor lost",
         };
-        *self.found.entry(name).or_default() += 1;
-        self.first.get_or_insert_with(|| format!("{name} at {place:?}: {}", detail()));
+        self.note(name, detail);
+    }
+
+    /// Counts a finding of this kind.
+    pub(crate) fn note(&mut self, kind: &'static str, detail: impl FnOnce() -> String) {
+        *self.found.entry(kind).or_default() += 1;
+        self.first.get_or_insert_with(|| format!("{kind} at {}", detail()));
+    }
+
+    /// Counts a disk that does not mount, of which nothing had been promised.
+    pub(crate) fn refuse(&mut self, detail: impl FnOnce() -> String) {
+        self.refused += 1;
+        self.refusal.get_or_insert_with(|| format!("refused at {}", detail()));
     }
 
     /// Takes the findings of another take in.
@@ -132,7 +140,7 @@ pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
 }
 
 /// Mounts; a device that is still being let go by the last cut is given a moment.
-fn mount<'a>(
+pub(crate) fn mount<'a>(
     attempt: impl Fn() -> synconce_testkit::Result<Mounted<'a>>,
 ) -> synconce_testkit::Result<Mounted<'a>> {
     attempt().or_else(|_| {
@@ -141,7 +149,7 @@ fn mount<'a>(
     })
 }
 
-fn cut_at(place: Place, at: usize) -> Cut {
+pub(crate) fn cut_at(place: Place, at: usize) -> Cut {
     Cut::at(at).survivors(place.survivors).granularity(place.granularity)
 }
 
@@ -202,21 +210,27 @@ fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u6
     for (range, wanted) in parts.into_iter().filter(|(range, _)| !range.is_empty()) {
         for _ in 0..wanted {
             let (disk, other) = instants[random.usize(range.clone())];
-            let share = [0.2, 0.5, 0.8][random.usize(..3)];
-            let survivors = match random.u8(..4) {
-                0 => Survivors::None,
-                1 => Survivors::All,
-                _ => Survivors::Share { seed: random.u64(..), share },
-            };
-            let granularity = match random.u8(..4) {
-                0 => Granularity::Request,
-                _ => Granularity::Block,
-            };
+            let (survivors, granularity) = fate(&mut random);
             chosen.push(Place { disk, other, survivors, granularity });
         }
     }
     chosen.sort_by_key(|place| (place.disk, place.other));
     chosen
+}
+
+/// What of the unflushed writes survives a cut.
+pub(crate) fn fate(random: &mut fastrand::Rng) -> (Survivors, Granularity) {
+    let share = [0.2, 0.5, 0.8][random.usize(..3)];
+    let survivors = match random.u8(..4) {
+        0 => Survivors::None,
+        1 => Survivors::All,
+        _ => Survivors::Share { seed: random.u64(..), share },
+    };
+    let granularity = match random.u8(..4) {
+        0 => Granularity::Request,
+        _ => Granularity::Block,
+    };
+    (survivors, granularity)
 }
 
 /// Every instant at which a cut can make a difference, as places of both logs.

@@ -3,7 +3,8 @@
 //! A *scene* is a file system, a place for the marker and a mode; a *take* is one recorded run of a
 //! workload in a scene; every take is cut at many places, and each recovered disk is judged by
 //! `synconce status` and by manifests. Mutants (a build feature of the tool that takes one step away)
-//! show that a lost step would be seen; rivals stand beside as controls. Needs root.
+//! show that a lost step would be seen; rivals stand beside as controls. Trees have rows of their own
+//! ([`tree`]). Needs root.
 #![forbid(unsafe_code)]
 
 mod bystanders;
@@ -19,6 +20,7 @@ mod row;
 mod scene;
 mod take;
 mod tool;
+mod tree;
 mod work;
 
 use clap::Parser;
@@ -44,6 +46,8 @@ struct CommandLine {
 enum Inner {
     #[command(hide = true)]
     Perform(work::Perform),
+    #[command(hide = true)]
+    Edit(tree::Edit),
 }
 
 #[derive(Debug, clap::Args)]
@@ -60,7 +64,13 @@ struct Arguments {
     /// Cuts of each mutant in each scene, at most
     #[arg(long, value_name = "N", default_value_t = 150)]
     mutant_cuts: usize,
-    /// Only rows whose name contains one of these
+    /// Kills of each row of trees
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    kills: usize,
+    /// Only rows on these file systems
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ext4", "xfs", "btrfs"])]
+    fs: Vec<String>,
+    /// Only rows whose name contains one of these; `tree` is all rows of trees
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Random programs of one and two operations; by default all of them
@@ -93,6 +103,10 @@ impl Arguments {
     /// Whether the row of this name is wanted.
     fn wants(&self, group: &str, name: &str, scene: Scene) -> bool {
         let name = format!("{group} {name} {scene}");
+        let kind = scene.disk.kind().name();
+        if !self.fs.is_empty() && !self.fs.iter().any(|wanted| wanted == kind) {
+            return false;
+        }
         self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
     }
 }
@@ -101,6 +115,7 @@ fn main() -> ExitCode {
     let line = CommandLine::parse();
     let result = match (&line.inner, &line.arguments) {
         (Some(Inner::Perform(arguments)), _) => work::perform(arguments).map(|()| true),
+        (Some(Inner::Edit(arguments)), _) => tree::edit(arguments).map(|()| true),
         (None, Some(arguments)) => isolation::enter().and_then(|()| matrix::prove(arguments)),
         (None, None) => Err("nothing was asked for; see --help".into()),
     };

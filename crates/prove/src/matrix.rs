@@ -6,7 +6,8 @@ use crate::bystanders::Company;
 use crate::cuts::{Findings, cut};
 use crate::expected::{Expected, verdict};
 use crate::report::{print, write_json};
-use crate::row::Row;
+use crate::row::{Role, Row};
+use crate::scene::Scene;
 use crate::take::record;
 use crate::tool::Tool;
 use crate::{Arguments, Result};
@@ -21,9 +22,11 @@ const PER_TAKE: usize = 120;
 
 /// Makes every row; `true` when each shows what is expected of it.
 pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
-    let mut tasks = tasks(arguments);
-    tasks.retain(|task| arguments.wants(task.role.group(), &task.name, task.scene));
-    let mut rows = work_off(&tasks, arguments.seed)?;
+    let tasks = tasks(arguments);
+    let mut jobs: Vec<Job<'_>> = tasks.iter().map(Task::job).collect();
+    jobs.extend(crate::tree::jobs(arguments));
+    jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.scene));
+    let mut rows = work_off(&jobs, arguments.seed)?;
     rows.extend(crate::errors::rows(arguments)?);
     if rows.is_empty() {
         return Err("no row has such a name".into());
@@ -35,17 +38,35 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     Ok(verdict(&rows, arguments.allow_missing))
 }
 
-fn work_off(tasks: &[Task], seed: u64) -> Result<Vec<Row>> {
+/// What a row's findings come from; the argument is its seed.
+type Make<'a> = Box<dyn Fn(u64) -> Result<Findings> + Sync + 'a>;
+
+/// A row that is still to be made.
+pub(crate) struct Job<'a> {
+    pub role: Role,
+    pub name: String,
+    pub scene: Scene,
+    pub make: Make<'a>,
+}
+
+impl Job<'_> {
+    fn row(&self, seed: u64) -> Result<Row> {
+        let findings = (self.make)(seed)?;
+        Ok(Row { role: self.role, name: self.name.clone(), scene: self.scene, findings })
+    }
+}
+
+fn work_off(jobs: &[Job<'_>], seed: u64) -> Result<Vec<Row>> {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let failure = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..WORKERS.min(tasks.len()) {
+        for _ in 0..WORKERS.min(jobs.len()) {
             scope.spawn(|| {
                 while failure.lock().is_ok_and(|failure| failure.is_none()) {
                     let index = next.fetch_add(1, SeqCst);
-                    let Some(task) = tasks.get(index) else { return };
-                    match task.make(seed.wrapping_add(index as u64)) {
+                    let Some(job) = jobs.get(index) else { return };
+                    match job.row(seed.wrapping_add(index as u64)) {
                         Ok(row) => {
                             eprintln!("{row}");
                             // Of hours of work the finding is what must not be lost with the end.
@@ -57,8 +78,8 @@ fn work_off(tasks: &[Task], seed: u64) -> Result<Vec<Row>> {
                             rows.lock().expect("no row panics").push((index, row));
                         }
                         Err(error) => {
-                            let (group, name) = (task.role.group(), &task.name);
-                            let error = format!("{group} {name}, {}: {error}", task.scene);
+                            let (group, name) = (job.role.group(), &job.name);
+                            let error = format!("{group} {name}, {}: {error}", job.scene);
                             failure.lock().expect("no row panics").get_or_insert(error);
                         }
                     }
@@ -78,13 +99,18 @@ fn work_off(tasks: &[Task], seed: u64) -> Result<Vec<Row>> {
 static BIG: Mutex<()> = Mutex::new(());
 
 impl Task {
+    fn job(&self) -> Job<'_> {
+        let make = Box::new(|seed| self.make(seed));
+        Job { role: self.role, name: self.name.clone(), scene: self.scene, make }
+    }
+
     /// Records and cuts until the row has its cuts; a mutant's row ends when it is caught.
-    fn make(&self, seed: u64) -> Result<Row> {
+    fn make(&self, seed: u64) -> Result<Findings> {
         // A mutant need not be caught twice.
         let until_broken = matches!(self.tool, Tool::Mutant { .. });
         let missing = self.work.missing().or_else(|| self.tool.missing());
         if missing.is_some() {
-            return Ok(self.row(Findings { skipped: missing, ..Findings::default() }));
+            return Ok(Findings { skipped: missing, ..Findings::default() });
         }
         let mut findings = Findings::default();
         let _alone = self.work.is_big().then(|| BIG.lock());
@@ -101,10 +127,6 @@ impl Task {
             let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
             findings.merge(cut(&take, count, seed, until_broken)?);
         }
-        Ok(self.row(findings))
-    }
-
-    fn row(&self, findings: Findings) -> Row {
-        Row { role: self.role, name: self.name.clone(), scene: self.scene, findings }
+        Ok(findings)
     }
 }

@@ -20,8 +20,10 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
         refused += row.findings.refused;
     }
     println!("{cuts} cuts; {promised} of the promise, of which {broken} broken, {refused} refused");
-    for mutant in MUTANTS {
-        println!("mutant {}: {}", mutant.name, mutant.about);
+    let about = MUTANTS.iter().map(|mutant| (mutant.name, mutant.about));
+    let about = about.chain(crate::tree::MUTANTS.iter().map(|mutant| (mutant.name, mutant.about)));
+    for (name, about) in about.filter(|(name, _)| rows.iter().any(|row| row.name == *name)) {
+        println!("mutant {name}: {about}");
     }
     for row in rows {
         if let (Some(first), Role::Mutant) = (&row.findings.first, row.role) {

@@ -27,6 +27,8 @@ pub(crate) enum MarkerPlace {
     Other,
     /// In the target (`--root`); the machine's own marker is gone with the machine.
     Root,
+    /// There is none: what lasts is a tree's record.
+    Nowhere,
 }
 
 /// Who answers.
@@ -96,11 +98,12 @@ impl Scene {
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let marker = match self.marker {
-            MarkerPlace::Same => "marker beside",
-            MarkerPlace::Other => "marker elsewhere",
-            MarkerPlace::Root => "marker in the root",
+            MarkerPlace::Same => ", marker beside",
+            MarkerPlace::Other => ", marker elsewhere",
+            MarkerPlace::Root => ", marker in the root",
+            MarkerPlace::Nowhere => "",
         };
         let sealed = if self.mode == Mode::Sealed { ", sealed" } else { "" };
-        write!(f, "{}, {marker}{sealed}", self.disk.name())
+        write!(f, "{}{marker}{sealed}", self.disk.name())
     }
 }

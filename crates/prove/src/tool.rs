@@ -139,6 +139,22 @@ impl Tool {
         Ok(command)
     }
 
+    /// `tree --store STORE`, to which a verb is added; `control` is on no disk under test.
+    pub(crate) fn tree(&self, store: &Path, control: &Path) -> Command {
+        let program = match self {
+            Self::Synconce(program) | Self::Mutant { program, .. } => program.as_path(),
+            _ => Path::new("false"),
+        };
+        let mut command = Command::new(program);
+        command.arg("tree").arg("--store").arg(store);
+        command.env("SYNCONCE_STATE_DIR", control.join("state"));
+        command.env("SYNCONCE_RUNTIME_DIR", control.join("runtime"));
+        if let Self::Mutant { mutant, .. } = self {
+            command.env("SYNCONCE_MUTANT", mutant);
+        }
+        command
+    }
+
     /// What the tool says of the recovered disk in its own words; a rival says nothing.
     pub(crate) fn status(&self, scene: Scene, places: &Places) -> Result<Status> {
         let (Self::Synconce(program) | Self::Mutant { shipped: program, .. }) = self else {

@@ -1,0 +1,107 @@
+//! Trees: every verb of `synconce tree`, cut and killed.
+//!
+//! A *script* of all verbs is recorded and cut as a run is; what is found is a store in which each tree
+//! has to be as before the verb that was hit or as after it. Killed is every verb for itself, on a disk
+//! that goes on.
+
+mod cuts;
+mod ground;
+mod judge;
+mod kills;
+mod mutants;
+mod script;
+mod store;
+mod take;
+
+use crate::bystanders::Company;
+use crate::cuts::Findings;
+use crate::matrix::Job;
+use crate::row::Role;
+use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+use crate::tool::Tool;
+use crate::{Arguments, Result};
+pub(crate) use ground::{Edit, perform as edit};
+pub(crate) use mutants::MUTANTS;
+
+/// Cuts of one recorded script, at most.
+const PER_TAKE: usize = 60;
+/// Clones by the store's own choice, and by what else there is.
+const WAYS: [(Disk, Option<&str>); 7] = [
+    (Disk::Ext4, None),
+    (Disk::Xfs, None),
+    (Disk::Btrfs, None),
+    (Disk::Ext4Writeback, None),
+    (Disk::Ext4, Some("copy")),
+    (Disk::Xfs, Some("reflink")),
+    (Disk::Btrfs, Some("overlay")),
+];
+
+fn scene(disk: Disk) -> Scene {
+    Scene { disk, marker: MarkerPlace::Nowhere, mode: Mode::Supervised }
+}
+
+/// Every row of trees.
+pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
+    let shipped = Tool::Synconce(arguments.synconce.clone());
+    let mut jobs = Vec::new();
+    for (disk, strategy) in WAYS {
+        let by = strategy.map_or_else(String::new, |strategy| format!(", {strategy}"));
+        let (name, tool) = (format!("tree: cuts{by}"), shipped.clone());
+        let cut = move |seed| cut(disk, strategy, &tool, arguments.cuts, seed);
+        jobs.push(Job { role: Role::Promise, name, scene: scene(disk), make: Box::new(cut) });
+        let (name, tool) = (format!("tree: kills{by}"), shipped.clone());
+        let kill = move |seed| kills::kill(disk, strategy, &tool, arguments.kills, seed);
+        jobs.push(Job { role: Role::Promise, name, scene: scene(disk), make: Box::new(kill) });
+    }
+    let tool = shipped.clone();
+    let control = move |seed| cut(Disk::Ext4NoBarrier, None, &tool, arguments.cuts, seed);
+    jobs.push(Job {
+        role: Role::Control,
+        name: "tree: no flush reaches the disk".to_owned(),
+        scene: scene(Disk::Ext4NoBarrier),
+        make: Box::new(control),
+    });
+    jobs.extend(mutated(arguments));
+    jobs
+}
+
+fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
+    let Some(program) = &arguments.mutants else { return Vec::new() };
+    let mut jobs = Vec::new();
+    for mutant in MUTANTS {
+        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+            let (program, shipped) = (program.clone(), arguments.synconce.clone());
+            let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
+            let make = move |seed| match mutant.killed {
+                true => kills::kill(disk, None, &tool, arguments.kills, seed),
+                false => cut(disk, None, &tool, arguments.mutant_cuts, seed),
+            };
+            let (role, name) = (Role::Mutant, mutant.name.to_owned());
+            jobs.push(Job { role, name, scene: scene(disk), make: Box::new(make) });
+        }
+    }
+    jobs
+}
+
+/// Records the script as often as it takes, and cuts it; a mutant's row ends when it is caught.
+fn cut(
+    disk: Disk,
+    strategy: Option<&'static str>,
+    tool: &Tool,
+    count: usize,
+    seed: u64,
+) -> Result<Findings> {
+    let until_broken = matches!(tool, Tool::Mutant { .. });
+    let mut findings = Findings::default();
+    let takes = count.div_ceil(PER_TAKE);
+    for round in 0..takes {
+        if until_broken && findings.broken() > 0 {
+            break;
+        }
+        let take = take::record(disk, strategy, tool, Company::of(3 * round as u64))?;
+        let cuts = count * (round + 1) / takes - count * round / takes;
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
+        findings.merge(cuts::cut(&take, cuts, seed, until_broken)?);
+    }
+    Ok(findings)
+}

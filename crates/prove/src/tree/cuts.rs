@@ -1,0 +1,109 @@
+//! Where a recorded script is cut, and what is found there.
+
+use super::judge::{Moment, judge};
+use super::script::{Effect, State};
+use super::store::{Blow, Store};
+use super::take::{END, START, Take, control, mark, store_on};
+use crate::Result;
+use crate::cuts::{Findings, Place, cut_at, fate, mount};
+use std::collections::BTreeMap;
+use std::time::Instant;
+use synconce_testkit::rig::Log;
+
+/// Cuts near the end of a verb, of all: there steps follow each other quickly.
+const NEAR: usize = 30;
+
+/// Cuts `take` at `count` places; with `until_broken` stops at the first finding.
+pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> Result<Findings> {
+    let began = Instant::now();
+    let log = take.disk.log()?;
+    let marks = marks(take, &log)?;
+    let replay = take.disk.replay().up()?;
+    let control = control()?;
+    let store = Store {
+        tool: &take.tool,
+        path: store_on(replay.path()),
+        control: control.path().to_owned(),
+        times: true,
+    };
+    let mut findings = Findings::default();
+    for (index, place) in choose(&log, &marks, count, seed).into_iter().enumerate() {
+        let moment = moment(take, &marks, place.disk);
+        replay.cut(cut_at(place, place.disk))?;
+        let mounted = mount(|| replay.mount());
+        let done = marks.iter().filter(|at| **at <= place.disk).count().saturating_sub(1);
+        let verb = take.steps.get(done).map_or("nothing".to_owned(), |step| step.name());
+        let at = || format!("in `{verb}` at {place:?}");
+        findings.cuts += 1;
+        match mounted {
+            Err(error) if moment.before == &State::default() => {
+                findings.refuse(|| format!("{}: {error}", at()));
+            }
+            Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
+            Ok(mounted) => {
+                let seen = store.look(Blow::Power, index as u64)?;
+                if let Some((kind, detail)) = judge(&moment, &seen) {
+                    findings.note(kind, || format!("{}: {detail}", at()));
+                }
+                mounted.unmount()?;
+            }
+        }
+        if until_broken && findings.broken() > 0 {
+            break;
+        }
+    }
+    findings.millis = began.elapsed().as_millis() as u64;
+    Ok(findings)
+}
+
+/// The places of the start and of the end of every verb.
+fn marks(take: &Take, log: &Log) -> Result<Vec<usize>> {
+    let names = std::iter::once(START.to_owned()).chain((0..take.steps.len()).map(mark));
+    let place = |name: String| log.mark(&name).ok_or_else(|| format!("the mark {name} is missing"));
+    Ok(names.map(place).collect::<std::result::Result<_, _>>()?)
+}
+
+/// What has to be there at a place.
+fn moment<'a>(take: &'a Take, marks: &[usize], place: usize) -> Moment<'a> {
+    let done = marks.iter().filter(|mark| **mark <= place).count().saturating_sub(1);
+    let mut forgiven: BTreeMap<String, usize> = BTreeMap::new();
+    for step in &take.steps[..done] {
+        if let Some((name, true)) = step.effect.session() {
+            *forgiven.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    Moment {
+        blow: Blow::Power,
+        before: &take.states[done],
+        after: take.states.get(done + 1).unwrap_or(&take.states[done]),
+        hit: take.steps.get(done).map_or(Effect::Nothing, |step| step.effect),
+        forgiven,
+    }
+}
+
+/// Chooses places, in ascending order: as many in every verb, half of them in all of it, a quarter
+/// before its return and a quarter right after.
+fn choose(log: &Log, marks: &[usize], count: usize, seed: u64) -> Vec<Place> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let end = log.mark(END).unwrap_or(log.len());
+    let all: Vec<usize> = log.places(marks[0], end).collect();
+    let verbs = marks.len();
+    let mut chosen = Vec::new();
+    for index in 0..count {
+        let verb = (index + random.usize(..verbs)) % verbs;
+        let from = all.partition_point(|place| *place < marks[verb]);
+        let to = marks.get(verb + 1).map_or(all.len(), |to| all.partition_point(|at| at < to));
+        let range = match random.u8(..4) {
+            0 | 1 => from..to,
+            2 => from.max(to.saturating_sub(NEAR))..to,
+            _ => from..to.min(from + NEAR),
+        };
+        if range.is_empty() {
+            continue;
+        }
+        let (survivors, granularity) = fate(&mut random);
+        chosen.push(Place { disk: all[random.usize(range)], other: 0, survivors, granularity });
+    }
+    chosen.sort_by_key(|place| place.disk);
+    chosen
+}

@@ -1,0 +1,30 @@
+//! The steps of a commit and of a removal that are taken away, one at a time.
+
+/// A missing or misplaced step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mutant {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Whether it is a kill that shows it, and not a cut.
+    pub killed: bool,
+}
+
+const fn cut(name: &'static str, about: &'static str) -> Mutant {
+    Mutant { name, about, killed: false }
+}
+
+/// All of them; the names are those that `tree` asks for.
+pub(crate) const MUTANTS: [Mutant; 8] = [
+    cut("tree-unsynced", "a tree's file system not synced before its record is written"),
+    cut("tree-record-first", "a tree's record written before its file system is synced"),
+    cut("tree-record-unsynced", "a tree's record not synced, nor its directory"),
+    cut("tree-record-directory-unsynced", "a tree's record synced, its directory not"),
+    cut("tree-trash-first", "layers emptied before the record is durably gone"),
+    cut("tree-open-believed", "what was not committed believed after a cut"),
+    cut("tree-interrupted-forgotten", "sessions that were cut short thrown away without a word"),
+    Mutant {
+        name: "tree-lease-ignored",
+        about: "the lease of a session that was cut short taken for held",
+        killed: true,
+    },
+];

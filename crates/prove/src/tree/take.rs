@@ -1,0 +1,154 @@
+//! The script, recorded.
+
+use super::ground;
+use super::script::{Effect, State, Step, script};
+use super::store::{LIMIT, Store};
+use crate::Result;
+use crate::bystanders::{Bystanders, Company};
+use crate::scene::Disk;
+use crate::tool::Tool;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use synconce_testkit::manifest::{Manifest, diff};
+use synconce_testkit::patiently;
+use synconce_testkit::process;
+use synconce_testkit::rig::{Rig, Tape};
+use tempfile::TempDir;
+
+const SIZE: u64 = 512 << 20;
+/// How long the bystanders go on after the last verb.
+const AFTER: Duration = Duration::from_millis(80);
+pub(super) const START: &str = "start";
+pub(super) const END: &str = "end";
+
+/// A recorded script.
+pub(super) struct Take {
+    pub tool: Tool,
+    pub disk: Tape,
+    pub steps: Vec<Step>,
+    /// Before the first step, and after each.
+    pub states: Vec<State>,
+}
+
+/// The mark after step `index`.
+pub(super) fn mark(index: usize) -> String {
+    format!("verb {index}")
+}
+
+/// A directory in memory with what is imported in it.
+pub(super) fn control() -> Result<TempDir> {
+    let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/dev/shm")?;
+    fs::create_dir(control.path().join("source"))?;
+    ground::make(&control.path().join("source"))?;
+    Ok(control)
+}
+
+/// Where the store is on a disk that is mounted at `disk`.
+pub(super) fn store_on(disk: &Path) -> std::path::PathBuf {
+    disk.join("store")
+}
+
+/// Records every verb, with clones made by `strategy` where one is given.
+pub(super) fn record(
+    disk: Disk,
+    strategy: Option<&'static str>,
+    tool: &Tool,
+    company: Company,
+) -> Result<Take> {
+    let control = control()?;
+    let mut builder = Rig::builder().fs(disk.kind()).size(SIZE).record(true);
+    if let Some(options) = disk.options() {
+        builder = builder.mount_options(options);
+    }
+    let rig = builder.up()?;
+    let store = Store {
+        tool,
+        path: store_on(rig.path()),
+        control: control.path().to_owned(),
+        times: true,
+    };
+    let bystander = rig.path().join("bystander");
+    fs::create_dir(&bystander)?;
+    let synced = process::run(Command::new("sync").arg("-f").arg(rig.path()), patiently(LIMIT))?;
+    if !synced.status.success() {
+        return Err(format!("{synced:?}").into());
+    }
+    let bystanders = Bystanders::start(company, &bystander, std::slice::from_ref(&store.path));
+    rig.disk().mark(START)?;
+    let steps = script(&control.path().join("source"), strategy);
+    let mut states = vec![State::default()];
+    let mut beside = Beside::new(control.path())?;
+    for (index, step) in steps.iter().enumerate() {
+        store.perform(step)?;
+        rig.disk().mark(&mark(index))?;
+        let content = step.effect.changes().map(|name| store.content(name)).transpose()?;
+        beside.follow(step, content.as_ref())?;
+        let next = states[index].after(step, content);
+        states.push(next);
+    }
+    std::thread::sleep(AFTER);
+    rig.disk().mark(END)?;
+    drop(bystanders);
+    Ok(Take { tool: tool.clone(), disk: rig.finish()?, steps, states })
+}
+
+/// The same done in plain directories, so that what the tool writes and reads in the same wrong way
+/// does not pass.
+struct Beside<'a> {
+    control: &'a Path,
+}
+
+impl<'a> Beside<'a> {
+    fn new(control: &'a Path) -> Result<Self> {
+        fs::create_dir(control.join("beside"))?;
+        Ok(Self { control })
+    }
+
+    fn place(&self, name: &str) -> std::path::PathBuf {
+        self.control.join("beside").join(name)
+    }
+
+    fn follow(&mut self, step: &Step, content: Option<&Arc<Manifest>>) -> Result<()> {
+        match step.effect {
+            Effect::Makes | Effect::Nothing | Effect::Discards(_) | Effect::Squashes(_) => {}
+            Effect::Commits(_) => {}
+            Effect::Imports(name) => ground::copy(&self.control.join("source"), &self.place(name))?,
+            Effect::Clones(base, name) => ground::copy(&self.place(base), &self.place(name))?,
+            Effect::Runs(name, number) => {
+                ground::edit(&self.place(name), number, Duration::ZERO)?;
+            }
+            // What the first is then is known from before.
+            Effect::CommitsAs(name, new) => fs::rename(self.place(name), self.place(new))?,
+            Effect::Becomes(from, name, number) => {
+                let made = self.place("new generation");
+                ground::copy(&self.place(from), &made)?;
+                ground::edit(&made, number, Duration::ZERO)?;
+                if from == name {
+                    fs::remove_dir_all(self.place(name))?;
+                }
+                fs::rename(made, self.place(name))?;
+            }
+            Effect::Removes(name) => {
+                if self.place(name).exists() {
+                    fs::remove_dir_all(self.place(name))?;
+                }
+            }
+        }
+        let Some((name, content)) = step.effect.changes().zip(content) else { return Ok(()) };
+        let expected = Manifest::of(self.place(name))?;
+        let found = without_times(content);
+        match diff(&expected, &found).first() {
+            None => Ok(()),
+            Some(first) => Err(format!("{}: not as the same done beside: {first}", step.name()).into()),
+        }
+    }
+}
+
+fn without_times(manifest: &Manifest) -> Manifest {
+    let mut manifest = manifest.clone();
+    manifest.entries.values_mut().for_each(|entry| entry.mtime = None);
+    manifest
+}
