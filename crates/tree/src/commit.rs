@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use synconce_durable::error::Error;
+use synconce_durable::mutant;
 
 /// How much of its base's name a clone's may have.
 const LONGEST_STEM: usize = 100;
@@ -109,7 +110,9 @@ impl Store {
         if let Some(new) = new {
             self.next_generation(new, None)?;
         }
-        pin.sync()?;
+        let mut pin = Some(pin);
+        let late = pin.take_if(|_| mutant::is("tree-record-first"));
+        pin.map_or(Ok(()), Pin::sync)?;
         let _lock = self.lock()?;
         let now_there = self.current(name)?;
         if now_there.layers != source.layers || now_there.base != source.base {
@@ -132,6 +135,7 @@ impl Store {
         record.layers = source.layers;
         record.made = now();
         self.write(&record)?;
+        late.map_or(Ok(()), Pin::sync)?;
         match new {
             Some(_) => self.close_durably(name)?,
             None => self.close(name)?,

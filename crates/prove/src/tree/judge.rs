@@ -148,7 +148,9 @@ fn lost(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
     }
     // A session of it that was cut short says the same.
     let told = |name: &&String| said.contains(*name) || seen.first.interrupted.contains(name);
-    let unsaid = must.iter().find(|name| moment.blow == Blow::Power && !told(name))?;
+    let unsaid = must.iter().filter(|name| moment.blow == Blow::Power && !told(name));
+    // Of what no disk knows nothing can be said.
+    let unsaid = unsaid.clone().find(|name| seen.noted.contains(name))?;
     Some(("unsaid", format!("what was done in {unsaid} is lost")))
 }
 
@@ -161,7 +163,7 @@ fn interrupted(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fau
     }
     let mut allowed = moment.forgiven.clone();
     if let Some((name, passing)) = moment.hit.session()
-        && (passing || matched.before)
+        && (passing && moment.blow == Blow::Power || matched.before)
     {
         *allowed.entry(name.to_owned()).or_default() += 1;
     }

@@ -1,8 +1,234 @@
-//! Every verb, killed.
+//! Every verb, killed at random moments, on a disk that goes on.
+
+mod victims;
+
+use self::victims::{Blow, Weapon, wait_for_the_end};
+use super::ground;
+use super::judge::{Moment, judge};
+use super::script::{Effect, State, Step, Trees, step};
+use super::store::{self, LIMIT, Store};
+use super::take::{control, store_on};
 use crate::Result;
 use crate::cuts::Findings;
 use crate::scene::Disk;
 use crate::tool::Tool;
-pub(super) fn kill(_: Disk, _: Option<&'static str>, _: &Tool, _: usize, _: u64) -> Result<Findings> {
-    Err("not yet".into())
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use synconce_testkit::manifest::Manifest;
+use synconce_testkit::patiently;
+use synconce_testkit::process::Group;
+use synconce_testkit::rig::Rig;
+
+const SIZE: u64 = 768 << 20;
+/// How long an edit takes in a run that is to be killed.
+const SPREAD: u64 = 25;
+/// Blows that come too late are made up for, up to so many for each that is wanted.
+const TRIES: usize = 4;
+
+/// A verb that is hit, and what is done before.
+struct Scenario {
+    name: &'static str,
+    set_up: Vec<Step>,
+    hit: Step,
+    /// A layer that nobody needs is there, as a crash leaves it.
+    garbage: bool,
+}
+
+fn scenarios(control: &Path) -> Vec<Scenario> {
+    use Effect::{
+        Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Removes, Runs, Squashes,
+    };
+    let source = control.join("source");
+    let clone = || step("clone base hit", Clones("base", "hit"));
+    let run = |number| Step::run("run hit", number, SPREAD, Runs("hit", number));
+    let commit = || step("commit hit", Commits("hit"));
+    let clean = |name, set_up, hit| Scenario { name, set_up, hit, garbage: false };
+    let becomes = |text, new| Step::run(text, 3, SPREAD, Becomes("hit", new, 3));
+    let import_words = format!("import hit {}", source.display());
+    let export_words = format!("export base {}", control.join("out").display());
+    vec![
+        clean("import", vec![], step(&import_words, Imports("hit"))),
+        clean("clone", vec![], clone()),
+        clean("run", vec![clone()], run(1)),
+        clean("run again", vec![clone(), run(1)], run(2)),
+        clean("commit", vec![clone(), run(1)], commit()),
+        clean("commit --as", vec![clone(), run(1)], step("commit hit --as new", CommitsAs("hit", "new"))),
+        clean("run --commit", vec![clone()], becomes("run --from hit --commit new", "new")),
+        clean("next generation", vec![clone()], becomes("run --from hit --commit hit", "hit")),
+        clean("run --discard", vec![], Step::run("run --from base --discard", 4, SPREAD, Discards("base"))),
+        clean("squash", vec![clone(), run(1), commit()], step("squash hit", Squashes("hit"))),
+        clean("remove --wait", vec![clone(), run(1), commit()], step("remove hit --wait", Removes("hit"))),
+        clean("remove", vec![clone(), run(1), commit()], step("remove hit", Removes("hit"))),
+        Scenario { name: "gc", set_up: vec![clone()], hit: step("gc --wait", Nothing), garbage: true },
+        clean("export", vec![], step(&export_words, Nothing)),
+    ]
+}
+
+/// Kills until `count` have hit; with a mutant stops at the first finding.
+pub(super) fn kill(
+    disk: Disk,
+    strategy: Option<&'static str>,
+    tool: &Tool,
+    count: usize,
+    seed: u64,
+) -> Result<Findings> {
+    let until_broken = matches!(tool, Tool::Mutant { .. });
+    let control = control()?;
+    let mut builder = Rig::builder().fs(disk.kind()).size(SIZE);
+    if let Some(options) = disk.options() {
+        builder = builder.mount_options(options);
+    }
+    let rig = builder.up()?;
+    let path = store_on(rig.path());
+    let store = Store { tool, path, control: control.path().to_owned(), times: false };
+    let mut ring = Ring::new(store, strategy, seed)?;
+    let began = Instant::now();
+    let mut findings = Findings::default();
+    let scenarios = scenarios(control.path());
+    for round in 0..count * TRIES {
+        let scenario = &scenarios[round % scenarios.len()];
+        let hit = ring.round(scenario, round, &mut findings);
+        let hit = hit.map_err(|error| format!("{}, round {round}: {error}", scenario.name))?;
+        findings.cuts += usize::from(hit);
+        if findings.cuts == count || until_broken && findings.broken() > 0 {
+            break;
+        }
+    }
+    findings.millis = began.elapsed().as_millis() as u64;
+    // Busy is whoever has it mounted still, in whatever namespace.
+    if let Err(error) = rig.down() {
+        findings.note("mounted", || format!("the end: {error}"));
+    }
+    Ok(findings)
+}
+
+/// The store in which one verb after the other is hit.
+struct Ring<'a> {
+    store: Store<'a>,
+    strategy: Option<&'static str>,
+    random: fastrand::Rng,
+    /// What each sequence of edits makes of the base.
+    known: BTreeMap<Vec<u64>, Arc<Manifest>>,
+    /// How long each verb takes when it is left alone.
+    spans: BTreeMap<&'static str, Duration>,
+}
+
+impl<'a> Ring<'a> {
+    fn new(store: Store<'a>, strategy: Option<&'static str>, seed: u64) -> Result<Self> {
+        let random = fastrand::Rng::with_seed(seed);
+        let (known, spans) = (BTreeMap::new(), BTreeMap::new());
+        let ring = Self { store, strategy, random, known, spans };
+        ring.perform(&step("init", Effect::Makes))?;
+        ring.perform(&Step::import("base", &ring.store.control.join("source")))?;
+        Ok(ring)
+    }
+
+    fn by(&self, step: &Step) -> Step {
+        match self.strategy {
+            Some(strategy) => step.clone().by(strategy),
+            None => step.clone(),
+        }
+    }
+
+    fn perform(&self, step: &Step) -> Result<()> {
+        self.store.perform(&self.by(step))
+    }
+
+    /// The base after these edits, made in a plain directory.
+    fn edited(&mut self, edits: &[u64]) -> Result<Arc<Manifest>> {
+        if let Some(known) = self.known.get(edits) {
+            return Ok(Arc::clone(known));
+        }
+        let place = self.store.control.join("beside");
+        ground::copy(&self.store.control.join("source"), &place)?;
+        for number in edits {
+            ground::edit(&place, *number, Duration::ZERO)?;
+        }
+        let manifest = Arc::new(Manifest::of(&place)?);
+        fs::remove_dir_all(&place)?;
+        self.known.insert(edits.to_vec(), Arc::clone(&manifest));
+        Ok(manifest)
+    }
+
+    /// The states before and after the last of the steps.
+    fn states(&mut self, scenario: &Scenario) -> Result<[State; 2]> {
+        let base = self.edited(&[])?;
+        let mut state = State { store: true, ..State::default() };
+        state.durable = Trees::from([("base".to_owned(), base)]);
+        let mut edits: Vec<u64> = Vec::new();
+        let mut before = state.clone();
+        for step in scenario.set_up.iter().chain([&scenario.hit]) {
+            before = state.clone();
+            if let Effect::Runs(_, number) | Effect::Becomes(_, _, number) = step.effect {
+                edits.push(number);
+            }
+            let content = step.effect.changes().map(|_| self.edited(&edits)).transpose()?;
+            state = state.after(step, content);
+        }
+        Ok([before, state])
+    }
+
+    /// Hits the verb of the scenario once, and judges; whether it was hit at all.
+    fn round(&mut self, scenario: &Scenario, round: usize, findings: &mut Findings) -> Result<bool> {
+        let [before, after] = self.states(scenario)?;
+        for step in &scenario.set_up {
+            self.perform(step)?;
+        }
+        if scenario.garbage {
+            let layer = self.store.path.join(format!("layers/{round:016x}"));
+            fs::create_dir(&layer)?;
+            ground::copy(&self.store.control.join("source"), &layer.join("tree"))?;
+        }
+        let words = self.by(&scenario.hit).words;
+        let (blow, hit, fault) = match self.spans.get(scenario.name) {
+            // The first is left alone, to learn how long it takes.
+            None => {
+                let began = Instant::now();
+                self.perform(&scenario.hit)?;
+                self.spans.insert(scenario.name, began.elapsed());
+                ("nothing".to_owned(), false, None)
+            }
+            Some(span) => {
+                let weapon = Weapon::random(&mut self.random, *span);
+                let Blow { hit, fault } = self.strike(&weapon, &words)?;
+                (format!("{weapon:?}"), hit, fault)
+            }
+        };
+        let seen = self.store.look(store::Blow::Kill, round as u64)?;
+        let moment = Moment {
+            blow: store::Blow::Kill,
+            before: &before,
+            after: &after,
+            hit: scenario.hit.effect,
+            forgiven: BTreeMap::new(),
+        };
+        if let Some((kind, detail)) = fault.or_else(|| judge(&moment, &seen)) {
+            findings.note(kind, || format!("{} by {blow}: {detail}", scenario.name));
+        }
+        for tree in seen.listed.iter().filter(|tree| tree.name != "base") {
+            self.perform(&step(&format!("remove {} --wait", tree.name), Effect::Nothing))?;
+        }
+        let out = self.store.control.join("out");
+        if out.exists() {
+            fs::remove_dir_all(out)?;
+        }
+        Ok(hit)
+    }
+
+    fn strike(&self, weapon: &Weapon, words: &[String]) -> Result<Blow> {
+        let mut command = weapon.wielded(self.store.command(words));
+        let group = Group::spawn(&mut command)?;
+        weapon.strike(&group);
+        let ended = group.wait(patiently(LIMIT))?;
+        let hit = weapon.has_hit(ended);
+        if ended.is_none() {
+            let error = format!("{words:?} goes on: {}", group.stderr()?);
+            return Ok(Blow { hit, fault: Some(("runs on", error)) });
+        }
+        let fault = wait_for_the_end(&self.store.path).map(|who| ("runs on", who));
+        Ok(Blow { hit, fault })
+    }
 }

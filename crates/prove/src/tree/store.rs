@@ -55,7 +55,9 @@ pub(super) struct Seen {
     pub store: bool,
     /// How many sessions were cut short, before any command looked.
     pub sessions: usize,
-    /// What the first command said, and how it failed.
+    /// The trees of which the disk knows that something was done in them.
+    pub noted: Vec<String>,
+    /// What the first command said.
     pub first: Said,
     /// What the second said.
     pub second: Said,
@@ -131,6 +133,8 @@ impl Store<'_> {
             return Ok(seen);
         }
         seen.sessions = self.cut_short(blow)?;
+        let noted = names(&self.path.join("open"))?;
+        seen.noted = noted.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
         let first = ["fsck", "list", "gc --wait"][usize::try_from(variant % 3)?];
         seen.first = self.ask(first, &mut seen.faults)?;
         seen.second = self.ask("fsck", &mut seen.faults)?;

@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
 
 impl Session<'_> {
     /// Whether nothing was written.
@@ -117,7 +118,11 @@ impl Session<'_> {
             Err(error) => return self.discard().and(Err(error)),
         };
         let Self { store, id, pin, _lease: lease, .. } = self;
-        let committed = pin.sync().and_then(|()| store.put(name, base, layers, choice, &id));
+        let put = || store.put(name, base, layers, choice, &id);
+        let committed = match mutant::is("tree-record-first") {
+            false => pin.sync().and_then(|()| put()),
+            true => put().and_then(|record| pin.sync().map(|()| record)),
+        };
         if committed.is_err() {
             store.leave(&id, &[]);
             store.tidy(&[id]);

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
 
 /// A session that was cut short; it is in the trash now.
 #[derive(Clone, Debug)]
@@ -64,7 +65,10 @@ impl Store {
         let _lock = self.lock()?;
         for (id, note) in self.sessions()? {
             if self.is_dead(&id, note.as_ref())? {
-                recovered.interrupted.extend(self.reap(&id, note)?);
+                let reaped = self.reap(&id, note)?;
+                if !mutant::is("tree-interrupted-forgotten") {
+                    recovered.interrupted.extend(reaped);
+                }
             }
         }
         for name in self.open_names()? {
@@ -95,6 +99,7 @@ impl Store {
         }
         let path = self.session(id);
         match open_directory(&path) {
+            Ok(_) if mutant::is("tree-lease-ignored") => Ok(false),
             Ok(directory) => Ok(try_lease(directory, &path)?.is_some()),
             // Its process has just ended well.
             Err(error) if error.io().kind() == io::ErrorKind::NotFound => Ok(false),

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
 use synconce_durable::replace::{self, Rights};
 
 const SUFFIX: &str = ".json";
@@ -53,6 +54,9 @@ impl Store {
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
         let path = self.record_path(&record.name);
         let text = encode(record, &path)?;
+        if mutant::is("tree-record-unsynced") || mutant::is("tree-record-directory-unsynced") {
+            return write_lightly(&path, &text);
+        }
         match path.exists() {
             true => replace::replace(&path, &text),
             false => replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() }),
@@ -61,7 +65,11 @@ impl Store {
 
     /// Removes the record of `name`, durably.
     pub(crate) fn forget(&self, name: &Name) -> Result<(), Error> {
-        replace::remove(&self.record_path(name))?;
+        let path = self.record_path(name);
+        match mutant::is("tree-trash-first") {
+            false => replace::remove(&path)?,
+            true => fs::remove_file(&path).on("cannot remove", &path)?,
+        }
         self.close_durably(name)
     }
 
@@ -82,7 +90,8 @@ impl Store {
             return Ok(Opened::Stale);
         }
         let there = |layer: &Layer| self.content(&layer.id).exists();
-        let holds = open.era == self.era()? && open.layers.iter().all(there);
+        let same = open.era == self.era()? || mutant::is("tree-open-believed");
+        let holds = same && open.layers.iter().all(there);
         Ok(if holds { Opened::Yes(open.layers) } else { Opened::Lost })
     }
 
@@ -177,5 +186,8 @@ pub(crate) fn write_lightly(path: &Path, text: &[u8]) -> Result<(), Error> {
     new.push(name);
     let new = path.with_file_name(new);
     fs::write(&new, text).on("cannot write", &new)?;
+    if mutant::is("tree-record-directory-unsynced") {
+        fs::File::open(&new).and_then(|file| file.sync_all()).on("cannot sync", &new)?;
+    }
     fs::rename(&new, path).on("cannot replace", path)
 }

@@ -1,0 +1,178 @@
+//! Who is killed, when, and who is still there then.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
+use synconce_testkit::process::Group;
+
+use crate::tree::judge::Fault;
+
+/// Calls by which a store changes. A process is killed as it makes one.
+const CALLS: [&str; 8] =
+    ["rename", "renameat2", "mkdir", "fsync", "unlinkat", "syncfs", "flock", "openat"];
+/// Of a call in one verb; more often it is not made but for openat.
+const MOST_CALLS: u64 = 9;
+/// How long processes may take that end because of a kill.
+const ENDING: Duration = Duration::from_secs(20);
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Victim {
+    /// The command line's own process.
+    Itself,
+    /// Its process group: not the supervisor.
+    Group,
+    /// All of it, one after the other.
+    All,
+    /// One of its descendants: the supervisor, who enters, or the command.
+    Descendant { which: usize },
+}
+
+/// A way to be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weapon {
+    /// After a while.
+    Later { victim: Victim, after: Duration },
+    /// As it makes a call for the nth time.
+    AtCall { call: &'static str, nth: u64 },
+}
+
+/// What came of it.
+pub(super) struct Blow {
+    /// Whether it came before the end.
+    pub hit: bool,
+    pub fault: Option<Fault>,
+}
+
+impl Weapon {
+    /// One for a verb that takes as long as `span`.
+    pub(super) fn random(random: &mut fastrand::Rng, span: Duration) -> Self {
+        if random.bool() {
+            let call = CALLS[random.usize(..CALLS.len())];
+            let most = if call == "openat" { 40 } else { MOST_CALLS };
+            return Self::AtCall { call, nth: random.u64(1..=most) };
+        }
+        let victim = match random.u8(..6) {
+            0 | 1 => Victim::Itself,
+            2 => Victim::Group,
+            3 => Victim::All,
+            _ => Victim::Descendant { which: random.usize(..8) },
+        };
+        Self::Later { victim, after: span.mul_f64(random.f64()) }
+    }
+
+    /// The command to which it can be done.
+    pub(super) fn wielded(&self, command: Command) -> Command {
+        let Self::AtCall { call, nth } = self else { return command };
+        let mut traced = Command::new("strace");
+        traced.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+        traced.args(["-e", &format!("inject={call}:signal=KILL:when={nth}")]);
+        traced.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => traced.env(name, value),
+                None => traced.env_remove(name),
+            };
+        }
+        traced
+    }
+
+    /// Waits for the moment, and kills.
+    pub(super) fn strike(&self, group: &Group) {
+        let Self::Later { victim, after } = self else { return };
+        std::thread::sleep(*after);
+        let own = group.pid();
+        match victim {
+            Victim::Itself => kill(own),
+            // Its process is not collected before the group is dropped: the number is its own.
+            Victim::Group => drop(group.signal(Signal::KILL)),
+            Victim::All => {
+                let below = descendants(own);
+                kill(own);
+                below.into_iter().for_each(kill);
+            }
+            Victim::Descendant { which } => {
+                let below = descendants(own);
+                if !below.is_empty() {
+                    kill(below[which % below.len()]);
+                }
+            }
+        }
+    }
+
+    /// Whether it ended otherwise than well.
+    pub(super) fn has_hit(&self, ended: Option<ExitStatus>) -> bool {
+        ended.is_none_or(|status| status.signal().is_some() || status.code() != Some(0))
+    }
+}
+
+fn kill(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// The processes below `pid`, nearest first.
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut above = vec![pid];
+    while let Some(pid) = above.pop() {
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let children: Vec<u32> =
+            text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        found.extend(&children);
+        above.extend(children);
+    }
+    found
+}
+
+/// Waits until no process uses `store`; who does still, if some do after all.
+pub(super) fn wait_for_the_end(store: &Path) -> Option<String> {
+    let end = Instant::now() + patiently(ENDING);
+    loop {
+        let users = users(store);
+        if users.is_empty() {
+            return None;
+        }
+        if Instant::now() > end {
+            return Some(users.join("; "));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The processes that name `store` in their arguments, or have something of it mounted in a namespace
+/// of their own.
+fn users(store: &Path) -> Vec<String> {
+    let text = store.display().to_string();
+    let inner = format!("{}/sessions/", store.file_name().unwrap_or_default().to_string_lossy());
+    let own = fs::read_link("/proc/self/ns/mnt").ok();
+    let mut users = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.parse::<u32>().is_err() {
+            continue;
+        }
+        let read = |file| String::from_utf8_lossy(&fs::read(path.join(file)).unwrap_or_default()).into_owned();
+        let words = read("cmdline").replace('\0', " ");
+        if words.contains(&text) {
+            users.push(format!("{name} is {words}"));
+            continue;
+        }
+        let is_ours = fs::read_link(path.join("ns/mnt")).ok() == own;
+        let mounts = if is_ours { String::new() } else { read("mountinfo") };
+        // By its path, or as the root of a bind mount of this very disk.
+        let has = mounts.lines().find(|line| line.contains(&text) && line.contains(&inner));
+        if let Some(line) = has {
+            users.push(format!("{name}, {words}has {line}"));
+        }
+    }
+    users
+}
