@@ -135,12 +135,13 @@ complete -c synconce -n "__fish_synconce_using_subcommand setup" -l dry-run -d '
 complete -c synconce -n "__fish_synconce_using_subcommand setup" -l undo -d 'Put everything back as it was'
 complete -c synconce -n "__fish_synconce_using_subcommand setup" -l force -d 'With --undo: also where a file was edited since, and its edits are lost, or where containers would not start any more'
 complete -c synconce -n "__fish_synconce_using_subcommand setup" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -s h -l help -d 'Print help'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "build" -d 'docker build with an apt-get install, by every way to skip its syncs'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "compile" -d 'Build a copy of a source tree: what the tool costs where nothing syncs'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, of a container too, a held call, any other call'
-complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile tree cost loop" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile tree cost loop" -f -a "install" -d 'apt-get install into a fresh Debian root, by every way to skip syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile tree cost loop" -f -a "build" -d 'docker build with an apt-get install, by every way to skip its syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile tree cost loop" -f -a "compile" -d 'Build a copy of a source tree: what the tool costs where nothing syncs'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile tree cost loop" -f -a "tree" -d 'Clone a root of 100,000 files, write in it and remove it, by every way to do so'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile tree cost loop" -f -a "cost" -d 'What the tool itself costs: start-up, of a container too, a held call, any other call'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and not __fish_seen_subcommand_from install build compile tree cost loop" -f -a "loop" -d 'Make one kind of call in a loop and print the nanoseconds a call took'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l rounds -d 'Rounds over all variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from install" -l packages -d 'Packages to install' -r
@@ -169,6 +170,17 @@ complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l variants -d 'Only these variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -l json -d 'Every sample as JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from compile" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l dir -d 'Work in DIR, on the disk to be measured' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l rounds -d 'Rounds over all variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l source -d 'Clone a copy of the root DIR, which needs /bin/sh, tar and coreutils, instead of a prepared one' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l packages -d 'Packages in the prepared root [default: about 100,000 entries]' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l suite -d 'Debian release of the prepared root' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l mirror -d 'A mirror to install from, instead of this machine\'s own apt sources' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cache -d 'Where the prepared root is kept between benchmarks' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l variants -d 'Only these variants' -r
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cold -d 'Empty the caches of the whole machine before what is timed'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -l json -d 'Every sample as JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from tree" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l dir -d 'Work in DIR, on a disk' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l rounds -d 'Rounds over all variants' -r
 complete -c synconce -n "__fish_synconce_using_subcommand bench; and __fish_seen_subcommand_from cost" -l variants -d 'Only these variants' -r

@@ -5,7 +5,7 @@
 //! by round ([`runner`]), pure *statistics* judge the samples
 //! ([`statistics`]), and a *report* shows them to people and to programs
 //! ([`report`]). The scenarios themselves are [`mod@install`], [`mod@image`],
-//! [`mod@compile`] and [`mod@cost`].
+//! [`mod@compile`], [`mod@cost`] and [`mod@tree`].
 //!
 //! The binary under test is run as a process, never linked: what is measured
 //! is what a user would get.
@@ -36,6 +36,7 @@ pub mod report;
 pub mod runner;
 pub mod scenario;
 pub mod statistics;
+pub mod tree;
 mod workplace;
 
 pub use error::Error;
@@ -102,4 +103,19 @@ pub fn compile(
     json: bool,
 ) -> Result<(), Error> {
     compile::measure(options, synconce)?.write(out, json)
+}
+
+/// Runs the tree scenario and writes its report to `out`.
+///
+/// # Errors
+/// When the host cannot run it (not root, work directory not on a disk, no apt source),
+/// when a variant or the making of the base fails, on an interrupt, or when `out` cannot
+/// be written.
+pub fn tree(
+    options: &tree::Options,
+    synconce: &Path,
+    out: &mut dyn Write,
+    json: bool,
+) -> Result<(), Error> {
+    tree::measure(options, synconce)?.write(out, json)
 }

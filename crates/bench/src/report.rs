@@ -5,6 +5,8 @@ pub mod host;
 mod parts;
 pub mod table;
 
+pub use parts::JudgedPart;
+
 use crate::Error;
 use crate::runner::{LeftOut, Measured, Record, Settings};
 use crate::scenario::{Finding, Promise, Scenario};
@@ -52,6 +54,9 @@ pub struct Judged {
     pub summary: Option<Summary>,
     /// Beside the baseline; nothing for a baseline.
     pub comparison: Option<Comparison>,
+    /// The parts of a variant whose commands are timed apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<JudgedPart>,
 }
 
 impl Report {
@@ -108,9 +113,7 @@ impl Report {
                 "\nratio: of medians, with a bootstrap 95 % interval; p: Mann-Whitney, two-sided\n",
             );
         }
-        if let Some(parts) = parts::table(&self.results) {
-            text.push_str(&format!("\nparts, medians\n{}", parts.render()));
-        }
+        text.push_str(&parts::text(&self.results));
         text.push_str(&left_out_text(&self.left_out));
         for finding in &self.findings {
             text.push_str(&finding_text(finding));
@@ -168,6 +171,7 @@ fn judge(one: &Measured, all: &[Measured], seed: u64) -> Judged {
         measured: one.clone(),
         summary: summarize(&values(one)),
         comparison: baseline.and_then(|b| compare(&values(one), &values(b), seed)),
+        parts: parts::judge(one, baseline, seed),
     }
 }
 

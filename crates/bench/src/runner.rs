@@ -3,6 +3,7 @@
 //! The order within a round is shuffled from a seed, so that a slow drift of
 //! the machine falls on all variants alike.
 
+mod cache;
 mod device;
 
 use crate::launcher::{Launcher, Outcome};
@@ -186,7 +187,7 @@ fn take_usable(
             continue;
         };
         let turn = Turn { phase: Phase::Trial, last: false, variant: &variant };
-        let log = launcher.log(&format!("trial-{}", variant.name));
+        let log = launcher.log(&turn.file_name());
         let outcome = on_stage(scenario, &turn, launcher, |_, place| {
             launcher.run_in(place.dir.as_deref(), &fill(&trial, &place.values), &log, None)
         })?;
@@ -194,7 +195,7 @@ fn take_usable(
             usable.push(variant);
         } else {
             left_out.push(LeftOut {
-                reason: format!("trial ended with {}: {}", outcome.status, last_line(&log)),
+                reason: format!("trial ended with {}: {}", outcome.status, reason(&log)),
                 package: None,
                 variant: variant.name,
             });
@@ -242,7 +243,8 @@ fn on_stage<T>(
 fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result<Sample, Error> {
     on_stage(scenario, turn, launcher, |scenario, place| {
         let sample = measure(turn, place, launcher)?;
-        let parts = scenario.steps.parts(turn, &launcher.log(&turn.file_name()))?;
+        let log = launcher.log(&turn.file_name());
+        let parts = scenario.steps.parts(turn, sample.parts.clone(), &log)?;
         scenario.steps.check(turn, launcher)?;
         Ok(Sample { parts, ..sample })
     })
@@ -262,13 +264,22 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
     let flushes = Flushes::of(place.settle.as_deref());
     let served = place.server.map(processes::times).transpose()?;
     let mut total = Outcome::default();
+    let mut parts = Vec::new();
     for _ in 0..variant.repeat {
-        for command in &commands {
+        for (index, command) in commands.iter().enumerate() {
+            let part = variant.parts.get(index);
+            if part.is_some_and(|name| place.cold.contains(name)) {
+                cache::empty(place.settle.as_deref())?;
+            }
             let outcome = launcher.run_in(place.dir.as_deref(), command, &log, stdout)?;
             if !outcome.status.success() {
                 return Err(fail(command, outcome.status.to_string()));
             }
             total = total.plus(&outcome);
+            if let Some(name) = part {
+                let ms = outcome.wall.as_secs_f64() * 1e3 / f64::from(variant.repeat);
+                add(&mut parts, name, ms);
+            }
         }
     }
     let flushes = flushes.and_then(|before| before.since());
@@ -296,8 +307,16 @@ fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample
         exit_code: total.status.code().unwrap_or(-1),
         flushes,
         settle_ms: place.settle.as_deref().map(settle).transpose()?,
-        parts: Vec::new(),
+        parts,
     })
+}
+
+/// Adds a time to the part of that name, which may not be there yet.
+fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
+    match parts.iter_mut().find(|part| part.name == name) {
+        Some(part) => part.ms += ms,
+        None => parts.push(Part { name: name.to_owned(), ms }),
+    }
 }
 
 /// Syncs the file system of `path` and says how long it took.
@@ -306,6 +325,15 @@ fn settle(path: &Path) -> Result<f64, Error> {
     let start = Instant::now();
     rustix::fs::syncfs(&dir).map_err(Error::io("sync", path))?;
     Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// The line of a log that says what went wrong: the first that begins with the word,
+/// as usage follows it, or the last.
+fn reason(log: &Path) -> String {
+    let bytes = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let error = text.lines().find(|line| line.starts_with("error: ") || line.starts_with("E: "));
+    error.map_or_else(|| last_line(log), |line| line.trim().to_owned())
 }
 
 fn last_line(log: &Path) -> String {

@@ -45,6 +45,10 @@ pub struct Variant {
     /// The timed commands, one after another; `{key}` is filled from
     /// [`Place::values`].
     pub commands: Vec<Vec<String>>,
+    /// The part that each command's time is, in their order; commands of one name
+    /// are one part. Without names a sample has the parts that [`Steps::parts`] finds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<String>,
     /// What must be there for it to run at all.
     pub needs: Vec<Need>,
     /// A command that must succeed once, untimed, or the variant is left out
@@ -68,6 +72,7 @@ impl Variant {
             name: name.to_owned(),
             about: String::new(),
             commands: vec![command.into_iter().map(Into::into).collect()],
+            parts: Vec::new(),
             needs: Vec::new(),
             trial: None,
             promise: Promise::Nothing,
@@ -195,6 +200,9 @@ pub struct Place {
     /// A daemon that does the work: its time, with that of the children it has
     /// waited for, is the command's.
     pub server: Option<Pid>,
+    /// The parts that begin with cold caches; the kernel's are emptied before each
+    /// of their commands, outside the time.
+    pub cold: Vec<String>,
 }
 
 /// One part of a sample.
@@ -234,14 +242,14 @@ pub trait Steps {
     /// Any error ends the benchmark, after [`Steps::clear`].
     fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error>;
 
-    /// After a turn that ended with exit code 0: the parts of its time that `log`,
-    /// all that it printed, tells of.
+    /// After a turn that ended with exit code 0: the parts of its time, of which
+    /// `timed` are those of [`Variant::parts`] and `log` is all that it printed.
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn parts(&mut self, turn: &Turn<'_>, log: &Path) -> Result<Vec<Part>, Error> {
+    fn parts(&mut self, turn: &Turn<'_>, timed: Vec<Part>, log: &Path) -> Result<Vec<Part>, Error> {
         let _ = (turn, log);
-        Ok(Vec::new())
+        Ok(timed)
     }
 
     /// After a turn that ended with exit code 0: was the work really done?

@@ -107,6 +107,32 @@ fn parts_are_a_table_of_medians_where_a_sample_has_any() {
 }
 
 #[test]
+fn parts_that_are_timed_apart_have_their_spread_and_the_ratio_to_the_baselines_own() {
+    let apart = |name: &str, against: &str, times: [f64; 3]| {
+        let mut one = measured(name, Promise::Nothing, &[10.0, 20.0, 30.0]);
+        one.variant.parts = vec!["clone".to_owned()];
+        one.variant.against = against.to_owned();
+        for (sample, ms) in one.samples.iter_mut().zip(times) {
+            sample.parts = vec![Part { name: "clone".to_owned(), ms }];
+        }
+        one
+    };
+    let slow = apart("tree/slow", "tree/slow", [80.0, 90.0, 100.0]);
+    let fast = apart("tree/fast", "tree/slow", [8.0, 9.0, 10.0]);
+    let other = measured("other", Promise::Nothing, &[10.0]);
+    let report = report(Record { measured: vec![slow, fast, other], ..Record::default() });
+    assert!(report.results[0].parts[0].comparison.is_none());
+    let comparison = report.results[1].parts[0].comparison.expect("the baseline has it, too");
+    assert!((comparison.ratio - 0.1).abs() < 1e-9);
+    assert!(report.results[2].parts.is_empty());
+    let text = report.text();
+    let (_, table) = text.split_once("\nclone ").expect("the part has a table");
+    let fast = line(table, "tree/fast");
+    assert!(fast.contains("8.00 ms .. 10.0 ms") && fast.contains("0.100"), "{text}");
+    assert!(fast.contains("tree/slow: "), "{text}");
+}
+
+#[test]
 fn a_null_result_is_printed_as_one() {
     let text = report(Record {
         measured: vec![

@@ -25,7 +25,7 @@ impl Steps for Diary {
             values: BTreeMap::from([("file".to_owned(), self.file.display().to_string())]),
             settle: self.file.parent().map(Path::to_path_buf),
             dir: self.file.parent().map(Path::to_path_buf),
-            server: None,
+            ..Place::default()
         })
     }
 
@@ -112,6 +112,25 @@ fn every_round_runs_every_variant_once_and_the_order_changes() {
     }
     orders.dedup();
     assert!(orders.len() > 1, "no round had another order");
+}
+
+#[test]
+fn commands_of_one_name_are_one_part_of_the_time() {
+    let sleep = |seconds: &str| ["sleep", seconds].map(str::to_owned).to_vec();
+    let variant = Variant {
+        commands: vec![sleep("0.02"), sleep("0.05"), sleep("0.01")],
+        parts: ["work", "sync", "work"].map(str::to_owned).to_vec(),
+        ..shell("a", "true")
+    };
+    let mut bench = bench(vec![variant, shell("b", "true")]);
+    let record = bench.run(1, WarmUp::Off).expect("it runs");
+    let parts = &record.measured[0].samples[0].parts;
+    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+    assert_eq!(names, ["work", "sync"]);
+    assert!(parts[0].ms >= 30.0 && parts[1].ms >= 50.0, "{parts:?}");
+    let sum = parts[0].ms + parts[1].ms;
+    assert!((sum - record.measured[0].samples[0].wall_ms).abs() < 1e-6);
+    assert!(record.measured[1].samples[0].parts.is_empty());
 }
 
 #[test]

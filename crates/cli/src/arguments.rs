@@ -185,6 +185,8 @@ pub enum Scenario {
     Build(Build),
     /// Build a copy of a source tree: what the tool costs where nothing syncs
     Compile(Compile),
+    /// Clone a root of 100,000 files, write in it and remove it, by every way to do so
+    Tree(Clones),
     /// What the tool itself costs: start-up, of a container too, a held call, any other call
     Cost(Cost),
     /// Make one kind of call in a loop and print the nanoseconds a call took
@@ -285,6 +287,47 @@ pub struct Compile {
     /// Build by CMD, a line for sh
     #[arg(long, value_name = "CMD", default_value = "make -j{jobs}")]
     pub command: String,
+    /// Only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Every sample as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `synconce bench tree`
+///
+/// Clones a root, writes in the clone what a small build writes, and removes it, with
+/// the sync after each: by hard links, copies, reflinks, snapshots, cpz and rmz,
+/// cowbuilder and synconce tree, interleaved. Then what it takes to enter and leave a
+/// clone, and to mount and unmount one.
+#[derive(Debug, Args)]
+pub struct Clones {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Clone a copy of the root DIR, which needs /bin/sh, tar and coreutils, instead of
+    /// a prepared one
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["packages", "suite", "mirror", "cache"])]
+    pub source: Option<PathBuf>,
+    /// Empty the caches of the whole machine before what is timed
+    #[arg(long)]
+    pub cold: bool,
+    /// Packages in the prepared root [default: about 100,000 entries]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub packages: Vec<String>,
+    /// Debian release of the prepared root
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub suite: String,
+    /// A mirror to install from, instead of this machine's own apt sources
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Where the prepared root is kept between benchmarks
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
     /// Only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,

@@ -139,7 +139,7 @@ impl Steps for Stage {
             values: BTreeMap::from([("tree".to_owned(), tree.display().to_string())]),
             settle: Some(tree.clone()),
             dir: Some(tree),
-            server: None,
+            ..Place::default()
         })
     }
 

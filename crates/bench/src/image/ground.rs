@@ -164,7 +164,12 @@ impl Steps for Ground {
         Ok(place)
     }
 
-    fn parts(&mut self, _turn: &Turn<'_>, log: &Path) -> Result<Vec<Part>, Error> {
+    fn parts(
+        &mut self,
+        _turn: &Turn<'_>,
+        _timed: Vec<Part>,
+        log: &Path,
+    ) -> Result<Vec<Part>, Error> {
         let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
         Ok(progress::parts(&text))
     }

@@ -154,8 +154,7 @@ impl Steps for Ground {
         Ok(Place {
             values: BTreeMap::from([("root".to_owned(), root)]),
             settle: Some(self.root.clone()),
-            dir: None,
-            server: None,
+            ..Place::default()
         })
     }
 

@@ -1,19 +1,67 @@
-//! The parts of a sample, beside each other.
+//! The parts of samples, beside each other.
 
 use super::Judged;
-use super::format::quantity;
+use super::format::{quantity, shown_p};
 use super::table::{Align, Table};
-use crate::statistics::median;
+use crate::runner::{Measured, Sample};
+use crate::statistics::{Comparison, Summary, compare, median, summarize};
+use serde::{Deserialize, Serialize};
 
-/// A row a variant and a column a part, medians; `None` where no sample has parts.
-pub(super) fn table(results: &[Judged]) -> Option<Table> {
-    let samples = || results.iter().flat_map(|result| &result.measured.samples);
-    let mut names: Vec<&str> = Vec::new();
-    for part in samples().flat_map(|sample| &sample.parts) {
-        if !names.contains(&part.name.as_str()) {
-            names.push(&part.name);
+/// Nanoseconds in a millisecond.
+const MS: f64 = 1e6;
+
+/// What may be said about one part of a variant's samples, in milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JudgedPart {
+    /// The part's name.
+    pub name: String,
+    /// The shape of its times.
+    pub summary: Option<Summary>,
+    /// Beside the same part of the baseline; nothing for a baseline, or where that
+    /// has no such part.
+    pub comparison: Option<Comparison>,
+}
+
+/// The parts of a variant that has its commands timed apart; none otherwise.
+pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<JudgedPart> {
+    if one.variant.parts.is_empty() {
+        return Vec::new();
+    }
+    let judged = |name: &str| {
+        let own = times(&one.samples, name);
+        let other = baseline.map(|baseline| times(&baseline.samples, name));
+        JudgedPart {
+            name: name.to_owned(),
+            summary: summarize(&own),
+            comparison: other.and_then(|other| compare(&own, &other, seed)),
+        }
+    };
+    names(&one.samples).into_iter().map(judged).collect()
+}
+
+/// The text: a table of medians for each group of variants, and one table a part of
+/// those that are judged; nothing where no sample has parts.
+pub(super) fn text(results: &[Judged]) -> String {
+    let mut text = String::new();
+    for group in results.chunk_by(|a, b| group(a) == group(b)) {
+        if let Some(table) = medians(group) {
+            text.push_str(&format!("\nparts, medians\n{}", table.render()));
         }
     }
+    for group in results.chunk_by(|a, b| group(a) == group(b)) {
+        text.push_str(&apart(group));
+    }
+    text
+}
+
+/// Variants of one group have the same word before a slash in their names.
+fn group(result: &Judged) -> Option<&str> {
+    result.measured.variant.name.split_once('/').map(|(group, _)| group)
+}
+
+/// A row a variant and a column a part.
+fn medians(results: &[Judged]) -> Option<Table> {
+    let names = all_names(results);
     if names.is_empty() {
         return None;
     }
@@ -21,13 +69,92 @@ pub(super) fn table(results: &[Judged]) -> Option<Table> {
     let mut table = Table::new([("variant", Align::Left)].into_iter().chain(columns));
     for result in results {
         let middle = |name: &str| {
-            let parts = result.measured.samples.iter().flat_map(|sample| &sample.parts);
-            let values = parts.filter(|part| part.name == name).map(|part| part.ms);
-            let middle = median(&values.collect::<Vec<_>>());
-            middle.map_or_else(|| "-".to_owned(), |ms| quantity(ms * 1e6))
+            let middle = median(&times(&result.measured.samples, name));
+            middle.map_or_else(|| "-".to_owned(), |ms| quantity(ms * MS))
         };
         let name = result.measured.variant.name.clone();
         table.row(std::iter::once(name).chain(names.iter().map(|name| middle(name))).collect());
     }
     Some(table)
+}
+
+/// One table a part: spread and ratio.
+fn apart(results: &[Judged]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for part in results.iter().flat_map(|result| &result.parts) {
+        if !names.contains(&part.name.as_str()) {
+            names.push(&part.name);
+        }
+    }
+    let table = |name: &str| {
+        let columns = [
+            ("median", Align::Right),
+            ("min .. max", Align::Right),
+            ("ratio", Align::Right),
+            ("95 %", Align::Left),
+            ("p", Align::Right),
+            ("against", Align::Left),
+        ];
+        let mut table = Table::new([(name, Align::Left)].into_iter().chain(columns));
+        for result in results {
+            if let Some(part) = result.parts.iter().find(|part| part.name == name) {
+                table.row(cells(result, part));
+            }
+        }
+        format!("\n{}", table.render())
+    };
+    names.into_iter().map(table).collect()
+}
+
+fn cells(result: &Judged, part: &JudgedPart) -> Vec<String> {
+    let variant = &result.measured.variant;
+    let mut cells = vec![variant.name.clone()];
+    match &part.summary {
+        None => cells.extend(["-", "-"].map(str::to_owned)),
+        Some(s) => cells.extend([
+            quantity(s.median * MS),
+            format!("{} .. {}", quantity(s.min * MS), quantity(s.max * MS)),
+        ]),
+    }
+    match &part.comparison {
+        None if variant.is_baseline() => cells.extend(["1", "", ""].map(str::to_owned)),
+        None => cells.extend(["-", "", ""].map(str::to_owned)),
+        Some(c) => cells.extend([
+            format!("{:.3}", c.ratio),
+            format!("[{:.3}, {:.3}]", c.ratio_interval.low, c.ratio_interval.high),
+            shown_p(c.p_value),
+        ]),
+    }
+    cells.push(match &part.comparison {
+        Some(c) => format!("{}: {}", variant.against, c.verdict),
+        None if variant.is_baseline() => "baseline".to_owned(),
+        None => format!("{} has none", variant.against),
+    });
+    cells
+}
+
+fn all_names(results: &[Judged]) -> Vec<&str> {
+    let mut all: Vec<&str> = Vec::new();
+    for name in results.iter().flat_map(|result| names(&result.measured.samples)) {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// The names of the parts of samples, in the order in which they come.
+fn names(samples: &[Sample]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for part in samples.iter().flat_map(|sample| &sample.parts) {
+        if !names.contains(&part.name.as_str()) {
+            names.push(&part.name);
+        }
+    }
+    names
+}
+
+fn times(samples: &[Sample], name: &str) -> Vec<f64> {
+    let parts = samples.iter().flat_map(|sample| &sample.parts);
+    parts.filter(|part| part.name == name).map(|part| part.ms).collect()
 }

@@ -1,13 +1,15 @@
 //! `synconce bench`
 
-use crate::arguments::{Base, Bench, Build, Compile, Cost, Install, Loop, Scenario};
+use crate::arguments::{Base, Bench, Build, Clones, Compile, Cost, Install, Loop, Scenario};
 use crate::exit;
 use crate::text::say;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
-use synconce_bench::{Error, LoopKind, base, build, compile, cost, image, install, measure_loop};
+use synconce_bench::{
+    Error, LoopKind, base, build, compile, cost, image, install, measure_loop, tree,
+};
 
 /// The binary under test: ourselves.
 const OURSELVES: &str = "/proc/self/exe";
@@ -31,6 +33,10 @@ pub fn bench(arguments: Bench) -> ExitCode {
         Scenario::Cost(arguments) => {
             let json = arguments.json;
             cost(&cost_options(arguments), Path::new(OURSELVES), out, json)
+        }
+        Scenario::Tree(arguments) => {
+            let json = arguments.json;
+            tree(&tree_options(arguments), Path::new(OURSELVES), out, json)
         }
         Scenario::Loop(arguments) => return print_loop(&arguments),
     };
@@ -95,6 +101,30 @@ fn compile_options(arguments: Compile) -> compile::Options {
 fn cost_options(arguments: Cost) -> cost::Options {
     let defaults = cost::Options::new(&arguments.dir);
     cost::Options { rounds: arguments.rounds, variants: arguments.variants, ..defaults }
+}
+
+fn tree_options(arguments: Clones) -> tree::Options {
+    let defaults = tree::Options::new(&arguments.dir);
+    let packages = if arguments.packages.is_empty() {
+        defaults.base.packages.clone()
+    } else {
+        arguments.packages
+    };
+    let base = base::Options {
+        packages,
+        suite: arguments.suite,
+        mirror: arguments.mirror,
+        cache: arguments.cache.unwrap_or(defaults.base.cache.clone()),
+        ..defaults.base.clone()
+    };
+    tree::Options {
+        source: arguments.source,
+        base,
+        cold: arguments.cold,
+        rounds: arguments.rounds,
+        variants: arguments.variants,
+        ..defaults
+    }
 }
 
 fn print_loop(arguments: &Loop) -> ExitCode {

@@ -1,5 +1,7 @@
 //! `synconce bench` as a process of its own.
 
+mod tree;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

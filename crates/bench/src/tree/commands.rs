@@ -1,0 +1,46 @@
+//! Commands that several variants have, and how their parts are named.
+
+use crate::scenario::{Need, Variant};
+
+/// The name of the base in our store.
+pub(super) const BASE: &str = "base";
+
+/// Makes the words of a command.
+pub(super) fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// `synconce tree` with the benchmark's own store.
+pub(super) fn tree(program: &str, rest: &[&str]) -> Vec<String> {
+    [words(&[program, "tree", "--store", "{store}"]), words(rest)].concat()
+}
+
+/// Makes what was done so far durable: the file system under test alone.
+pub(super) fn sync() -> Vec<String> {
+    words(&["sync", "-f", "{work}"])
+}
+
+/// A variant of named commands.
+pub(super) fn variant(
+    name: &str,
+    about: &str,
+    against: &str,
+    steps: Vec<(&str, Vec<String>)>,
+) -> Variant {
+    let (parts, commands): (Vec<&str>, Vec<Vec<String>>) = steps.into_iter().unzip();
+    Variant {
+        about: about.to_owned(),
+        commands,
+        parts: words(&parts),
+        against: against.to_owned(),
+        ..Variant::new(name, Vec::<String>::new())
+    }
+}
+
+/// The same, of ours: left out unless a clone can be entered.
+pub(super) fn ours(program: &str, strategy: Option<&str>, variant: Variant) -> Variant {
+    let mut trial = tree(program, &["run", "--from", BASE, "--discard"]);
+    trial.extend(strategy.into_iter().flat_map(|name| words(&["--strategy", name])));
+    trial.extend(words(&["--", "/bin/true"]));
+    Variant { needs: vec![Need::new(program, "synconce")], trial: Some(trial), ..variant }
+}

@@ -1,0 +1,384 @@
+//! The stage of the tree scenario: a base as a directory and in our store, and a place
+//! for one clone per turn.
+
+use super::clearing::{empty, is_btrfs, thaw};
+use super::commands::BASE;
+use super::payload::Payload;
+use super::visits::{ENTER, LEAVE};
+use super::{Options, life, visits};
+use crate::base::{Base, Recipe};
+use crate::launcher::Launcher;
+use crate::mounts::{remove_tree, unmount_below};
+use crate::scenario::{Finding, Need, Part, Phase, Place, Steps, Turn};
+use crate::workplace::Workplace;
+use crate::{Error, Failure};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// The parts that begin with cold caches, if that is asked for.
+const COLD: [&str; 7] = [
+    life::CLONE,
+    life::WRITE,
+    life::REMOVE,
+    life::COPY,
+    life::SESSION,
+    visits::VISIT,
+    visits::MOUNT,
+];
+
+/// Who finds no /dev in a clone but the base's: cowbuilder mounts only parts of one.
+const NEED_DEVICES: [&str; 2] = [life::COWDANCER, life::COWBUILDER];
+
+/// What a removal took in all: until it returned, and its end in the background.
+const REMOVED: &str = "remove + empty";
+
+/// pbuilder's settings for a session that leaves nothing outside of the work directory.
+const SETTINGS: &str = "APTCACHE=\nHOOKDIR=\nUSECGROUP=no\nCCACHEDIR=\nUSECOLORS=no\n\
+    PKGNAME_LOGFILE=\nAUTOCLEANAPTCACHE=no\n";
+
+/// Makes clones' places and clears them.
+pub(super) struct Ground {
+    options: Options,
+    recipe: Option<Recipe>,
+    synconce: PathBuf,
+    payload: Option<Payload>,
+    summary: String,
+    turns: u32,
+    clone: String,
+    /// How many files of the base each variant altered in its last turn.
+    damage: BTreeMap<String, Vec<PathBuf>>,
+    findings: Vec<Finding>,
+    work: Workplace,
+}
+
+impl Ground {
+    pub(super) fn new(options: &Options, synconce: &Path) -> Result<Self, Error> {
+        let recipe = match &options.source {
+            None => Some(Recipe::new(&options.base)?),
+            Some(_) => None,
+        };
+        let work = Workplace::new(&options.dir, false);
+        Ok(Self {
+            options: options.clone(),
+            recipe,
+            synconce: synconce.to_owned(),
+            payload: None,
+            summary: String::new(),
+            turns: 0,
+            clone: String::new(),
+            damage: BTreeMap::new(),
+            findings: Vec::new(),
+            work,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    fn base(&self) -> PathBuf {
+        self.path("base")
+    }
+
+    /// The base as a subvolume of its own, where there are such: a snapshot is of a
+    /// subvolume, and hard links cannot leave one.
+    fn make_subvolume(&self, launcher: &Launcher) -> Result<(), Error> {
+        if !is_btrfs(self.work.path()) || !Need::new("btrfs", "btrfs-progs").is_met() {
+            return Ok(());
+        }
+        let subvolume = show(&self.path("subvolume"));
+        let words = ["btrfs", "subvolume", "create", &subvolume].map(str::to_owned);
+        launcher.help("make a subvolume", &words)?;
+        let from = show(&self.base().join("."));
+        let words = ["cp", "-a", "--reflink=always", "--", &from, &subvolume].map(str::to_owned);
+        launcher.help("copy the base into a subvolume", &words)
+    }
+
+    /// Fills the base from the given source or from the prepared root.
+    fn fill_base(&mut self, launcher: &Launcher) -> Result<String, Error> {
+        let base = self.base();
+        fs::create_dir(&base).map_err(Error::io("create", &base))?;
+        let from = match (&self.options.source, &self.recipe) {
+            (Some(source), _) => {
+                let real = fs::canonicalize(source).map_err(Error::io("find", source))?;
+                self.require_apart(&real)?;
+                let words = ["cp", "-a", "-x", "--reflink=auto", "--"].map(str::to_owned);
+                let ends = [show(&real.join(".")), show(&base)];
+                launcher.help("copy the source", &[&words[..], &ends].concat())?;
+                format!("a copy of {}", source.display())
+            }
+            (None, Some(recipe)) => {
+                let prepared = Base::obtain(recipe, launcher)?;
+                prepared.unpack(&base, launcher)?;
+                format!("{} with {}", recipe.suite(), self.options.base.packages.join(", "))
+            }
+            (None, None) => String::new(),
+        };
+        self.set_devices_aside(launcher)?;
+        Ok(from)
+    }
+
+    /// Moves the base's devices away: who enters brings a /dev along, and cpz would read
+    /// them to their end.
+    fn set_devices_aside(&self, launcher: &Launcher) -> Result<(), Error> {
+        let dev = self.base().join("dev");
+        if dev.is_dir() {
+            let words = ["mv", "--", &show(&dev), &show(&self.path("dev"))].map(str::to_owned);
+            launcher.help("set the devices aside", &words)?;
+        }
+        fs::create_dir_all(&dev).map_err(Error::io("create", &dev))?;
+        let aside = self.path("dev");
+        fs::create_dir_all(&aside).map_err(Error::io("create", &aside))
+    }
+
+    /// Gives the base its devices for those who need them inside.
+    fn bring_devices(&self, launcher: &Launcher) -> Result<(), Error> {
+        let ends = [show(&self.path("dev").join(".")), show(&self.base().join("dev"))];
+        let words = ["cp", "-a", "--"].map(str::to_owned);
+        launcher.help("bring the devices back", &[&words[..], &ends].concat())
+    }
+
+    fn require_apart(&self, source: &Path) -> Result<(), Error> {
+        let work = self.work.path();
+        if work.starts_with(source) || source.starts_with(work) {
+            return Err(Error::Unsuitable {
+                what: format!("the source {}", source.display()),
+                reason: format!("it and {} are inside each other", work.display()),
+            });
+        }
+        Ok(())
+    }
+
+    fn tree(&self, words: &[&str]) -> Vec<String> {
+        let before = [&show(&self.synconce), "tree", "--store", &show(&self.path("store"))];
+        before.iter().chain(words).map(|word| (*word).to_owned()).collect()
+    }
+
+    /// Imports the base into a store of ours, if this binary has such a thing; the
+    /// variants' trials find out otherwise.
+    fn import(&self, launcher: &Launcher) -> Result<(), Error> {
+        let known = [show(&self.synconce), "tree".to_owned(), "--help".to_owned()];
+        if !launcher.run(&known, &launcher.log("tree-help"), None)?.status.success() {
+            return Ok(());
+        }
+        launcher.help("make a store", &self.tree(&["init"]))?;
+        launcher.help("import the base", &self.tree(&["import", BASE, &show(&self.base())]))
+    }
+
+    /// Looks whether the base is as it was, and says so in the last round.
+    fn judge_base(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let name = turn.variant.name.clone();
+        if !is_ours(&name) {
+            if let Some(payload) = &self.payload {
+                self.damage.insert(name, payload.mend()?);
+            }
+            return Ok(());
+        }
+        if !turn.last || !name.starts_with("clone/") {
+            return Ok(());
+        }
+        let log = launcher.log(&format!("{}-verify", turn.file_name()));
+        let outcome = launcher.run(&self.tree(&["verify", BASE]), &log, None)?;
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let (summary, details) = if outcome.status.success() {
+            ("its base is as it was (tree verify)", Vec::new())
+        } else {
+            ("its base is altered (tree verify)", text.lines().map(str::to_owned).collect())
+        };
+        self.findings.push(Finding { variant: Some(name), summary: summary.to_owned(), details });
+        Ok(())
+    }
+
+    /// Makes a clone of ours for turns that begin with one.
+    fn is_visiting(turn: &Turn<'_>) -> bool {
+        let name = &turn.variant.name;
+        turn.phase != Phase::Trial
+            && is_ours(name)
+            && (name.starts_with("enter/") || name.starts_with("mount/"))
+    }
+
+    fn values(&self) -> BTreeMap<String, String> {
+        let layers = self.path("overlay");
+        let subvolume = self.path("subvolume");
+        let subvolume = if subvolume.exists() { subvolume } else { self.base() };
+        let paths = [
+            ("work", self.work.path().to_path_buf()),
+            ("base", self.base()),
+            ("subvolume", subvolume),
+            ("store", self.path("store")),
+            ("clone", self.path(&self.clone)),
+            ("point", self.path("point")),
+            ("upper", layers.join("upper")),
+            ("scratch", layers.join("work")),
+        ];
+        let shown = paths.into_iter().map(|(key, path)| (key.to_owned(), show(&path)));
+        shown.chain([("name".to_owned(), self.clone.clone())]).collect()
+    }
+
+    /// Removes whatever a turn may have left, but for the base and our store.
+    fn sweep(&self) -> Result<(), Error> {
+        unmount_below(self.work.path())?;
+        empty(&self.base().join("dev"))?;
+        for name in [self.clone.as_str(), "overlay", "point"] {
+            if !name.is_empty() {
+                remove_tree(&self.path(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Steps for Ground {
+    fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
+        self.work.take()?;
+        unmount_below(self.work.path())?;
+        thaw(self.work.path());
+        self.work.empty()?;
+        let from = self.fill_base(launcher)?;
+        let payload = Payload::place(&self.base(), self.options.seed, launcher)?;
+        let (entries, bytes) = (payload.entries, payload.bytes);
+        self.summary = format!("base: {entries} entries, {} MiB in files; {from}", bytes >> 20);
+        self.payload = Some(payload);
+        let settings = self.path("pbuilderrc");
+        let text = format!("{SETTINGS}BUILDRESULT='{}'\n", show(self.work.path()));
+        fs::write(&settings, text).map_err(Error::io("write", &settings))?;
+        self.make_subvolume(launcher)?;
+        self.import(launcher)
+    }
+
+    fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
+        self.turns += 1;
+        self.clone = format!("clone-{}", self.turns);
+        for name in ["overlay/upper", "overlay/work", "point"] {
+            let path = self.path(name);
+            fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+        }
+        if Self::is_visiting(turn) {
+            launcher.help("clone the base", &self.tree(&["clone", BASE, &self.clone]))?;
+        }
+        if NEED_DEVICES.contains(&turn.variant.name.as_str()) {
+            self.bring_devices(launcher)?;
+        }
+        let work = self.work.path().to_path_buf();
+        let dir = File::open(&work).map_err(Error::io("open", &work))?;
+        rustix::fs::syncfs(&dir).map_err(Error::io("sync", &work))?;
+        let cold = if self.options.cold { COLD.map(str::to_owned).to_vec() } else { Vec::new() };
+        Ok(Place { values: self.values(), settle: Some(work), cold, ..Place::default() })
+    }
+
+    fn parts(&mut self, turn: &Turn<'_>, timed: Vec<Part>, log: &Path) -> Result<Vec<Part>, Error> {
+        if turn.variant.name.starts_with("enter/") {
+            let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
+            return visit(&text).ok_or_else(|| Error::Variant {
+                variant: turn.variant.name.clone(),
+                phase: turn.phase.to_string(),
+                failure: Failure::new(&turn.variant.commands[0], "it said no three times", log),
+            });
+        }
+        Ok(with_removal(timed))
+    }
+
+    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let clone = self.path(&self.clone);
+        let removes = turn.variant.parts.iter().any(|part| part == life::REMOVE);
+        if removes && clone.symlink_metadata().is_ok() {
+            let ending = format!("exit code 0, yet {} is still there", clone.display());
+            let log = launcher.log(&turn.file_name());
+            return Err(Error::Variant {
+                variant: turn.variant.name.clone(),
+                phase: turn.phase.to_string(),
+                failure: Failure::new(&turn.variant.commands[0], ending, &log),
+            });
+        }
+        self.judge_base(turn, launcher)
+    }
+
+    fn clear(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let removed = if Self::is_visiting(turn) {
+            // Its mount is gone by now if the turn went well.
+            launcher.help("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
+        } else {
+            Ok(())
+        };
+        launcher.end_strays();
+        self.sweep().and(removed)
+    }
+
+    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+        unmount_below(self.work.path())?;
+        thaw(self.work.path());
+        self.work.vacate()?;
+        let base = Finding { variant: None, summary: self.summary.clone(), details: Vec::new() };
+        let damaged = std::mem::take(&mut self.damage).into_iter();
+        let damaged = damaged.filter(|(_, paths)| !paths.is_empty()).map(|(name, paths)| Finding {
+            variant: Some(name),
+            summary: format!("{} files of its base were altered from the clone", paths.len()),
+            details: paths.iter().map(|path| show(path)).collect(),
+        });
+        let findings = std::mem::take(&mut self.findings);
+        Ok(std::iter::once(base).chain(damaged).chain(findings).collect())
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // After a failure or an interrupt; the workplace removes itself then.
+        let _ = unmount_below(self.work.path());
+        thaw(self.work.path());
+    }
+}
+
+fn is_ours(variant: &str) -> bool {
+    variant.contains("/synconce")
+}
+
+/// The removal as a whole, beside its parts.
+fn with_removal(mut timed: Vec<Part>) -> Vec<Part> {
+    let of = |name: &str| timed.iter().find(|part| part.name == name).map(|part| part.ms);
+    if let Some(removed) = of(life::REMOVE) {
+        let ms = removed + of(life::EMPTY).unwrap_or(0.0);
+        timed.push(Part { name: REMOVED.to_owned(), ms });
+    }
+    timed
+}
+
+/// The parts of a visit, by three clocks in nanoseconds.
+fn visit(log: &str) -> Option<Vec<Part>> {
+    let numbers = log.lines().filter_map(|line| line.trim().parse::<u64>().ok());
+    let [before, inside, after] = numbers.collect::<Vec<_>>().try_into().ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "a visit is far below 2^52 ns")]
+    let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+    let part = |name: &str, ms| Part { name: name.to_owned(), ms };
+    Some(vec![part(ENTER, ms(before, inside)), part(LEAVE, ms(inside, after))])
+}
+
+fn show(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &str, ms: f64) -> Part {
+        Part { name: name.to_owned(), ms }
+    }
+
+    #[test]
+    fn a_removal_is_shown_as_a_whole_beside_its_return() {
+        let timed = vec![part("clone", 1.0), part("remove", 2.0), part("empty", 30.0)];
+        let all = with_removal(timed.clone());
+        assert_eq!(all[..3], timed);
+        assert_eq!(all[3], part("remove + empty", 32.0));
+        assert_eq!(with_removal(vec![part("remove", 5.0)])[1].ms.to_bits(), 5f64.to_bits());
+        assert_eq!(with_removal(vec![part("mount", 5.0)]), [part("mount", 5.0)]);
+    }
+
+    #[test]
+    fn the_parts_of_a_visit_are_told_by_its_three_clocks() {
+        let log = "1700000000000000000\n1700000000004000000\na word\n1700000000005500000\n";
+        assert_eq!(visit(log), Some(vec![part("enter", 4.0), part("leave", 1.5)]));
+        assert_eq!(visit("1\n2\n"), None);
+    }
+}

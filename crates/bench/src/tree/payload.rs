@@ -1,0 +1,260 @@
+//! What a small build writes: files unpacked and changed, and files of the root
+//! appended to, removed and made private.
+
+use crate::Error;
+use crate::launcher::Launcher;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Where everything is, in the root.
+const PLACE: &str = "synconce-bench";
+/// The script, as who is in the root sees it.
+pub(super) const SCRIPT: &str = "/synconce-bench/build.sh";
+
+/// Files that are unpacked and changed, directories they are in, and the most bytes of one.
+const UNPACKED: usize = 300;
+const DIRECTORIES: usize = 15;
+const BYTES: usize = 16 << 10;
+/// Files of the root that are appended to, removed, and changed in their mode.
+const APPENDED: usize = 20;
+const REMOVED: usize = 50;
+const PRIVATE: usize = 5;
+
+const BUILD: &str = r#"#!/bin/sh
+# What a small build writes. The shell itself does what it can: no more programs are
+# started than a build would start.
+set -eu
+here=/synconce-bench
+mkdir /synconce-build
+tar -xf "$here/build.tar" -C /synconce-build
+while read -r file; do echo '/* changed */' >>"/synconce-build/$file"; done <"$here/unpacked"
+while read -r file; do echo '# changed' >>"/$file"; done <"$here/appended"
+set --
+while read -r file; do set -- "$@" "/$file"; done <"$here/removed"
+rm -- "$@"
+set --
+while read -r file; do set -- "$@" "/$file"; done <"$here/private"
+chmod 0600 -- "$@"
+"#;
+
+/// The script's files in the base, and what the base's own files were before.
+pub(super) struct Payload {
+    /// Entries of the base, without those of the payload.
+    pub(super) entries: u64,
+    /// Bytes of its files.
+    pub(super) bytes: u64,
+    touched: Vec<Touched>,
+}
+
+/// A file of the base that the script changes in a clone.
+struct Touched {
+    path: PathBuf,
+    size: u64,
+    mode: u32,
+}
+
+impl Payload {
+    /// Looks through the base and puts the script with its lists into it.
+    pub(super) fn place(base: &Path, seed: u64, launcher: &Launcher) -> Result<Self, Error> {
+        let mut found = look(base, launcher)?;
+        let wanted = APPENDED + REMOVED + PRIVATE;
+        if found.ordinary.len() < wanted {
+            return Err(Error::Unsuitable {
+                what: base.display().to_string(),
+                reason: format!(
+                    "it has {} ordinary files that a build could change, and {wanted} are needed",
+                    found.ordinary.len()
+                ),
+            });
+        }
+        found.ordinary.sort();
+        // Far apart, as what a build changes is.
+        let step = found.ordinary.len() / wanted;
+        let chosen: Vec<&PathBuf> = found.ordinary.iter().step_by(step).take(wanted).collect();
+        let place = base.join(PLACE);
+        fs::create_dir(&place).map_err(Error::io("create", &place))?;
+        put(&place.join("build.sh"), BUILD)?;
+        fs::set_permissions(place.join("build.sh"), Permissions::from_mode(0o755))
+            .map_err(Error::io("change the mode of", &place))?;
+        let (removed, kept) = chosen.split_at(REMOVED);
+        let (appended, private) = kept.split_at(APPENDED);
+        for (name, paths) in [("removed", removed), ("appended", appended), ("private", private)] {
+            put(&place.join(name), &lines(paths))?;
+        }
+        pack(&place, seed, launcher)?;
+        let touched = kept.iter().map(|path| Touched::new(base, path));
+        let touched = touched.collect::<Result<_, _>>()?;
+        Ok(Self { entries: found.entries, bytes: found.bytes, touched })
+    }
+
+    /// Files of the base that are no longer as they were, which is mended.
+    pub(super) fn mend(&self) -> Result<Vec<PathBuf>, Error> {
+        let mut damaged = Vec::new();
+        for touched in &self.touched {
+            if touched.mend()? {
+                damaged.push(touched.path.clone());
+            }
+        }
+        Ok(damaged)
+    }
+}
+
+impl Touched {
+    fn new(base: &Path, inside: &Path) -> Result<Self, Error> {
+        let path = base.join(inside);
+        let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
+        Ok(Self { size: metadata.size(), mode: metadata.mode() & 0o7777, path })
+    }
+
+    /// The script only appends and changes the mode, so that is all there is to undo.
+    fn mend(&self) -> Result<bool, Error> {
+        let metadata = fs::symlink_metadata(&self.path).map_err(Error::io("stat", &self.path))?;
+        if metadata.size() == self.size && metadata.mode() & 0o7777 == self.mode {
+            return Ok(false);
+        }
+        OpenOptions::new()
+            .write(true)
+            .open(&self.path)
+            .and_then(|file| file.set_len(self.size))
+            .and_then(|()| fs::set_permissions(&self.path, Permissions::from_mode(self.mode)))
+            .map_err(Error::io("mend", &self.path))?;
+        Ok(true)
+    }
+}
+
+/// What a base holds.
+#[derive(Default)]
+struct Found {
+    entries: u64,
+    bytes: u64,
+    /// Files that no program needs to run: data, headers, documentation.
+    ordinary: Vec<PathBuf>,
+}
+
+fn look(base: &Path, launcher: &Launcher) -> Result<Found, Error> {
+    let mut found = Found::default();
+    let mut pending = vec![base.to_path_buf()];
+    while let Some(dir) = pending.pop() {
+        launcher.check()?;
+        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
+            let path = entry.map_err(Error::io("list", &dir))?.path();
+            let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
+            found.entries += 1;
+            if metadata.is_dir() {
+                pending.push(path);
+            } else if metadata.is_file() {
+                found.bytes += metadata.size();
+                let inside = path.strip_prefix(base).unwrap_or(&path);
+                if is_ordinary(inside) && metadata.nlink() == 1 && metadata.mode() & 0o111 == 0 {
+                    found.ordinary.push(inside.to_path_buf());
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_ordinary(inside: &Path) -> bool {
+    // The lists have a path a line, read by the shell.
+    let plain = |text: &str| !text.contains(['\n', '\\']) && text.trim() == text;
+    let within = ["usr/share", "usr/include", "usr/src", "usr/lib/rustlib"];
+    inside.to_str().is_some_and(plain) && within.iter().any(|dir| inside.starts_with(dir))
+}
+
+/// Makes the files of the build and packs them.
+fn pack(place: &Path, seed: u64, launcher: &Launcher) -> Result<(), Error> {
+    let source = place.join("source");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut names = Vec::new();
+    for number in 0..UNPACKED {
+        let inside = PathBuf::from(format!("{}/file-{number}.c", number % DIRECTORIES));
+        let path = source.join(&inside);
+        let dir = path.parent().unwrap_or(&source);
+        fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+        let length = random.usize(64..BYTES);
+        let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(length).collect();
+        put(&path, &text)?;
+        names.push(inside);
+    }
+    put(&place.join("unpacked"), &lines(&names.iter().collect::<Vec<_>>()))?;
+    let (tar, from) = (place.join("build.tar"), source.display().to_string());
+    let words = ["tar", "-cf", &tar.display().to_string(), "-C", &from, "."].map(str::to_owned);
+    launcher.help("pack the files of the build", &words)?;
+    fs::remove_dir_all(&source).map_err(Error::io("remove", &source))
+}
+
+fn lines(paths: &[&PathBuf]) -> String {
+    paths.iter().map(|path| format!("{}\n", path.display())).collect()
+}
+
+fn put(path: &Path, text: &str) -> Result<(), Error> {
+    let written = File::create(path).and_then(|mut file| {
+        use std::io::Write;
+        file.write_all(text.as_bytes())
+    });
+    written.map_err(Error::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A base with some ordinary files.
+    fn base(files: usize) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let share = dir.path().join("usr/share");
+        fs::create_dir_all(&share).expect("a directory can be made");
+        for number in 0..files {
+            fs::write(share.join(format!("{number}")), "text").expect("a file can be made");
+        }
+        dir
+    }
+
+    fn list(base: &Path, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(base.join(PLACE).join(name)).expect("the list is there");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_lists_name_different_files_that_are_there() {
+        let (dir, launcher) = (base(200), Launcher::new().expect("signals can be watched"));
+        let payload = Payload::place(dir.path(), 1, &launcher).expect("it is placed");
+        assert_eq!(payload.entries, 202);
+        let mut all = Vec::new();
+        for (name, count) in [("appended", APPENDED), ("removed", REMOVED), ("private", PRIVATE)] {
+            assert_eq!(list(dir.path(), name).len(), count);
+            all.extend(list(dir.path(), name));
+        }
+        assert!(all.iter().all(|path| dir.path().join(path).is_file()));
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), APPENDED + REMOVED + PRIVATE);
+        assert_eq!(list(dir.path(), "unpacked").len(), UNPACKED);
+    }
+
+    #[test]
+    fn a_base_that_a_clone_wrote_to_is_named_and_mended() {
+        let (dir, launcher) = (base(75), Launcher::new().expect("signals can be watched"));
+        let payload = Payload::place(dir.path(), 1, &launcher).expect("it is placed");
+        assert_eq!(payload.mend().expect("it is looked at"), Vec::<PathBuf>::new());
+        let appended = dir.path().join(&list(dir.path(), "appended")[0]);
+        let private = dir.path().join(&list(dir.path(), "private")[0]);
+        fs::write(&appended, "text and more").expect("a file can be written");
+        fs::set_permissions(&private, Permissions::from_mode(0o600)).expect("it has a mode");
+        let mut damaged = payload.mend().expect("it is mended");
+        damaged.sort();
+        let mut expected = vec![appended.clone(), private];
+        expected.sort();
+        assert_eq!(damaged, expected);
+        assert_eq!(fs::read_to_string(&appended).expect("it is there"), "text");
+        assert_eq!(payload.mend().expect("it is looked at"), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_base_of_few_files_is_refused_with_their_number() {
+        let (dir, launcher) = (base(74), Launcher::new().expect("signals can be watched"));
+        let refused = Payload::place(dir.path(), 1, &launcher).err().expect("it is refused");
+        assert!(refused.to_string().contains("has 74 ordinary files"), "{refused}");
+    }
+}
