@@ -1,0 +1,304 @@
+//! What a tree holds is what was imported, in every attribute, by each strategy on each
+//! file system; and what a clone changed is what is told.
+
+use crate::everything;
+use crate::harness::{Need, trial};
+use crate::roots;
+use crate::site::{Site, for_each_strategy, limit, same, times};
+use crate::support::Place;
+use libtest_mimic::Trial;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use synconce_testkit::manifest::{Kind, Manifest, diff};
+use synconce_testkit::process;
+use synconce_testkit::rig::FsKind;
+
+const NEEDS: [Need; 2] =
+    [Need::File("/bin/busybox", "busybox-static"), Need::Program("tar", "tar")];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(of_a_directory_are_kept_on_ext4, &NEEDS),
+        trial(of_a_directory_are_kept_on_xfs, &NEEDS),
+        trial(of_a_directory_are_kept_on_btrfs, &NEEDS),
+        trial(of_a_tar_are_kept_on_ext4, &NEEDS),
+        trial(of_a_tar_are_kept_on_xfs, &NEEDS),
+        trial(of_a_tar_are_kept_on_btrfs, &NEEDS),
+        trial(a_clone_is_one_file_system_on_ext4, &NEEDS),
+        trial(a_clone_is_one_file_system_on_xfs, &NEEDS),
+        trial(a_clone_is_one_file_system_on_btrfs, &NEEDS),
+        trial(a_comparison_tells_what_was_done_on_ext4, &NEEDS),
+        trial(a_comparison_tells_what_was_done_on_xfs, &NEEDS),
+        trial(a_comparison_tells_what_was_done_on_btrfs, &NEEDS),
+    ]
+}
+
+/// A root with everything in it.
+fn everything(place: &Place) -> std::path::PathBuf {
+    let root = roots::small(place, "source");
+    everything::make(&root);
+    root
+}
+
+/// Import, clone, a run that does nothing, commit, export: `wanted` all along.
+fn are_kept(site: &Site<'_>, source: &Path, wanted: &Manifest) {
+    let how = site.strategy();
+    site.import("base", source);
+    same(&format!("an import, {how}"), wanted, &site.content("base"));
+    let before = site.layers();
+    site.clone_of("base", "clone");
+    same(&format!("a clone, {how}"), wanted, &site.content("clone"));
+    site.sh("clone", ":");
+    same(&format!("a run, {how}"), wanted, &site.content("clone"));
+    site.well(&["commit", "clone"]);
+    same(&format!("a commit, {how}"), wanted, &site.content("clone"));
+    assert_eq!(site.diff("base", "clone"), BTreeSet::new(), "{how}");
+    exports_are_the_same(site, wanted);
+    site.well(&["squash", "clone"]);
+    same(&format!("squashed, {how}"), wanted, &site.content("clone"));
+    site.assert_unharmed("all of it", "base", &before);
+}
+
+fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
+    let how = site.strategy();
+    // On another file system than the store's.
+    let to = site.place.path(&format!("exported-{how}"));
+    site.well(&["export", "clone", to.to_str().unwrap()]);
+    same(&format!("an export, {how}"), wanted, &times(&to));
+    for sparse in [everything::SPARSE, everything::HOLE] {
+        let meta = fs::metadata(to.join(sparse)).unwrap();
+        assert!(meta.blocks() * 512 < 2 << 20, "{sparse} has {} blocks", meta.blocks());
+    }
+    fs::remove_dir_all(&to).unwrap();
+
+    let tar = site.fresh("tar");
+    let mut export = site.place.command("sh");
+    let script = "\"$0\" tree --store \"$1\" export clone >\"$2\"";
+    export.args(["-ec", script, crate::support::SYNCONCE]).arg(site.store()).arg(&tar);
+    let exported = process::run(&mut export, limit()).unwrap();
+    assert!(exported.status.success(), "{exported:?}");
+    assert!(fs::metadata(&tar).unwrap().len() < 8 << 20, "holes are no zeroes in the tar");
+    site.import("again", &tar);
+    let wanted = as_a_tar(wanted);
+    same(&format!("an export as a tar, {how}"), &wanted, &as_a_tar(&site.content("again")));
+    // Another program reads it, too; but GNU tar makes no path that is too long.
+    let listed = site.place.command("tar").arg("-tf").arg(&tar).output().unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+    site.remove("again");
+}
+
+/// A tar has no sockets, and GNU's no second name of a named pipe.
+fn as_a_tar(manifest: &Manifest) -> Manifest {
+    let mut manifest = manifest.clone();
+    manifest.entries.retain(|_, entry| entry.kind != Kind::Socket);
+    let fifos = manifest.entries.values_mut().filter(|entry| entry.kind == Kind::Fifo);
+    fifos.for_each(|entry| entry.links = None);
+    manifest
+}
+
+fn of_a_directory(place: &Place, kind: FsKind) {
+    let source = everything(place);
+    let wanted = times(&source);
+    for_each_strategy(place, kind, 2 << 30, |site| are_kept(site, &source, &wanted));
+    same("the source itself", &wanted, &times(&source));
+}
+
+fn of_a_directory_are_kept_on_ext4(place: &Place) {
+    of_a_directory(place, FsKind::Ext4);
+}
+
+fn of_a_directory_are_kept_on_xfs(place: &Place) {
+    of_a_directory(place, FsKind::Xfs);
+}
+
+fn of_a_directory_are_kept_on_btrfs(place: &Place) {
+    of_a_directory(place, FsKind::Btrfs);
+}
+
+/// GNU tar's archive of `source`, with all that it can keep.
+fn archive(place: &Place, source: &Path) -> std::path::PathBuf {
+    let to = place.path("source.tar");
+    let mut tar = place.command("tar");
+    tar.args(["--create", "--format=posix", "--sparse", "--numeric-owner", "--acls"]);
+    tar.args(["--xattrs", "--xattrs-include=*", "--warning=no-file-ignored", "--file"]);
+    let made = process::run(tar.arg(&to).arg("-C").arg(source).arg("."), limit()).unwrap();
+    assert!(made.status.success(), "{made:?}");
+    to
+}
+
+fn of_a_tar(place: &Place, kind: FsKind) {
+    let source = everything(place);
+    let wanted = as_a_tar(&times(&source));
+    let tar = archive(place, &source);
+    for_each_strategy(place, kind, 2 << 30, |site| are_kept(site, &tar, &wanted));
+}
+
+fn of_a_tar_are_kept_on_ext4(place: &Place) {
+    of_a_tar(place, FsKind::Ext4);
+}
+
+fn of_a_tar_are_kept_on_xfs(place: &Place) {
+    of_a_tar(place, FsKind::Xfs);
+}
+
+fn of_a_tar_are_kept_on_btrfs(place: &Place) {
+    of_a_tar(place, FsKind::Btrfs);
+}
+
+/// What a program on one file system relies on: each line says what it found. The
+/// numbers of inodes are those of this run alone.
+const ONE_FILE_SYSTEM: &str = r#"
+cd /data
+number() { stat -c '%d %i' "$1"; }
+is() { if [ "$2" = "$3" ]; then echo "$1: yes"; else echo "$1: no ($2, $3)"; fi; }
+before=$(number file); echo more >>file; is 'written, its number stays' "$before" "$(number file)"
+before=$(number other); chmod 600 other; is 'chmod, its number stays' "$before" "$(number other)"
+before=$(number directory); touch directory/new
+is 'a directory keeps its number' "$before" "$(number directory)"
+is 'hard links have one number' "$(number hard)" "$(number far/hard)"
+before=$(number hard); echo linked >>hard
+is 'and keep it when written' "$before" "$(number hard)"
+is 'both names' "$(number hard)" "$(number far/hard)"
+is 'and have one content' "$(tail -n 1 far/hard)" linked
+is 'and two links' "$(stat -c %h far/hard)" 2
+is 'one device for all' "$(stat -c %d file attributes directory symlink | sort -u | wc -l)" 1
+exec 5<attributes; echo more >>attributes
+is 'who has it open sees what is written' "$(tail -n 1 <&5)" more
+before=$(number directory); mv directory far/moved
+is 'a directory is renamed and keeps its number' "$before" "$(number far/moved)"
+is 'with what is in it' "$(ls far/moved | sort | tr '\n' ' ')" 'inner new '
+mkdir directory; is 'its name is free again' "$(ls directory | wc -l)" 0
+mv far/moved directory/again; is 'and again' "$(ls directory/again | wc -l)" 2
+ln far/hard third; is 'a third link' "$(stat -c %h hard)" 3
+rm hard; is 'without the first' "$(stat -c %h far/hard)" 2
+"#;
+
+fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
+    let source = roots::small(place, "source");
+    for_each_strategy(place, kind, 1 << 30, |site| {
+        site.import("base", &source);
+        let before = site.layers();
+        site.clone_of("base", "clone");
+        let said = site.sh("clone", ONE_FILE_SYSTEM);
+        // Overlayfs: a descriptor opened to read before the first write has the old file.
+        let is_known =
+            |line: &&str| line.starts_with("who has it open ") && site.strategy() == "overlay";
+        let wrong: Vec<_> = said.lines().filter(|line| !line.ends_with(": yes")).collect();
+        let wrong: Vec<_> = wrong.into_iter().filter(|line| !is_known(line)).collect();
+        assert!(wrong.is_empty(), "{}: {wrong:#?}", site.strategy());
+        assert_eq!(said.lines().count(), 16, "{said}");
+        // What was left is what is there at the next run, and after the commit.
+        let left = "cd /data; stat -c '%h' far/hard; ls -R . | sort; \
+                    cmp third far/hard && tail -n 1 third";
+        let first = site.sh("clone", left);
+        assert!(first.starts_with("2\n") && first.ends_with("linked\n"), "{first}");
+        site.well(&["commit", "clone"]);
+        assert_eq!(site.sh("clone", left), first);
+        site.well(&["squash", "clone"]);
+        assert_eq!(site.sh("clone", left), first);
+        let (mounted, exported) = (site.content("clone"), site.exported("clone"));
+        same("the export", &mounted, &exported);
+        assert_eq!(mounted.entries["data/third"].links.as_deref(), Some("data/far/hard"));
+        site.assert_unharmed("all of it", "base", &before);
+    });
+}
+
+fn a_clone_is_one_file_system_on_ext4(place: &Place) {
+    a_clone_is_one_file_system(place, FsKind::Ext4);
+}
+
+fn a_clone_is_one_file_system_on_xfs(place: &Place) {
+    a_clone_is_one_file_system(place, FsKind::Xfs);
+}
+
+fn a_clone_is_one_file_system_on_btrfs(place: &Place) {
+    a_clone_is_one_file_system(place, FsKind::Btrfs);
+}
+
+/// Writes of every kind, some of which come to nothing.
+const CHANGES: &str = r#"
+cd /data
+echo new >created; mkdir -p made/below; echo new >made/below/file
+echo more >>file
+chmod 600 attributes
+mv other renamed
+mv directory far/directory
+rmdir empty
+rm symlink; ln -s other symlink
+cp -p hard /tmp/saved; echo x >>hard
+rm /etc/hosts; mkdir /etc/hosts; echo x >/etc/hosts/file
+chmod 700 /root; chmod 755 /root
+echo gone >/tmp/gone; rm /tmp/gone
+mknod /tmp/null c 1 3; chown 12:34 /etc/group
+"#;
+
+fn a_comparison_tells_what_was_done(place: &Place, kind: FsKind) {
+    let source = roots::small(place, "source");
+    for_each_strategy(place, kind, 1 << 30, |site| {
+        site.import("base", &source);
+        let wanted = site.content("base");
+        site.clone_of("base", "clone");
+        site.sh("clone", CHANGES);
+        let now = site.content("clone");
+        tells_the_difference(site, ["base", "clone"], &wanted, &now);
+        tells_the_difference(site, ["clone", "base"], &now, &wanted);
+        for path in ["data/created", "data/made/below/file", "data/far/directory/inner"] {
+            assert!(site.diff("base", "clone").contains(&('A', path.to_owned())), "{path}");
+        }
+        site.well(&["commit", "clone"]);
+        tells_the_difference(site, ["base", "clone"], &wanted, &now);
+        site.clone_of("clone", "third");
+        assert_eq!(site.diff("clone", "third"), BTreeSet::new());
+        // A second layer upon the first, that takes things back.
+        site.sh("third", "cd /data; mv renamed other; rm -r made created; echo y >again");
+        let third = site.content("third");
+        tells_the_difference(site, ["clone", "third"], &now, &third);
+        tells_the_difference(site, ["base", "third"], &wanted, &third);
+        let json = site.ends(&["diff", "base", "third", "--json"]);
+        assert_eq!(json.status.code(), Some(1), "{json:?}");
+        let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        assert!(json.to_string().contains("data/again"), "{json}");
+    });
+}
+
+/// `tree diff` names every path that differs, and beside them at most directories and
+/// hard links whose time is all that differs.
+fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, second: &Manifest) {
+    use synconce_testkit::manifest::Difference;
+    let changes = |first: &Manifest, second: &Manifest| -> BTreeSet<(char, String)> {
+        let letters = diff(first, second).into_iter().map(|difference| {
+            let letter = match difference {
+                Difference::OnlyInFirst { .. } => 'D',
+                Difference::OnlyInSecond { .. } => 'A',
+                Difference::Changed { .. } => 'C',
+            };
+            (letter, difference.path().to_owned())
+        });
+        letters.collect()
+    };
+    let without_times = |manifest: &Manifest| {
+        let mut manifest = manifest.clone();
+        manifest.entries.values_mut().for_each(|entry| entry.mtime = None);
+        manifest
+    };
+    let (least, most) =
+        (changes(&without_times(first), &without_times(second)), changes(first, second));
+    let told = site.diff(names[0], names[1]);
+    let (missing, excess) = (&least - &told, &told - &most);
+    let how = site.strategy();
+    assert!(missing.is_empty() && excess.is_empty(), "{how}, {names:?}: {missing:?}, {excess:?}");
+}
+
+fn a_comparison_tells_what_was_done_on_ext4(place: &Place) {
+    a_comparison_tells_what_was_done(place, FsKind::Ext4);
+}
+
+fn a_comparison_tells_what_was_done_on_xfs(place: &Place) {
+    a_comparison_tells_what_was_done(place, FsKind::Xfs);
+}
+
+fn a_comparison_tells_what_was_done_on_btrfs(place: &Place) {
+    a_comparison_tells_what_was_done(place, FsKind::Btrfs);
+}

@@ -1,0 +1,38 @@
+//! `synconce tree` at the command line: what is done in a clone never reaches its base,
+//! and what is kept is what was there.
+//!
+//! Real file systems on disks of their own, as root. Every test runs isolated (see
+//! `support::isolated`); what needs a program that is not installed is ignored, and says so.
+
+mod attributes;
+mod everything;
+#[path = "../programs/harness.rs"]
+#[allow(dead_code, reason = "shared with tests that use the rest")]
+mod harness;
+mod programs;
+mod roots;
+mod site;
+#[path = "../lifecycle/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
+mod support;
+mod unharmed;
+mod users;
+mod verbs;
+
+use harness::trial;
+use libtest_mimic::Arguments;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let trials = vec![
+        trial(unharmed::by_no_way_to_write_on_ext4, &unharmed::NEEDS),
+        trial(unharmed::by_no_way_to_write_on_xfs, &unharmed::NEEDS),
+        trial(unharmed::by_no_way_to_write_on_btrfs, &unharmed::NEEDS),
+        trial(unharmed::by_large_changes_on_ext4, &unharmed::DEBIAN),
+        trial(unharmed::by_large_changes_on_xfs, &unharmed::DEBIAN),
+        trial(unharmed::by_large_changes_on_btrfs, &unharmed::DEBIAN),
+    ];
+    let of_files = [attributes::trials(), verbs::trials(), users::trials(), programs::trials()];
+    let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

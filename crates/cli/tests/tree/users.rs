@@ -1,0 +1,128 @@
+//! Of a user without privilege, with subordinate ids.
+
+use crate::harness::{Need, trial};
+use crate::roots;
+use crate::site::limit;
+use crate::support::Place;
+use libtest_mimic::Trial;
+use rustix::mount::mount_bind;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
+use synconce_testkit::process::{self, Finished};
+
+const NOBODY: u32 = 65534;
+const NEEDS: [Need; 2] =
+    [Need::File("/bin/busybox", "busybox-static"), Need::Program("newuidmap", "uidmap")];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_user_with_subordinate_ids_has_trees_of_many_owners, &NEEDS),
+        trial(a_user_without_subordinate_ids_is_told_or_has_trees_of_his_own, &NEEDS),
+    ]
+}
+
+/// `synconce tree WORDS` as nobody, with a home of his own.
+fn as_nobody(place: &Place, words: &[&str]) -> Finished {
+    let home = place.path("home");
+    fs::create_dir_all(&home).unwrap();
+    chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut command = place.command("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.args([crate::support::SYNCONCE, "tree"]).args(words).current_dir(&home);
+    command.env("HOME", &home).env_remove("XDG_DATA_HOME").env_remove("SYNCONCE_STATE_DIR");
+    command.env_remove("SYNCONCE_RUNTIME_DIR").env_remove("XDG_RUNTIME_DIR");
+    process::run(&mut command, limit()).unwrap()
+}
+
+fn well(place: &Place, words: &[&str]) -> String {
+    let finished = as_nobody(place, words);
+    assert!(finished.status.success(), "{words:?}: {finished:?}");
+    finished.stdout
+}
+
+/// Gives nobody the subordinate ids that `line` says.
+fn subordinate(place: &Place, line: &str) {
+    let file = place.write("subordinate", line);
+    for name in ["/etc/subuid", "/etc/subgid"] {
+        mount_bind(&file, name).unwrap();
+    }
+}
+
+/// A tar of a small root with files of several owners, that everybody reads.
+fn tar(place: &Place) -> PathBuf {
+    let root = roots::small(place, "source");
+    for (name, owner) in [("user", 1000), ("games", 5), ("nobody", NOBODY)] {
+        let path = root.join("data").join(name);
+        fs::write(&path, name).unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+    }
+    let made = place.bare(&["tar", "--numeric-owner", "-cf", "source.tar", "-C", "source", "."]);
+    assert!(made.status.success(), "{made:?}");
+    place.path("source.tar")
+}
+
+fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let tar = tar(place);
+    well(place, &["import", "base", tar.to_str().unwrap()]);
+    well(place, &["clone", "base", "clone"]);
+    let owners = "cd /data; id -u; stat -c '%n %u %g' file user games nobody";
+    let said = "0\nfile 0 0\nuser 1000 1000\ngames 5 5\nnobody 65534 65534\n";
+    let sh = |script: &str| well(place, &["run", "clone", "--", "/bin/sh", "-ec", script]);
+    assert_eq!(sh(owners), said);
+    // He may in it what root may.
+    sh("cd /data; chown 12:34 file; echo x >>games; mv directory moved; rm -r far; mkdir new; \
+        chown 1000 new; mkdir -m 000 closed");
+    let changed = "cd /data; stat -c '%n %u %g' file games new; ls; stat -c %a closed";
+    let wanted = sh(changed);
+    assert!(wanted.starts_with("file 12 34\ngames 5 5\nnew 1000 0\n"), "{wanted}");
+    well(place, &["commit", "clone"]);
+    assert_eq!(sh(changed), wanted);
+    assert_eq!(
+        well(place, &["run", "--from", "base", "--", "/bin/sh", "-ec", owners]),
+        said,
+        "the base is as it was"
+    );
+    well(place, &["verify", "base"]);
+    let compared = as_nobody(place, &["diff", "base", "clone"]);
+    assert_eq!(compared.status.code(), Some(1), "{compared:?}");
+    assert!(compared.stdout.contains("data/moved/inner"), "{compared:?}");
+    // By a user of the tree.
+    let user =
+        ["run", "clone", "--user", "user", "--", "/bin/sh", "-ec", "id -u; echo x >/data/new/x"];
+    assert_eq!(well(place, &user), "1000\n");
+    // The tar says the tree's owners, not the host's.
+    let exported = place.path("home/exported.tar");
+    let script = format!(
+        "setpriv --reuid 65534 --regid 65534 --clear-groups '{}' tree export clone >'{}'",
+        crate::support::SYNCONCE,
+        exported.display()
+    );
+    let mut export = place.command("sh");
+    let export = export.args(["-ec", &script]).env("HOME", place.path("home"));
+    let done = process::run(export.env_remove("SYNCONCE_STATE_DIR"), limit()).unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let listed = place.bare(&["tar", "--numeric-owner", "-tvf", exported.to_str().unwrap()]);
+    for (owner, name) in [("12/34", "data/file"), ("5/5", "data/games"), ("1000/0", "data/new/")] {
+        let has = |line: &str| line.contains(owner) && line.trim_end().ends_with(name);
+        assert!(listed.stdout.lines().any(has), "{owner} {name}: {}", listed.stdout);
+    }
+    well(place, &["squash", "clone"]);
+    assert!(sh(changed).starts_with("file 12 34\n"));
+    well(place, &["remove", "clone", "base", "--wait"]);
+    well(place, &["fsck"]);
+    // Nothing of his needs root to be removed, nor is left.
+    let layers = place.path("home/.local/share/synconce/trees/layers");
+    assert_eq!(fs::read_dir(layers).unwrap().count(), 0);
+}
+
+fn a_user_without_subordinate_ids_is_told_or_has_trees_of_his_own(place: &Place) {
+    subordinate(place, "somebody:100000:65536\n");
+    let tar = tar(place);
+    let imported = as_nobody(place, &["import", "base", tar.to_str().unwrap()]);
+    assert_eq!(imported.status.code(), Some(125), "{imported:?}");
+    assert!(imported.stderr.contains("subuid"), "with the remedy: {imported:?}");
+    let listed = well(place, &["list", "--json"]);
+    assert!(!listed.contains("base"), "{listed}");
+}
