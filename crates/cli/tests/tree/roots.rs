@@ -19,7 +19,7 @@ const TOOLS: &str = "sh cp sed touch truncate rm mv ln mkdir rmdir cat echo chmo
 /// every kind that is written to.
 pub fn small(place: &Place, name: &str) -> PathBuf {
     let root = place.path(name);
-    for directory in ["bin", "proc", "dev", "sys", "run", "tmp", "etc", "root", "data"] {
+    for directory in ["bin", "proc", "dev", "sys", "run", "tmp", "etc", "root", "mnt", "data"] {
         fs::create_dir_all(root.join(directory)).unwrap();
     }
     fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
