@@ -23,6 +23,9 @@ fn changed(one: &Seal, other: &Seal) -> Vec<String> {
     changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
 }
 
+/// A directory, and what changes something in it when told where the tree is.
+type Touch<'a> = (&'a str, &'a dyn Fn(&Path));
+
 #[test]
 fn a_seal_is_the_same_until_something_is_touched() {
     isolated(
@@ -39,7 +42,7 @@ fn a_seal_is_the_same_until_something_is_touched() {
                 let blocks: u64 = blocks(&tree);
                 assert_eq!(before.bytes, blocks * 512, "{fs:?}");
 
-                let touches: [(&str, &dyn Fn(&Path)); 6] = [
+                let touches: [Touch<'_>; 6] = [
                     ("holes", &|tree| back_dated(&tree.join("holes/begins"))),
                     ("names", &|tree| {
                         fs::set_permissions(
