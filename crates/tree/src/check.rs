@@ -17,10 +17,11 @@ use synconce_durable::error::{Context, Error};
 pub struct Listed {
     /// Its record.
     pub record: Record,
-    /// Bytes on the disk that go with it: those of layers that no other tree has.
-    pub own: u64,
+    /// Bytes on the disk that go with it: those of layers that no other tree has. None
+    /// where nobody has looked yet: at a whole copy that is not committed.
+    pub own: Option<u64>,
     /// Bytes on the disk that others need as well.
-    pub shared: u64,
+    pub shared: Option<u64>,
     /// Whether runs did something that is not committed.
     pub is_open: bool,
     /// What works on it, in words.
@@ -59,9 +60,9 @@ impl Store {
         }
         let mut sizes = HashMap::new();
         for id in users.keys() {
-            sizes.insert(*id, self.seal(id).map_or(0, |seal| seal.bytes));
+            sizes.insert(*id, self.seal(id).ok().map(|seal| seal.bytes));
         }
-        let sum = |layers: &[Layer], shared: bool| -> u64 {
+        let sum = |layers: &[Layer], shared: bool| -> Option<u64> {
             let wanted = layers.iter().filter(|layer| (users[layer.id.as_str()] > 1) == shared);
             wanted.map(|layer| sizes[layer.id.as_str()]).sum()
         };
@@ -82,7 +83,9 @@ impl Store {
     /// Names the act and path.
     pub fn verify(&self, name: &Name, progress: &dyn Progress) -> Result<Vec<Altered>, Error> {
         let mut altered = Vec::new();
-        for layer in self.stack(name)?.layers {
+        let committed = self.existing(name)?.layers;
+        let is_due = |layer: &Layer| committed.contains(layer) || self.is_sealed(&layer.id);
+        for layer in self.stack(name)?.layers.into_iter().filter(is_due) {
             let directories = self.altered(&layer.id, progress)?;
             if !directories.is_empty() {
                 altered.push(Altered { layer: self.content(&layer.id), directories });
@@ -126,7 +129,8 @@ impl Store {
         for record in &records {
             let opened = self.opened(record)?;
             let open = if let Opened::Yes(layers) = opened { layers } else { Vec::new() };
-            for layer in record.layers.iter().chain(&open) {
+            let open = open.iter().filter(|layer| self.is_sealed(&layer.id));
+            for layer in record.layers.iter().chain(open) {
                 if looked_at.insert(layer.id.clone()) {
                     faults.extend(self.fault_of(layer, progress));
                 }

@@ -102,7 +102,12 @@ impl Store {
     ///
     /// # Errors
     /// Names the act and path, write-back errors included; `name` is then as before.
-    pub fn commit(&self, name: &Name, new: Option<&Name>) -> Result<Record, Error> {
+    pub fn commit(
+        &self,
+        name: &Name,
+        new: Option<&Name>,
+        progress: &dyn Progress,
+    ) -> Result<Record, Error> {
         let pin = Pin::new(self.path())?;
         let lock = self.lock()?;
         let source = self.current(name)?;
@@ -110,6 +115,7 @@ impl Store {
         if let Some(new) = new {
             self.next_generation(new, None)?;
         }
+        self.seal_all(&source.layers, progress)?;
         let mut pin = Some(pin);
         let late = pin.take_if(|_| mutant::is("tree-record-first"));
         pin.map_or(Ok(()), Pin::sync)?;

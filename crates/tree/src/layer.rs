@@ -22,13 +22,7 @@ const SEAL: &str = "seal.json";
 impl Store {
     /// Makes a layer of the directory `content`, which nobody writes to any more. It is
     /// there when this returns, and not durable.
-    pub(crate) fn freeze(
-        &self,
-        id: &str,
-        content: &Path,
-        kind: Content,
-        progress: &dyn Progress,
-    ) -> Result<Layer, Error> {
+    pub(crate) fn freeze(&self, id: &str, content: &Path, kind: Content) -> Result<Layer, Error> {
         let directory = self.layer(id);
         fs::DirBuilder::new().mode(0o700).create(&directory).on("cannot create", &directory)?;
         let frozen = directory.join(CONTENT);
@@ -37,10 +31,26 @@ impl Store {
         if btrfs::is_subvolume(opened.as_fd()).on("cannot look at", &frozen)? {
             btrfs::set_read_only(opened.as_fd(), true).on("cannot freeze", &frozen)?;
         }
-        let seal = engine::seal(opened.as_fd(), &SealOptions::default(), progress)?;
-        let path = directory.join(SEAL);
-        write_lightly(&path, &encode(&seal, &path)?)?;
         Ok(Layer { id: id.to_owned(), content: kind })
+    }
+
+    /// Seals those of `layers` that are not sealed yet: one that only a run's note names
+    /// is not, because that takes a look at each of its entries.
+    pub(crate) fn seal_all(&self, layers: &[Layer], progress: &dyn Progress) -> Result<(), Error> {
+        for layer in layers {
+            let path = self.layer(&layer.id).join(SEAL);
+            if !path.exists() {
+                let content = open_directory(&self.content(&layer.id))?;
+                let seal = engine::seal(content.as_fd(), &SealOptions::default(), progress)?;
+                write_lightly(&path, &encode(&seal, &path)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether layer `id` was sealed.
+    pub(crate) fn is_sealed(&self, id: &str) -> bool {
+        self.layer(id).join(SEAL).exists()
     }
 
     /// What layer `id` was when it was frozen.

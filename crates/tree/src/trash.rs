@@ -43,7 +43,8 @@ impl Store {
     }
 
     /// Removes what is in the trash, and what comes there meanwhile. One process at a
-    /// time does; with `wait` this one waits for its turn.
+    /// time does; with `wait` this one waits for its turn, and until btrfs has cleaned
+    /// up behind a subvolume.
     ///
     /// # Errors
     /// The trash cannot be read. What cannot be removed is in the result.
@@ -67,6 +68,9 @@ impl Store {
             if emptied.left.len() > before {
                 failed.push(name);
             }
+        }
+        if wait && self.is_btrfs() {
+            btrfs::sync(self.as_fd()).on("cannot sync the file system of", self.path())?;
         }
         Ok(emptied)
     }

@@ -47,9 +47,7 @@ pub(super) fn judge(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
             let twice = !seen.second.interrupted.is_empty() || !seen.second.lost.is_empty();
             twice.then(|| ("said twice", format!("{:?}", seen.second)))
         })
-        .or_else(|| {
-            (!seen.leftovers.is_empty()).then(|| ("leftovers", seen.leftovers.join(", ")))
-        })
+        .or_else(|| (!seen.leftovers.is_empty()).then(|| ("leftovers", seen.leftovers.join(", "))))
         .or_else(|| seen.stuck.clone().map(|why| ("does not work on", why)))
 }
 
@@ -159,7 +157,10 @@ fn interrupted(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fau
     let said = &seen.first.interrupted;
     if said.len() < seen.sessions {
         let sessions = seen.sessions;
-        return Some(("forgotten", format!("{sessions} sessions were cut short, and said: {said:?}")));
+        return Some((
+            "forgotten",
+            format!("{sessions} sessions were cut short, and said: {said:?}"),
+        ));
     }
     let mut allowed = moment.forgiven.clone();
     if let Some((name, passing)) = moment.hit.session()
@@ -169,9 +170,9 @@ fn interrupted(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fau
     }
     let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
     said.iter().for_each(|name| *counts.entry(name).or_default() += 1);
-    let (name, _) = counts.iter().find(|(name, count)| {
-        allowed.get(**name).copied().unwrap_or_default() < **count
-    })?;
+    let (name, _) = counts
+        .iter()
+        .find(|(name, count)| allowed.get(**name).copied().unwrap_or_default() < **count)?;
     Some(("false alarm", format!("{name} is said to have been interrupted, which ended well")))
 }
 

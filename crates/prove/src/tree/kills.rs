@@ -55,14 +55,31 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
         clean("run", vec![clone()], run(1)),
         clean("run again", vec![clone(), run(1)], run(2)),
         clean("commit", vec![clone(), run(1)], commit()),
-        clean("commit --as", vec![clone(), run(1)], step("commit hit --as new", CommitsAs("hit", "new"))),
+        clean(
+            "commit --as",
+            vec![clone(), run(1)],
+            step("commit hit --as new", CommitsAs("hit", "new")),
+        ),
         clean("run --commit", vec![clone()], becomes("run --from hit --commit new", "new")),
         clean("next generation", vec![clone()], becomes("run --from hit --commit hit", "hit")),
-        clean("run --discard", vec![], Step::run("run --from base --discard", 4, SPREAD, Discards("base"))),
+        clean(
+            "run --discard",
+            vec![],
+            Step::run("run --from base --discard", 4, SPREAD, Discards("base")),
+        ),
         clean("squash", vec![clone(), run(1), commit()], step("squash hit", Squashes("hit"))),
-        clean("remove --wait", vec![clone(), run(1), commit()], step("remove hit --wait", Removes("hit"))),
+        clean(
+            "remove --wait",
+            vec![clone(), run(1), commit()],
+            step("remove hit --wait", Removes("hit")),
+        ),
         clean("remove", vec![clone(), run(1), commit()], step("remove hit", Removes("hit"))),
-        Scenario { name: "gc", set_up: vec![clone()], hit: step("gc --wait", Nothing), garbage: true },
+        Scenario {
+            name: "gc",
+            set_up: vec![clone()],
+            hit: step("gc --wait", Nothing),
+            garbage: true,
+        },
         clean("export", vec![], step(&export_words, Nothing)),
     ]
 }
@@ -172,7 +189,12 @@ impl<'a> Ring<'a> {
     }
 
     /// Hits the verb of the scenario once, and judges; whether it was hit at all.
-    fn round(&mut self, scenario: &Scenario, round: usize, findings: &mut Findings) -> Result<bool> {
+    fn round(
+        &mut self,
+        scenario: &Scenario,
+        round: usize,
+        findings: &mut Findings,
+    ) -> Result<bool> {
         let [before, after] = self.states(scenario)?;
         for step in &scenario.set_up {
             self.perform(step)?;

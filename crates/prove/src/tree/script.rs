@@ -118,9 +118,7 @@ pub(super) fn step(text: &str, effect: Effect) -> Step {
 
 /// The script that is recorded, with clones made by `strategy` where one is given.
 pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
-    use Effect::{
-        Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Removes, Runs, Squashes,
-    };
+    use Effect::{Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Removes, Runs, Squashes};
     let run = |text: &str, number, effect| Step::run(text, number, SPREAD, effect);
     let steps = vec![
         step("init", Effect::Makes),

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use synconce_testkit::manifest::{Manifest, Options};
-use synconce_testkit::process::{self, Finished};
 use synconce_testkit::patiently;
+use synconce_testkit::process::{self, Finished};
 
 /// Far more than any verb takes here.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -134,7 +134,8 @@ impl Store<'_> {
         }
         seen.sessions = self.cut_short(blow)?;
         let noted = names(&self.path.join("open"))?;
-        seen.noted = noted.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
+        seen.noted =
+            noted.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
         let first = ["fsck", "list", "gc --wait"][usize::try_from(variant % 3)?];
         seen.first = self.ask(first, &mut seen.faults)?;
         seen.second = self.ask("fsck", &mut seen.faults)?;
@@ -189,7 +190,11 @@ impl Store<'_> {
     fn leftovers(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
         for directory in ["sessions", "trash"] {
-            left.extend(all_names(&self.path.join(directory))?.iter().map(|name| format!("{directory}/{name}")));
+            left.extend(
+                all_names(&self.path.join(directory))?
+                    .iter()
+                    .map(|name| format!("{directory}/{name}")),
+            );
         }
         let mut records = String::new();
         for directory in ["trees", "open"] {
@@ -232,7 +237,8 @@ fn read(path: &Path) -> String {
 }
 
 fn all_names(directory: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let entries =
+        fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
     names.collect()
 }
@@ -263,7 +269,8 @@ fn said(stderr: &str) -> Said {
             Some(rest.split_once(end)?.0.to_owned())
         };
         if line.contains(" was interrupted; what it did is thrown away") {
-            let from = between("a run in ", ", begun").or_else(|| between("the making of ", ", begun"));
+            let from =
+                between("a run in ", ", begun").or_else(|| between("the making of ", ", begun"));
             let from = from.or_else(|| between("the mount of ", " at "));
             said.interrupted.push(from.unwrap_or_else(|| line.to_owned()));
         } else if line.contains(" was not committed and is lost with the power") {

@@ -64,12 +64,8 @@ pub(super) fn record(
         builder = builder.mount_options(options);
     }
     let rig = builder.up()?;
-    let store = Store {
-        tool,
-        path: store_on(rig.path()),
-        control: control.path().to_owned(),
-        times: true,
-    };
+    let store =
+        Store { tool, path: store_on(rig.path()), control: control.path().to_owned(), times: true };
     let bystander = rig.path().join("bystander");
     fs::create_dir(&bystander)?;
     let synced = process::run(Command::new("sync").arg("-f").arg(rig.path()), patiently(LIMIT))?;
@@ -142,7 +138,9 @@ impl<'a> Beside<'a> {
         let found = without_times(content);
         match diff(&expected, &found).first() {
             None => Ok(()),
-            Some(first) => Err(format!("{}: not as the same done beside: {first}", step.name()).into()),
+            Some(first) => {
+                Err(format!("{}: not as the same done beside: {first}", step.name()).into())
+            }
         }
     }
 }

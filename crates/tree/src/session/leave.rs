@@ -38,7 +38,7 @@ impl Session<'_> {
         }
         let (content, kind) = self.content();
         self.remove_work(progress)?;
-        let layer = self.store.freeze(&self.id, &content, kind, progress)?;
+        let layer = self.store.freeze(&self.id, &content, kind)?;
         let stacked = self.note.strategy == Strategy::Overlay;
         let mut layers = if stacked { self.note.layers.clone() } else { Vec::new() };
         layers.push(layer);
@@ -73,6 +73,11 @@ impl Session<'_> {
             Error::new("cannot keep a clone without a name", &self.directory(), Errno::INVAL)
         })?;
         let layers = self.freeze(progress)?;
+        if self.note.strategy == Strategy::Overlay {
+            // It is small, as it has only what was written. A whole copy is sealed when it
+            // is committed.
+            self.store.seal_all(&layers, progress)?;
+        }
         let _lock = self.store.lock()?;
         let record = self.store.existing(tree)?;
         if layers != self.note.layers {
@@ -113,7 +118,11 @@ impl Session<'_> {
         choice: Choice,
         progress: &dyn Progress,
     ) -> Result<Record, Error> {
-        let layers = match self.freeze(progress) {
+        let frozen = self.freeze(progress).and_then(|layers| {
+            self.store.seal_all(&layers, progress)?;
+            Ok(layers)
+        });
+        let layers = match frozen {
             Ok(layers) => layers,
             Err(error) => return self.discard().and(Err(error)),
         };

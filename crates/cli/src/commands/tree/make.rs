@@ -114,7 +114,7 @@ pub fn clone(store: &Store, arguments: Clone) -> Result<(), Failure> {
 }
 
 pub fn commit(store: &Store, arguments: &Commit) -> Result<(), Failure> {
-    store.commit(&arguments.name, arguments.new.as_ref())?;
+    store.commit(&arguments.name, arguments.new.as_ref(), &Bar::new("looked at"))?;
     Ok(())
 }
 

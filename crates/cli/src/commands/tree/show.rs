@@ -26,10 +26,10 @@ struct Shown<'a> {
     strategy: &'a str,
     /// Why this strategy.
     reason: &'a str,
-    /// Bytes that go with it.
-    own: u64,
+    /// Bytes that go with it; null for a whole copy that is not committed.
+    own: Option<u64>,
     /// Bytes that others need as well.
-    shared: u64,
+    shared: Option<u64>,
     layers: usize,
     parent: Option<&'a Name>,
     /// Seconds since 1970.
@@ -87,7 +87,8 @@ fn table(shown: &[Shown<'_>]) -> String {
         let parent = one.parent.map(ToString::to_string).unwrap_or_default();
         let words = [one.name.to_string(), one.state.to_owned(), one.generation.to_string()];
         let [name, state, generation] = words;
-        let (own, shared) = (bytes(one.own), bytes(one.shared));
+        let size = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), bytes);
+        let (own, shared) = (size(one.own), size(one.shared));
         [name, state, generation, one.strategy.to_owned(), own, shared, parent]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);

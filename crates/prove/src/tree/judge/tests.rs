@@ -67,7 +67,10 @@ fn before_and_after_are_both_well() {
 fn a_tree_that_is_neither_before_nor_after_is_found() {
     let with = |all: &[(&str, &[&str])]| Seen { first: before().first, ..seen(&trees(all)) };
     assert_eq!(power(&with(&[("a", &["one"])])), Some("lost"));
-    assert_eq!(power(&with(&[("a", &["one"]), ("b", &["one"]), ("c", &["one"])])), Some("came back"));
+    assert_eq!(
+        power(&with(&[("a", &["one"]), ("b", &["one"]), ("c", &["one"])])),
+        Some("came back")
+    );
     assert_eq!(power(&with(&[("a", &["two"]), ("b", &["one"])])), Some("altered"));
     assert_eq!(power(&with(&[("a", &["one"]), ("b", &["one", "two"])])), Some("altered"));
 }

@@ -160,7 +160,9 @@ fn users(store: &Path) -> Vec<String> {
         if name.parse::<u32>().is_err() {
             continue;
         }
-        let read = |file| String::from_utf8_lossy(&fs::read(path.join(file)).unwrap_or_default()).into_owned();
+        let read = |file| {
+            String::from_utf8_lossy(&fs::read(path.join(file)).unwrap_or_default()).into_owned()
+        };
         let words = read("cmdline").replace('\0', " ");
         if words.contains(&text) {
             users.push(format!("{name} is {words}"));
