@@ -62,7 +62,7 @@ fn fill(whole: &Path, files: usize) {
         fs::create_dir(&inner).expect("a directory");
         match directory {
             0 => fs::write(inner.join("hard"), "old").expect("a file"),
-            _ if directory < 1000 => {
+            _ if directory < 10 => {
                 fs::hard_link(whole.join("d0/hard"), inner.join("hard")).expect("a link");
             }
             _ => {}

@@ -7,8 +7,8 @@
 
 use super::place_of;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, openat, statat,
-    utimensat,
+    AtFlags, Dir, FileType, Mode, OFlags, RawDir, Stat, Timespec, Timestamps, UTIME_OMIT, openat,
+    statat, utimensat,
 };
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -124,6 +124,9 @@ fn number(file_system: &OwnedFd, name: &CStr) -> io::Result<u64> {
     Ok(rustix::fs::fstat(file)?.st_ino)
 }
 
+/// For entries of a directory; larger ones take several calls.
+const BUFFER: usize = 16 * 1024;
+
 struct Linking<'a> {
     indexed: &'a Indexed,
     names: usize,
@@ -150,7 +153,10 @@ impl Linking<'_> {
     /// Links up what is in a directory, and says which directories are in it.
     fn directory(&mut self, dir: &OwnedFd) -> io::Result<Vec<CString>> {
         let mut directories = Vec::new();
-        for entry in Dir::read_from(dir)? {
+        let mut buffer = Vec::with_capacity(BUFFER);
+        // Unlike `Dir`, it opens nothing again.
+        let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
