@@ -196,6 +196,7 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         assert!(first.starts_with("2\n") && first.ends_with("linked\n"), "{first}");
         site.well(&["commit", "clone"]);
         assert_eq!(site.sh("clone", left), first);
+        site.well(&["commit", "clone"]);
         site.well(&["squash", "clone"]);
         assert_eq!(site.sh("clone", left), first);
         let (mounted, exported) = (site.content("clone"), site.exported("clone"));
