@@ -19,13 +19,13 @@ const MMDEBSTRAP: Need = Need::Program("mmdebstrap", "mmdebstrap");
 macro_rules! on_each {
     ($($module:ident: $program:expr, $needs:expr;)*) => {
         pub fn trials() -> Vec<Trial> {
-            let mut trials = Vec::new();
-            $(
-                trials.push(trial($module::on_ext4, &$needs));
-                trials.push(trial($module::on_xfs, &$needs));
-                trials.push(trial($module::on_btrfs, &$needs));
-            )*
-            trials
+            vec![
+                $(
+                    trial($module::on_ext4, &$needs),
+                    trial($module::on_xfs, &$needs),
+                    trial($module::on_btrfs, &$needs),
+                )*
+            ]
         }
         $(
             mod $module {
