@@ -56,7 +56,7 @@ impl Store {
         let record = self.existing(name)?;
         if let Opened::Yes(_) = self.opened(&record)? {
             let errno = io::Error::other("it has changes that are not committed");
-            return Err(refuse("cannot clone", name, errno));
+            return Err(refuse("cannot use", name, errno));
         }
         let base = Base { name: name.clone(), generation: record.generation };
         let Record { layers, strategy, .. } = record;

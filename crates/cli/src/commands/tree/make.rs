@@ -85,9 +85,14 @@ fn notices(report: &CopyReport) -> Vec<String> {
 }
 
 fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Vec<String>, Error> {
+    // Its errors are about what is in it.
+    let named = |error: Error| {
+        let cause = io::Error::new(error.io().kind(), error.to_string());
+        Error::new("cannot import", source, cause)
+    };
     let input = archive::open(source)?;
-    let unpacked = archive::unpack_from(input, target, &UnpackOptions::default(), bar)?;
-    Ok(left_out(&unpacked.left_out))
+    let unpacked = archive::unpack_from(input, target, &UnpackOptions::default(), bar);
+    Ok(left_out(&unpacked.map_err(named)?.left_out))
 }
 
 /// What an archive could not take along, in words.
