@@ -4,6 +4,7 @@ use crate::engine::Progress;
 use crate::engine::{self, Seal, SealOptions};
 use crate::record::{Content, Layer};
 use crate::store::{CONTENT, LAYERS, Opened, Store, encode, open_directory, read, write_lightly};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -29,6 +30,11 @@ impl Store {
         fs::rename(content, &frozen).on("cannot move", content)?;
         let opened = open_directory(&frozen)?;
         if btrfs::is_subvolume(opened.as_fd()).on("cannot look at", &frozen)? {
+            // The rename gave it a time of change in memory alone: the kernel writes the inode of
+            // a subvolume's root for what is done to the inode itself.
+            let mode = rustix::fs::fstat(&opened).on("cannot look at", &frozen)?.st_mode;
+            let same = Mode::from_raw_mode(mode & 0o7777);
+            rustix::fs::fchmod(&opened, same).on("cannot freeze", &frozen)?;
             btrfs::set_read_only(opened.as_fd(), true).on("cannot freeze", &frozen)?;
         }
         Ok(Layer { id: id.to_owned(), content: kind })
