@@ -81,12 +81,24 @@ impl Store {
                 Opened::No | Opened::Yes(_) => {}
                 Opened::Stale => self.close(&name)?,
                 Opened::Lost => {
+                    let elsewhere = self.is_committed_elsewhere(&name)?;
                     self.close(&name)?;
+                    if elsewhere {
+                        continue;
+                    }
                     recovered.lost.push(Lost { tree: name });
                 }
             }
         }
         Ok(recovered)
+    }
+
+    /// Whether what was done in `name` is another tree by now, of a commit that was cut
+    /// short before it had removed the note.
+    fn is_committed_elsewhere(&self, name: &Name) -> Result<bool, Error> {
+        let Some(layers) = self.noted(name)? else { return Ok(false) };
+        let (records, _) = self.records()?;
+        Ok(records.iter().any(|record| record.name != *name && record.layers == layers))
     }
 
     fn is_dead(&self, id: &str, note: Option<&record::Session>) -> Result<bool, Error> {

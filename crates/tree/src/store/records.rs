@@ -95,6 +95,14 @@ impl Store {
         Ok(if holds { Opened::Yes(open.layers) } else { Opened::Lost })
     }
 
+    /// The stack that the note of `name` has, as far as there is one that can be read.
+    pub(crate) fn noted(&self, name: &Name) -> Result<Option<Vec<Layer>>, Error> {
+        match read::<Open>(&self.open_path(name)) {
+            Err(error) if error.io().kind() != io::ErrorKind::InvalidData => Err(error),
+            other => Ok(other.ok().flatten().map(|open| open.layers)),
+        }
+    }
+
     /// Notes what a run did. A crash of the system may lose it, one of ours not.
     pub(crate) fn note_open(&self, record: &Record, layers: Vec<Layer>) -> Result<(), Error> {
         let path = self.open_path(&record.name);
