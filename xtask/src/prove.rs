@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What CI has time for.
-const QUICK: [&str; 10] = [
+const QUICK: [&str; 14] = [
     "--cuts",
     "24",
     "--mutant-cuts",
@@ -15,9 +15,24 @@ const QUICK: [&str; 10] = [
     "300",
     "--programs",
     "40",
+    "--tree-cuts",
+    "6",
+    "--kills",
+    "14",
 ];
 /// What is run before a release: more than 5,000 cuts of the promise.
-const LONG: [&str; 6] = ["--cuts", "500", "--mutant-cuts", "400", "--programs", "400"];
+const LONG: [&str; 10] = [
+    "--cuts",
+    "500",
+    "--mutant-cuts",
+    "400",
+    "--programs",
+    "400",
+    "--tree-cuts",
+    "200",
+    "--kills",
+    "200",
+];
 
 /// Proves with `words` for `prove`; `--quick` stands for what CI runs.
 pub fn prove(words: &[&str]) -> Result<String, String> {

@@ -26,18 +26,27 @@ pub(crate) struct Findings {
     pub cuts: usize,
     /// How many of each kind.
     pub found: BTreeMap<&'static str, usize>,
-    /// The first cut at which the promise was broken, with what differed.
+    /// The first cut of each kind at which the promise was broken, with what differed.
     pub first: Option<String>,
     /// How many disks did not mount before the run had returned.
     pub refused: usize,
     /// The first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// How often what was not committed was lost before the disk had heard of it, so that nothing
+    /// could be said: trees alone.
+    #[serde(skip_serializing_if = "is_none")]
+    pub silent: usize,
     /// Time for all cuts, in milliseconds.
     pub millis: u64,
     /// Why no cut could be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Findings {
@@ -62,8 +71,12 @@ impl Findings {
 
     /// Counts a finding of this kind.
     pub(crate) fn note(&mut self, kind: &'static str, detail: impl FnOnce() -> String) {
-        *self.found.entry(kind).or_default() += 1;
-        self.first.get_or_insert_with(|| format!("{kind} at {}", detail()));
+        let count = self.found.entry(kind).or_default();
+        *count += 1;
+        if *count == 1 {
+            let first = format!("{kind} at {}", detail());
+            self.first = Some(self.first.take().map_or(first.clone(), |all| format!("{all}\n{first}")));
+        }
     }
 
     /// Counts a disk that does not mount, of which nothing had been promised.
@@ -76,6 +89,7 @@ impl Findings {
     pub(crate) fn merge(&mut self, other: Self) {
         self.cuts += other.cuts;
         self.refused += other.refused;
+        self.silent += other.silent;
         self.millis += other.millis;
         for (name, count) in other.found {
             *self.found.entry(name).or_default() += count;

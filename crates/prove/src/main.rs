@@ -64,6 +64,9 @@ struct Arguments {
     /// Cuts of each mutant in each scene, at most
     #[arg(long, value_name = "N", default_value_t = 150)]
     mutant_cuts: usize,
+    /// Cuts of each row of trees [default: as --cuts]; fewer than 20 make a few rows only
+    #[arg(long, value_name = "N")]
+    tree_cuts: Option<usize>,
     /// Kills of each row of trees
     #[arg(long, value_name = "N", default_value_t = 60)]
     kills: usize,

@@ -60,8 +60,9 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = self.findings.millis / self.findings.cuts.max(1) as u64;
         let (group, name, scene) = (self.role.group(), &self.name, self.scene.to_string());
-        let Findings { cuts, refused, .. } = self.findings;
+        let Findings { cuts, refused, silent, .. } = self.findings;
         write!(f, "{group:8} {name:26} {scene:38} {cuts:5} cuts  {each:4} ms each  ")?;
-        write!(f, "{refused:3} refused  {}", self.found())
+        write!(f, "{refused:3} refused  {}", self.found())?;
+        if silent > 0 { write!(f, "  ({silent} lost before the disk knew)") } else { Ok(()) }
     }
 }

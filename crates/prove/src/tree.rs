@@ -25,6 +25,8 @@ pub(crate) use mutants::MUTANTS;
 
 /// Cuts of one recorded script, at most.
 const PER_TAKE: usize = 60;
+/// So few cuts are a quick look.
+const FEW: usize = 20;
 /// Clones by the store's own choice, and by what else there is.
 const WAYS: [(Disk, Option<&str>); 7] = [
     (Disk::Ext4, None),
@@ -44,17 +46,22 @@ fn scene(disk: Disk) -> Scene {
 pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut jobs = Vec::new();
-    for (disk, strategy) in WAYS {
+    let cuts = arguments.tree_cuts.unwrap_or(arguments.cuts);
+    // What a change is tried with is the store's own choice.
+    let is_quick = cuts < FEW;
+    for (disk, strategy) in WAYS.into_iter().take(if is_quick { 3 } else { WAYS.len() }) {
         let by = strategy.map_or_else(String::new, |strategy| format!(", {strategy}"));
         let (name, tool) = (format!("tree: cuts{by}"), shipped.clone());
-        let cut = move |seed| cut(disk, strategy, &tool, arguments.cuts, seed);
+        let cut = move |seed| cut(disk, strategy, &tool, cuts, seed);
         jobs.push(Job { role: Role::Promise, name, scene: scene(disk), make: Box::new(cut) });
         let (name, tool) = (format!("tree: kills{by}"), shipped.clone());
         let kill = move |seed| kills::kill(disk, strategy, &tool, arguments.kills, seed);
         jobs.push(Job { role: Role::Promise, name, scene: scene(disk), make: Box::new(kill) });
     }
-    let tool = shipped.clone();
-    let control = move |seed| cut(Disk::Ext4NoBarrier, None, &tool, arguments.cuts, seed);
+    if is_quick {
+        return jobs;
+    }
+    let control = move |seed| cut(Disk::Ext4NoBarrier, None, &shipped, cuts, seed);
     jobs.push(Job {
         role: Role::Control,
         name: "tree: no flush reaches the disk".to_owned(),

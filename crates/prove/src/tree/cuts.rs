@@ -1,6 +1,6 @@
 //! Where a recorded script is cut, and what is found there.
 
-use super::judge::{Moment, judge};
+use super::judge::{Moment, is_silent, judge};
 use super::script::{Effect, State};
 use super::store::{Blow, Store};
 use super::take::{END, START, Take, control, mark, store_on};
@@ -42,6 +42,7 @@ pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
             Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
             Ok(mounted) => {
                 let seen = store.look(Blow::Power, index as u64)?;
+                findings.silent += usize::from(is_silent(&moment, &seen));
                 if let Some((kind, detail)) = judge(&moment, &seen) {
                     findings.note(kind, || format!("{}: {detail}", at()));
                 }

@@ -133,23 +133,35 @@ fn states(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
 /// What was open is lost with the power, which is said, and nothing else is said to be.
 fn lost(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
     let said: BTreeSet<String> = seen.first.lost.iter().cloned().collect();
-    let states = [(matched.before, moment.before), (matched.after, moment.after)];
-    let mut possible = states.iter().filter(|(is, _)| *is).map(|(_, state)| state.open_names());
-    let first = possible.next().unwrap_or_default();
-    let (may, must) = match possible.next() {
-        None => (first.clone(), first),
-        Some(second) => (&first | &second, &first & &second),
-    };
+    let (may, must) = losses(moment, matched);
     let may = if moment.blow == Blow::Kill { BTreeSet::new() } else { may };
     if let Some(name) = said.difference(&may).next() {
         return Some(("false alarm", format!("{name} is said to have lost something")));
     }
-    // A session of it that was cut short says the same.
-    let told = |name: &&String| said.contains(*name) || seen.first.interrupted.contains(name);
-    let unsaid = must.iter().filter(|name| moment.blow == Blow::Power && !told(name));
+    if moment.blow == Blow::Kill {
+        return None;
+    }
     // Of what no disk knows nothing can be said.
-    let unsaid = unsaid.clone().find(|name| seen.noted.contains(name))?;
+    let unsaid = must.iter().find(|name| !seen.tells(name) && seen.noted.contains(name))?;
     Some(("unsaid", format!("what was done in {unsaid} is lost")))
+}
+
+/// The trees that may be said to have lost something, and those that have.
+fn losses(moment: &Moment<'_>, matched: Matched) -> (BTreeSet<String>, BTreeSet<String>) {
+    let states = [(matched.before, moment.before), (matched.after, moment.after)];
+    let mut possible = states.iter().filter(|(is, _)| *is).map(|(_, state)| state.open_names());
+    let first = possible.next().unwrap_or_default();
+    match possible.next() {
+        None => (first.clone(), first),
+        Some(second) => (&first | &second, &first & &second),
+    }
+}
+
+/// Whether something was lost with the power before the disk had heard of it.
+pub(super) fn is_silent(moment: &Moment<'_>, seen: &Seen) -> bool {
+    let matched = readable(seen).ok().and_then(|trees| Matched::find(moment, seen, &trees).ok());
+    let Some(matched) = matched.filter(|_| moment.blow == Blow::Power) else { return false };
+    losses(moment, matched).1.iter().any(|name| !seen.tells(name) && !seen.noted.contains(name))
 }
 
 /// Every session that was cut short is said once, and none that ended well.

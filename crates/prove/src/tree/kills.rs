@@ -220,6 +220,11 @@ impl<'a> Ring<'a> {
             }
         };
         let seen = self.store.look(store::Blow::Kill, round as u64)?;
+        // Of two records one can be written and the other not: each of the two trees is whole.
+        let mut between = after.clone();
+        if let Effect::CommitsAs(name, _) = scenario.hit.effect {
+            between.open.extend(before.open.get_key_value(name).map(|(name, tree)| (name.clone(), Arc::clone(tree))));
+        }
         let moment = Moment {
             blow: store::Blow::Kill,
             before: &before,
@@ -227,7 +232,9 @@ impl<'a> Ring<'a> {
             hit: scenario.hit.effect,
             forgiven: BTreeMap::new(),
         };
-        if let Some((kind, detail)) = fault.or_else(|| judge(&moment, &seen)) {
+        let halfway = Moment { before: &between, ..moment.clone() };
+        let judged = judge(&moment, &seen).filter(|_| judge(&halfway, &seen).is_some());
+        if let Some((kind, detail)) = fault.or(judged) {
             findings.note(kind, || format!("{} by {blow}: {detail}", scenario.name));
         }
         for tree in seen.listed.iter().filter(|tree| tree.name != "base") {

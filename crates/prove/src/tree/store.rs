@@ -72,6 +72,14 @@ pub(super) struct Seen {
     pub stuck: Option<String>,
 }
 
+impl Seen {
+    /// Whether the first command said that something done in `name` is gone; a session of it that was
+    /// cut short says the same.
+    pub(super) fn tells(&self, name: &String) -> bool {
+        self.first.lost.contains(name) || self.first.interrupted.contains(name)
+    }
+}
+
 /// How a store came to be as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blow {

@@ -1,5 +1,7 @@
 //! Who is killed, when, and who is still there then.
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -136,7 +138,8 @@ fn descendants(pid: u32) -> Vec<u32> {
 pub(super) fn wait_for_the_end(store: &Path) -> Option<String> {
     let end = Instant::now() + patiently(ENDING);
     loop {
-        let users = users(store);
+        let mut users = users(store);
+        users.extend(leases(store));
         if users.is_empty() {
             return None;
         }
@@ -145,6 +148,18 @@ pub(super) fn wait_for_the_end(store: &Path) -> Option<String> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The sessions whose lease somebody has. A process that ends has lost its name before its locks.
+fn leases(store: &Path) -> Vec<String> {
+    let mut held = Vec::new();
+    for entry in fs::read_dir(store.join("sessions")).into_iter().flatten().flatten() {
+        let Ok(directory) = fs::File::open(entry.path()) else { continue };
+        if flock(&directory, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            held.push(format!("the lease of {} is held", entry.path().display()));
+        }
+    }
+    held
 }
 
 /// The processes that name `store` in their arguments, or have something of it mounted in a namespace
