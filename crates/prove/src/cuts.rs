@@ -75,7 +75,8 @@ impl Findings {
         *count += 1;
         if *count == 1 {
             let first = format!("{kind} at {}", detail());
-            self.first = Some(self.first.take().map_or(first.clone(), |all| format!("{all}\n{first}")));
+            self.first =
+                Some(self.first.take().map_or(first.clone(), |all| format!("{all}\n{first}")));
         }
     }
 

@@ -223,7 +223,12 @@ impl<'a> Ring<'a> {
         // Of two records one can be written and the other not: each of the two trees is whole.
         let mut between = after.clone();
         if let Effect::CommitsAs(name, _) = scenario.hit.effect {
-            between.open.extend(before.open.get_key_value(name).map(|(name, tree)| (name.clone(), Arc::clone(tree))));
+            between.open.extend(
+                before
+                    .open
+                    .get_key_value(name)
+                    .map(|(name, tree)| (name.clone(), Arc::clone(tree))),
+            );
         }
         let moment = Moment {
             blow: store::Blow::Kill,

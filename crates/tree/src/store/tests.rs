@@ -126,3 +126,24 @@ fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
         assert!(!path.exists(), "it is not looked at again");
     }
 }
+
+#[test]
+fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
+    let (directory, store) = store();
+    let one = record("a", 1, &["x"]);
+    let saved = record("b", 1, &["x", "y"]);
+    for committed in [false, true] {
+        store.write(&one).expect("it is written");
+        store.note_open(&one, saved.layers.clone()).expect("it is noted");
+        let path = directory.path().join("open/a.json");
+        let note = fs::read_to_string(&path).expect("it is read");
+        let boot = store.era().expect("there is one").boot;
+        fs::write(&path, note.replace(&boot, "another")).expect("it is written");
+        if committed {
+            store.write(&saved).expect("it is written");
+        }
+        let lost = store.recover().expect("it recovers").lost;
+        assert_eq!(lost.len(), usize::from(!committed), "{lost:?}");
+        assert!(!path.exists());
+    }
+}
