@@ -192,7 +192,9 @@ fn attend(pid: u32, reports: PipeReader, signals: &Reader) -> io::Result<Result<
         match heard.then(|| reports.next()).transpose()? {
             None => {}
             Some(None) => {
-                let killed = || Err("the init of its pid namespace was killed".to_owned());
+                // The init of the pid namespace was killed, and with it the command: it did
+                // not end by itself, and what it did is half of something.
+                let killed = || Ok(Ending::Killed(Signal::KILL.as_raw()));
                 return Ok(ending.unwrap_or_else(killed));
             }
             Some(Some(Report::Stopped(signal))) => {
