@@ -137,10 +137,16 @@ impl<'a> Ring<'a> {
     fn new(store: Store<'a>, strategy: Option<&'static str>, seed: u64) -> Result<Self> {
         let random = fastrand::Rng::with_seed(seed);
         let (known, spans) = (BTreeMap::new(), BTreeMap::new());
-        let ring = Self { store, strategy, random, known, spans };
-        ring.perform(&step("init", Effect::Makes))?;
-        ring.perform(&Step::import("base", &ring.store.control.join("source")))?;
+        let mut ring = Self { store, strategy, random, known, spans };
+        ring.renew("store")?;
         Ok(ring)
+    }
+
+    /// Goes on with a new store of this name.
+    fn renew(&mut self, name: &str) -> Result<()> {
+        self.store.path.set_file_name(name);
+        self.perform(&step("init", Effect::Makes))?;
+        self.perform(&Step::import("base", &self.store.control.join("source")))
     }
 
     fn by(&self, step: &Step) -> Step {
@@ -241,6 +247,9 @@ impl<'a> Ring<'a> {
         let judged = judge(&moment, &seen).filter(|_| judge(&halfway, &seen).is_some());
         if let Some((kind, detail)) = fault.or(judged) {
             findings.note(kind, || format!("{} by {blow}: {detail}", scenario.name));
+            // What is wrong with this one would be found again and again.
+            self.renew(&format!("store-{round}"))?;
+            return Ok(hit);
         }
         for tree in seen.listed.iter().filter(|tree| tree.name != "base") {
             self.perform(&step(&format!("remove {} --wait", tree.name), Effect::Nothing))?;
