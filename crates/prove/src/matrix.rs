@@ -6,8 +6,7 @@ use crate::bystanders::Company;
 use crate::cuts::{Findings, cut};
 use crate::expected::{Expected, verdict};
 use crate::report::{print, write_json};
-use crate::row::{Role, Row};
-use crate::scene::Scene;
+use crate::row::{Job, Row};
 use crate::take::record;
 use crate::tool::Tool;
 use crate::{Arguments, Result};
@@ -36,24 +35,6 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
         write_json(path, &rows)?;
     }
     Ok(verdict(&rows, arguments.allow_missing))
-}
-
-/// What a row's findings come from; the argument is its seed.
-type Make<'a> = Box<dyn Fn(u64) -> Result<Findings> + Sync + 'a>;
-
-/// A row that is still to be made.
-pub(crate) struct Job<'a> {
-    pub role: Role,
-    pub name: String,
-    pub scene: Scene,
-    pub make: Make<'a>,
-}
-
-impl Job<'_> {
-    fn row(&self, seed: u64) -> Result<Row> {
-        let findings = (self.make)(seed)?;
-        Ok(Row { role: self.role, name: self.name.clone(), scene: self.scene, findings })
-    }
 }
 
 fn work_off(jobs: &[Job<'_>], seed: u64) -> Result<Vec<Row>> {

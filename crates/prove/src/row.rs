@@ -1,5 +1,6 @@
 //! A row of the table: what it is for, and what was found.
 
+use crate::Result;
 use crate::cuts::Findings;
 use crate::scene::Scene;
 use serde::Serialize;
@@ -64,5 +65,24 @@ impl fmt::Display for Row {
         write!(f, "{group:8} {name:26} {scene:38} {cuts:5} cuts  {each:4} ms each  ")?;
         write!(f, "{refused:3} refused  {}", self.found())?;
         if silent > 0 { write!(f, "  ({silent} lost before the disk knew)") } else { Ok(()) }
+    }
+}
+
+/// What a row's findings come from; the argument is its seed.
+type Make<'a> = Box<dyn Fn(u64) -> Result<Findings> + Sync + 'a>;
+
+/// A row that is still to be made.
+pub(crate) struct Job<'a> {
+    pub role: Role,
+    pub name: String,
+    pub scene: Scene,
+    pub make: Make<'a>,
+}
+
+impl Job<'_> {
+    /// Makes it.
+    pub(crate) fn row(&self, seed: u64) -> Result<Row> {
+        let findings = (self.make)(seed)?;
+        Ok(Row { role: self.role, name: self.name.clone(), scene: self.scene, findings })
     }
 }

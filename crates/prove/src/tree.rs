@@ -15,8 +15,7 @@ mod take;
 
 use crate::bystanders::Company;
 use crate::cuts::Findings;
-use crate::matrix::Job;
-use crate::row::Role;
+use crate::row::{Job, Role};
 use crate::scene::{Disk, MarkerPlace, Mode, Scene};
 use crate::tool::Tool;
 use crate::{Arguments, Result};

@@ -15,7 +15,8 @@ use super::directory::{Mounts, look, look_at};
 use super::names::{Ended, Names, PIECE, read};
 use super::node::{Node, Pair, anew, path_of_root, shown};
 use super::progress::{Progress, Tally};
-use super::walk::{At, Entered, Left, Visitor, walk};
+use super::visitor::{At, Entered, Left, Visitor};
+use super::walk::walk;
 use super::{Error, threads};
 
 /// How the second tree differs at a path from the first.

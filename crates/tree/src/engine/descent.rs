@@ -9,7 +9,7 @@ use super::Error;
 use super::names::{self, Ended, Names};
 use super::node::{Node, Pair};
 use super::pool::{Pool, Task, What};
-use super::walk::{At, Left, Visitor};
+use super::visitor::{At, Left, Visitor};
 
 /// So many of the directories above the current one stay open on each thread; those above
 /// them are opened again on the way up. Deeper than most trees are.

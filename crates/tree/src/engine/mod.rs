@@ -19,6 +19,7 @@ mod pool;
 mod progress;
 mod remove;
 mod seal;
+mod visitor;
 mod walk;
 mod xattrs;
 

@@ -16,7 +16,8 @@ use self::refusal::overcome;
 use super::directory::Mounts;
 use super::node::{Node, Pair, path_of_root, shown};
 use super::progress::{Progress, Tally};
-use super::walk::{At, Entered, Left, Visitor, walk_entry};
+use super::visitor::{At, Entered, Left, Visitor};
+use super::walk::walk_entry;
 use super::{Error, threads};
 
 /// What a removal is to be.

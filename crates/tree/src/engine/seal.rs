@@ -18,7 +18,8 @@ pub use self::order::compare_seals;
 use super::directory::{Mounts, look, look_at};
 use super::node::{Node, Pair, anew, path_of_root, shown};
 use super::progress::{Progress, Tally};
-use super::walk::{At, Entered, Left, Visitor, walk};
+use super::visitor::{At, Entered, Left, Visitor};
+use super::walk::walk;
 use super::{Error, threads};
 
 /// What a seal takes in.

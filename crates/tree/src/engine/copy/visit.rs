@@ -13,7 +13,7 @@ use super::super::Error;
 use super::super::directory::{Mounts, look, look_at};
 use super::super::node::{Node, Pair, path_of_root, shown};
 use super::super::progress::{Progress, Tally};
-use super::super::walk::{At, Entered, Left, Visitor};
+use super::super::visitor::{At, Entered, Left, Visitor};
 use super::attributes::Maker;
 use super::content::Content;
 use super::links::Links;
