@@ -18,7 +18,7 @@ const QUICK: [&str; 14] = [
     "--tree-cuts",
     "6",
     "--kills",
-    "14",
+    "10",
 ];
 /// What is run before a release: more than 5,000 cuts of the promise.
 const LONG: [&str; 10] = [

@@ -28,6 +28,9 @@ const SPREAD: u64 = 25;
 /// Blows that come too late are made up for, up to so many for each that is wanted.
 const TRIES: usize = 4;
 
+/// How long a verb is taken to last until one was not hit.
+const SPAN: Duration = Duration::from_millis(100);
+
 /// A verb that is hit, and what is done before.
 struct Scenario {
     name: &'static str,
@@ -129,7 +132,7 @@ struct Ring<'a> {
     random: fastrand::Rng,
     /// What each sequence of edits makes of the base.
     known: BTreeMap<Vec<u64>, Arc<Manifest>>,
-    /// How long each verb takes when it is left alone.
+    /// How long each verb took when it was not hit.
     spans: BTreeMap<&'static str, Duration>,
 }
 
@@ -211,20 +214,13 @@ impl<'a> Ring<'a> {
             ground::copy(&self.store.control.join("source"), &layer.join("tree"))?;
         }
         let words = self.by(&scenario.hit).words;
-        let (blow, hit, fault) = match self.spans.get(scenario.name) {
-            // The first is left alone, to learn how long it takes.
-            None => {
-                let began = Instant::now();
-                self.perform(&scenario.hit)?;
-                self.spans.insert(scenario.name, began.elapsed());
-                ("nothing".to_owned(), false, None)
-            }
-            Some(span) => {
-                let weapon = Weapon::random(&mut self.random, *span);
-                let Blow { hit, fault } = self.strike(&weapon, &words)?;
-                (format!("{weapon:?}"), hit, fault)
-            }
-        };
+        let span = self.spans.get(scenario.name).copied().unwrap_or(SPAN);
+        let weapon = Weapon::random(&mut self.random, span);
+        let began = Instant::now();
+        let Blow { hit, fault } = self.strike(&weapon, &words)?;
+        if !hit {
+            self.spans.insert(scenario.name, began.elapsed());
+        }
         let seen = self.store.look(store::Blow::Kill, round as u64)?;
         // Of two records one can be written and the other not: each of the two trees is whole.
         let mut between = after.clone();
@@ -246,7 +242,7 @@ impl<'a> Ring<'a> {
         let halfway = Moment { before: &between, ..moment.clone() };
         let judged = judge(&moment, &seen).filter(|_| judge(&halfway, &seen).is_some());
         if let Some((kind, detail)) = fault.or(judged) {
-            findings.note(kind, || format!("{} by {blow}: {detail}", scenario.name));
+            findings.note(kind, || format!("{} by {weapon:?}: {detail}", scenario.name));
             // What is wrong with this one would be found again and again.
             self.renew(&format!("store-{round}"))?;
             return Ok(hit);
