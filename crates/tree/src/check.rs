@@ -3,7 +3,7 @@
 use crate::engine::Progress;
 use crate::record::{Layer, Name, Record};
 use crate::session::Recovered;
-use crate::store::{CONTENT, Opened, Store, TREES, open_directory};
+use crate::store::{CONTENT, OPEN, Opened, Store, TREES, open_directory};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -109,11 +109,12 @@ impl Store {
 
     /// Removes what a crash left of records that were being written.
     fn sweep_unfinished(&self) -> Result<(), Error> {
-        let directory = self.path().join(TREES);
-        for entry in fs::read_dir(&directory).on("cannot read", &directory)? {
-            let entry = entry.on("cannot read", &directory)?;
-            if entry.file_name().as_encoded_bytes().starts_with(b".") {
-                fs::remove_file(entry.path()).on("cannot remove", &entry.path())?;
+        for directory in [TREES, OPEN].map(|name| self.path().join(name)) {
+            for entry in fs::read_dir(&directory).on("cannot read", &directory)? {
+                let entry = entry.on("cannot read", &directory)?;
+                if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                    fs::remove_file(entry.path()).on("cannot remove", &entry.path())?;
+                }
             }
         }
         Ok(())

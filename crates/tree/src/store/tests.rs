@@ -147,3 +147,15 @@ fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
         assert!(!path.exists());
     }
 }
+
+#[test]
+fn a_record_or_note_that_a_kill_left_half_written_is_swept() {
+    let (directory, store) = store();
+    let left =
+        ["trees/.a.json.synconce-new", "open/.a.json"].map(|name| directory.path().join(name));
+    for path in &left {
+        fs::write(path, "{").expect("a file");
+    }
+    store.collect().expect("it is swept");
+    assert!(left.iter().all(|path| !path.exists()));
+}
