@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use synconce_durable::error::Error;
 
 use super::member::{Attributes, Xattr};
-use super::{LeftOut, failed, is_overlays_own};
+use super::{LeftOut, failed};
+use crate::overlay::is_overlays;
 
 /// The longest value and the longest list that the kernel gives (xattr(7)).
 const LONGEST: usize = 64 << 10;
@@ -131,7 +132,7 @@ fn set_xattr(
     left_out: &mut LeftOut,
 ) -> Result<(), Error> {
     let note = |why: &str| format!("the attribute {}: {why}", name.escape_ascii());
-    if is_overlays_own(name) && !manner.overlay_attributes {
+    if is_overlays(name) && !manner.overlay_attributes {
         left_out.note(path, note("it would direct an overlay"));
         return Ok(());
     }

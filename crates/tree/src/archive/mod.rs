@@ -89,9 +89,3 @@ fn go_on(act: &'static str, member: &[u8], progress: &dyn Progress) -> Result<()
     }
     Ok(())
 }
-
-/// Attributes by which an overlay keeps its own books: in a layer of a stack they would say
-/// what the archive's author likes about other files.
-fn is_overlays_own(xattr: &[u8]) -> bool {
-    xattr.starts_with(b"trusted.overlay.") || xattr.starts_with(b"user.overlay.")
-}

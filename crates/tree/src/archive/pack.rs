@@ -17,7 +17,8 @@ use super::descend::{self, Descent};
 use super::member::{Attributes, Kind, Xattr};
 use super::sparse::Map;
 use super::write::{Outgoing, Writer};
-use super::{LeftOut, Progress, failed, go_on, is_overlays_own};
+use super::{LeftOut, Progress, failed, go_on};
+use crate::overlay::is_overlays;
 
 /// How a tree is packed.
 #[derive(Clone, Debug, Default)]
@@ -244,11 +245,11 @@ impl<W: Write> Packer<'_, W> {
         if !self.overlay_attributes {
             let left_out = &mut self.done.left_out;
             xattrs.retain(|(name, _)| {
-                let is_overlays_own = is_overlays_own(name);
-                if is_overlays_own {
+                let is_own = is_overlays(name);
+                if is_own {
                     left_out.note(path, format!("the attribute {}", name.escape_ascii()));
                 }
-                !is_overlays_own
+                !is_own
             });
         }
         Ok(xattrs)

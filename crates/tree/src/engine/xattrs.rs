@@ -9,6 +9,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::overlay::is_overlays;
+
 /// Where most values find room; the kernel allocates what is asked for.
 const VALUE: usize = 1 << 10;
 
@@ -60,7 +62,8 @@ impl Attributed for Named {
     }
 }
 
-/// Tells of every attribute and its value, but for what a file system makes of itself.
+/// Tells of every attribute and its value, but for what a file system makes of itself,
+/// and what an overlay notes of others.
 pub(super) fn each<E>(
     source: &impl Attributed,
     failed: impl Fn(Errno) -> E,
@@ -84,7 +87,7 @@ pub(super) fn each<E>(
     let mut value = vec![0; VALUE];
     while let Ok(name) = CStr::from_bytes_until_nul(rest) {
         rest = &rest[name.to_bytes_with_nul().len()..];
-        if is_other_form(name) {
+        if is_other_form(name) || is_overlays(name.to_bytes()) {
             continue;
         }
         let length = match source.get(name, &mut value) {

@@ -91,8 +91,9 @@ fn xattrs(path: &str) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(found)
 }
 
-/// Whether an xattr is overlay's own, which would be wrong on another file.
-fn is_overlays(name: &[u8]) -> bool {
+/// Whether an xattr is one by which an overlay keeps its books: it would be wrong on
+/// another file, and would direct an overlay that has that file in a layer.
+pub(crate) fn is_overlays(name: &[u8]) -> bool {
     name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
 }
 
