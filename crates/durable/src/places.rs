@@ -1,5 +1,7 @@
 //! Where markers and run files live.
 
+use rustix::fs::Access;
+use rustix::io::Errno;
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +20,7 @@ pub fn state() -> Option<PathBuf> {
     if let Some(path) = absolute(STATE_VARIABLE) {
         return Some(path);
     }
-    if rustix::process::geteuid().is_root() {
+    if is_roots(Path::new("/var/lib")) {
         return Some(Path::new("/").join(STATE_BELOW_ROOT));
     }
     absolute("XDG_STATE_HOME")
@@ -41,7 +43,7 @@ pub fn runtime() -> Option<PathBuf> {
     if let Some(path) = absolute(RUNTIME_VARIABLE) {
         return Some(path);
     }
-    if rustix::process::geteuid().is_root() {
+    if is_roots(Path::new("/run")) {
         return Some(PathBuf::from("/run/synconce"));
     }
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
@@ -50,6 +52,13 @@ pub fn runtime() -> Option<PathBuf> {
 /// Whether the directory of run files was named by who calls.
 pub fn is_runtime_named() -> bool {
     absolute(RUNTIME_VARIABLE).is_some()
+}
+
+/// Whether we are root, and that of `directory` too: an ordinary user is root of a user
+/// namespace, and cannot write there.
+fn is_roots(directory: &Path) -> bool {
+    let refused = rustix::fs::access(directory, Access::WRITE_OK) == Err(Errno::ACCESS);
+    rustix::process::geteuid().is_root() && !refused
 }
 
 fn absolute(variable: &str) -> Option<PathBuf> {

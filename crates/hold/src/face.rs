@@ -96,9 +96,7 @@ mod signal {
 pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
-    let outer = outer();
-    // A sealed hold outlives its run; then nobody would commit for us.
-    if outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor() {
+    if is_held() {
         return Ok(execute_in_place(options));
     }
     // If the supervisor is killed, its children become ours.
@@ -133,6 +131,14 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     }
 }
 
+/// Whether we are in a run already, which holds and commits for all that we start:
+/// [`run`] then executes the command in our place, and does not come back.
+pub fn is_held() -> bool {
+    let outer = outer();
+    // A sealed hold outlives its run; then nobody would commit for us.
+    outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
+}
+
 /// Whether one of our ancestors supervises a run.
 fn has_supervisor() -> bool {
     families::ancestors(std::process::id()).any(|ancestor| ancestor.name == families::SUPERVISOR)
@@ -161,8 +167,8 @@ struct Face<'a> {
     observer: &'a mut dyn Observer,
     supervisor: u32,
     command: Option<u32>,
-    /// Signals that came before there was a command.
-    early: Vec<i32>,
+    /// Signals that came before we knew of the command, and when: ticks since the boot.
+    early: Vec<(Received, u64)>,
     listener: Option<Listener>,
     handover: Arc<Handover>,
     ending: Ending,
@@ -203,8 +209,13 @@ impl Face<'_> {
             Message::Started { pid } => {
                 self.command = Some(pid);
                 self.listener = fd.map(Listener::from);
-                for signal in self.early.drain(..) {
-                    signals::send(pid, signal);
+                for (received, arrived) in self.early.drain(..) {
+                    // In a job that there was already, the terminal told the command, too.
+                    let was_there = families::began(pid).is_some_and(|began| began < arrived);
+                    if !received.by_process && was_there {
+                        continue;
+                    }
+                    signals::send(pid, received.signal);
                 }
                 // A pipe shall end when the command's copies do; we only give notices.
                 process::give_up_inherited(Some(rustix::stdio::stderr()));
@@ -260,7 +271,9 @@ impl Face<'_> {
             match self.command {
                 _ if Some(received.signal) == known => {}
                 Some(pid) => pass(&received, pid),
-                None if matches!(self.ending, Ending::Unknown) => self.early.push(received.signal),
+                None if matches!(self.ending, Ending::Unknown) => {
+                    self.early.push((received, families::ticks()));
+                }
                 None if signal::STOPS.contains(&received.signal) => {
                     signals::stop_by(received.signal);
                 }

@@ -117,6 +117,22 @@ pub(crate) fn ancestors(pid: u32) -> impl Iterator<Item = Process> {
         .filter_map(|pid| status(pid).map(|(process, ..)| process))
 }
 
+/// When `pid` began: ticks since the boot, as proc_pid_stat(5) has them.
+pub(crate) fn began(pid: u32) -> Option<u64> {
+    const AFTER_NAME: usize = 19;
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    text.rsplit_once(") ")?.1.split(' ').nth(AFTER_NAME)?.parse().ok()
+}
+
+/// The time in the same ticks.
+pub(crate) fn ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let rate = rustix::param::clock_ticks_per_second();
+    let (seconds, nanoseconds) = (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned());
+    seconds * rate + nanoseconds * rate / 1_000_000_000
+}
+
 fn status(pid: u32) -> Option<(Process, u32, char)> {
     // A name may hold any byte, and nobody is left out for it.
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -139,6 +155,16 @@ mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_began_before_now_and_not_long_ago() {
+        let child = std::process::Command::new("sleep").arg("5").spawn();
+        let mut child = child.unwrap();
+        let (began, now) = (began(child.id()).unwrap(), ticks());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(began <= now && now - began < 1000, "{began} {now}");
+    }
 
     #[test]
     fn a_name_with_parentheses_and_spaces_is_read_whole() {

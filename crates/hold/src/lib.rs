@@ -30,7 +30,7 @@ mod targets;
 mod workers;
 
 pub use accounts::{Accounts, Tally};
-pub use face::{Ending, Finished, Observer, run};
+pub use face::{Ending, Finished, Observer, is_held, run};
 pub use families::{Process, descendants};
 pub use held::{RUN_VARIABLE, outer};
 pub use options::{IoUring, Options};

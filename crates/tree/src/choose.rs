@@ -66,6 +66,9 @@ impl Store {
             Strategy::Overlay => self.can_overlay(),
             Strategy::Reflink => self.can_reflink(),
             Strategy::Copy => Ok("a copy can be had everywhere".to_owned()),
+            Strategy::Hardlinks if self.is_btrfs() => {
+                Err("hard links cannot lead from one subvolume to another".to_owned())
+            }
             Strategy::Hardlinks => match layers {
                 [] | [Layer { content: Content::Whole, .. }] => Ok("by name alone".to_owned()),
                 _ => Err("the tree is a stack of layers; squash it first".to_owned()),

@@ -179,7 +179,7 @@ impl Store {
         let options = CopyOptions::default();
         let view = self.view(&record.layers)?;
         settled(&engine::copy(view.as_fd(), whole.as_fd(), &options, progress)?, self.path())?;
-        let base = Base { name: name.clone(), generation: record.generation };
+        let base = Base::of(&record);
         Ok((base, self.choose_for(whole.as_fd(), None)?))
     }
 

@@ -6,6 +6,15 @@ use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_probe::mounts::Mount;
 
+impl Era {
+    /// Whether the power may have been lost between this era and `now`. A number that
+    /// somebody cannot see, as in a chroot without /sys, says nothing.
+    pub(crate) fn is_over(&self, now: &Self) -> bool {
+        let other_disk = self.disk.zip(now.disk).is_some_and(|(then, now)| then != now);
+        self.boot != now.boot || other_disk
+    }
+}
+
 /// The era that a store on `mount` is in.
 ///
 /// # Errors

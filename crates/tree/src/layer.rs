@@ -25,9 +25,17 @@ impl Store {
     /// there when this returns, and not durable.
     pub(crate) fn freeze(&self, id: &str, content: &Path, kind: Content) -> Result<Layer, Error> {
         let directory = self.layer(id);
-        fs::DirBuilder::new().mode(0o700).create(&directory).on("cannot create", &directory)?;
         let frozen = directory.join(CONTENT);
-        fs::rename(content, &frozen).on("cannot move", content)?;
+        // Where an earlier attempt was cut short it may be there already.
+        if !frozen.exists() {
+            let mut builder = fs::DirBuilder::new();
+            builder
+                .recursive(true)
+                .mode(0o700)
+                .create(&directory)
+                .on("cannot create", &directory)?;
+            fs::rename(content, &frozen).on("cannot move", content)?;
+        }
         let opened = open_directory(&frozen)?;
         if btrfs::is_subvolume(opened.as_fd()).on("cannot look at", &frozen)? {
             // The rename gave it a time of change in memory alone: the kernel writes the inode of
@@ -133,6 +141,11 @@ impl Store {
             }
         }
         for (id, session) in self.sessions()? {
+            if session.is_none() && self.is_foreign(&id) {
+                let path = self.session(&id);
+                let why = io::Error::other("another version of synconce uses it");
+                return Err(Error::new("cannot say what is needed by", &path, why));
+            }
             add(&mut referenced, &session.map(|session| session.layers).unwrap_or_default());
             // The layer that it is about to become.
             referenced.insert(id);

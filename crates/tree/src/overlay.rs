@@ -24,7 +24,7 @@ mod trial;
 mod upper;
 
 pub use self::freeze::{Frozen, freeze, has_index};
-pub use self::trial::{Abilities, Reason, trial};
+pub use self::trial::{Abilities, Reason, TRIAL_PREFIX, trial};
 pub(crate) use self::upper::is_overlays;
 pub use self::upper::{clear_guard, is_same_root, prepare_upper};
 

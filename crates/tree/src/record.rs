@@ -177,6 +177,8 @@ pub struct Session {
     pub tree: Option<Name>,
     /// The tree that it came from, in words for a report.
     pub from: String,
+    /// The generation that it began from; none for a tree that is still to be made.
+    pub generation: Option<u64>,
     /// The stack that it works on: its lease.
     pub layers: Vec<Layer>,
     /// How it writes.

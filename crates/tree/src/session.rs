@@ -119,7 +119,8 @@ impl Store {
         strategy: Strategy,
         purpose: Purpose,
     ) -> Result<Session<'_>, Error> {
-        if strategy == Strategy::Overlay && source.layers.len() >= MOST_LAYERS {
+        let writes = !matches!(purpose, Purpose::View(_));
+        if writes && strategy == Strategy::Overlay && source.layers.len() >= MOST_LAYERS {
             let why = format!(
                 "it is a stack of {} layers already; `synconce tree squash` makes one of them",
                 source.layers.len()
@@ -135,6 +136,7 @@ impl Store {
             format: FORMAT,
             tree: source.tree.clone(),
             from: source.from.clone(),
+            generation: source.base.as_ref().map(|base| base.generation),
             layers: source.layers.clone(),
             strategy,
             features: self.features(strategy)?,
@@ -153,6 +155,11 @@ impl Store {
         let lease = lease.ok_or_else(in_use)?;
         let path = unnamed.join(NOTE);
         write_lightly(&path, &encode(&note, &path)?)?;
+        if matches!(note.purpose, Purpose::Mount(_) | Purpose::View(_)) {
+            // Nobody has a lease of it, so what it is has to be known after a crash.
+            let written = fs::File::open(&path).and_then(|file| file.sync_all());
+            written.on("cannot sync", &path)?;
+        }
         fs::rename(&unnamed, &directory).on("cannot name", &directory)?;
         Ok(Session { store: self, id, note, pin, _lease: lease })
     }

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
@@ -60,8 +60,8 @@ pub struct Store {
 pub fn default_path(is_root: bool) -> Option<PathBuf> {
     let absolute =
         |name| env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
-    if let Some(path) = absolute(VARIABLE) {
-        return Some(path);
+    if let Some(named) = env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
+        return Some(named.into());
     }
     if is_root {
         return Some(PathBuf::from("/var/lib/synconce/trees"));
@@ -112,9 +112,15 @@ impl Store {
     /// # Errors
     /// Names the act and path; `ENOENT` where there is none.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let absolute = std::path::absolute(path).on("cannot find", path)?;
+        let absolute = fs::canonicalize(path).on("cannot open the store", path)?;
         let note = absolute.join(NOTE);
         let text = fs::read(&note).on("cannot open the store", path)?;
+        let owner = fs::metadata(&note).on("cannot look at", &note)?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            // Its overlays are written and read in another way.
+            let why = io::Error::other(format!("it is the store of user {owner}"));
+            return Err(Error::new("cannot use the store", path, why));
+        }
         let read: Note = serde_json::from_slice(&text).on("cannot read", &note)?;
         if read.format != FORMAT {
             let why = format!("format {}, and this version knows {FORMAT}", read.format);

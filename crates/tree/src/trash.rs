@@ -4,6 +4,7 @@ use crate::engine::Progress;
 use crate::engine::{self, RemoveOptions};
 use crate::layer::names_in;
 use crate::store::{self, CONTENT, Store, TRASH, open_directory, try_lease};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
@@ -55,6 +56,11 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<Emptied, Error> {
         let trash = self.path().join(TRASH);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+        // What is mounted on it is somebody else's.
+        rustix::fs::openat2(self.as_fd(), TRASH, flags, Mode::empty(), within)
+            .on("cannot empty", &trash)?;
         let Some(_lease) = self.trash_lease(&trash, wait, progress)? else {
             return Ok(Emptied { busy: true, ..Emptied::default() });
         };

@@ -6,6 +6,7 @@ mod make;
 mod mount;
 mod run;
 mod show;
+mod told;
 mod trash;
 
 use crate::arguments::tree::{Tree, Verb};

@@ -1,18 +1,22 @@
 //! A session's copy as a mount.
 
 use super::Session;
-use super::content::{ROOT, UPPER, WORK};
+use super::content::{DEVICE, ROOT, UPPER, WORK};
 use crate::overlay::{self, Mount};
 use crate::record::Purpose;
-use crate::store::open_directory;
+use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
 use crate::strategy::Strategy;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use std::fs;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::pins;
+use synconce_probe::mounts::{self, Mount as Seen};
 
 /// How long the last of a command's mounts may take to go: the kernel unmounts those of
 /// a namespace whose processes were killed from a work queue of its own.
@@ -61,7 +65,11 @@ impl Session<'_> {
     /// # Errors
     /// Names the act and path.
     pub fn attach_at(&self, point: &Path) -> Result<(), Error> {
-        self.mount()?.attach(open_directory(point)?.as_fd())
+        let mount = self.mount()?;
+        let device = rustix::fs::fstat(mount.as_fd()).on("cannot look at", point)?.st_dev;
+        let note = self.directory().join(DEVICE);
+        write_lightly(&note, device.to_string().as_bytes())?;
+        mount.attach(open_directory(point)?.as_fd())
     }
 
     /// Unmounts what [`Session::attach`] mounted, with the copy ready to be a layer.
@@ -76,18 +84,55 @@ impl Session<'_> {
     /// has unmounted already is made so as well.
     ///
     /// # Errors
-    /// Names the act and path; `EBUSY` when somebody still works in it.
+    /// Names the act and path; `EBUSY` when somebody still works in it, or it is below
+    /// another mount or was moved.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
-        let gone = || match unmount(point, UnmountFlags::NOFOLLOW) {
-            // It is no mount point.
-            Err(Errno::INVAL) => Ok(()),
-            other => other.on("cannot unmount", point),
-        };
-        patiently(gone)?;
+        patiently(|| self.unmount_from(point))?;
         if self.note.strategy == Strategy::Overlay && self.can_become_a_layer() {
             self.settle()?;
         }
         Ok(())
+    }
+
+    /// Unmounts it, if it is what is seen at `point`, and makes sure that it is nowhere
+    /// else in our mount namespace.
+    fn unmount_from(&self, point: &Path) -> Result<(), Error> {
+        let mounts = mounts::read("self").on("cannot read the mounts for", point)?;
+        let top = pins::mount_of(point, &mounts).ok();
+        if top.is_some_and(|mount| self.is_ours(mount)) {
+            unmount(point, UnmountFlags::NOFOLLOW).on("cannot unmount", point)?;
+        }
+        let mounts = mounts::read("self").on("cannot read the mounts for", point)?;
+        match mounts.iter().find(|mount| self.is_ours(mount)) {
+            None => Ok(()),
+            Some(left) => {
+                let why = "below another mount, or moved there: unmount that first";
+                let why = format!(
+                    "{} is still mounted at {}, {why}",
+                    self.note.from,
+                    left.point.display()
+                );
+                Err(Error::new("cannot unmount", point, io::Error::other(why)))
+            }
+        }
+    }
+
+    /// Whether `mount` is the one that [`Session::attach_at`] has made. An overlay has a
+    /// device number of its own; a copy or a snapshot is known by what of its file system
+    /// is mounted.
+    fn is_ours(&self, mount: &Seen) -> bool {
+        if mount.type_name == "overlay" {
+            let device = fs::read_to_string(self.directory().join(DEVICE)).ok();
+            let device = device.and_then(|text| text.parse::<u64>().ok());
+            let number = rustix::fs::makedev(mount.device.major, mount.device.minor);
+            return device == Some(number);
+        }
+        let own = Path::new(SESSIONS).join(&self.id).join(CONTENT);
+        let is_view = matches!(self.note.purpose, Purpose::View(ref at) if *at == mount.point);
+        let viewed =
+            self.note.layers.last().map(|layer| Path::new(LAYERS).join(&layer.id).join(CONTENT));
+        mount.root.ends_with(own)
+            || is_view && viewed.is_some_and(|viewed| mount.root.ends_with(viewed))
     }
 
     fn can_become_a_layer(&self) -> bool {
@@ -95,17 +140,22 @@ impl Session<'_> {
     }
 
     /// Puts into the upper directory what the kernel knows beside it, by mounting the
-    /// overlay once more, where nobody can reach it.
+    /// overlay once more, where nobody can reach it. The kernel refuses that while the
+    /// upper is in use elsewhere (`EBUSY`, with an index).
     fn settle(&self) -> Result<(), Error> {
         let directory = self.directory();
-        let upper = open_directory(&directory.join(UPPER))?;
-        let work = open_directory(&directory.join(WORK))?;
-        if !overlay::has_index(work.as_fd())? {
+        if !directory.join(WORK).exists() {
+            // An earlier attempt was cut short behind this.
             return Ok(());
         }
+        let upper = open_directory(&directory.join(UPPER))?;
+        let work = open_directory(&directory.join(WORK))?;
         overlay::clear_guard(work.as_fd())?;
         let mount = self.mount()?;
-        overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd()).map(drop)
+        if overlay::has_index(work.as_fd())? {
+            overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd())?;
+        }
+        Ok(())
     }
 }
 

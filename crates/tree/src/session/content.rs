@@ -10,7 +10,7 @@ use crate::strategy::Strategy;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::btrfs;
@@ -18,6 +18,8 @@ use synconce_sys::btrfs;
 /// An overlay's directories.
 pub(super) const UPPER: &str = "upper";
 pub(super) const WORK: &str = "work";
+/// The device number of what is mounted.
+pub(super) const DEVICE: &str = "device";
 /// Where the copy is mounted while a command runs in it.
 pub(super) const ROOT: &str = "root";
 
@@ -79,6 +81,7 @@ impl Session<'_> {
             let directory = open_directory(&self.directory())?;
             btrfs::create_subvolume(directory.as_fd(), OsStr::new(CONTENT))
                 .on("cannot make a subvolume at", &path)?;
+            open_to_all(&path)?;
         } else {
             make(&path)?;
         }
@@ -103,6 +106,12 @@ impl Session<'_> {
 }
 
 fn make(path: &Path) -> Result<(), Error> {
-    // What is to be a root may be entered by all.
-    fs::DirBuilder::new().mode(0o755).create(path).on("cannot create", path)
+    fs::create_dir(path).on("cannot create", path)?;
+    open_to_all(path)
+}
+
+/// What is to be a root may be entered by all, whatever the umask.
+fn open_to_all(path: &Path) -> Result<(), Error> {
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(path, mode).on("cannot set the mode of", path)
 }

@@ -1,12 +1,12 @@
 //! How a session ends: kept as a layer, or thrown away.
 
-use super::content::{ROOT, WORK};
+use super::content::{DEVICE, ROOT, WORK};
 use super::source::{Base, refuse};
 use super::{NOTE, Session};
 use crate::engine::{self, Progress, RemoveOptions};
 use crate::overlay;
-use crate::record::{FORMAT, Layer, Name, Record};
-use crate::store::{Store, open_directory};
+use crate::record::{FORMAT, Layer, Name, Purpose, Record};
+use crate::store::{Opened, Store, open_directory};
 use crate::strategy::{Choice, Strategy};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -23,6 +23,9 @@ impl Session<'_> {
             return Ok(false);
         }
         let (upper, _) = self.content();
+        if self.store.content(&self.id).exists() {
+            return Ok(false);
+        }
         if fs::read_dir(&upper).on("cannot read", &upper)?.next().is_some() {
             return Ok(false);
         }
@@ -64,6 +67,8 @@ impl Session<'_> {
     pub fn keep(self, progress: &dyn Progress) -> Result<(), Error> {
         match self.try_keep(progress) {
             Ok(()) => Ok(()),
+            // Whoever unmounts it can try again.
+            Err(error) if matches!(self.note.purpose, Purpose::Mount(_)) => Err(error),
             Err(error) => self.discard().and(Err(error)),
         }
     }
@@ -80,6 +85,11 @@ impl Session<'_> {
         }
         let _lock = self.store.lock()?;
         let record = self.store.existing(tree)?;
+        let now = self.store.stack(tree)?;
+        if now.layers != self.note.layers || Some(record.generation) != self.note.generation {
+            let why = io::Error::other("somebody else has committed another generation meanwhile");
+            return Err(refuse("cannot keep what was done in", tree, why));
+        }
         if layers != self.note.layers {
             self.store.note_open(&record, layers)?;
         }
@@ -162,7 +172,7 @@ impl Store {
         id: &str,
     ) -> Result<Record, Error> {
         let _lock = self.lock()?;
-        let generation = self.next_generation(name, base.as_ref())?;
+        let generation = self.generation_after(name, base.as_ref(), Some(id))?;
         let old = self.record(name)?.map(|record| record.layers).unwrap_or_default();
         let parent = base.filter(|base| base.name != *name).map(Into::into);
         let Choice { strategy, reason } = choice;
@@ -179,6 +189,7 @@ impl Store {
         let directory = self.session(id);
         // Hardly ever is anything else there by now.
         let _ = fs::remove_file(directory.join(NOTE));
+        let _ = fs::remove_file(directory.join(DEVICE));
         let _ = fs::remove_dir(directory.join(ROOT));
         if fs::remove_dir(&directory).is_err() {
             let _ = self.discard(&directory);
@@ -194,20 +205,36 @@ impl Store {
     /// The generation that a commit as `name` makes.
     ///
     /// # Errors
-    /// `EEXIST` when there is such a tree that is not `base`'s, or is another generation
-    /// of it by now: what somebody else committed would be lost.
+    /// `EEXIST` when there is such a tree that is not `base`'s; when it is another
+    /// generation by now, has changes that are not committed, or is worked on: what
+    /// somebody else did would be lost.
     pub fn next_generation(&self, name: &Name, base: Option<&Base>) -> Result<u64, Error> {
+        self.generation_after(name, base, None)
+    }
+
+    /// The same for session `own`, which may work on that tree.
+    fn generation_after(
+        &self,
+        name: &Name,
+        base: Option<&Base>,
+        own: Option<&str>,
+    ) -> Result<u64, Error> {
         let Some(record) = self.record(name)? else { return Ok(1) };
+        let refused = |why: String| Err(refuse("cannot commit as", name, io::Error::other(why)));
         match base.filter(|base| base.name == *name) {
-            None => Err(refuse("cannot commit as", name, Errno::EXIST)),
-            Some(base) if base.generation != record.generation => {
-                let why = format!(
-                    "it is at generation {} by now, and this began from {}",
-                    record.generation, base.generation
-                );
-                Err(refuse("cannot commit as", name, io::Error::other(why)))
+            None => return Err(refuse("cannot commit as", name, Errno::EXIST)),
+            Some(base) if !base.is(&record) => {
+                let (now, then) = (record.generation, base.generation);
+                return refused(format!(
+                    "it is at generation {now} by now, or another tree, and this began from {then}"
+                ));
             }
-            Some(_) => Ok(record.generation + 1),
+            Some(_) => {}
         }
+        if let Opened::Yes(_) = self.opened(&record)? {
+            return refused("it has changes that are not committed".to_owned());
+        }
+        self.is_idle_but_for(name, own)?;
+        Ok(record.generation + 1)
     }
 }

@@ -2,14 +2,19 @@
 
 use super::{NOTE, Session};
 use crate::layer::names_in;
+use crate::overlay::TRIAL_PREFIX;
 use crate::pin::Pin;
 use crate::record::{self, Name, Purpose};
 use crate::store::{Opened, SESSIONS, Store, open_directory, read, try_lease};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+
+/// A trial mount that is older than this was cut short.
+const TRIAL: Duration = Duration::from_secs(600);
 
 /// A session that was cut short; it is in the trash now.
 #[derive(Clone, Debug)]
@@ -43,11 +48,12 @@ impl Store {
     /// be read.
     pub(crate) fn sessions(&self) -> Result<Vec<(String, Option<record::Session>)>, Error> {
         let names = names_in(&self.path().join(SESSIONS))?;
+        let names = names.into_iter().filter(|id| self.session(id).is_dir());
         let with_note = |id: String| {
             let note = read(&self.session(&id).join(NOTE)).ok().flatten();
             (id, note)
         };
-        Ok(names.into_iter().map(with_note).collect())
+        Ok(names.map(with_note).collect())
     }
 
     /// Throws away what was cut short. Every command begins with it.
@@ -56,13 +62,12 @@ impl Store {
     /// Names the act and path.
     pub fn recover(&self) -> Result<Recovered, Error> {
         let mut recovered = Recovered::default();
-        let sessions = self.sessions()?;
-        let open = self.open_names()?;
-        self.sweep_unnamed()?;
-        if sessions.is_empty() && open.is_empty() {
+        // A store that cannot be written to can still be read.
+        if !self.is_recovery_due()? {
             return Ok(recovered);
         }
         let _lock = self.lock()?;
+        self.sweep_unnamed()?;
         for (id, note) in self.sessions()? {
             if self.is_dead(&id, note.as_ref())? {
                 let reaped = self.reap(&id, note)?;
@@ -93,6 +98,25 @@ impl Store {
         Ok(recovered)
     }
 
+    /// Whether anything seems to have been cut short. It is looked at without the lock.
+    fn is_recovery_due(&self) -> Result<bool, Error> {
+        if self.unnamed()?.next().is_some() {
+            return Ok(true);
+        }
+        for (id, note) in self.sessions()? {
+            if self.is_dead(&id, note.as_ref())? {
+                return Ok(true);
+            }
+        }
+        for name in self.open_names()? {
+            let opened = self.record(&name)?.map(|record| self.opened(&record)).transpose()?;
+            if !matches!(opened, Some(Opened::Yes(_))) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether what was done in `name` is another tree by now, of a commit that was cut
     /// short before it had removed the note.
     fn is_committed_elsewhere(&self, name: &Name) -> Result<bool, Error> {
@@ -107,7 +131,10 @@ impl Store {
         }) = note
         {
             // Somebody may have it in a namespace that cannot be seen from here.
-            return Ok(*era != self.era()?);
+            return Ok(era.is_over(&self.era()?));
+        }
+        if note.is_none() && self.is_foreign(id) {
+            return Ok(false);
         }
         let path = self.session(id);
         match open_directory(&path) {
@@ -134,19 +161,35 @@ impl Store {
         }))
     }
 
+    /// Whether the note of session `id` is one that another version wrote, and not what a
+    /// crash leaves of a file: nobody can say what such a session needs.
+    pub(crate) fn is_foreign(&self, id: &str) -> bool {
+        let path = self.session(id).join(NOTE);
+        read::<serde_json::Value>(&path).is_ok_and(|value| value.is_some())
+            && read::<record::Session>(&path).is_err()
+    }
+
+    /// What has no name as a session yet: the lock is held while one is made. Trials are
+    /// made without it, and last a moment.
+    fn unnamed(&self) -> Result<impl Iterator<Item = PathBuf>, Error> {
+        let directory = self.path().join(SESSIONS);
+        let entries = fs::read_dir(&directory).on("cannot read", &directory)?;
+        let is_old = |path: &Path| {
+            let changed = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+            changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > TRIAL))
+        };
+        Ok(entries.flatten().filter_map(move |entry| {
+            let (name, path) = (entry.file_name(), entry.path());
+            let name = name.as_encoded_bytes();
+            let is_trial = name.starts_with(TRIAL_PREFIX.as_bytes());
+            (name.starts_with(b".") && (!is_trial || is_old(&path))).then_some(path)
+        }))
+    }
+
     /// Removes sessions that had no name yet when their process was killed.
     fn sweep_unnamed(&self) -> Result<(), Error> {
-        let directory = self.path().join(SESSIONS);
-        for entry in fs::read_dir(&directory).on("cannot read", &directory)? {
-            let entry = entry.on("cannot read", &directory)?;
-            if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-                continue;
-            }
-            let path = entry.path();
-            let Ok(opened) = open_directory(&path) else { continue };
-            if try_lease(opened, &path)?.is_some() {
-                self.discard(&path)?;
-            }
+        for path in self.unnamed()? {
+            self.discard(&path)?;
         }
         Ok(())
     }

@@ -30,6 +30,21 @@ pub struct Base {
     pub name: Name,
     /// This one.
     pub generation: u64,
+    /// Its stack. Another tree of the name has another one.
+    pub layers: Vec<Layer>,
+}
+
+impl Base {
+    pub(crate) fn of(record: &Record) -> Self {
+        let Record { name, generation, layers, .. } = record.clone();
+        Self { name, generation, layers }
+    }
+
+    /// Whether `record` is of this very generation.
+    pub(crate) fn is(&self, record: &Record) -> bool {
+        (&self.name, self.generation, &self.layers)
+            == (&record.name, record.generation, &record.layers)
+    }
 }
 
 impl From<Base> for Parent {
@@ -58,7 +73,7 @@ impl Store {
             let errno = io::Error::other("it has changes that are not committed");
             return Err(refuse("cannot use", name, errno));
         }
-        let base = Base { name: name.clone(), generation: record.generation };
+        let base = Base::of(&record);
         let Record { layers, strategy, .. } = record;
         Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
     }
@@ -78,7 +93,7 @@ impl Store {
     /// `ENOENT`; names the act and path.
     pub fn stack(&self, name: &Name) -> Result<Source, Error> {
         let record = self.existing(name)?;
-        let base = Base { name: name.clone(), generation: record.generation };
+        let base = Base::of(&record);
         let layers = match self.opened(&record)? {
             Opened::Yes(layers) => layers,
             Opened::No | Opened::Lost | Opened::Stale => record.layers,
@@ -108,9 +123,15 @@ impl Store {
 
     /// Fails when a session works on `name`.
     pub(crate) fn is_idle(&self, name: &Name) -> Result<(), Error> {
+        self.is_idle_but_for(name, None)
+    }
+
+    /// Fails when a session other than `own` works on `name`.
+    pub(super) fn is_idle_but_for(&self, name: &Name, own: Option<&str>) -> Result<(), Error> {
         let uses = |session: &record::Session| session.tree.as_ref() == Some(name);
         let sessions = self.sessions()?;
-        match sessions.iter().filter_map(|(_, session)| session.as_ref()).find(|s| uses(s)) {
+        let others = sessions.iter().filter(|(id, _)| Some(id.as_str()) != own);
+        match others.filter_map(|(_, session)| session.as_ref()).find(|session| uses(session)) {
             None => Ok(()),
             Some(session) => {
                 let who = match &session.purpose {

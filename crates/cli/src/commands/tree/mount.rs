@@ -32,10 +32,14 @@ pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Fail
 }
 
 pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
-    let at = fs::canonicalize(&arguments.what).ok();
-    let name = arguments.what.to_str();
-    let session =
-        store.mounted(|tree, point| Some(tree) == name || at.as_deref() == Some(point))?;
+    // A word without a slash is a name first, and a path only where no tree has it.
+    let is_path = arguments.what.as_encoded_bytes().contains(&b'/');
+    let name = arguments.what.to_str().filter(|_| !is_path);
+    let mut session = store.mounted(|tree, _| Some(tree) == name)?;
+    if session.is_none() {
+        let at = fs::canonicalize(&arguments.what).ok();
+        session = store.mounted(|_, point| at.as_deref() == Some(point))?;
+    }
     let Some((session, point)) = session else {
         let what = Path::new(&arguments.what);
         return Err(Error::new(

@@ -2,15 +2,19 @@
 
 use super::Failure;
 use super::bar::Bar;
+use super::told::Told;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
 use crate::commands::run::{Screen, end_as, fail};
 use crate::text::say;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use synconce_durable::pins;
 use synconce_hold::{Accounts, Ending, Finished, IoUring, Options};
+use synconce_probe::mounts;
 use synconce_tree::enter::{Bind, EnterSpec, Environment};
 use synconce_tree::record::Name;
 use synconce_tree::{Base, Session, Store, namespace};
@@ -94,6 +98,9 @@ fn bind(text: &str) -> Result<Bind, Failure> {
     if source.is_empty() || !target.starts_with('/') {
         return Err(refuse("it is A:B, where B begins with /"));
     }
+    if Path::new(target).components().all(|part| part == Component::RootDir) {
+        return Err(refuse("nothing can be shown at the root itself"));
+    }
     let found = std::fs::canonicalize(source).map_err(|error| refuse(&error.to_string()))?;
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
@@ -121,7 +128,8 @@ fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
     let command: Vec<OsString> = words.into_iter().chain(arguments.command.clone()).collect();
     // What lies elsewhere is not ours to throw away.
     let elsewhere = spec.binds.iter().filter(|bind| !bind.read_only);
-    let commit_only: Vec<PathBuf> = elsewhere.map(|bind| bind.source.clone().into()).collect();
+    let elsewhere = elsewhere.map(|bind| PathBuf::from(&bind.source));
+    let commit_only: Vec<PathBuf> = elsewhere.filter(|path| is_on_a_disk(path)).collect();
     let options = Options {
         command,
         sealed: false,
@@ -132,18 +140,28 @@ fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
         io_uring: IoUring::Refuse,
         by_program: false,
     };
-    if arguments.no_hold {
+    if arguments.no_hold || synconce_hold::is_held() {
         return bare(&options.command);
     }
     synconce_hold::run(&options, &mut Screen::default())
         .map_err(|error| Failure::from(format!("cannot set up the run: {error}")))
 }
 
-/// The same with every sync done.
+/// Whether there is anything to commit: memory and devices keep nothing.
+fn is_on_a_disk(path: &Path) -> bool {
+    let mounts = mounts::ours().unwrap_or_default();
+    pins::mount_of(path, &mounts).is_ok_and(|mount| mount.kind().is_held())
+}
+
+/// The same with every sync done, or held by a run that we are in.
 fn bare(command: &[OsString]) -> Result<Finished, Failure> {
     use std::os::unix::process::ExitStatusExt;
-    let status = std::process::Command::new(&command[0]).args(&command[1..]).status();
-    let status = status.map_err(|error| Failure::from(format!("cannot start: {error}")))?;
+    let failed = |error: io::Error| Failure::from(format!("cannot run the command: {error}"));
+    let told = Told::new().map_err(failed)?;
+    let mut child =
+        std::process::Command::new(&command[0]).args(&command[1..]).spawn().map_err(failed)?;
+    told.pass_on_to(&child).map_err(failed)?;
+    let status = child.wait().map_err(failed)?;
     let ending = match (status.code(), status.signal()) {
         (Some(code), _) => Ending::Exited(code),
         (None, Some(signal)) => Ending::Killed(signal),
