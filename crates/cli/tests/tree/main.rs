@@ -9,6 +9,7 @@ mod everything;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
+mod meetings;
 mod programs;
 mod roots;
 mod site;
@@ -32,7 +33,13 @@ fn main() -> ExitCode {
         trial(unharmed::by_large_changes_on_xfs, &unharmed::DEBIAN),
         trial(unharmed::by_large_changes_on_btrfs, &unharmed::DEBIAN),
     ];
-    let of_files = [attributes::trials(), verbs::trials(), users::trials(), programs::trials()];
+    let of_files = [
+        attributes::trials(),
+        verbs::trials(),
+        meetings::trials(),
+        users::trials(),
+        programs::trials(),
+    ];
     let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -10,6 +10,7 @@ use synconce_tree::Progress;
 /// How far a long verb is.
 pub struct Bar {
     bar: ProgressBar,
+    entries: AtomicU64,
     bytes: AtomicU64,
     cancelled: Arc<AtomicBool>,
 }
@@ -35,23 +36,24 @@ impl Bar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         bar.set_prefix(done.to_owned());
-        Self { bar, bytes: AtomicU64::new(0), cancelled: Arc::default() }
+        Self {
+            bar,
+            entries: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            cancelled: Arc::default(),
+        }
     }
 }
 
 impl Progress for Bar {
     fn add(&self, entries: u64, bytes: u64) {
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if self.bar.is_hidden() {
-            return;
-        }
+        let entries = self.entries.fetch_add(entries, Ordering::Relaxed) + entries;
         // What takes no time to do takes none to look at either.
-        if self.bar.elapsed() < Duration::from_secs(1) {
-            self.bar.set_position(self.bar.position() + entries);
-            return;
+        if self.bar.elapsed() > Duration::from_secs(1) {
+            self.bar.set_message(crate::text::bytes(bytes));
+            self.bar.set_position(entries);
         }
-        self.bar.set_message(crate::text::bytes(bytes));
-        self.bar.inc(entries);
     }
 
     fn cancelled(&self) -> bool {

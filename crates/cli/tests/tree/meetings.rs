@@ -1,0 +1,201 @@
+//! What comes together: two commands on one tree, a run in a run, other people's mounts,
+//! and places from which less can be seen.
+
+use crate::harness::{Need, trial};
+use crate::roots;
+use crate::site::{Site, limit};
+use crate::support::{Place, SYNCONCE, eventually};
+use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, mount, mount_bind, unmount};
+use std::fs;
+use std::path::{Path, PathBuf};
+use synconce_testkit::process::{self, Finished, Group};
+
+const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_run_in_a_run_keeps_what_it_did, &NEEDS),
+        trial(a_commit_beside_a_run_of_the_tree_replaces_nothing, &NEEDS),
+        trial(a_commit_over_open_work_replaces_nothing, &NEEDS),
+        trial(another_tree_of_the_name_is_not_replaced, &NEEDS),
+        trial(without_sys_nothing_is_taken_for_lost, &NEEDS),
+        trial(a_mount_that_is_not_ours_stays, &NEEDS),
+        trial(what_is_mounted_below_another_mount_is_not_frozen, &NEEDS),
+        trial(an_unmount_that_fails_can_be_tried_again, &NEEDS),
+        trial(a_word_is_a_name_first_and_a_path_only_then, &NEEDS),
+        trial(a_mount_on_the_trash_is_not_emptied, &NEEDS),
+    ]
+}
+
+fn with_clone<'a>(place: &'a Place, name: &str) -> Site<'a> {
+    let site = Site::plain(place);
+    site.import("base", &roots::small(place, "source"));
+    site.clone_of("base", name);
+    site
+}
+
+/// `words` under `synconce run`.
+fn in_a_run(site: &Site<'_>, words: &[&str]) -> Finished {
+    let mut command = site.place.command(SYNCONCE);
+    command.args(["run", "--", SYNCONCE, "tree", "--store"]).arg(site.store()).args(words);
+    process::run(&mut command, limit()).unwrap()
+}
+
+/// A run with `words` that makes `/late` once it is told to, and has begun.
+struct Waiting {
+    run: Group,
+    gate: PathBuf,
+}
+
+impl Waiting {
+    fn begin(site: &Site<'_>, words: &[&str]) -> Self {
+        let gate = site.fresh("gate");
+        fs::create_dir(&gate).unwrap();
+        let bind = format!("{}:/gate", gate.display());
+        let script = "touch /gate/begun; until [ -e /gate/open ]; do sleep 0.05; done; touch /late";
+        let own = ["--bind", &bind, "--", "/bin/sh", "-ec", script];
+        let mut command = site.tree(&[&["run"], words, &own].concat());
+        let waiting = Self { run: Group::spawn(&mut command).unwrap(), gate };
+        eventually("the run begins", || waiting.gate.join("begun").exists());
+        waiting
+    }
+
+    /// Its exit code.
+    fn ends(self) -> Option<i32> {
+        fs::write(self.gate.join("open"), "").unwrap();
+        self.run.wait(limit()).unwrap().and_then(|status| status.code())
+    }
+}
+
+fn point(site: &Site<'_>, name: &str) -> PathBuf {
+    let point = site.dir.join(name);
+    fs::create_dir(&point).unwrap();
+    point
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn a_run_in_a_run_keeps_what_it_did(place: &Place) {
+    let site = with_clone(place, "work");
+    let kept = in_a_run(&site, &["run", "work", "--", "/bin/sh", "-c", "touch /kept; exit 7"]);
+    assert_eq!(kept.status.code(), Some(7), "{kept:?}");
+    site.well(&["commit", "work"]);
+    site.sh("work", "test -e /kept");
+    let made =
+        in_a_run(&site, &["run", "--from", "base", "--commit", "new", "--", "touch", "/made"]);
+    assert!(made.status.success(), "{made:?}");
+    site.sh("new", "test -e /made");
+}
+
+fn a_commit_beside_a_run_of_the_tree_replaces_nothing(place: &Place) {
+    let site = with_clone(place, "work");
+    let run = Waiting::begin(&site, &["work"]);
+    let commit = ["run", "--from", "work", "--commit", "work", "--", "touch", "/early"];
+    site.refused(125, &commit, &["work", "in use"]);
+    assert_eq!(run.ends(), Some(0));
+    site.well(&["commit", "work"]);
+    site.sh("work", "test -e /late");
+}
+
+fn a_commit_over_open_work_replaces_nothing(place: &Place) {
+    let site = with_clone(place, "work");
+    let run = Waiting::begin(&site, &["--from", "work", "--commit", "work"]);
+    site.sh("work", "touch /open");
+    assert_eq!(run.ends(), Some(125));
+    site.sh("work", "test -e /open -a ! -e /late");
+}
+
+fn another_tree_of_the_name_is_not_replaced(place: &Place) {
+    let site = with_clone(place, "work");
+    let run = Waiting::begin(&site, &["--from", "work", "--commit", "work"]);
+    site.keep("base", "other", &["touch", "/other"]);
+    site.well(&["remove", "work"]);
+    site.clone_of("other", "work");
+    assert_eq!(run.ends(), Some(125));
+    site.sh("work", "test -e /other -a ! -e /late");
+}
+
+fn without_sys_nothing_is_taken_for_lost(place: &Place) {
+    let site = with_clone(place, "work");
+    site.sh("work", "touch /open");
+    unmount("/sys", UnmountFlags::DETACH).unwrap();
+    let listed = site.well(&["list"]);
+    assert!(!listed.stderr.contains("lost"), "{listed:?}");
+    site.sh("work", "test -e /open");
+}
+
+fn a_mount_that_is_not_ours_stays(place: &Place) {
+    let site = with_clone(place, "work");
+    let point = point(&site, "point");
+    site.well(&["mount", "work", text(&point)]);
+    fs::write(point.join("ours"), "").unwrap();
+    unmount(&point, UnmountFlags::empty()).unwrap();
+    mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    fs::write(point.join("theirs"), "").unwrap();
+    site.well(&["umount", "work"]);
+    assert!(point.join("theirs").exists());
+    unmount(&point, UnmountFlags::empty()).unwrap();
+    site.sh("work", "test -e /ours");
+}
+
+fn what_is_mounted_below_another_mount_is_not_frozen(place: &Place) {
+    let site = with_clone(place, "work");
+    let point = point(&site, "point");
+    site.well(&["mount", "work", text(&point)]);
+    mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    site.refused(125, &["umount", "work"], &["still mounted", text(&point)]);
+    unmount(&point, UnmountFlags::empty()).unwrap();
+    fs::write(point.join("late"), "").unwrap();
+    site.well(&["umount", "work"]);
+    site.well(&["commit", "work"]);
+    site.well(&["verify", "work"]);
+    site.sh("work", "test -e /late");
+}
+
+fn an_unmount_that_fails_can_be_tried_again(place: &Place) {
+    let site = with_clone(place, "work");
+    let point = point(&site, "point");
+    site.well(&["mount", "work", text(&point)]);
+    fs::write(point.join("precious"), "").unwrap();
+    let layers = site.store().join("layers");
+    let immutable = |sign: &str| {
+        let mut command = place.command("chattr");
+        command.arg(format!("{sign}i")).arg(&layers);
+        assert!(process::run(&mut command, limit()).unwrap().status.success());
+    };
+    immutable("+");
+    let failed = site.ends(&["umount", "work"]);
+    immutable("-");
+    assert_eq!(failed.status.code(), Some(125), "{failed:?}");
+    site.well(&["umount", "work"]);
+    site.sh("work", "test -e /precious");
+}
+
+fn a_word_is_a_name_first_and_a_path_only_then(place: &Place) {
+    let site = with_clone(place, "word");
+    site.clone_of("base", "other");
+    let (word, elsewhere) = (point(&site, "word"), point(&site, "elsewhere"));
+    site.well(&["mount", "other", text(&word)]);
+    site.well(&["mount", "word", text(&elsewhere)]);
+    fs::write(word.join("others"), "").unwrap();
+    let mut umount = site.tree(&["umount", "--discard", "word"]);
+    let umounted = process::run(umount.current_dir(&site.dir), limit()).unwrap();
+    assert!(umounted.status.success(), "{umounted:?}");
+    site.well(&["umount", text(&word)]);
+    site.sh("other", "test -e /others");
+}
+
+fn a_mount_on_the_trash_is_not_emptied(place: &Place) {
+    let site = with_clone(place, "work");
+    let theirs = point(&site, "theirs");
+    fs::write(theirs.join("file"), "").unwrap();
+    let trash = site.store().join("trash");
+    mount_bind(&theirs, &trash).unwrap();
+    site.refused(125, &["gc", "--wait"], &["trash"]);
+    assert!(theirs.join("file").exists());
+    unmount(&trash, UnmountFlags::empty()).unwrap();
+    site.well(&["gc", "--wait"]);
+}
