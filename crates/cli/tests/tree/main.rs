@@ -12,6 +12,7 @@ mod harness;
 mod meetings;
 mod programs;
 mod roots;
+mod runs;
 mod site;
 #[path = "../lifecycle/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let of_files = [
         attributes::trials(),
         verbs::trials(),
+        runs::trials(),
         meetings::trials(),
         users::trials(),
         programs::trials(),
