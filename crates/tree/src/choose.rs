@@ -63,7 +63,7 @@ impl Store {
     fn can(&self, strategy: Strategy, layers: &[Layer]) -> Result<String, String> {
         match strategy {
             Strategy::Snapshot => self.can_snapshot(layers),
-            Strategy::Overlay => self.can_overlay(),
+            Strategy::Overlay => self.can_overlay(layers),
             Strategy::Reflink => self.can_reflink(),
             Strategy::Copy => Ok("a copy can be had everywhere".to_owned()),
             Strategy::Hardlinks if self.is_btrfs() => {
@@ -90,7 +90,23 @@ impl Store {
         }
     }
 
-    fn can_overlay(&self) -> Result<String, String> {
+    /// Files of two subvolumes have the same numbers, and an overlay shows them as if they
+    /// were of one: whoever copies hard links would take one for the other.
+    pub(crate) fn has_subvolumes(&self, layers: &[Layer]) -> Result<bool, Error> {
+        for layer in layers {
+            if is_subvolume(open_directory(&self.content(&layer.id))?.as_fd()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn can_overlay(&self, layers: &[Layer]) -> Result<String, String> {
+        if self.has_subvolumes(layers).map_err(|error| error.to_string())? {
+            return Err("the tree is a btrfs subvolume; one that is imported with \
+                        --strategy overlay is not"
+                .to_owned());
+        }
         let directory =
             open_directory(&self.path().join(SESSIONS)).map_err(|error| error.to_string())?;
         let abilities = overlay::trial(directory.as_fd()).map_err(|reason| reason.to_string())?;

@@ -38,7 +38,8 @@ impl Store {
             let source = Source { tree: None, from, layers, strategy: Strategy::Copy, base: None };
             self.begin(&source, Strategy::Copy, Purpose::Import)?
         };
-        let filled = session.make_whole().and_then(|whole| {
+        let of = wanted.unwrap_or(Strategy::Snapshot);
+        let filled = session.make_whole(of).and_then(|whole| {
             let directory = open_directory(&whole)?;
             let choice = self.choose_for(directory.as_fd(), wanted)?;
             Ok((fill(directory.as_fd())?, choice))
@@ -175,12 +176,13 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<(Base, Choice), Error> {
         let record = self.existing(name)?;
-        let whole = open_directory(&session.make_whole()?)?;
+        let whole = open_directory(&session.make_whole(record.strategy)?)?;
         let options = CopyOptions::default();
         let view = self.view(&record.layers)?;
         settled(&engine::copy(view.as_fd(), whole.as_fd(), &options, progress)?, self.path())?;
         let base = Base::of(&record);
-        Ok((base, self.choose_for(whole.as_fd(), None)?))
+        let wanted = Some(record.strategy).filter(|strategy| *strategy == Strategy::Overlay);
+        Ok((base, self.choose_for(whole.as_fd(), wanted)?))
     }
 
     /// Removes the tree `name`; its content goes to the trash as far as no other needs it.

@@ -10,6 +10,7 @@ use rustix::mount::{UnmountFlags, mount, mount_bind, unmount};
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_testkit::process::{self, Finished, Group};
+use synconce_testkit::rig::{FsKind, Rig};
 
 const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
 
@@ -25,6 +26,7 @@ pub fn trials() -> Vec<Trial> {
         trial(an_unmount_that_fails_can_be_tried_again, &NEEDS),
         trial(a_word_is_a_name_first_and_a_path_only_then, &NEEDS),
         trial(a_mount_on_the_trash_is_not_emptied, &NEEDS),
+        trial(an_overlay_over_a_subvolume_is_refused, &NEEDS),
     ]
 }
 
@@ -198,4 +200,31 @@ fn a_mount_on_the_trash_is_not_emptied(place: &Place) {
     assert!(theirs.join("file").exists());
     unmount(&trash, UnmountFlags::empty()).unwrap();
     site.well(&["gc", "--wait"]);
+}
+
+/// Files of two subvolumes have the same inode numbers, and an overlay shows them as of
+/// one file system.
+fn an_overlay_over_a_subvolume_is_refused(place: &Place) {
+    let disk = point_in(place, "rig");
+    let rig = Rig::builder().fs(FsKind::Btrfs).size(1 << 30).at(disk).up().unwrap();
+    let site = Site::new(place, rig.path(), None);
+    let source = roots::small(place, "source");
+    site.import("base", &source);
+    for verb in [["clone", "base", "by"], ["run", "--from", "base"]] {
+        let words = [&verb[..], &["--strategy", "overlay"]].concat();
+        let words = if verb[0] == "run" { [&words[..], &["--", "true"]].concat() } else { words };
+        site.refused(125, &words, &["overlay", "subvolume"]);
+    }
+    site.well(&["import", "--strategy", "overlay", "plain", text(&source)]);
+    site.keep("plain", "kept", &["touch", "/made"]);
+    let numbers =
+        site.sh("kept", "find / -xdev -type f -links 1 -exec stat -c %i {} + | sort | uniq -d");
+    assert_eq!(numbers, "", "each file has a number of its own");
+    rig.down().unwrap();
+}
+
+fn point_in(place: &Place, name: &str) -> PathBuf {
+    let point = place.path(name);
+    fs::create_dir(&point).unwrap();
+    point
 }

@@ -67,17 +67,18 @@ impl Session<'_> {
     }
 
     fn copy(&self, mode: CopyMode, progress: &dyn Progress) -> Result<(), Error> {
-        let target = open_directory(&self.make_whole()?)?;
+        let target = open_directory(&self.make_whole(self.note.strategy)?)?;
         let view = self.store.view(&self.note.layers)?;
         let options = CopyOptions { mode, ..CopyOptions::default() };
         let report = engine::copy(view.as_fd(), target.as_fd(), &options, progress)?;
         crate::commit::settled(&report, &self.directory())
     }
 
-    /// An empty directory for a whole copy; a subvolume where there are such.
-    pub(crate) fn make_whole(&self) -> Result<PathBuf, Error> {
+    /// An empty directory for a whole copy; a subvolume where there are such, but for what
+    /// is to be a layer of overlays.
+    pub(crate) fn make_whole(&self, of: Strategy) -> Result<PathBuf, Error> {
         let path = self.whole();
-        if self.store.is_btrfs() {
+        if self.store.is_btrfs() && of != Strategy::Overlay {
             let directory = open_directory(&self.directory())?;
             btrfs::create_subvolume(directory.as_fd(), OsStr::new(CONTENT))
                 .on("cannot make a subvolume at", &path)?;

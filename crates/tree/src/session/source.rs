@@ -117,6 +117,9 @@ impl Store {
             Strategy::Snapshot | Strategy::Hardlinks if source.layers.len() != 1 => {
                 Ok(self.choose(&source.layers, None)?.strategy)
             }
+            Strategy::Overlay if self.has_subvolumes(&source.layers)? => {
+                Ok(self.choose(&source.layers, None)?.strategy)
+            }
             strategy => Ok(strategy),
         }
     }
