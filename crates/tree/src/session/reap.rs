@@ -6,6 +6,8 @@ use crate::overlay::TRIAL_PREFIX;
 use crate::pin::Pin;
 use crate::record::{self, Name, Purpose};
 use crate::store::{Opened, SESSIONS, Store, open_directory, read, try_lease};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -170,19 +172,24 @@ impl Store {
     }
 
     /// What has no name as a session yet: the lock is held while one is made. Trials are
-    /// made without it, and last a moment.
+    /// made without it; their names say by which process.
     fn unnamed(&self) -> Result<impl Iterator<Item = PathBuf>, Error> {
         let directory = self.path().join(SESSIONS);
         let entries = fs::read_dir(&directory).on("cannot read", &directory)?;
-        let is_old = |path: &Path| {
+        let is_dead = |name: &[u8], path: &Path| {
+            let pid = name
+                .strip_prefix(TRIAL_PREFIX.as_bytes())
+                .and_then(|rest| std::str::from_utf8(rest).ok()?.split('-').next()?.parse().ok());
+            let gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
             let changed = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
-            changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > TRIAL))
+            pid.and_then(Pid::from_raw).is_some_and(gone)
+                || changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > TRIAL))
         };
         Ok(entries.flatten().filter_map(move |entry| {
             let (name, path) = (entry.file_name(), entry.path());
             let name = name.as_encoded_bytes();
             let is_trial = name.starts_with(TRIAL_PREFIX.as_bytes());
-            (name.starts_with(b".") && (!is_trial || is_old(&path))).then_some(path)
+            (name.starts_with(b".") && (!is_trial || is_dead(name, &path))).then_some(path)
         }))
     }
 
