@@ -4,12 +4,14 @@
 use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, limit};
-use crate::support::{Place, SYNCONCE, eventually};
+use crate::support::{Place, SYNCONCE, Started, eventually};
+use crate::verbs::waiting;
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, mount, mount_bind, unmount};
+use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_testkit::process::{self, Finished, Group};
+use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
 const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
@@ -25,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         trial(what_is_mounted_below_another_mount_is_not_frozen, &NEEDS),
         trial(an_unmount_that_fails_can_be_tried_again, &NEEDS),
         trial(a_word_is_a_name_first_and_a_path_only_then, &NEEDS),
+        trial(a_mount_that_is_killed_before_it_is_there_is_undone, &NEEDS),
         trial(a_mount_on_the_trash_is_not_emptied, &NEEDS),
         trial(an_overlay_over_a_subvolume_is_refused, &NEEDS),
     ]
@@ -42,32 +45,6 @@ fn in_a_run(site: &Site<'_>, words: &[&str]) -> Finished {
     let mut command = site.place.command(SYNCONCE);
     command.args(["run", "--", SYNCONCE, "tree", "--store"]).arg(site.store()).args(words);
     process::run(&mut command, limit()).unwrap()
-}
-
-/// A run with `words` that makes `/late` once it is told to, and has begun.
-struct Waiting {
-    run: Group,
-    gate: PathBuf,
-}
-
-impl Waiting {
-    fn begin(site: &Site<'_>, words: &[&str]) -> Self {
-        let gate = site.fresh("gate");
-        fs::create_dir(&gate).unwrap();
-        let bind = format!("{}:/gate", gate.display());
-        let script = "touch /gate/begun; until [ -e /gate/open ]; do sleep 0.05; done; touch /late";
-        let own = ["--bind", &bind, "--", "/bin/sh", "-ec", script];
-        let mut command = site.tree(&[&["run"], words, &own].concat());
-        let waiting = Self { run: Group::spawn(&mut command).unwrap(), gate };
-        eventually("the run begins", || waiting.gate.join("begun").exists());
-        waiting
-    }
-
-    /// Its exit code.
-    fn ends(self) -> Option<i32> {
-        fs::write(self.gate.join("open"), "").unwrap();
-        self.run.wait(limit()).unwrap().and_then(|status| status.code())
-    }
 }
 
 fn point(site: &Site<'_>, name: &str) -> PathBuf {
@@ -94,30 +71,53 @@ fn a_run_in_a_run_keeps_what_it_did(place: &Place) {
 
 fn a_commit_beside_a_run_of_the_tree_replaces_nothing(place: &Place) {
     let site = with_clone(place, "work");
-    let run = Waiting::begin(&site, &["work"]);
+    let run = waiting(&site, &["work"], "touch /late");
     let commit = ["run", "--from", "work", "--commit", "work", "--", "touch", "/early"];
     site.refused(125, &commit, &["work", "in use"]);
-    assert_eq!(run.ends(), Some(0));
+    place.write("talk/go", "");
+    assert_eq!(run.end().code(), Some(0), "{}", run.text());
     site.well(&["commit", "work"]);
     site.sh("work", "test -e /late");
 }
 
 fn a_commit_over_open_work_replaces_nothing(place: &Place) {
     let site = with_clone(place, "work");
-    let run = Waiting::begin(&site, &["--from", "work", "--commit", "work"]);
+    let run = waiting(&site, &["--from", "work", "--commit", "work"], "touch /late");
     site.sh("work", "touch /open");
-    assert_eq!(run.ends(), Some(125));
+    place.write("talk/go", "");
+    assert_eq!(run.end().code(), Some(125), "{}", run.text());
     site.sh("work", "test -e /open -a ! -e /late");
 }
 
 fn another_tree_of_the_name_is_not_replaced(place: &Place) {
     let site = with_clone(place, "work");
-    let run = Waiting::begin(&site, &["--from", "work", "--commit", "work"]);
+    let run = waiting(&site, &["--from", "work", "--commit", "work"], "touch /late");
     site.keep("base", "other", &["touch", "/other"]);
     site.well(&["remove", "work"]);
     site.clone_of("other", "work");
-    assert_eq!(run.ends(), Some(125));
+    place.write("talk/go", "");
+    assert_eq!(run.end().code(), Some(125), "{}", run.text());
     site.sh("work", "test -e /other -a ! -e /late");
+}
+
+fn a_mount_that_is_killed_before_it_is_there_is_undone(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    // Long enough in the making to be killed meanwhile.
+    fs::write(source.join("data/large"), vec![b'x'; 400 << 20]).unwrap();
+    site.import("base", &source);
+    site.well(&["clone", "--strategy", "copy", "base", "work"]);
+    let at = point(&site, "point");
+    let mounting = Started::new(&mut site.tree(&["mount", "work", text(&at)]));
+    let sessions = site.store().join("sessions");
+    let is_copying = |session: fs::DirEntry| session.path().join("tree").exists();
+    eventually("the copy has begun", || fs::read_dir(&sessions).unwrap().flatten().any(is_copying));
+    mounting.signal(Signal::KILL).unwrap();
+    assert_eq!(mounting.end().code(), None, "{}", mounting.text());
+    let told = site.well(&["list"]);
+    assert!(told.stderr.contains("work"), "{told:?}");
+    site.well(&["run", "work", "--", "/bin/test", "-e", "/data/large"]);
+    assert_eq!(fs::read_dir(&sessions).unwrap().count(), 0);
 }
 
 fn without_sys_nothing_is_taken_for_lost(place: &Place) {

@@ -38,7 +38,7 @@ pub fn trials() -> Vec<Trial> {
 fn what_runs_is_neither_removed_nor_run_twice(place: &Place) {
     let site = with_base(place);
     site.clone_of("base", "clone");
-    let run = waiting(&site, "clone", "echo kept >/data/kept");
+    let run = waiting(&site, &["clone"], "echo kept >/data/kept");
     site.refused(125, &["run", "clone", "--", "/bin/true"], &["clone"]);
     site.refused(125, &["remove", "clone"], &["clone"]);
     site.refused(125, &["commit", "clone"], &["clone"]);
@@ -271,7 +271,7 @@ fn no_process_is_left_by_a_run(place: &Place) {
     let finished = site.run("clone", &["/bin/sh", "-c", &format!("{left}; kill -9 $$")]);
     assert_eq!(finished.status.signal(), Some(9), "{finished:?}");
     eventually("the daemon has ended with the command", || !alive());
-    let run = waiting(&site, "clone", "");
+    let run = waiting(&site, &["clone"], "");
     kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
     assert!(!run.end().success());
     eventually("everybody has ended", || !alive());
@@ -310,7 +310,7 @@ fn a_run_that_was_killed_is_told_once_and_undone(place: &Place) {
     site.sh("clone", "echo before >/data/log");
     site.well(&["commit", "clone"]);
     let wanted = site.content("clone");
-    let run = waiting(&site, "clone", "");
+    let run = waiting(&site, &["clone"], "");
     run.signal(Signal::KILL).unwrap();
     run.end();
     eventually("nobody is left", || {

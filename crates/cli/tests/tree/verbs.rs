@@ -261,16 +261,18 @@ fn clones_go_on_without_their_base(place: &Place) {
     }
 }
 
-/// A run in `name` that waits until it is told; `ready` is there by then.
-pub fn waiting(site: &Site<'_>, name: &str, script: &str) -> Started {
+/// A run with `words` that has begun, and waits for `talk/go` before it does `script`.
+pub fn waiting(site: &Site<'_>, words: &[&str], script: &str) -> Started {
     let place = site.place;
     fs::create_dir_all(place.path("talk")).unwrap();
-    let _ = fs::remove_file(place.path("talk/ready"));
+    for file in ["talk/ready", "talk/go"] {
+        let _ = fs::remove_file(place.path(file));
+    }
     let bind = format!("{}:/mnt", place.text("talk"));
     let script =
         format!("echo yes >/mnt/ready; until [ -e /mnt/go ]; do sleep 0.02; done; {script}");
-    let run = ["run", name, "--bind", &bind, "--", "/bin/sh", "-c", &script];
-    let started = Started::new(&mut site.tree(&run));
+    let own = ["--bind", &bind, "--", "/bin/sh", "-c", &script];
+    let started = Started::new(&mut site.tree(&[&["run"], words, &own].concat()));
     eventually("the command in the tree has begun", || {
         assert!(started.wait(std::time::Duration::ZERO).unwrap().is_none(), "{}", started.text());
         place.read("talk/ready") == "yes\n"
@@ -293,7 +295,7 @@ fn lists_say_what_there_is(place: &Place) {
     }
     assert_eq!(listed.stderr, "");
     assert_eq!(names(&site), set(&["base", "clone"]));
-    let run = waiting(&site, "clone", "");
+    let run = waiting(&site, &["clone"], "");
     assert_eq!(names(&site), set(&["base", "clone"]));
     place.write("talk/go", "");
     assert!(run.end().success());
@@ -302,7 +304,7 @@ fn lists_say_what_there_is(place: &Place) {
 fn a_base_is_replaced_while_its_clones_keep_theirs(place: &Place) {
     let site = with_base(place);
     site.clone_of("base", "clone");
-    let run = waiting(&site, "clone", "cat /data/file | wc -c; ls /data");
+    let run = waiting(&site, &["clone"], "cat /data/file | wc -c; ls /data");
     let old = site.content("base");
     site.keep("base", "base", &["/bin/sh", "-c", "echo new >/data/new; rm /data/file"]);
     let new = site.content("base");

@@ -1,5 +1,6 @@
 //! What sessions that were cut short have left.
 
+use super::content::DEVICE;
 use super::{NOTE, Session};
 use crate::layer::names_in;
 use crate::overlay::TRIAL_PREFIX;
@@ -132,8 +133,14 @@ impl Store {
             purpose: Purpose::Mount(_) | Purpose::View(_), era, ..
         }) = note
         {
-            // Somebody may have it in a namespace that cannot be seen from here.
-            return Ok(era.is_over(&self.era()?));
+            if era.is_over(&self.era()?) {
+                return Ok(true);
+            }
+            // Somebody may have it in a namespace that cannot be seen from here; but before
+            // it is noted what is to be attached, it is nowhere.
+            if self.session(id).join(DEVICE).exists() {
+                return Ok(false);
+            }
         }
         if note.is_none() && self.is_foreign(id) {
             return Ok(false);
