@@ -211,10 +211,14 @@ impl Store {
     }
 }
 
-/// Fails when the source of a copy changed under it: nobody else may write there.
+/// Fails when the source of a copy changed under it, where nobody else may write, or when
+/// not all of it could be made.
 pub(crate) fn settled(report: &CopyReport, path: &Path) -> Result<(), Error> {
-    match report.changed.is_empty() {
-        true => Ok(()),
-        false => Err(Error::new("cannot copy", path, Errno::STALE)),
+    if !report.changed.is_empty() {
+        return Err(Error::new("cannot copy", path, Errno::STALE));
+    }
+    match report.devices.first() {
+        None => Ok(()),
+        Some(device) => Err(Error::new("cannot make the device node", device, Errno::PERM)),
     }
 }

@@ -90,20 +90,28 @@ impl Store {
     /// Seals layer `id` anew, if it is as it was frozen, so that links that are made to
     /// its files from now on do not count: they change each one's number of links.
     pub(crate) fn allow_links(&self, id: &str, progress: &dyn Progress) -> Result<(), Error> {
-        if self.seal(id)?.ignores_links {
-            return Ok(());
-        }
-        if let Some(first) = self.altered(id, progress)?.first() {
-            let path = self.content(id).join(first);
-            let why = io::Error::other("it is not as it was frozen");
-            return Err(Error::new("cannot make links to the files in", &path, why));
+        let was_sealed = self.is_sealed(id);
+        if was_sealed {
+            if self.seal(id)?.ignores_links {
+                return Ok(());
+            }
+            if let Some(first) = self.altered(id, progress)?.first() {
+                let path = self.content(id).join(first);
+                let why = io::Error::other("it is not as it was frozen");
+                return Err(Error::new("cannot make links to the files in", &path, why));
+            }
         }
         let content = open_directory(&self.content(id))?;
         let options = SealOptions { ignore_links: true, ..SealOptions::default() };
         let seal = engine::seal(content.as_fd(), &options, progress)?;
         let path = self.layer(id).join(SEAL);
-        // The layer may be durable, and nobody would commit its seal again.
-        replace::replace(&path, &encode(&seal, &path)?)
+        let text = encode(&seal, &path)?;
+        match was_sealed {
+            // The layer may be durable, and nobody would commit its seal again.
+            true => replace::replace(&path, &text),
+            // Of work that is not committed: its commit takes the seal along.
+            false => write_lightly(&path, &text),
+        }
     }
 
     /// The layers that are there.

@@ -185,6 +185,9 @@ pub struct Diff {
     pub a: Name,
     /// The newer tree
     pub b: Name,
+    /// End each line with a NUL, as names may have newlines
+    #[arg(short = '0', long, conflicts_with = "json")]
+    pub null: bool,
     /// JSON on standard output
     #[arg(long)]
     pub json: bool,

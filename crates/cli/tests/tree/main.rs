@@ -10,6 +10,7 @@ mod everything;
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
 mod meetings;
+mod options;
 mod programs;
 mod roots;
 mod runs;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         verbs::trials(),
         runs::trials(),
         meetings::trials(),
+        options::trials(),
         users::trials(),
         programs::trials(),
     ];

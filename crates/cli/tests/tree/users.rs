@@ -18,6 +18,7 @@ const NEEDS: [Need; 2] =
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_user_with_subordinate_ids_has_trees_of_many_owners, &NEEDS),
+        trial(a_user_is_told_what_of_a_directory_is_not_his, &NEEDS),
         trial(a_user_without_subordinate_ids_is_told_the_remedy, &NEEDS),
     ]
 }
@@ -116,6 +117,29 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     // Nothing of his needs root to be removed, nor is left.
     let layers = place.path("home/.local/share/synconce/trees/layers");
     assert_eq!(fs::read_dir(layers).unwrap().count(), 0);
+}
+
+fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let root = roots::small(place, "source");
+    let chown_all = place.bare(&["chown", "-R", "65534:65534", "source"]);
+    assert!(chown_all.status.success(), "{chown_all:?}");
+    for (name, owner) in [("data/hard", 0), ("data/other", 7)] {
+        chown(root.join(name), Some(owner), None).unwrap();
+    }
+    let device = rustix::fs::makedev(1, 3);
+    let kind = rustix::fs::FileType::CharacterDevice;
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, root.join("data/null"), kind, mode, device).unwrap();
+    let imported = as_nobody(place, &["import", "base", root.to_str().unwrap()]);
+    assert!(imported.status.success(), "{imported:?}");
+    for told in ["2 have an owner or a group that", "1 are device nodes, left out", "data/null"] {
+        assert!(imported.stderr.contains(told), "{told}: {imported:?}");
+    }
+    let script = "cd /data; stat -c '%n %u' file hard far/hard other; ls null";
+    let run = ["run", "--from", "base", "--", "/bin/sh", "-c", script];
+    let seen = as_nobody(place, &run).stdout;
+    assert_eq!(seen, "file 0\nhard 65534\nfar/hard 65534\nother 65534\n");
 }
 
 fn a_user_without_subordinate_ids_is_told_the_remedy(place: &Place) {

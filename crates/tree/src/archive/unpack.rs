@@ -169,6 +169,10 @@ impl<R: Read> Unpacker<'_, R> {
                     }
                     result => result?,
                 }
+                if is_char && *number == 0 {
+                    let what = "a device 0:0, which an overlay takes for a removed file";
+                    self.done.left_out.note(path, what);
+                }
             }
         }
         self.apply(File::Named(dir.as_fd(), name), path, &it.attributes)

@@ -65,7 +65,14 @@ fn copy_in(
         );
         return Err(Error::new("cannot import", &source.join(path), io::Error::other(why)));
     }
-    Ok(notices(&report))
+    let mut notices = notices(&report);
+    if report.nobodys > 0 {
+        notices.push(format!(
+            "{} have an owner or a group that is not among this user's ids: nobody's in the tree",
+            report.nobodys
+        ));
+    }
+    Ok(notices)
 }
 
 /// What of a copy is not as its source, in words.
@@ -80,6 +87,11 @@ fn notices(report: &CopyReport) -> Vec<String> {
         named(&report.changed, "changed while they were read"),
         named(&report.mounts, "are mount points, left empty (--cross-mounts takes them in)"),
         named(&report.flagged, "are immutable or append-only, which their copies are not"),
+        named(&report.devices, "are device nodes, left out: this user may not make them"),
+        named(
+            &report.whiteouts,
+            "are devices 0:0, which an overlay takes for removed files (--strategy copy keeps them)",
+        ),
     ];
     all.into_iter().flatten().collect()
 }

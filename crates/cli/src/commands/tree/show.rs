@@ -134,13 +134,13 @@ pub fn diff(store: &Store, arguments: &Diff) -> Result<ExitCode, Failure> {
         });
         print_json(&all.collect::<Vec<_>>())?;
     } else {
-        print_changes(&changes)?;
+        print_changes(&changes, if arguments.null { 0 } else { b'\n' })?;
     }
     Ok(if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// As bytes: a name may be any.
-fn print_changes(changes: &[Change]) -> Result<(), Failure> {
+fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
     use std::io::Write;
     let mut text = Vec::new();
     for change in changes {
@@ -150,7 +150,7 @@ fn print_changes(changes: &[Change]) -> Result<(), Failure> {
             ChangeKind::Removed => b"D ",
         });
         text.extend_from_slice(&change.path);
-        text.push(b'\n');
+        text.push(end);
     }
     let mut out = std::io::stdout().lock();
     out.write_all(&text)

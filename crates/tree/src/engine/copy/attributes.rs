@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::super::directory::path_of;
 use super::super::xattrs::{Attributed, Named, Open, each};
+use crate::namespace::is_first_user_namespace;
 
 /// What this process gives to the files that it makes.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,8 @@ pub(super) struct Maker {
     uid: u32,
     gid: u32,
     umask: u32,
+    /// As whose all are shown that the user namespace does not know; none in the first one.
+    nobody: Option<(u32, u32)>,
 }
 
 /// An act that failed on the target.
@@ -30,7 +33,12 @@ impl Maker {
     pub fn this() -> Self {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
-        Self { uid, gid, umask: umask() }
+        Self { uid, gid, umask: umask(), nobody: nobody() }
+    }
+
+    /// Whether the file's owner or group may be one that cannot be kept.
+    pub fn may_be_unknown(self, stat: &Statx) -> bool {
+        self.nobody.is_some_and(|(uid, gid)| stat.stx_uid == uid || stat.stx_gid == gid)
     }
 
     /// The mode with which to make a file, so that it need not be changed where possible.
@@ -144,6 +152,16 @@ fn attributes(source: &impl Attributed, target: &impl Attributed) -> Result<(), 
         Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
         result => result.map_err(|errno| ("cannot set an extended attribute of", errno)),
     })
+}
+
+/// proc_sys_kernel(5), overflowuid.
+fn nobody() -> Option<(u32, u32)> {
+    if is_first_user_namespace() {
+        return None;
+    }
+    let read = |path| std::fs::read_to_string(path).ok()?.trim().parse().ok();
+    let known = |path| read(path).unwrap_or(65534);
+    Some((known("/proc/sys/kernel/overflowuid"), known("/proc/sys/kernel/overflowgid")))
 }
 
 /// The umask, which only setting it would tell: for all threads and, for a moment, wrongly.

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 use super::super::Error;
 use super::super::directory::{Mounts, look, look_at};
-use super::CopyMode;
 use super::content::Failed;
 use super::links::{Claim, Making};
 use super::visit::{Copying, Here, Made, Own, has_changed};
+use super::{CopyMode, below};
 
 /// A path this long is still taken by the kernel; PATH_MAX is 4096 with the NUL.
 const PATH: usize = 4000;
@@ -80,7 +80,7 @@ impl Copying<'_> {
             return self.other(at, own, name);
         }
         let Ok(making) = self.claim(at, name, &stat)? else { return Ok(false) };
-        Self::note(at, own, name, &stat);
+        self.note(at, own, name, &stat);
         self.content_of(at, own, name, source.as_fd(), &stat, making)?;
         Ok(false)
     }
@@ -193,10 +193,10 @@ impl Copying<'_> {
             return self.regular(at, own, name);
         }
         let Ok(making) = self.claim(at, name, &stat)? else { return Ok(false) };
-        Self::note(at, own, name, &stat);
         if !self.special(at, own, name, &stat, kind)? {
             return Ok(false);
         }
+        self.note(at, own, name, &stat);
         if let Some(making) = making {
             making.made(at.node, name);
         }
@@ -206,7 +206,7 @@ impl Copying<'_> {
         Ok(false)
     }
 
-    /// Makes a link, a device, a pipe or a socket. Returns whether the source still had it.
+    /// Makes a link, a device, a pipe or a socket. Returns whether it is there.
     fn special(
         &self,
         at: &Here<'_, '_>,
@@ -228,11 +228,39 @@ impl Copying<'_> {
             };
             symlinkat(&own.buffer[..length], at.pair.second(), name)
         } else {
-            let device = makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-            let mode = self.maker.mode(stat);
-            mknodat(at.pair.second(), name, kind, Mode::from_raw_mode(mode.as_raw_mode()), device)
+            return self.node(at, own, name, stat, kind);
         };
         made.map(|()| true)
             .map_err(|errno| self.target_error("cannot create", &at.node.path_to(name), errno))
+    }
+
+    /// Makes a device, a pipe or a socket. Returns whether this process may.
+    fn node(
+        &self,
+        at: &Here<'_, '_>,
+        own: &mut Own<'_>,
+        name: &CStr,
+        stat: &Statx,
+        kind: FileType,
+    ) -> Result<bool, Error> {
+        let number = (stat.stx_rdev_major, stat.stx_rdev_minor);
+        let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+        let mode = Mode::from_raw_mode(self.maker.mode(stat).as_raw_mode());
+        let device = makedev(number.0, number.1);
+        match mknodat(at.pair.second(), name, kind, mode, device) {
+            Ok(()) => {
+                // Documentation/filesystems/overlayfs.rst, "whiteouts and opaque directories".
+                if kind == FileType::CharacterDevice && number == (0, 0) {
+                    own.report.whiteouts.push(below(at.node.path_to(name)));
+                }
+                Ok(true)
+            }
+            // In a user namespace, or without CAP_MKNOD.
+            Err(Errno::PERM) if is_device => {
+                own.report.devices.push(below(at.node.path_to(name)));
+                Ok(false)
+            }
+            Err(errno) => Err(self.target_error("cannot create", &at.node.path_to(name), errno)),
+        }
     }
 }

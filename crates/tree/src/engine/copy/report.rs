@@ -20,6 +20,14 @@ pub struct CopyReport {
     pub changed: Vec<PathBuf>,
     /// Immutable or append-only in the source, which the copy is not.
     pub flagged: Vec<PathBuf>,
+    /// Device nodes, which this process may not make (`EPERM`), and so left out.
+    pub devices: Vec<PathBuf>,
+    /// Character devices 0:0, which an overlay that has the copy as a layer takes for
+    /// removed files.
+    pub whiteouts: Vec<PathBuf>,
+    /// Entries whose owner or group the user namespace does not know, and so nobody's in the
+    /// copy; also such as are nobody's indeed, which look the same. None outside of one.
+    pub nobodys: u64,
 }
 
 impl CopyReport {
@@ -30,11 +38,15 @@ impl CopyReport {
         self.mounts.extend(other.mounts);
         self.changed.extend(other.changed);
         self.flagged.extend(other.flagged);
+        self.devices.extend(other.devices);
+        self.whiteouts.extend(other.whiteouts);
+        self.nobodys += other.nobodys;
     }
 
     /// In an order that does not depend on the threads.
     pub(super) fn sort(&mut self) {
-        for paths in [&mut self.mounts, &mut self.changed, &mut self.flagged] {
+        let named = [&mut self.mounts, &mut self.changed, &mut self.flagged];
+        for paths in named.into_iter().chain([&mut self.devices, &mut self.whiteouts]) {
             paths.sort_unstable();
             paths.dedup();
         }

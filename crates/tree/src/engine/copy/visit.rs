@@ -88,7 +88,8 @@ impl<'a> Copying<'a> {
     }
 
     /// Notes what is known of an entry of the source.
-    pub fn note(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, stat: &Statx) {
+    pub fn note(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, stat: &Statx) {
+        own.report.nobodys += u64::from(self.maker.may_be_unknown(stat));
         if stat.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND) {
             own.report.flagged.push(below(at.node.path_to(name)));
         }
@@ -166,7 +167,7 @@ impl<'a> Visitor for Copying<'a> {
         if is_same(&stat, &self.target) {
             return Err(fail("cannot copy into the tree itself:")(Errno::INVAL));
         }
-        Self::note(at, own, name, &stat);
+        self.note(at, own, name, &stat);
         let target = self.make(at, name)?;
         Ok(Some((Pair { first: source, second: Some(target) }, stat)))
     }
@@ -194,7 +195,7 @@ impl<'a> Visitor for Copying<'a> {
             Self::changed(at, own, c"");
         }
         if at.node.parent().is_none() {
-            Self::note(at, own, c"", stat);
+            self.note(at, own, c"", stat);
         }
         own.tally.entry()?;
         self.maker

@@ -1,0 +1,133 @@
+//! What options ask for, and what is said where a tree cannot be as its source.
+
+use crate::harness::trial;
+use crate::roots;
+use crate::site::Site;
+use crate::support::{Place, Started, eventually};
+use crate::verbs::{NEEDS, with_base};
+use libtest_mimic::Trial;
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::mount::{MountFlags, mount};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(clones_by_hard_links_share_files_with_their_base, &NEEDS),
+        trial(what_is_mounted_in_a_source_is_taken_when_asked_for, &NEEDS),
+        trial(a_source_that_changes_is_refused_unless_that_is_tolerated, &NEEDS),
+        trial(a_device_that_an_overlay_takes_for_a_removal_is_named, &NEEDS),
+        trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
+        trial(a_run_begins_where_it_is_told, &NEEDS),
+        trial(differences_can_have_any_name, &NEEDS),
+    ]
+}
+
+fn clones_by_hard_links_share_files_with_their_base(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "--strategy", "hardlinks", "base", "linked"]);
+    // `run` without a strategy takes the tree's.
+    let inode = |name| site.sh(name, "stat -c '%i %h' /data/file");
+    assert!(inode("linked").ends_with(" 2\n"), "{}", inode("linked"));
+    site.well(&["run", "linked", "--", "/bin/rm", "/data/other"]);
+    site.well(&["verify", "base"]);
+    assert_eq!(site.sh("base", "head -n 1 /data/other"), "another\n");
+    // What is written in place reaches the base, as is said of it, and `verify` finds that.
+    site.sh("linked", "echo more >>/data/file");
+    let verified = site.ends(&["verify", "base"]);
+    assert_eq!(verified.status.code(), Some(1), "{verified:?}");
+    assert!(verified.stderr.contains("data is not as it was frozen"), "{verified:?}");
+}
+
+fn what_is_mounted_in_a_source_is_taken_when_asked_for(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    let point = source.join("data/empty");
+    mount("tmpfs", &point, "tmpfs", MountFlags::empty(), c"mode=0700").unwrap();
+    fs::write(point.join("inside"), "mounted\n").unwrap();
+    let source = source.to_str().unwrap();
+    let without = site.well(&["import", "without", source]);
+    let told = "1 are mount points, left empty (--cross-mounts takes them in): data/empty";
+    assert!(without.stderr.contains(told), "{without:?}");
+    assert_eq!(site.sh("without", "ls /data/empty; stat -c %a /data/empty"), "700\n");
+    let with = site.well(&["import", "--cross-mounts", "with", source]);
+    assert!(!with.stderr.contains("mount point"), "{with:?}");
+    assert_eq!(site.sh("with", "cat /data/empty/inside"), "mounted\n");
+}
+
+fn a_source_that_changes_is_refused_unless_that_is_tolerated(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    // Large enough that it is read while it grows.
+    fs::write(source.join("data/growing"), vec![b'x'; 64 << 20]).unwrap();
+    let mut grow = place.command("sh");
+    grow.args(["-c", "until [ -e stop ]; do echo more; done >>source/data/growing"]);
+    let grow = Started::new(&mut grow);
+    let size = || fs::metadata(source.join("data/growing")).unwrap().size();
+    eventually("the file grows", || size() > 64 << 20);
+    let source = source.to_str().unwrap();
+    let refused = ["data/growing", "--tolerate-changes"];
+    site.refused(125, &["import", "new", source], &refused);
+    site.refused(125, &["verify", "new"], &["new"]);
+    let taken = site.well(&["import", "--tolerate-changes", "new", source]);
+    place.write("stop", "");
+    assert!(grow.end().success(), "{}", grow.text());
+    assert!(taken.stderr.contains("1 changed while they were read: data/growing"), "{taken:?}");
+    assert_eq!(site.sh("new", "head -c 3 /data/growing"), "xxx");
+}
+
+fn a_device_that_an_overlay_takes_for_a_removal_is_named(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    let device = FileType::CharacterDevice;
+    for (name, number) in [("data/strange", makedev(0, 0)), ("data/null", makedev(1, 3))] {
+        mknodat(CWD, source.join(name), device, Mode::RUSR, number).unwrap();
+    }
+    let directory = site.well(&["import", "directory", source.to_str().unwrap()]);
+    assert!(directory.stderr.contains("1 are devices 0:0"), "{directory:?}");
+    assert!(directory.stderr.contains("data/strange"), "{directory:?}");
+    assert!(!directory.stderr.contains("data/null"), "{directory:?}");
+    let packed = place.bare(&["tar", "-cf", "source.tar", "-C", "source", "."]);
+    assert!(packed.status.success(), "{packed:?}");
+    let tar = site.well(&["import", "tar", &place.text("source.tar")]);
+    assert!(tar.stderr.contains("data/strange: a device 0:0"), "{tar:?}");
+    assert!(!tar.stderr.contains("data/null"), "{tar:?}");
+    // The remedy that is named.
+    let copied = ["run", "--from", "directory", "--strategy", "copy", "--"];
+    site.well(&[&copied[..], &["/bin/test", "-c", "/data/strange"]].concat());
+}
+
+fn a_run_is_held_unless_that_is_not_wanted(place: &Place) {
+    let site = with_base(place);
+    let script = "grep ^Seccomp: /proc/self/status; echo ${SYNCONCE_RUN:+held}";
+    let run = ["run", "--from", "base", "--", "/bin/sh", "-c", script];
+    let held = site.well(&run).stdout;
+    assert_eq!(held, "Seccomp:\t2\nheld\n");
+    let bare = site.well(&[&["run", "--no-hold"], &run[1..]].concat()).stdout;
+    assert_eq!(bare, "Seccomp:\t0\n\n");
+}
+
+fn a_run_begins_where_it_is_told(place: &Place) {
+    let site = with_base(place);
+    let run = |at: &[&str]| {
+        let run = [&["run", "--from", "base"], at, &["--", "/bin/pwd"]].concat();
+        site.ends(&run)
+    };
+    assert_eq!(run(&[]).stdout, "/\n");
+    assert_eq!(run(&["--directory", "/data/far"]).stdout, "/data/far\n");
+    let missing = run(&["--directory", "/data/nowhere"]);
+    assert_eq!((missing.status.code(), &missing.stdout[..]), (Some(125), ""), "{missing:?}");
+    assert!(missing.stderr.contains("/data/nowhere"), "{missing:?}");
+}
+
+fn differences_can_have_any_name(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    site.sh("clone", "touch \"/data/two\nlines\" /data/one; rm /data/file");
+    site.well(&["commit", "clone"]);
+    let listed = site.ends(&["diff", "--null", "base", "clone"]);
+    assert_eq!(listed.status.code(), Some(1), "{listed:?}");
+    let mut lines: Vec<_> = listed.stdout.split_terminator('\0').collect();
+    lines.retain(|line| !line.starts_with('C'));
+    assert_eq!(lines, ["D data/file", "A data/one", "A data/two\nlines"]);
+}
