@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -36,15 +36,6 @@ impl Store {
                 .on("cannot create", &directory)?;
             fs::rename(content, &frozen).on("cannot move", content)?;
         }
-        let opened = open_directory(&frozen)?;
-        if btrfs::is_subvolume(opened.as_fd()).on("cannot look at", &frozen)? {
-            // The rename gave it a time of change in memory alone: the kernel writes the inode of
-            // a subvolume's root for what is done to the inode itself.
-            let mode = rustix::fs::fstat(&opened).on("cannot look at", &frozen)?.st_mode;
-            let same = Mode::from_raw_mode(mode & 0o7777);
-            rustix::fs::fchmod(&opened, same).on("cannot freeze", &frozen)?;
-            btrfs::set_read_only(opened.as_fd(), true).on("cannot freeze", &frozen)?;
-        }
         Ok(Layer { id: id.to_owned(), content: kind })
     }
 
@@ -54,7 +45,9 @@ impl Store {
         for layer in layers {
             let path = self.layer(&layer.id).join(SEAL);
             if !path.exists() {
-                let content = open_directory(&self.content(&layer.id))?;
+                let frozen = self.content(&layer.id);
+                let content = open_directory(&frozen)?;
+                lock_subvolume(content.as_fd(), &frozen)?;
                 let seal = engine::seal(content.as_fd(), &SealOptions::default(), progress)?;
                 write_lightly(&path, &encode(&seal, &path)?)?;
             }
@@ -160,6 +153,24 @@ impl Store {
         }
         Ok(referenced)
     }
+}
+
+/// Makes what is a subvolume read-only. The kernel commits its transaction for that, so it
+/// is left to the commit of the tree.
+fn lock_subvolume(content: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
+    if !btrfs::is_subvolume(content).on("cannot look at", path)? {
+        return Ok(());
+    }
+    // A commit that was cut short may have been here already.
+    if btrfs::is_read_only(content).on("cannot look at", path)? {
+        return Ok(());
+    }
+    // The rename gave it a time of change in memory alone: the kernel writes the inode of a
+    // subvolume's root for what is done to the inode itself.
+    let mode = rustix::fs::fstat(content).on("cannot look at", path)?.st_mode;
+    let same = Mode::from_raw_mode(mode & 0o7777);
+    rustix::fs::fchmod(content, same).on("cannot freeze", path)?;
+    btrfs::set_read_only(content, true).on("cannot freeze", path)
 }
 
 /// The names in `directory`, those that begin with a dot left out.
