@@ -14,7 +14,7 @@ use crate::scene::Disk;
 use crate::tool::Tool;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::Manifest;
@@ -38,6 +38,17 @@ struct Scenario {
     hit: Step,
     /// A layer that nobody needs is there, as a crash leaves it.
     garbage: bool,
+    /// Of a mount, which outlives its command.
+    mount: Option<Mount>,
+}
+
+/// What is done with a mount that a verb was hit at.
+#[derive(Clone, Copy)]
+struct Mount {
+    /// The edit that is done in it before.
+    edit: Option<u64>,
+    /// How its user ends it afterwards; where it is not there any more, that fails.
+    end: &'static str,
 }
 
 fn scenarios(control: &Path) -> Vec<Scenario> {
@@ -48,7 +59,7 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
     let clone = || step("clone base hit", Clones("base", "hit"));
     let run = |number| Step::run("run hit", number, SPREAD, Runs("hit", number));
     let commit = || step("commit hit", Commits("hit"));
-    let clean = |name, set_up, hit| Scenario { name, set_up, hit, garbage: false };
+    let clean = |name, set_up, hit| Scenario { name, set_up, hit, garbage: false, mount: None };
     let becomes = |text, new| Step::run(text, 3, SPREAD, Becomes("hit", new, 3));
     let import_words = format!("import hit {}", source.display());
     let export_words = format!("export base {}", control.join("out").display());
@@ -82,9 +93,36 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
             set_up: vec![clone()],
             hit: step("gc --wait", Nothing),
             garbage: true,
+            mount: None,
         },
+        clean("verify", vec![], step("verify base", Nothing)),
         clean("export", vec![], step(&export_words, Nothing)),
     ]
+}
+
+/// Of mounts, which outlive their commands: their user ends them.
+fn scenarios_of_mounts(control: &Path) -> Vec<Scenario> {
+    use Effect::{Clones, Nothing, Runs};
+    let at = point(control);
+    let mount = |options: &str| step(&format!("mount hit {}{options}", at.display()), Nothing);
+    let clone = || step("clone base hit", Clones("base", "hit"));
+    let mounted = |name, set_up, hit, edit, end| {
+        let mount = Some(Mount { edit, end });
+        Scenario { name, set_up, hit, garbage: false, mount }
+    };
+    let (keep, discard) = ("umount hit", "umount hit --discard");
+    let before = || vec![clone(), mount("")];
+    vec![
+        mounted("mount", vec![clone()], mount(""), None, discard),
+        mounted("mount --read-only", vec![clone()], mount(" --read-only"), None, keep),
+        mounted("umount", before(), step(keep, Runs("hit", 5)), Some(5), keep),
+        mounted("umount --discard", before(), step(discard, Nothing), Some(6), discard),
+    ]
+}
+
+/// Where trees are mounted.
+fn point(control: &Path) -> PathBuf {
+    control.join("point")
 }
 
 /// Kills until `count` have hit; with a mutant stops at the first finding.
@@ -97,6 +135,7 @@ pub(super) fn kill(
 ) -> Result<Findings> {
     let until_broken = matches!(tool, Tool::Mutant { .. });
     let control = control()?;
+    fs::create_dir(point(control.path()))?;
     let mut builder = Rig::builder().fs(disk.kind()).size(SIZE);
     if let Some(options) = disk.options() {
         builder = builder.mount_options(options);
@@ -107,7 +146,8 @@ pub(super) fn kill(
     let mut ring = Ring::new(store, strategy, seed)?;
     let began = Instant::now();
     let mut findings = Findings::default();
-    let scenarios = scenarios(control.path());
+    let mut scenarios = scenarios(control.path());
+    scenarios.extend(scenarios_of_mounts(control.path()));
     for round in 0..count * TRIES {
         let scenario = &scenarios[round % scenarios.len()];
         let hit = ring.round(scenario, round, &mut findings);
@@ -194,6 +234,10 @@ impl<'a> Ring<'a> {
             let content = step.effect.changes().map(|_| self.edited(&edits)).transpose()?;
             state = state.after(step, content);
         }
+        // Its user has ended it, so that it was not for nothing.
+        if scenario.mount.is_some() {
+            before = state.clone();
+        }
         Ok([before, state])
     }
 
@@ -208,6 +252,9 @@ impl<'a> Ring<'a> {
         for step in &scenario.set_up {
             self.perform(step)?;
         }
+        if let Some(number) = scenario.mount.and_then(|mount| mount.edit) {
+            ground::edit(&point(&self.store.control), number, Duration::ZERO)?;
+        }
         if scenario.garbage {
             let layer = self.store.path.join(format!("layers/{round:016x}"));
             fs::create_dir(&layer)?;
@@ -217,7 +264,7 @@ impl<'a> Ring<'a> {
         let span = self.spans.get(scenario.name).copied().unwrap_or(SPAN);
         let weapon = Weapon::random(&mut self.random, span);
         let began = Instant::now();
-        let Blow { hit, fault } = self.strike(&weapon, &words)?;
+        let Blow { hit, fault } = self.strike(&weapon, &words, scenario.mount)?;
         if !hit {
             self.spans.insert(scenario.name, began.elapsed());
         }
@@ -257,7 +304,7 @@ impl<'a> Ring<'a> {
         Ok(hit)
     }
 
-    fn strike(&self, weapon: &Weapon, words: &[String]) -> Result<Blow> {
+    fn strike(&self, weapon: &Weapon, words: &[String], mount: Option<Mount>) -> Result<Blow> {
         let mut command = weapon.wielded(self.store.command(words));
         let group = Group::spawn(&mut command)?;
         weapon.strike(&group);
@@ -266,6 +313,9 @@ impl<'a> Ring<'a> {
         if ended.is_none() {
             let error = format!("{words:?} goes on: {}", group.stderr()?);
             return Ok(Blow { hit, fault: Some(("runs on", error)) });
+        }
+        if let Some(Mount { end, .. }) = mount {
+            self.store.verb(end)?;
         }
         let fault = wait_for_the_end(&self.store.path).map(|who| ("runs on", who));
         Ok(Blow { hit, fault })

@@ -101,7 +101,8 @@ impl Store<'_> {
         Ok(process::run(&mut self.command(words), patiently(LIMIT))?)
     }
 
-    fn verb(&self, text: &str) -> Result<Finished> {
+    /// Does a verb, however it ends.
+    pub(super) fn verb(&self, text: &str) -> Result<Finished> {
         self.finish(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
