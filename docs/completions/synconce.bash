@@ -497,7 +497,7 @@ _synconce() {
             return 0
             ;;
         synconce__subcmd__tree__subcmd__diff)
-            opts="-h --json --store --help"
+            opts="-0 -h --null --json --store --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -103,6 +103,7 @@ complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from commit" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from commit" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from diff" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from diff" -s 0 -l null -d 'End each line with a NUL, as names may have newlines'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from diff" -l json -d 'JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from export" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
