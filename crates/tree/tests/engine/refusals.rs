@@ -4,12 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::Advice;
 use synconce_testkit::patiently;
-use synconce_testkit::rig::{FsKind, Rig};
+use synconce_testkit::rig::{Fault, FsKind, Rig};
 use synconce_tree::engine::CopyMode;
 
 use super::isolation::isolated;
-use super::support::{Counting, in_memory, options, remove_all, try_copy};
+use super::support::{
+    Counting, assert_same, copied, in_memory, open, options, remove_all, rig, try_copy,
+};
 
 #[test]
 fn a_full_disk_ends_a_copy_with_the_path_and_the_reason() {
@@ -35,6 +38,61 @@ fn a_full_disk_ends_a_copy_with_the_path_and_the_reason() {
                 remove_all(&target);
             }
             assert_eq!(fs::read_dir(&source).unwrap().count(), 20);
+        },
+    );
+}
+
+#[test]
+fn a_source_that_cannot_be_read_ends_a_copy_with_the_path_and_the_reason() {
+    isolated(
+        || {},
+        |_, _| {
+            let memory = in_memory(Path::new("/run/unread"));
+            let rig =
+                Rig::builder().fs(FsKind::Ext4).size(1 << 30).passthrough(false).up().unwrap();
+            let source = rig.path().join("source");
+            fs::create_dir(&source).unwrap();
+            fs::write(source.join("good"), "good").unwrap();
+            let bad = source.join("bad");
+            fs::write(&bad, vec![1; 4 << 20]).unwrap();
+            let file = open(&bad);
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            rig.disk().fail(Fault::reads()).unwrap();
+            let target = memory.join("target");
+            let error = try_copy(&source, &target, &options(CopyMode::Auto), &()).unwrap_err();
+            assert_eq!(error.io().raw_os_error(), Some(5), "{error}");
+            assert!(error.to_string().contains("cannot read"), "{error}");
+            assert!(error.to_string().contains("/source/bad"), "{error}");
+            rig.disk().recover().unwrap();
+            // What there is of a copy that failed can be removed.
+            remove_all(&target);
+            copied(&source, &target, CopyMode::Auto);
+            assert_same(&source, &target);
+        },
+    );
+}
+
+#[test]
+fn more_links_than_the_target_can_have_are_an_error_with_the_path() {
+    isolated(
+        || {},
+        |_, _| {
+            // ext4 has 65,000 links for a file (EXT4_LINK_MAX), memory has no limit.
+            let memory = in_memory(Path::new("/run/linked"));
+            let source = memory.join("source");
+            fs::create_dir(&source).unwrap();
+            fs::write(source.join("first"), "content").unwrap();
+            for number in 0..65_000 {
+                fs::hard_link(source.join("first"), source.join(format!("{number}"))).unwrap();
+            }
+            let rig = rig(FsKind::Ext4);
+            let target = rig.path().join("target");
+            let error = try_copy(&source, &target, &options(CopyMode::Auto), &()).unwrap_err();
+            assert_eq!(error.io().raw_os_error(), Some(31), "{error}");
+            assert!(error.to_string().contains("cannot make the link"), "{error}");
+            assert!(error.to_string().contains("/target/"), "{error}");
+            assert_eq!(remove_all(&target), 65_001);
         },
     );
 }
