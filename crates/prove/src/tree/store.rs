@@ -152,8 +152,12 @@ impl Store<'_> {
         if !listed.status.success() {
             seen.faults.push(failure("list --json", &listed));
         }
-        seen.listed = serde_json::from_str(&listed.stdout)
-            .map_err(|error| format!("list --json wrote no such list: {error}: {listed:?}"))?;
+        // A store that is beyond use lists nothing.
+        seen.listed = match serde_json::from_str(&listed.stdout) {
+            Err(_) if !listed.status.success() => Vec::new(),
+            list => list
+                .map_err(|error| format!("list --json wrote no such list: {error}: {listed:?}"))?,
+        };
         for Listed { name, .. } in &seen.listed {
             seen.trees.insert(name.clone(), self.content(name).map_err(text));
         }
