@@ -2,6 +2,7 @@
 
 use crate::record::Era;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_probe::mounts::Mount;
@@ -11,7 +12,9 @@ impl Era {
     /// somebody cannot see, as in a chroot without /sys, says nothing.
     pub(crate) fn is_over(&self, now: &Self) -> bool {
         let other_disk = self.disk.zip(now.disk).is_some_and(|(then, now)| then != now);
-        self.boot != now.boot || other_disk
+        // Disks come to a btrfs that is mounted, and go.
+        let same_mount = self.mount.zip(now.mount).is_some_and(|(then, now)| then == now);
+        self.boot != now.boot || other_disk && !same_mount
     }
 }
 
@@ -22,7 +25,18 @@ impl Era {
 pub(crate) fn now(mount: Option<&Mount>) -> Result<Era, Error> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let boot = fs::read_to_string(path).on("cannot read", path)?.trim().to_owned();
-    Ok(Era { boot, disk: mount.and_then(disk_sequence) })
+    let btrfs = mount.filter(|mount| mount.type_name == "btrfs");
+    Ok(Era { boot, disk: mount.and_then(disk_sequence), mount: btrfs.and_then(btrfs_directory) })
+}
+
+/// The number of the directory `/sys/fs/btrfs/UUID`, which is made when the file system is
+/// first mounted and goes with its last mount; such numbers are not given twice (kernfs).
+fn btrfs_directory(mount: &Mount) -> Option<u64> {
+    let name = Path::new(&mount.source).file_name()?;
+    let entries = fs::read_dir("/sys/fs/btrfs").ok()?;
+    let directory =
+        entries.flatten().find(|entry| entry.path().join("devices").join(name).exists())?;
+    fs::metadata(directory.path()).ok().map(|data| data.ino())
 }
 
 /// `/sys/dev/block/MAJOR:MINOR/diskseq`: a disk that is attached again, a loop device
@@ -35,4 +49,25 @@ fn disk_sequence(mount: &Mount) -> Option<u64> {
     let partition = [&by_number, &by_name].map(|path| path.replace("/diskseq", "/../diskseq"));
     let paths = [by_number, by_name].into_iter().chain(partition);
     paths.into_iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn era(boot: &str, disk: Option<u64>, mount: Option<u64>) -> Era {
+        Era { boot: boot.to_owned(), disk, mount }
+    }
+
+    #[test]
+    fn another_boot_or_disk_ends_an_era_and_a_disk_that_was_replaced_does_not() {
+        let began = era("a", Some(1), Some(7));
+        assert!(!began.is_over(&began));
+        assert!(began.is_over(&era("b", Some(1), Some(7))));
+        assert!(began.is_over(&era("a", Some(2), Some(8))));
+        assert!(!began.is_over(&era("a", Some(2), Some(7))), "btrfs replace");
+        assert!(!began.is_over(&era("a", Some(1), Some(8))), "unmounted and mounted again");
+        assert!(!began.is_over(&era("a", None, None)), "nothing can be seen");
+        assert!(era("a", Some(1), None).is_over(&era("a", Some(2), None)));
+    }
 }

@@ -138,6 +138,9 @@ pub struct Era {
     /// (`diskseq`, Linux 5.15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
+    /// For btrfs, whose disks can change: what stays the same while it is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<u64>,
 }
 
 /// What runs have done to a tree since its record was written: `open/NAME.json`, which
