@@ -137,15 +137,22 @@ pub fn sync(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether `fd` is of btrfs.
+///
+/// # Errors
+/// Those of `fstatfs(2)`.
+pub fn is_btrfs(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // The width of the field differs between C libraries.
+    Ok(rustix::fs::fstatfs(fd)?.f_type as u64 & 0xFFFF_FFFF == SUPER_MAGIC)
+}
+
 /// Whether `fd` is the root of a subvolume of btrfs. An empty directory that
 /// stands for a subvolume in a snapshot is none: its inode number is 2.
 ///
 /// # Errors
 /// Those of `fstatfs(2)` and `fstat(2)`.
 pub fn is_subvolume(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // The width of the field differs between C libraries.
-    let kind = rustix::fs::fstatfs(fd)?.f_type as u64 & 0xFFFF_FFFF;
-    Ok(kind == SUPER_MAGIC && rustix::fs::fstat(fd)?.st_ino == SUBVOLUME_ROOT)
+    Ok(is_btrfs(fd)? && rustix::fs::fstat(fd)?.st_ino == SUBVOLUME_ROOT)
 }
 
 /// `name` in an array of the kernel's size, with a NUL behind it.

@@ -11,6 +11,9 @@ use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_sys::btrfs::is_subvolume as ask_btrfs;
 
+/// What is chosen from, but for a copy, which is always left.
+const BY_CHOICE: [Strategy; 3] = [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink];
+
 impl Store {
     /// The strategy for clones of the stack `layers`: what is `wanted`, or the first
     /// that can be had of snapshot, overlay, reflink, copy.
@@ -23,7 +26,7 @@ impl Store {
                 Ok(_) => Ok(Choice { strategy, reason: "it was asked for".to_owned() }),
                 Err(why) => Err(unsuitable(strategy, self.path(), why)),
             },
-            None => Ok(self.first_of(layers)),
+            None => Ok(self.first_of(layers, &BY_CHOICE)),
         }
     }
 
@@ -44,9 +47,22 @@ impl Store {
         }
     }
 
-    fn first_of(&self, layers: &[Layer]) -> Choice {
+    /// The same for what an overlay would not show whole.
+    pub(crate) fn choose_despite_whiteouts(
+        &self,
+        wanted: Option<Strategy>,
+    ) -> Result<Choice, Error> {
+        let why = "it has character devices 0:0, which are removed files to an overlay";
+        if let Some(strategy) = wanted {
+            return Err(unsuitable(strategy, self.path(), why.to_owned()));
+        }
+        let Choice { strategy, reason } = self.first_of(&[], &[Strategy::Reflink]);
+        Ok(Choice { strategy, reason: format!("{reason}; no overlay: {why}") })
+    }
+
+    fn first_of(&self, layers: &[Layer], strategies: &[Strategy]) -> Choice {
         let mut refused = Vec::new();
-        for strategy in [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink] {
+        for &strategy in strategies {
             match self.can(strategy, layers) {
                 Ok(reason) if refused.is_empty() => return Choice { strategy, reason },
                 Ok(reason) => {
@@ -79,6 +95,9 @@ impl Store {
     fn can_snapshot(&self, layers: &[Layer]) -> Result<String, String> {
         if !self.is_btrfs() {
             return Err("the store is not on btrfs".to_owned());
+        }
+        if layers.is_empty() {
+            return Ok("trees are imported as btrfs subvolumes".to_owned());
         }
         let [only] = layers else {
             return Err("the tree is a stack of layers".to_owned());

@@ -2,6 +2,7 @@
 
 use crate::engine::Progress;
 use crate::engine::{self, CopyOptions, CopyReport};
+use crate::layer::Links;
 use crate::pin::Pin;
 use crate::record::{BadName, FORMAT, Name, Parent, Purpose, Record};
 use crate::session::{Base, Session, Source, now, refuse};
@@ -17,6 +18,12 @@ use synconce_durable::mutant;
 /// How much of its base's name a clone's may have.
 const LONGEST_STEM: usize = 100;
 
+/// What has to be known of the content of a new tree.
+pub trait Told {
+    /// Whether there are character devices 0:0 in it, which are removed files to an overlay.
+    fn has_whiteouts(&self) -> bool;
+}
+
 impl Store {
     /// Makes the tree `name` of what `fill` puts into an empty directory.
     ///
@@ -29,7 +36,10 @@ impl Store {
         wanted: Option<Strategy>,
         progress: &dyn Progress,
         fill: impl FnOnce(BorrowedFd<'_>) -> Result<T, Error>,
-    ) -> Result<(Record, T), Error> {
+    ) -> Result<(Record, T), Error>
+    where
+        T: Told,
+    {
         let session = {
             let _lock = self.lock()?;
             self.next_generation(name, None)?;
@@ -42,7 +52,12 @@ impl Store {
         let filled = session.make_whole(of).and_then(|whole| {
             let directory = open_directory(&whole)?;
             let choice = self.choose_for(directory.as_fd(), wanted)?;
-            Ok((fill(directory.as_fd())?, choice))
+            let told = fill(directory.as_fd())?;
+            let choice = match told.has_whiteouts() && choice.strategy == Strategy::Overlay {
+                true => self.choose_despite_whiteouts(wanted)?,
+                false => choice,
+            };
+            Ok((told, choice))
         });
         match filled {
             Ok((told, Choice { strategy, reason })) => {
@@ -116,7 +131,7 @@ impl Store {
         if let Some(new) = new {
             self.next_generation(new, None)?;
         }
-        self.seal_all(&source.layers, progress)?;
+        self.seal_all(&source.layers, Links::Own, progress)?;
         let mut pin = Some(pin);
         let late = pin.take_if(|_| mutant::is("tree-record-first"));
         pin.map_or(Ok(()), Pin::sync)?;
@@ -176,13 +191,17 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<(Base, Choice), Error> {
         let record = self.existing(name)?;
-        let whole = open_directory(&session.make_whole(record.strategy)?)?;
+        let Record { strategy, ref reason, .. } = record;
+        let whole = open_directory(&session.make_whole(strategy)?)?;
         let options = CopyOptions::default();
         let view = self.view(&record.layers)?;
         settled(&engine::copy(view.as_fd(), whole.as_fd(), &options, progress)?, self.path())?;
         let base = Base::of(&record);
-        let wanted = Some(record.strategy).filter(|strategy| *strategy == Strategy::Overlay);
-        Ok((base, self.choose_for(whole.as_fd(), wanted)?))
+        let choice = match self.choose_for(whole.as_fd(), Some(strategy)) {
+            Ok(_) => Choice { strategy, reason: reason.clone() },
+            Err(_) => self.choose_for(whole.as_fd(), None)?,
+        };
+        Ok((base, choice))
     }
 
     /// Removes the tree `name`; its content goes to the trash as far as no other needs it.
@@ -217,8 +236,9 @@ pub(crate) fn settled(report: &CopyReport, path: &Path) -> Result<(), Error> {
     if !report.changed.is_empty() {
         return Err(Error::new("cannot copy", path, Errno::STALE));
     }
-    match report.devices.first() {
-        None => Ok(()),
-        Some(device) => Err(Error::new("cannot make the device node", device, Errno::PERM)),
+    match (report.devices.first(), report.attributes.first()) {
+        (Some(device), _) => Err(Error::new("cannot make the device node", device, Errno::PERM)),
+        (_, Some(path)) => Err(Error::new("cannot set all attributes of", path, Errno::PERM)),
+        (None, None) => Ok(()),
     }
 }

@@ -20,6 +20,15 @@ use synconce_sys::btrfs;
 
 const SEAL: &str = "seal.json";
 
+/// Whose the links to the files of a layer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// The layer's alone: their number belongs to it.
+    Own,
+    /// Other layers' as well, which come and go.
+    Shared,
+}
+
 impl Store {
     /// Makes a layer of the directory `content`, which nobody writes to any more. It is
     /// there when this returns, and not durable.
@@ -41,14 +50,21 @@ impl Store {
 
     /// Seals those of `layers` that are not sealed yet: one that only a run's note names
     /// is not, because that takes a look at each of its entries.
-    pub(crate) fn seal_all(&self, layers: &[Layer], progress: &dyn Progress) -> Result<(), Error> {
+    pub(crate) fn seal_all(
+        &self,
+        layers: &[Layer],
+        links: Links,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
         for layer in layers {
             let path = self.layer(&layer.id).join(SEAL);
             if !path.exists() {
                 let frozen = self.content(&layer.id);
                 let content = open_directory(&frozen)?;
                 lock_subvolume(content.as_fd(), &frozen)?;
-                let seal = engine::seal(content.as_fd(), &SealOptions::default(), progress)?;
+                let ignore_links = links == Links::Shared;
+                let options = SealOptions { ignore_links, ..SealOptions::default() };
+                let seal = engine::seal(content.as_fd(), &options, progress)?;
                 write_lightly(&path, &encode(&seal, &path)?)?;
             }
         }

@@ -13,6 +13,7 @@ mod commit;
 pub mod engine;
 pub mod enter;
 mod era;
+mod flags;
 mod layer;
 pub mod namespace;
 pub mod overlay;
@@ -26,6 +27,7 @@ mod trash;
 mod view;
 
 pub use check::{Altered, Listed};
+pub use commit::Told;
 pub use progress::Progress;
 pub use session::{Base, Interrupted, Lost, Recovered, Session, Source};
 pub use store::{Store, VARIABLE, default_path};

@@ -10,6 +10,7 @@ mod everything;
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
 mod meetings;
+mod mounts;
 mod options;
 mod programs;
 mod roots;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         verbs::trials(),
         runs::trials(),
         meetings::trials(),
+        mounts::trials(),
         options::trials(),
         users::trials(),
         programs::trials(),

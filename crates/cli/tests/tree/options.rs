@@ -8,6 +8,7 @@ use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use rustix::mount::{MountFlags, mount};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -17,6 +18,8 @@ pub fn trials() -> Vec<Trial> {
         trial(what_is_mounted_in_a_source_is_taken_when_asked_for, &NEEDS),
         trial(a_source_that_changes_is_refused_unless_that_is_tolerated, &NEEDS),
         trial(a_device_that_an_overlay_takes_for_a_removal_is_named, &NEEDS),
+        trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
+        trial(trees_of_hard_links_do_not_alter_each_other, &NEEDS),
         trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
         trial(a_run_begins_where_it_is_told, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
@@ -92,9 +95,68 @@ fn a_device_that_an_overlay_takes_for_a_removal_is_named(place: &Place) {
     let tar = site.well(&["import", "tar", &place.text("source.tar")]);
     assert!(tar.stderr.contains("data/strange: a device 0:0"), "{tar:?}");
     assert!(!tar.stderr.contains("data/null"), "{tar:?}");
-    // The remedy that is named.
-    let copied = ["run", "--from", "directory", "--strategy", "copy", "--"];
-    site.well(&[&copied[..], &["/bin/test", "-c", "/data/strange"]].concat());
+    // Their clones are made in another way, in which it is there.
+    for name in ["directory", "tar"] {
+        site.clone_of(name, "work");
+        assert_eq!(site.sh("work", "test -c /data/strange; touch /data/new"), "");
+        site.well(&["commit", "work"]);
+        site.well(&["squash", "work"]);
+        assert_eq!(site.sh("work", "test -c /data/strange"), "");
+        site.well(&["commit", "work"]);
+        let differences = site.diff(name, "work");
+        assert!(!differences.iter().any(|(kind, _)| *kind == 'D'), "{differences:?}");
+        site.remove("work");
+    }
+    let asked = ["import", "--strategy", "overlay", "other", source.to_str().unwrap()];
+    site.refused(125, &asked, &["0:0"]);
+}
+
+fn a_squash_keeps_how_clones_are_made_and_where_they_came_from(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    let seen = |name: &str| {
+        let listed: Value = serde_json::from_str(&site.well(&["list", "--json"]).stdout).unwrap();
+        let tree = listed.as_array().unwrap().iter().find(|tree| tree["name"] == name).cloned();
+        let tree = tree.unwrap();
+        [tree["strategy"].clone(), tree["parent"].clone()].map(|it| it.as_str().unwrap().to_owned())
+    };
+    for strategy in ["copy", "overlay", "hardlinks"] {
+        let base = format!("base-{strategy}");
+        site.well(&["import", "--strategy", strategy, &base, source.to_str().unwrap()]);
+        site.well(&["clone", &base, strategy]);
+        let wanted = [strategy.to_owned(), base.clone()];
+        site.sh(strategy, "touch /data/new");
+        site.well(&["commit", strategy]);
+        site.well(&["squash", strategy]);
+        assert_eq!(seen(strategy), wanted);
+        // The next generation of itself has not another parent.
+        site.well(&["run", "--from", strategy, "--commit", strategy, "--", "/bin/rm", "/data/new"]);
+        assert_eq!(seen(strategy), wanted);
+    }
+}
+
+fn trees_of_hard_links_do_not_alter_each_other(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    for number in 0..2000 {
+        fs::write(source.join(format!("data/far/{number}")), "").unwrap();
+    }
+    site.well(&["import", "--strategy", "hardlinks", "base", source.to_str().unwrap()]);
+    // Two first runs at once.
+    let run = ["run", "--from", "base", "--", "/bin/true"];
+    let runs = [0, 1].map(|_| Started::new(&mut site.tree(&run)));
+    runs.iter().for_each(|run| assert!(run.end().success(), "{}", run.text()));
+    for name in ["one", "two"] {
+        site.clone_of("base", name);
+        site.sh(name, "touch /data/new");
+        site.well(&["commit", name]);
+        site.well(&["verify", "one"]);
+    }
+    site.well(&["remove", "--wait", "base"]);
+    site.well(&["verify", "one"]);
+    site.sh("one", "rm -r /data/far");
+    site.well(&["verify", "two"]);
+    site.well(&["fsck"]);
 }
 
 fn a_run_is_held_unless_that_is_not_wanted(place: &Place) {

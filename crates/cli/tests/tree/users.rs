@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_user_with_subordinate_ids_has_trees_of_many_owners, &NEEDS),
         trial(a_user_is_told_what_of_a_directory_is_not_his, &NEEDS),
+        trial(an_id_of_a_tar_that_the_user_has_not_is_told, &NEEDS),
         trial(a_user_without_subordinate_ids_is_told_the_remedy, &NEEDS),
     ]
 }
@@ -131,8 +132,12 @@ fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
     let kind = rustix::fs::FileType::CharacterDevice;
     let mode = rustix::fs::Mode::RUSR;
     rustix::fs::mknodat(rustix::fs::CWD, root.join("data/null"), kind, mode, device).unwrap();
+    let listed = place.bare(&["setfacl", "-m", "u:7:r", "source/data/attributes"]);
+    assert!(listed.status.success(), "{listed:?}");
     let imported = as_nobody(place, &["import", "base", root.to_str().unwrap()]);
     assert!(imported.status.success(), "{imported:?}");
+    let list = "1 are without attributes or lists that this user may not set: data/attributes";
+    assert!(imported.stderr.contains(list), "{imported:?}");
     for told in ["2 have an owner or a group that", "1 are device nodes, left out", "data/null"] {
         assert!(imported.stderr.contains(told), "{told}: {imported:?}");
     }
@@ -140,6 +145,19 @@ fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
     let run = ["run", "--from", "base", "--", "/bin/sh", "-c", script];
     let seen = as_nobody(place, &run).stdout;
     assert_eq!(seen, "file 0\nhard 65534\nfar/hard 65534\nother 65534\n");
+}
+
+fn an_id_of_a_tar_that_the_user_has_not_is_told(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let root = roots::small(place, "source");
+    chown(root.join("data/file"), Some(700_000), Some(0)).unwrap();
+    let made = place.bare(&["tar", "--numeric-owner", "-cf", "source.tar", "-C", "source", "."]);
+    assert!(made.status.success(), "{made:?}");
+    let imported = as_nobody(place, &["import", "base", &place.text("source.tar")]);
+    assert_eq!(imported.status.code(), Some(125), "{imported:?}");
+    for told in ["data/file", "700000:0", "/etc/subuid"] {
+        assert!(imported.stderr.contains(told), "{told}: {imported:?}");
+    }
 }
 
 fn a_user_without_subordinate_ids_is_told_the_remedy(place: &Place) {

@@ -96,8 +96,17 @@ pub(super) fn apply(
 ) -> Result<(), Error> {
     let other_owner = (is.st_uid, is.st_gid) != (wanted.uid, wanted.gid);
     if manner.owners && other_owner {
-        file.chown(wanted.uid, wanted.gid)
-            .map_err(|errno| failed("cannot set the owner of", path, errno))?;
+        file.chown(wanted.uid, wanted.gid).map_err(|errno| {
+            let why = match errno {
+                // chown(2): not mapped in the user namespace.
+                Errno::INVAL => std::io::Error::other(format!(
+                    "{}:{} is not among this user's ids (/etc/subuid, /etc/subgid)",
+                    wanted.uid, wanted.gid
+                )),
+                errno => errno.into(),
+            };
+            failed("cannot set the owner of", path, why)
+        })?;
     }
     let mut set = |stage: u8| {
         for (name, value) in wanted.xattrs.iter().filter(|(name, _)| stage_of(name) == stage) {
@@ -137,6 +146,11 @@ fn set_xattr(
         return Ok(());
     }
     match file.set_xattr(name, value) {
+        // An access list with an id that the user namespace does not know.
+        Err(errno @ Errno::INVAL) if name.starts_with(b"system.posix_acl_") => {
+            left_out.note(path, note(&std::io::Error::from(errno).to_string()));
+            Ok(())
+        }
         Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS)) => {
             left_out.note(path, note(&std::io::Error::from(errno).to_string()));
             Ok(())

@@ -46,6 +46,8 @@ pub struct Unpacked {
     /// Device nodes that the caller may not make, and attributes that the file system or the
     /// caller's rights do not allow.
     pub left_out: LeftOut,
+    /// Character devices 0:0, which are removed files to an overlay.
+    pub whiteouts: u64,
 }
 
 /// Unpacks what [`super::open`] opened, and finishes it. When a decompressor failed, that is
@@ -172,6 +174,7 @@ impl<R: Read> Unpacker<'_, R> {
                 if is_char && *number == 0 {
                     let what = "a device 0:0, which an overlay takes for a removed file";
                     self.done.left_out.note(path, what);
+                    self.done.whiteouts += 1;
                 }
             }
         }

@@ -3,7 +3,7 @@
 mod refusal;
 
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, unlinkat};
 use rustix::io::Errno;
+use synconce_sys::btrfs;
 
 use self::refusal::overcome;
 use super::directory::Mounts;
@@ -81,7 +82,8 @@ pub fn remove(
     let first = parent
         .try_clone_to_owned()
         .map_err(|error| Error::new("cannot use the descriptor of", &base, error))?;
-    let removal = Removal { base: &base, progress, removed: Mutex::default() };
+    let is_btrfs = btrfs::is_btrfs(first.as_fd()).unwrap_or(false);
+    let removal = Removal { base: &base, progress, is_btrfs, removed: Mutex::default() };
     let parent = Pair { first, second: None };
     walk_entry(&removal, parent, Fate::default(), &name, options.threads)?;
     let mut removed = removal.removed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -92,6 +94,8 @@ pub fn remove(
 struct Removal<'a> {
     base: &'a Path,
     progress: &'a dyn Progress,
+    /// Whether there may be subvolumes.
+    is_btrfs: bool,
     removed: Mutex<Removed>,
 }
 
@@ -134,6 +138,14 @@ impl Removal<'_> {
         own.left.push(self.error(act, &node.path_to(name), errno));
     }
 
+    /// A read-only subvolume of btrfs refuses the removal of what is in it.
+    fn make_writable(&self, directory: &OwnedFd) {
+        if self.is_btrfs && btrfs::is_subvolume(directory.as_fd()).unwrap_or(false) {
+            // If that fails, the removal says so.
+            let _ = btrfs::set_read_only(directory.as_fd(), false);
+        }
+    }
+
     /// Opens a directory; none if it is gone or stays.
     fn open(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Option<OwnedFd> {
         let parent = at.pair.first();
@@ -144,7 +156,10 @@ impl Removal<'_> {
             opened = Mounts::Stop.directory(parent, name);
         }
         match opened {
-            Ok(directory) => Some(directory),
+            Ok(directory) => {
+                self.make_writable(&directory);
+                Some(directory)
+            }
             Err(Errno::NOENT) => None,
             Err(errno) => {
                 self.leave_it(at.node, own, name, "cannot open", errno);

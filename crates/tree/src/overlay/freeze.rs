@@ -6,6 +6,7 @@
 //! As a lower layer, the upper has no index: those names would be the old file again.
 
 use super::place_of;
+use crate::flags::unflag;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, RawDir, Stat, Timespec, Timestamps, UTIME_OMIT, openat,
     statat, utimensat,
@@ -176,7 +177,19 @@ impl Linking<'_> {
 /// Makes overlay copy up, that is link up, a name by setting the time that it has.
 fn link_up(dir: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
     let data = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    utimensat(dir, name, &own_times(&data), AtFlags::SYMLINK_NOFOLLOW)
+    let set = || utimensat(dir, name, &own_times(&data), AtFlags::SYMLINK_NOFOLLOW);
+    match set() {
+        // Immutable or append-only, which no layer keeps.
+        Err(Errno::PERM) if unflag_file(dir, name, &data) => set(),
+        result => result,
+    }
+}
+
+fn unflag_file(dir: &OwnedFd, name: &CStr, data: &Stat) -> bool {
+    // What else there is has no flags, and to open it may have effects.
+    FileType::from_raw_mode(data.st_mode) == FileType::RegularFile
+        && openat(dir, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .is_ok_and(|file| unflag(file.as_fd()))
 }
 
 fn own_times(data: &Stat) -> Timestamps {

@@ -72,7 +72,7 @@ impl Session<'_> {
         mount.attach(open_directory(point)?.as_fd())
     }
 
-    /// Unmounts what [`Session::attach`] mounted, with the copy ready to be a layer.
+    /// Unmounts what [`Session::attach`] mounted.
     ///
     /// # Errors
     /// Names the act and path; `EBUSY` when somebody still works in it.
@@ -80,26 +80,20 @@ impl Session<'_> {
         self.detach_from(&self.directory().join(ROOT))
     }
 
-    /// Unmounts it from `point`, with the copy ready to be a layer. One that its user
-    /// has unmounted already is made so as well.
+    /// Unmounts it from `point`, if its user has not done so already.
     ///
     /// # Errors
     /// Names the act and path; `EBUSY` when somebody still works in it, or it is below
     /// another mount or was moved.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
-        patiently(|| self.unmount_from(point))?;
-        if self.note.strategy == Strategy::Overlay && self.can_become_a_layer() {
-            self.settle()?;
-        }
-        Ok(())
+        patiently(|| self.unmount_from(point))
     }
 
     /// Unmounts it, if it is what is seen at `point`, and makes sure that it is nowhere
     /// else in our mount namespace.
     fn unmount_from(&self, point: &Path) -> Result<(), Error> {
         let mounts = mounts::read("self").on("cannot read the mounts for", point)?;
-        let top = pins::mount_of(point, &mounts).ok();
-        if top.is_some_and(|mount| self.is_ours(mount)) {
+        if self.is_seen_at(point, &mounts) {
             unmount(point, UnmountFlags::NOFOLLOW).on("cannot unmount", point)?;
         }
         let mounts = mounts::read("self").on("cannot read the mounts for", point)?;
@@ -115,6 +109,11 @@ impl Session<'_> {
                 Err(Error::new("cannot unmount", point, io::Error::other(why)))
             }
         }
+    }
+
+    /// Whether it is what is seen at `point`, of all that may be mounted there.
+    pub(super) fn is_seen_at(&self, point: &Path, mounts: &[Seen]) -> bool {
+        pins::mount_of(point, mounts).is_ok_and(|mount| self.is_ours(mount))
     }
 
     /// Whether `mount` is the one that [`Session::attach_at`] has made. An overlay has a
@@ -135,14 +134,10 @@ impl Session<'_> {
             || is_view && viewed.is_some_and(|viewed| mount.root.ends_with(viewed))
     }
 
-    fn can_become_a_layer(&self) -> bool {
-        !matches!(self.note.purpose, Purpose::View(_))
-    }
-
     /// Puts into the upper directory what the kernel knows beside it, by mounting the
     /// overlay once more, where nobody can reach it. The kernel refuses that while the
     /// upper is in use elsewhere (`EBUSY`, with an index).
-    fn settle(&self) -> Result<(), Error> {
+    pub(super) fn settle(&self) -> Result<(), Error> {
         let directory = self.directory();
         if !directory.join(WORK).exists() {
             // An earlier attempt was cut short behind this.

@@ -40,8 +40,12 @@ impl Session<'_> {
             Strategy::Reflink => self.copy(CopyMode::Reflink, progress),
             Strategy::Copy => self.copy(CopyMode::Copy, progress),
             Strategy::Hardlinks => {
-                for layer in &self.note.layers {
-                    self.store.allow_links(&layer.id, progress)?;
+                {
+                    // One at a time: the seal of a layer is replaced by a name of its own.
+                    let _lock = self.store.lock()?;
+                    for layer in &self.note.layers {
+                        self.store.allow_links(&layer.id, progress)?;
+                    }
                 }
                 self.copy(CopyMode::Link, progress)
             }

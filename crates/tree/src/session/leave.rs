@@ -4,6 +4,7 @@ use super::content::{DEVICE, ROOT, WORK};
 use super::source::{Base, refuse};
 use super::{NOTE, Session};
 use crate::engine::{self, Progress, RemoveOptions};
+use crate::layer::Links;
 use crate::overlay;
 use crate::record::{FORMAT, Layer, Name, Purpose, Record};
 use crate::store::{Opened, Store, open_directory};
@@ -40,6 +41,9 @@ impl Session<'_> {
             return Ok(self.note.layers.clone());
         }
         let (content, kind) = self.content();
+        if self.note.strategy == Strategy::Overlay {
+            self.settle()?;
+        }
         self.remove_work(progress)?;
         let layer = self.store.freeze(&self.id, &content, kind)?;
         let stacked = self.note.strategy == Strategy::Overlay;
@@ -78,14 +82,19 @@ impl Session<'_> {
             Error::new("cannot keep a clone without a name", &self.directory(), Errno::INVAL)
         })?;
         let layers = self.freeze(progress)?;
-        if self.note.strategy == Strategy::Overlay {
-            // It is small, as it has only what was written. A whole copy is sealed when it
-            // is committed.
-            self.store.seal_all(&layers, progress)?;
+        // An overlay's layer is small, as it has only what was written. A whole copy is
+        // sealed when it is committed; but how it was made is known only here.
+        if matches!(self.note.strategy, Strategy::Overlay | Strategy::Hardlinks) {
+            self.store.seal_all(&layers, self.links(), progress)?;
         }
         let _lock = self.store.lock()?;
         let record = self.store.existing(tree)?;
         let now = self.store.stack(tree)?;
+        if now.layers == layers && layers.iter().any(|layer| layer.id == self.id) {
+            // An attempt that was cut short has come as far as this.
+            self.store.leave(&self.id, &self.note.layers);
+            return Ok(());
+        }
         if now.layers != self.note.layers || Some(record.generation) != self.note.generation {
             let why = io::Error::other("somebody else has committed another generation meanwhile");
             return Err(refuse("cannot keep what was done in", tree, why));
@@ -129,7 +138,7 @@ impl Session<'_> {
         progress: &dyn Progress,
     ) -> Result<Record, Error> {
         let frozen = self.freeze(progress).and_then(|layers| {
-            self.store.seal_all(&layers, progress)?;
+            self.store.seal_all(&layers, self.links(), progress)?;
             Ok(layers)
         });
         let layers = match frozen {
@@ -155,9 +164,40 @@ impl Session<'_> {
     /// # Errors
     /// Names the act and path.
     pub fn discard(self) -> Result<(), Error> {
+        self.take_back()?;
         self.store.discard(&self.directory())?;
         self.store.tidy(std::slice::from_ref(&self.id));
         Ok(())
+    }
+}
+
+impl Session<'_> {
+    /// What the links to the files of its layer say.
+    fn links(&self) -> Links {
+        match self.note.strategy {
+            Strategy::Hardlinks => Links::Shared,
+            _ => Links::Own,
+        }
+    }
+
+    /// Undoes what a [`Session::keep`] that was cut short has noted.
+    fn take_back(&self) -> Result<(), Error> {
+        let Some(tree) = &self.note.tree else { return Ok(()) };
+        let is_noted = || -> Result<bool, Error> {
+            let noted = self.store.noted(tree)?.unwrap_or_default();
+            Ok(noted.iter().any(|layer| layer.id == self.id))
+        };
+        if !is_noted()? {
+            return Ok(());
+        }
+        let _lock = self.store.lock()?;
+        match self.store.record(tree)? {
+            Some(record) if is_noted()? => match record.layers == self.note.layers {
+                true => self.store.close(tree),
+                false => self.store.note_open(&record, self.note.layers.clone()),
+            },
+            _ => Ok(()),
+        }
     }
 }
 
@@ -173,8 +213,14 @@ impl Store {
     ) -> Result<Record, Error> {
         let _lock = self.lock()?;
         let generation = self.generation_after(name, base.as_ref(), Some(id))?;
-        let old = self.record(name)?.map(|record| record.layers).unwrap_or_default();
-        let parent = base.filter(|base| base.name != *name).map(Into::into);
+        let before = self.record(name)?;
+        // The next generation of a tree comes from where the tree came from.
+        let parent = match (base.filter(|base| base.name != *name), &before) {
+            (Some(base), _) => Some(base.into()),
+            (None, Some(before)) => before.parent.clone(),
+            (None, None) => None,
+        };
+        let old = before.map(|record| record.layers).unwrap_or_default();
         let Choice { strategy, reason } = choice;
         let (format, name, made) = (FORMAT, name.clone(), super::now());
         let record = Record { format, name, generation, layers, strategy, reason, parent, made };
@@ -222,7 +268,7 @@ impl Store {
         let Some(record) = self.record(name)? else { return Ok(1) };
         let refused = |why: String| Err(refuse("cannot commit as", name, io::Error::other(why)));
         match base.filter(|base| base.name == *name) {
-            None => return Err(refuse("cannot commit as", name, Errno::EXIST)),
+            None => return Err(refuse("cannot make the tree", name, Errno::EXIST)),
             Some(base) if !base.is(&record) => {
                 let (now, then) = (record.generation, base.generation);
                 return refused(format!(

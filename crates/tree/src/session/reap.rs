@@ -11,10 +11,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_probe::mounts;
 
 /// A trial mount that is older than this was cut short.
 const TRIAL: Duration = Duration::from_secs(600);
@@ -129,30 +131,30 @@ impl Store {
     }
 
     fn is_dead(&self, id: &str, note: Option<&record::Session>) -> Result<bool, Error> {
-        if let Some(record::Session {
-            purpose: Purpose::Mount(_) | Purpose::View(_), era, ..
-        }) = note
+        let is_mount =
+            |note: &record::Session| matches!(note.purpose, Purpose::Mount(_) | Purpose::View(_));
+        let mount = note.filter(|note| is_mount(note));
+        if let Some(note) = mount
+            && note.era.is_over(&self.era()?)
         {
-            if era.is_over(&self.era()?) {
-                return Ok(true);
-            }
-            // Somebody may have it in a namespace that cannot be seen from here; but before
-            // it is noted what is to be attached, it is nowhere.
-            if self.session(id).join(DEVICE).exists() {
-                return Ok(false);
-            }
+            return Ok(true);
         }
         if note.is_none() && self.is_foreign(id) {
             return Ok(false);
         }
         let path = self.session(id);
-        match open_directory(&path) {
-            Ok(_) if mutant::is("tree-lease-ignored") => Ok(false),
-            Ok(directory) => Ok(try_lease(directory, &path)?.is_some()),
+        let directory = match open_directory(&path) {
+            Ok(_) if mutant::is("tree-lease-ignored") => return Ok(false),
             // Its process has just ended well.
-            Err(error) if error.io().kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+            Err(error) if error.io().kind() == io::ErrorKind::NotFound => return Ok(false),
+            other => other?,
+        };
+        let Some(lease) = try_lease(directory, &path)? else { return Ok(false) };
+        // Only now: its process may have attached the mount, or ended well, until here. Of a
+        // mount it is noted what is to be attached before it is; from then on somebody may
+        // have it in a namespace that cannot be seen from here.
+        let attached = mount.is_some() && path.join(DEVICE).exists();
+        Ok(is_named(&lease, &path) && !attached)
     }
 
     /// Throws the session away, with the layer that it was about to become.
@@ -209,7 +211,9 @@ impl Store {
     }
 
     /// The session of a mount for which `is_it` holds, by its tree and where it is
-    /// mounted, taken over from the process that began it; and where that is.
+    /// mounted, taken over from the process that began it; and where that is. Of several,
+    /// what is seen there comes before what is below it, and what is kept before what is
+    /// only read.
     ///
     /// # Errors
     /// Names the act and path.
@@ -217,6 +221,7 @@ impl Store {
         &self,
         is_it: impl Fn(&str, &Path) -> bool,
     ) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
+        let mut found = Vec::new();
         for (id, note) in self.sessions()? {
             let Some(note) = note else { continue };
             let (Purpose::Mount(point) | Purpose::View(point)) = note.purpose.clone() else {
@@ -228,9 +233,21 @@ impl Store {
             let path = self.session(&id);
             let pin = Pin::new(self.path())?;
             if let Some(lease) = try_lease(open_directory(&path)?, &path)? {
-                return Ok(Some((Session { store: self, id, note, pin, _lease: lease }, point)));
+                found.push((Session { store: self, id, note, pin, _lease: lease }, point));
             }
         }
-        Ok(None)
+        let mounts = mounts::read("self").on("cannot read the mounts of", self.path())?;
+        found.sort_by_key(|(session, point)| {
+            (!session.is_seen_at(point, &mounts), !session.can_be_kept())
+        });
+        Ok(found.into_iter().next())
     }
+}
+
+/// Whether `directory` is what `path` names.
+fn is_named(directory: &OwnedFd, path: &Path) -> bool {
+    let there = rustix::fs::stat(path);
+    let here = rustix::fs::fstat(directory);
+    matches!((there, here), (Ok(there), Ok(here))
+        if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino))
 }

@@ -70,7 +70,9 @@ impl Store {
     pub fn committed(&self, name: &Name) -> Result<Source, Error> {
         let record = self.existing(name)?;
         if let Opened::Yes(_) = self.opened(&record)? {
-            let errno = io::Error::other("it has changes that are not committed");
+            let errno = io::Error::other(
+                "it has changes that are not committed, which `synconce tree commit` keeps",
+            );
             return Err(refuse("cannot use", name, errno));
         }
         let base = Base::of(&record);

@@ -103,6 +103,9 @@ fn subvolumes_of_btrfs_are_copied_and_removed_as_directories() {
             let report = copied(&source, &target, CopyMode::Auto);
             assert_eq!((report.mounts.len(), report.entries), (0, 6));
             assert_same(&source, &target);
+            let mut lock = Command::new("btrfs");
+            lock.args(["property", "set", "-ts"]).arg(source.join("full/nested"));
+            assert!(lock.args(["ro", "true"]).status().unwrap().success());
             assert_eq!(remove_all(&source), 6);
         },
     );

@@ -7,12 +7,12 @@ use crate::text::{bytes, say};
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_tree::Store;
 use synconce_tree::archive::{self, LeftOut, PackOptions, UnpackOptions};
 use synconce_tree::engine::{self, CopyOptions, CopyReport};
 use synconce_tree::record::Name;
+use synconce_tree::{Store, Told};
 
 /// How many paths a notice names.
 const NAMED: usize = 5;
@@ -38,14 +38,26 @@ pub fn import(store: &Store, arguments: Import) -> Result<(), Failure> {
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
-    let (record, notices) = store.import(&name, strategy, &bar, |target| match is_directory {
+    let (record, told) = store.import(&name, strategy, &bar, |target| match is_directory {
         true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
         false => unpack_in(&source, target, &bar),
     })?;
     drop(bar);
-    notices.iter().for_each(|notice| say(notice));
+    told.notices.iter().for_each(|notice| say(notice));
     say(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
     Ok(())
+}
+
+/// What there is to say of what was imported.
+struct Imported {
+    notices: Vec<String>,
+    has_whiteouts: bool,
+}
+
+impl Told for Imported {
+    fn has_whiteouts(&self) -> bool {
+        self.has_whiteouts
+    }
 }
 
 fn copy_in(
@@ -54,7 +66,7 @@ fn copy_in(
     cross_mounts: bool,
     tolerate_changes: bool,
     bar: &Bar,
-) -> Result<Vec<String>, Error> {
+) -> Result<Imported, Error> {
     let opened = fs::File::open(source).on("cannot open", source)?;
     let options = CopyOptions { cross_mounts, ..CopyOptions::default() };
     let report = engine::copy(opened.as_fd(), target, &options, bar)?;
@@ -66,45 +78,47 @@ fn copy_in(
         return Err(Error::new("cannot import", &source.join(path), io::Error::other(why)));
     }
     let mut notices = notices(&report);
+    notices.extend(named(&report.whiteouts, "are devices 0:0"));
     if report.nobodys > 0 {
         notices.push(format!(
             "{} have an owner or a group that is not among this user's ids: nobody's in the tree",
             report.nobodys
         ));
     }
-    Ok(notices)
+    Ok(Imported { notices, has_whiteouts: !report.whiteouts.is_empty() })
+}
+
+/// The first of `paths`, if there are any, with what is to be said of them.
+fn named(paths: &[PathBuf], what: &str) -> Option<String> {
+    let first = paths.iter().take(NAMED).map(|path| path.display().to_string());
+    let first = first.collect::<Vec<_>>().join(", ");
+    let more = if paths.len() > NAMED { ", ..." } else { "" };
+    (!paths.is_empty()).then(|| format!("{} {what}: {first}{more}", paths.len()))
 }
 
 /// What of a copy is not as its source, in words.
 fn notices(report: &CopyReport) -> Vec<String> {
-    let named = |paths: &[std::path::PathBuf], what: &str| {
-        let first = paths.iter().take(NAMED).map(|path| path.display().to_string());
-        let first = first.collect::<Vec<_>>().join(", ");
-        let more = if paths.len() > NAMED { ", ..." } else { "" };
-        (!paths.is_empty()).then(|| format!("{} {what}: {first}{more}", paths.len()))
-    };
     let all = [
         named(&report.changed, "changed while they were read"),
         named(&report.mounts, "are mount points, left empty (--cross-mounts takes them in)"),
         named(&report.flagged, "are immutable or append-only, which their copies are not"),
         named(&report.devices, "are device nodes, left out: this user may not make them"),
-        named(
-            &report.whiteouts,
-            "are devices 0:0, which an overlay takes for removed files (--strategy copy keeps them)",
-        ),
+        named(&report.attributes, "are without attributes or lists that this user may not set"),
     ];
     all.into_iter().flatten().collect()
 }
 
-fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Vec<String>, Error> {
+fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Imported, Error> {
     // Its errors are about what is in it.
-    let named = |error: Error| {
+    let wrong = |error: Error| {
         let cause = io::Error::new(error.io().kind(), error.to_string());
         Error::new("cannot import", source, cause)
     };
     let input = archive::open(source)?;
     let unpacked = archive::unpack_from(input, target, &UnpackOptions::default(), bar);
-    Ok(left_out(&unpacked.map_err(named)?.left_out))
+    let unpacked = unpacked.map_err(wrong)?;
+    let notices = left_out(&unpacked.left_out);
+    Ok(Imported { notices, has_whiteouts: unpacked.whiteouts > 0 })
 }
 
 /// What an archive could not take along, in words.

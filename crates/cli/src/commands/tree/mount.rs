@@ -4,6 +4,7 @@ use super::Failure;
 use super::bar::Bar;
 use crate::arguments::tree::{Mount, Umount};
 use std::fs;
+use std::io;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_tree::Store;
@@ -16,6 +17,10 @@ pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Fail
     let at = fs::canonicalize(&arguments.directory).on("cannot mount on", &arguments.directory)?;
     if !at.is_dir() {
         return Err(Error::new("cannot mount on", &at, rustix::io::Errno::NOTDIR).into());
+    }
+    if at.starts_with(store.path()) || store.path().starts_with(&at) {
+        let why = io::Error::other("the store is there, and would be out of reach");
+        return Err(Error::new("cannot mount on", &at, why).into());
     }
     let session = match arguments.read_only {
         true => store.look_at(&arguments.name, &at)?,

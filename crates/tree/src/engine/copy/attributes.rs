@@ -93,7 +93,7 @@ impl Maker {
         target: BorrowedFd<'_>,
         stat: &Statx,
         made_with: Option<Mode>,
-    ) -> Result<(), Act> {
+    ) -> Result<Whole, Act> {
         if !self.owns(stat) {
             let (uid, gid) = owner(stat);
             fchown(target, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
@@ -102,8 +102,9 @@ impl Maker {
         if made_with != Some(mode) || self.needs_mode(stat) {
             fchmod(target, mode).map_err(|errno| ("cannot set the mode of", errno))?;
         }
-        attributes(&Open(source), &Open(target))?;
-        futimens(target, &times(stat)).map_err(|errno| ("cannot set the times of", errno))
+        let whole = self.attributes(&Open(source), &Open(target))?;
+        futimens(target, &times(stat)).map_err(|errno| ("cannot set the times of", errno))?;
+        Ok(whole)
     }
 
     /// The same for what is not opened: links, devices, pipes, sockets.
@@ -114,7 +115,7 @@ impl Maker {
         name: &CStr,
         stat: &Statx,
         is_link: bool,
-    ) -> Result<(), Act> {
+    ) -> Result<Whole, Act> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         if !self.owns(stat) {
             let (uid, gid) = owner(stat);
@@ -127,11 +128,44 @@ impl Maker {
             chmodat(target, name, mode, AtFlags::empty())
                 .map_err(|errno| ("cannot set the mode of", errno))?;
         }
-        attributes(&Named(path_of(source, name)), &Named(path_of(target, name)))?;
+        let whole =
+            self.attributes(&Named(path_of(source, name)), &Named(path_of(target, name)))?;
         utimensat(target, name, &times(stat), flags)
-            .map_err(|errno| ("cannot set the times of", errno))
+            .map_err(|errno| ("cannot set the times of", errno))?;
+        Ok(whole)
+    }
+
+    fn attributes(self, source: &impl Attributed, target: &impl Attributed) -> Result<Whole, Act> {
+        let mut whole = Whole(true);
+        let read = |errno| ("cannot read the extended attributes for", errno);
+        each(source, read, |name, value| match target.set(name, value) {
+            // A property of btrfs alone.
+            Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
+            Err(errno) if self.may_not_set(name, errno) => {
+                whole = Whole(false);
+                Ok(())
+            }
+            result => result.map_err(|errno| ("cannot set an extended attribute of", errno)),
+        })?;
+        Ok(whole)
+    }
+
+    /// Whether that is because of the user namespace: an access list with an id that it does
+    /// not know, or an attribute for the first namespace's root alone.
+    fn may_not_set(self, name: &CStr, errno: Errno) -> bool {
+        let begins = |prefix: &[u8]| name.to_bytes().starts_with(prefix);
+        self.nobody.is_some()
+            && match errno {
+                Errno::INVAL => begins(b"system.posix_acl_"),
+                Errno::PERM => begins(b"security.") || begins(b"trusted."),
+                _ => false,
+            }
     }
 }
+
+/// Whether a file has all of its attributes.
+#[must_use]
+pub(super) struct Whole(pub bool);
 
 fn owner(stat: &Statx) -> (Option<Uid>, Option<Gid>) {
     (Some(Uid::from_raw(stat.stx_uid)), Some(Gid::from_raw(stat.stx_gid)))
@@ -143,15 +177,6 @@ fn times(stat: &Statx) -> Timestamps {
         last_access: time(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec),
         last_modification: time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
     }
-}
-
-fn attributes(source: &impl Attributed, target: &impl Attributed) -> Result<(), Act> {
-    let read = |errno| ("cannot read the extended attributes for", errno);
-    each(source, read, |name, value| match target.set(name, value) {
-        // A property of btrfs alone.
-        Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
-        result => result.map_err(|errno| ("cannot set an extended attribute of", errno)),
-    })
 }
 
 /// proc_sys_kernel(5), overflowuid.

@@ -155,9 +155,8 @@ impl Copying<'_> {
                 return Err(self.source_error("cannot read", &at.node.path_to(name), errno));
             }
         }
-        self.maker
-            .settle(source, target.as_fd(), stat, Some(mode))
-            .map_err(|(act, errno)| fail(act)(errno))?;
+        let settled = self.maker.settle(source, target.as_fd(), stat, Some(mode));
+        Self::settled(at, own, name, &settled.map_err(|(act, errno)| fail(act)(errno))?);
         let now = look_at(source)
             .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
         // A second name that came or went changes the ctime and nothing that is copied, but
@@ -200,9 +199,12 @@ impl Copying<'_> {
         if let Some(making) = making {
             making.made(at.node, name);
         }
-        self.maker
-            .settle_at(at.pair.first(), at.pair.second(), name, &stat, kind == FileType::Symlink)
+        let is_link = kind == FileType::Symlink;
+        let settled = self
+            .maker
+            .settle_at(at.pair.first(), at.pair.second(), name, &stat, is_link)
             .map_err(|(act, errno)| self.target_error(act, &at.node.path_to(name), errno))?;
+        Self::settled(at, own, name, &settled);
         Ok(false)
     }
 

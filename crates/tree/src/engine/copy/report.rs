@@ -22,6 +22,9 @@ pub struct CopyReport {
     pub flagged: Vec<PathBuf>,
     /// Device nodes, which this process may not make (`EPERM`), and so left out.
     pub devices: Vec<PathBuf>,
+    /// Without some of their extended attributes, which no other than the root of the first user
+    /// namespace can set, or an access list with ids that this one does not know.
+    pub attributes: Vec<PathBuf>,
     /// Character devices 0:0, which an overlay that has the copy as a layer takes for
     /// removed files.
     pub whiteouts: Vec<PathBuf>,
@@ -39,6 +42,7 @@ impl CopyReport {
         self.changed.extend(other.changed);
         self.flagged.extend(other.flagged);
         self.devices.extend(other.devices);
+        self.attributes.extend(other.attributes);
         self.whiteouts.extend(other.whiteouts);
         self.nobodys += other.nobodys;
     }
@@ -46,7 +50,9 @@ impl CopyReport {
     /// In an order that does not depend on the threads.
     pub(super) fn sort(&mut self) {
         let named = [&mut self.mounts, &mut self.changed, &mut self.flagged];
-        for paths in named.into_iter().chain([&mut self.devices, &mut self.whiteouts]) {
+        for paths in
+            named.into_iter().chain([&mut self.devices, &mut self.attributes, &mut self.whiteouts])
+        {
             paths.sort_unstable();
             paths.dedup();
         }

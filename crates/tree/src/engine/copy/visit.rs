@@ -14,7 +14,7 @@ use super::super::directory::{Mounts, look, look_at};
 use super::super::node::{Node, Pair, path_of_root, shown};
 use super::super::progress::{Progress, Tally};
 use super::super::visitor::{At, Entered, Left, Visitor};
-use super::attributes::Maker;
+use super::attributes::{Maker, Whole};
 use super::content::Content;
 use super::links::Links;
 use super::{CopyMode, CopyReport, below};
@@ -98,6 +98,13 @@ impl<'a> Copying<'a> {
     /// Notes that an entry of the source is not what it was a moment ago.
     pub fn changed(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) {
         own.report.changed.push(below(at.node.path_to(name)));
+    }
+
+    /// Notes what attributes an entry could not be given.
+    pub fn settled(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, whole: &Whole) {
+        if !whole.0 {
+            own.report.attributes.push(below(at.node.path_to(name)));
+        }
     }
 
     /// Makes a directory that only this process can enter.
@@ -198,9 +205,11 @@ impl<'a> Visitor for Copying<'a> {
             self.note(at, own, c"", stat);
         }
         own.tally.entry()?;
-        self.maker
+        let settled = self
+            .maker
             .settle(at.pair.first(), at.pair.second(), stat, Some(Mode::RWXU))
             .map_err(|(act, errno)| self.target_error(act, &path(), errno))?;
+        Self::settled(at, own, c"", &settled);
         Ok(Left::Done)
     }
 

@@ -3,10 +3,11 @@
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::fs::{FileType, IFlags, Mode, chmod, fchmod, fstat, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{FileType, Mode, chmod, fchmod, fstat};
 use rustix::io::Errno;
 
 use super::super::directory::{Mounts, look};
+use crate::flags::unflag;
 
 /// Changes what could have led to `errno` when `name` was to be opened or removed. Returns
 /// whether there was something, so that another try makes sense.
@@ -23,13 +24,6 @@ pub(super) fn overcome(errno: Errno, parent: BorrowedFd<'_>, name: &CStr) -> boo
         }
         _ => false,
     }
-}
-
-/// Takes the flags that forbid removal from an open file.
-fn unflag(file: BorrowedFd<'_>) -> bool {
-    let Ok(flags) = ioctl_getflags(file) else { return false };
-    let forbidding = IFlags::IMMUTABLE | IFlags::APPEND;
-    flags.intersects(forbidding) && ioctl_setflags(file, flags - forbidding).is_ok()
 }
 
 fn unflag_entry(parent: BorrowedFd<'_>, name: &CStr) -> bool {
