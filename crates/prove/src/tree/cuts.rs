@@ -41,10 +41,15 @@ pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
             }
             Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
             Ok(mounted) => {
-                let seen = store.look(Blow::Power, index as u64)?;
-                findings.silent += usize::from(is_silent(&moment, &seen));
-                if let Some((kind, detail)) = judge(&moment, &seen) {
-                    findings.note(kind, || format!("{}: {detail}", at()));
+                match store.look(Blow::Power, index as u64) {
+                    // A disk that kept what it was not to keep gives errors to whoever looks.
+                    Err(error) => findings.note("unreadable", || format!("{}: {error}", at())),
+                    Ok(seen) => {
+                        findings.silent += usize::from(is_silent(&moment, &seen));
+                        if let Some((kind, detail)) = judge(&moment, &seen) {
+                            findings.note(kind, || format!("{}: {detail}", at()));
+                        }
+                    }
                 }
                 mounted.unmount()?;
             }
