@@ -47,13 +47,14 @@ fn in_a_run(site: &Site<'_>, words: &[&str]) -> Finished {
     process::run(&mut command, limit()).unwrap()
 }
 
-fn point(site: &Site<'_>, name: &str) -> PathBuf {
+/// A directory to mount at.
+pub fn point(site: &Site<'_>, name: &str) -> PathBuf {
     let point = site.dir.join(name);
     fs::create_dir(&point).unwrap();
     point
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 

@@ -2,6 +2,7 @@
 //! cannot end well.
 
 use crate::harness::trial;
+use crate::meetings::{point, text};
 use crate::roots;
 use crate::site::{Site, same};
 use crate::support::Place;
@@ -9,7 +10,7 @@ use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
@@ -22,16 +23,6 @@ pub fn trials() -> Vec<Trial> {
         trial(a_name_means_the_mount_that_is_kept, &NEEDS),
         trial(a_mount_never_hides_the_store, &NEEDS),
     ]
-}
-
-fn point(site: &Site<'_>, name: &str) -> PathBuf {
-    let point = site.dir.join(name);
-    fs::create_dir(&point).unwrap();
-    point
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// What a kill leaves of `umount` when all is noted, and only the session is still there.
