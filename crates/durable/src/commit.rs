@@ -1,20 +1,31 @@
-//! The commit: one durable sync of every pinned file system.
+//! The commit: one durable sync of every pinned file system and, where a pin cannot
+//! cover what was held, of [`Everything`].
 //!
-//! Each file system is synced by a thread of its own, so that one that hangs
-//! does not keep the others from becoming durable. A failed sync is final: a
-//! second one would succeed, and the cache would show data that the disk does
-//! not have.
+//! Each is synced by a thread of its own, so that a file system that hangs does not
+//! keep the others from becoming durable. A failed sync is final: a second one would
+//! succeed, and the cache would show data that the disk does not have.
 
+use crate::everything::Everything;
 use crate::pins::{Pin, Pins};
 use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use synconce_probe::device;
-use synconce_probe::filesystem::Kind;
-use synconce_probe::mounts::DeviceId;
 
-/// How one file system fared.
+/// The time that a sync took, or why it did not happen.
+pub type Synced = Result<Duration, Failure>;
+
+/// The result of a commit.
+#[derive(Debug)]
+pub struct Report {
+    /// The pinned file systems.
+    pub file_systems: Vec<Outcome>,
+    /// Everything else, where that was asked for.
+    pub everything: Option<Synced>,
+}
+
+/// The result of one file system.
 #[derive(Debug)]
 pub struct Outcome {
     /// Where it is mounted.
@@ -23,16 +34,18 @@ pub struct Outcome {
     pub type_name: String,
     /// What is mounted.
     pub source: String,
-    /// Time its sync took, or why it did not come about.
-    pub result: Result<Duration, Failure>,
+    /// The result of its sync.
+    pub result: Synced,
 }
 
-/// Why a file system is not durable.
+/// Why something is not durable.
 #[derive(Debug)]
 pub enum Failure {
     /// The kernel reported a write-back error, during the run or now.
     Sync(io::Error),
-    /// No request of its device was completed for this long.
+    /// A disk, by its device file, could not be opened or flushed.
+    Disk(PathBuf, io::Error),
+    /// No request was completed for this long.
     Hung(Duration),
     /// A volatile overlay whose upper file system cannot be reached.
     Volatile,
@@ -42,135 +55,153 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sync(error) => write!(f, "{error}"),
+            Self::Disk(path, error) => write!(f, "cannot flush {}: {error}", path.display()),
             Self::Hung(time) => write!(f, "no answer for {} s", time.as_secs()),
             Self::Volatile => write!(f, "a volatile overlay never becomes durable"),
         }
     }
 }
 
-/// How far a commit is, told about four times a second.
+/// How far a commit is, reported about four times a second.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// Time since it began.
+    /// Time since the commit began.
     pub elapsed: Duration,
-    /// Where file systems that are not durable yet are mounted.
-    pub waiting: Vec<&'a std::path::Path>,
+    /// What is not durable yet: mount points, and the words "all disks" for
+    /// [`Everything`].
+    pub waiting: Vec<&'a Path>,
     /// Dirty bytes of the whole host.
     pub dirty: u64,
 }
 
 const TICK: Duration = Duration::from_millis(250);
 
-struct Waiting {
-    device: DeviceId,
-    outcome: Outcome,
-    movement: u64,
-    moved: Instant,
+/// A sync that a thread makes.
+struct Job {
+    label: PathBuf,
+    /// A number that changes while the sync makes progress.
+    movement: Box<dyn FnMut() -> u64>,
+    sync: Box<dyn FnOnce() -> Synced + Send>,
 }
 
-/// Syncs every file system of `pins` and says how each fared. One whose device
-/// completes nothing for `patience` is given up as hung; its thread stays behind.
+/// Syncs every file system of `pins`, and `everything`. Gives up on a sync that makes
+/// no progress for `patience`, and leaves its thread behind.
 pub fn commit(
     pins: Pins,
+    everything: Option<Everything>,
     patience: Duration,
     progress: &mut dyn FnMut(&Progress<'_>),
-) -> Vec<Outcome> {
+) -> Report {
+    let pins = pins.into_vec();
+    let describe = |pin: &Pin| (pin.point.clone(), pin.type_name.clone(), pin.source.clone());
+    let described: Vec<_> = pins.iter().map(describe).collect();
+    let jobs = pins.into_iter().map(Job::of_pin).chain(everything.map(Job::of_everything));
+    let mut results = run(jobs.collect(), patience, progress).into_iter();
+    let outcome =
+        |((point, type_name, source), result)| Outcome { point, type_name, source, result };
+    let file_systems = described.into_iter().zip(&mut results).map(outcome).collect();
+    Report { file_systems, everything: results.next() }
+}
+
+impl Job {
+    fn of_pin(pin: Pin) -> Self {
+        let (device, source) = (pin.device, pin.source.clone());
+        Self {
+            label: pin.point.clone(),
+            movement: Box::new(move || device::movement(device, &source)),
+            sync: Box::new(move || pin.sync()),
+        }
+    }
+
+    /// No counter shows the progress of sync(2) alone. A new low of the host's dirty bytes
+    /// does, whatever else the host writes.
+    fn of_everything(everything: Everything) -> Self {
+        let mut low = u64::MAX;
+        Self {
+            label: "all disks".into(),
+            movement: Box::new(move || {
+                low = low.min(device::dirty_bytes());
+                low
+            }),
+            sync: Box::new(move || everything.sync()),
+        }
+    }
+}
+
+/// A job that has no result yet.
+struct Waiting {
+    label: PathBuf,
+    movement: Box<dyn FnMut() -> u64>,
+    /// The last number, and since when it stays.
+    last: (u64, Instant),
+}
+
+impl Waiting {
+    /// Whether the job has made no progress for `patience`, and for how long.
+    fn hangs(&mut self, patience: Duration) -> Option<Duration> {
+        let now = (self.movement)();
+        if now != self.last.0 {
+            self.last = (now, Instant::now());
+        }
+        Some(self.last.1.elapsed()).filter(|still| *still >= patience)
+    }
+}
+
+/// Runs `jobs` side by side; their results in the order of the jobs.
+fn run(jobs: Vec<Job>, patience: Duration, progress: &mut dyn FnMut(&Progress<'_>)) -> Vec<Synced> {
     let began = Instant::now();
     let (sender, receiver) = mpsc::channel();
-    let mut done = Vec::new();
+    let mut results: Vec<Option<Synced>> = jobs.iter().map(|_| None).collect();
     let mut waiting: Vec<Option<Waiting>> = Vec::new();
-    for (index, pin) in pins.into_vec().into_iter().enumerate() {
-        waiting.push(Some(Waiting::of(&pin, began)));
-        start(pin, index, sender.clone());
+    for (index, Job { label, movement, sync }) in jobs.into_iter().enumerate() {
+        waiting.push(Some(Waiting { label, movement, last: (0, began) }));
+        start(index, sync, sender.clone());
     }
     drop(sender);
     while waiting.iter().any(Option::is_some) {
         match receiver.recv_timeout(TICK) {
-            Ok((index, result)) => done.extend(waiting[index].take().map(|w| w.finish(result))),
+            Ok((index, result)) => {
+                // A result that comes after its job was given up changes nothing.
+                if waiting[index].take().is_some() {
+                    results[index] = Some(result);
+                }
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                done.extend(waiting.iter_mut().filter_map(|slot| give_up(slot, patience)));
-                let left = waiting.iter().flatten().map(|w| w.outcome.point.as_path());
-                progress(&Progress {
-                    elapsed: began.elapsed(),
-                    waiting: left.collect(),
-                    dirty: device::dirty_bytes(),
-                });
+                for (slot, result) in waiting.iter_mut().zip(&mut results) {
+                    if let Some(still) = slot.as_mut().and_then(|job| job.hangs(patience)) {
+                        *slot = None;
+                        *result = Some(Err(Failure::Hung(still)));
+                    }
+                }
+                let left = waiting.iter().flatten().map(|job| job.label.as_path()).collect();
+                let (elapsed, dirty) = (began.elapsed(), device::dirty_bytes());
+                progress(&Progress { elapsed, waiting: left, dirty });
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    // A thread that ended without a word is a sync that did not come about.
-    done.extend(waiting.into_iter().flatten().map(|left| {
-        left.finish(Err(Failure::Sync(io::Error::other("the sync ended without a result"))))
-    }));
-    done
+    // A thread that ended without a result has not synced.
+    let lost = || Err(Failure::Sync(io::Error::other("the sync ended without a result")));
+    results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
 }
 
-impl Outcome {
-    fn of(pin: &Pin, result: Result<Duration, Failure>) -> Self {
-        Self {
-            point: pin.point.clone(),
-            type_name: pin.type_name.clone(),
-            source: pin.source.clone(),
-            result,
+type Sync = Box<dyn FnOnce() -> Synced + Send>;
+
+/// Runs `sync` on a thread of its own and sends the result.
+fn start(index: usize, sync: Sync, sender: mpsc::Sender<(usize, Synced)>) {
+    let (hand_over, take_over) = mpsc::channel::<Sync>();
+    let reply = sender.clone();
+    let work = move || {
+        if let Ok(sync) = take_over.recv() {
+            // The receiver is gone when the job was given up.
+            let _ = reply.send((index, sync()));
         }
-    }
-}
-
-impl Waiting {
-    fn of(pin: &Pin, now: Instant) -> Self {
-        let outcome = Outcome::of(pin, Ok(Duration::ZERO));
-        Self { device: pin.device, outcome, movement: 0, moved: now }
-    }
-
-    fn finish(self, result: Result<Duration, Failure>) -> Outcome {
-        Outcome { result, ..self.outcome }
-    }
-}
-
-/// Takes a file system whose device has stood still for `patience`.
-fn give_up(slot: &mut Option<Waiting>, patience: Duration) -> Option<Outcome> {
-    let waiting = slot.as_mut()?;
-    let movement = device::movement(waiting.device, &waiting.outcome.source);
-    if movement != waiting.movement {
-        waiting.movement = movement;
-        waiting.moved = Instant::now();
-    }
-    let still = waiting.moved.elapsed();
-    if still < patience {
-        return None;
-    }
-    slot.take().map(|waiting| waiting.finish(Err(Failure::Hung(still))))
-}
-
-fn start(pin: Pin, index: usize, sender: mpsc::Sender<(usize, Result<Duration, Failure>)>) {
-    let run = move |pin: Arc<Pin>| {
-        let result = sync(&pin);
-        // Whoever hears of it may unmount the file system.
-        drop(pin);
-        // The receiver is gone when this file system was given up.
-        let _ = sender.send((index, result));
     };
-    let pin = Arc::new(pin);
-    let (work, shared) = (run.clone(), Arc::clone(&pin));
     let thread = std::thread::Builder::new().name("commit".into()).stack_size(64 * 1024);
-    let started = thread.spawn(move || work(shared));
-    match started {
-        Ok(_) => drop(pin),
-        // At the limit of processes: without patience, but done.
-        Err(_) => run(pin),
+    match thread.spawn(work) {
+        // The thread waits for the job, so it is taken.
+        Ok(_) => drop(hand_over.send(sync)),
+        // At the limit of processes: without a time limit, but done.
+        Err(_) => drop(sender.send((index, sync()))),
     }
-}
-
-/// Syncs one file system. The first error is final.
-fn sync(pin: &Pin) -> Result<Duration, Failure> {
-    let began = Instant::now();
-    rustix::fs::syncfs(&pin.handle).map_err(|error| Failure::Sync(error.into()))?;
-    if pin.kind() == (Kind::Disk { flushes: false }) {
-        rustix::fs::fsync(&pin.handle).map_err(|error| Failure::Sync(error.into()))?;
-    }
-    if pin.volatile {
-        return Err(Failure::Volatile);
-    }
-    Ok(began.elapsed())
 }

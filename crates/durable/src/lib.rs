@@ -10,6 +10,7 @@
 pub mod commit;
 mod directories;
 pub mod error;
+pub mod everything;
 pub mod marker;
 #[doc(hidden)]
 pub mod mutant;

@@ -6,11 +6,14 @@
 //! (`syncfs(2)`, errseq; Linux 5.8). A pin keeps its mount busy, so it must be
 //! let go before the run unmounts it.
 
+use crate::commit::{Failure, Synced};
 use crate::error::{Context, Error};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use synconce_probe::filesystem::Kind;
 use synconce_probe::mounts::{DeviceId, Mount};
 
@@ -33,11 +36,19 @@ pub struct Pin {
     pub early: bool,
     /// The mount that the descriptor keeps busy.
     pub mount: u64,
-    pub(crate) handle: OwnedFd,
+    handle: Handle,
+}
+
+/// The descriptor of a pin.
+#[derive(Debug)]
+enum Handle {
+    Open(OwnedFd),
+    /// To be opened by the thread that syncs it: a server may not answer an open.
+    AtCommit,
 }
 
 impl Pin {
-    fn new(mount: &Mount, handle: OwnedFd, early: bool) -> Self {
+    fn new(mount: &Mount, handle: Handle, early: bool) -> Self {
         Self {
             device: mount.device,
             point: mount.point.clone(),
@@ -54,6 +65,42 @@ impl Pin {
     /// What a sync means on it.
     pub fn kind(&self) -> Kind {
         Kind::of(&self.type_name)
+    }
+
+    /// Syncs the file system. The first error is final.
+    pub(crate) fn sync(self) -> Synced {
+        let began = Instant::now();
+        let synced = self.sync_by_descriptor();
+        synced.map_err(|error| Failure::Sync(error.into()))?;
+        if self.volatile {
+            return Err(Failure::Volatile);
+        }
+        Ok(began.elapsed())
+    }
+
+    fn sync_by_descriptor(&self) -> Result<(), Errno> {
+        let opened;
+        let handle = match &self.handle {
+            Handle::Open(handle) => handle,
+            Handle::AtCommit => match open(&self.point) {
+                Ok(handle) if mount_id(&handle) == Some(self.mount) => {
+                    opened = handle;
+                    &opened
+                }
+                // Hidden from us: sync(2) reaches it.
+                Ok(_) | Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => return Ok(()),
+                Err(error) => return Err(error),
+            },
+        };
+        match self.kind() {
+            // fsync(2) on the block device below it, or else a request to its server.
+            Kind::Fuse { .. } => rustix::fs::fsync(handle),
+            Kind::Disk { flushes: false } => {
+                rustix::fs::syncfs(handle)?;
+                rustix::fs::fsync(handle)
+            }
+            _ => rustix::fs::syncfs(handle),
+        }
     }
 }
 
@@ -92,7 +139,7 @@ impl Pins {
         match asked.iter().find(|(_, device)| !pins.covers(*device)) {
             None => Ok(pins),
             Some((path, _)) => {
-                let not_a_disk = rustix::io::Errno::NODEV;
+                let not_a_disk = Errno::NODEV;
                 Err(Error::new("no disk file system to commit at", path, not_a_disk))
             }
         }
@@ -106,6 +153,24 @@ impl Pins {
             }
         }
         self.resolve_volatile(mounts);
+    }
+
+    /// Adds pins for the file systems of `mounts` that only a sealed run holds: those of a
+    /// network, and those that a FUSE server keeps on a block device.
+    pub fn add_served(&mut self, mounts: &[Mount], early: bool) {
+        for mount in mounts.iter().filter(|mount| mount.writable) {
+            let handle = match mount.kind() {
+                Kind::Network => Handle::AtCommit,
+                Kind::Fuse { on_device: true } => {
+                    // The kernel refuses the device to an ordinary user, who asks the server.
+                    open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::Open)
+                }
+                _ => continue,
+            };
+            if !self.covers(mount.device) {
+                self.0.push(Pin::new(mount, handle, early));
+            }
+        }
     }
 
     /// A volatile overlay is committed by its upper file system, where that can be reached.
@@ -151,7 +216,7 @@ impl Pins {
     /// mount point itself cannot be opened.
     pub fn adopt(&mut self, mount: &Mount, file: OwnedFd) {
         if !self.covers(mount.device) {
-            self.0.push(Pin::new(mount, file, false));
+            self.0.push(Pin::new(mount, Handle::Open(file), false));
         }
     }
 
@@ -178,19 +243,24 @@ impl From<Pin> for Pins {
 
 fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
     let relative = mount.point.strip_prefix("/").unwrap_or(&mount.point);
-    let path = prefix.join(relative);
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let handle = rustix::fs::open(&path, flags, Mode::empty()).ok()?;
+    let handle = open(&prefix.join(relative)).ok()?;
     // Another mount may lie over this one: then the path leads elsewhere.
     if mount_id(handle.as_fd())? != mount.id {
         return None;
     }
-    Some(Pin::new(mount, handle, early))
+    Some(Pin::new(mount, Handle::Open(handle), early))
 }
 
-/// The id of the mount that `file` was opened through (`statx(2)`, Linux 5.8).
+fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::open(path, flags, Mode::empty())
+}
+
+/// The id of the mount that `file` was opened through (`statx(2)`, Linux 5.8). No server
+/// is asked.
 pub fn mount_id(file: impl AsFd) -> Option<u64> {
-    let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?;
     (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
@@ -205,7 +275,7 @@ pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error
     mounts
         .iter()
         .find(|mount| Some(mount.id) == id)
-        .ok_or_else(|| Error::new("cannot find the mount of", path, rustix::io::Errno::NODEV))
+        .ok_or_else(|| Error::new("cannot find the mount of", path, Errno::NODEV))
 }
 
 fn device_of(path: &Path, mounts: &[Mount]) -> Option<DeviceId> {

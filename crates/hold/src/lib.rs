@@ -34,5 +34,5 @@ pub use face::{Ending, Finished, Observer, is_held, run};
 pub use families::{Process, descendants};
 pub use held::{RUN_VARIABLE, outer};
 pub use options::{IoUring, Options};
-pub use protocol::{CommitReport, Committed, Notice, Trouble};
+pub use protocol::{CommitReport, Committed, CommittedEverything, Notice, Trouble};
 pub use runfile::{Live, Phase, live};

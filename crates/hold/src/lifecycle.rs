@@ -12,6 +12,7 @@ mod leaving;
 mod ledger;
 mod notices;
 mod prepare;
+mod sealed_scope;
 
 use crate::families::{self, Process};
 use crate::launching;
@@ -123,6 +124,7 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     let command = launching::command(&options.command, Some(run.id())).map_err(bad)?;
     // Nobody sees the first call of a sealed run, so its marker comes before it.
     let launch_sealed = |run: &mut Run| {
+        run.seal(options)?;
         run.engage_all().map_err(Trouble::Marker)?;
         let program = instructions(&filter(options, Answer::Sealed, false));
         let filter = Filter { supervised: false, stops_exec: false, program: &program };
@@ -261,7 +263,7 @@ impl Over {
                     let waiting = waiting.collect();
                     offer(face, &Message::Progress { waiting, dirty: progress.dirty });
                 });
-                if report.file_systems.iter().any(|one| one.error.is_some()) {
+                if !report.is_durable() {
                     summary.trouble.get_or_insert(Trouble::Commit);
                 }
                 summary.commit = Some(report);
@@ -270,7 +272,8 @@ impl Over {
                 summary.trouble.get_or_insert(Trouble::Clear(error));
             }
         }
-        let news = notices.news(&self.survivors());
+        let mut news = notices.news(&self.survivors());
+        news.extend(self.run.as_ref().and_then(Run::uncommitted_fuse));
         news.into_iter().map(Message::Notice).for_each(|news| tell(&news));
         let serves = self.stays();
         if serves {

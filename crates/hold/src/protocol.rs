@@ -72,6 +72,8 @@ pub enum Notice {
     /// The marker, here, goes with the power, though the run's data do not.
     #[serde(serialize_with = "text::path")]
     MarkerInMemory(PathBuf),
+    /// A sealed run held syncs on FUSE file systems mounted here and committed none.
+    FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
     /// io_uring was let through; its syncs were not held.
     IoUringPassed,
 }
@@ -105,6 +107,25 @@ pub struct CommitReport {
     pub micros: u64,
     /// Each file system.
     pub file_systems: Vec<Committed>,
+    /// The sync(2) of everything else, where one was needed.
+    pub everything: Option<CommittedEverything>,
+}
+
+impl CommitReport {
+    /// Whether all of it became durable.
+    pub fn is_durable(&self) -> bool {
+        self.file_systems.iter().all(|one| one.error.is_none())
+            && self.everything.iter().all(|all| all.error.is_none())
+    }
+}
+
+/// How the sync(2) of the commit went, and the flush of the disks that were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommittedEverything {
+    /// Wall time in microseconds; `None` when not everything is durable.
+    pub micros: Option<u64>,
+    /// Why not everything is durable.
+    pub error: Option<String>,
 }
 
 /// How the commit of one file system went.

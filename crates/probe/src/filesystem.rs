@@ -12,8 +12,17 @@ pub enum Kind {
     /// Stacked on others (overlay): `syncfs` reaches the upper file system, but
     /// does not report what it lost; the upper must be synced by itself.
     Stacked,
-    /// Everything else: memory, kernel interfaces, networks, FUSE. Their sync
-    /// calls go to the kernel, because one `syncfs` is not known to equal them.
+    /// On another machine, or the host of this one: `syncfs` sends everything to the
+    /// server and reports what was lost.
+    Network,
+    /// Served by a process (`fuse(4)`), which `syncfs` and `sync(2)` do not ask to
+    /// write anything (Linux 6.18, `fuse_sync_fs` in fs/fuse/inode.c).
+    Fuse {
+        /// Whether the server keeps its data on the block device that is the mount's
+        /// source (`fuseblk`).
+        on_device: bool,
+    },
+    /// Everything else: memory, kernel interfaces, and types that are not listed.
     Other,
 }
 
@@ -31,13 +40,21 @@ impl Kind {
             "ext2" | "vfat" | "msdos" | "exfat" | "ntfs3" | "jfs" | "nilfs2" | "reiserfs"
             | "udf" | "ubifs" | "hfs" | "hfsplus" => Self::Disk { flushes: false },
             "overlay" => Self::Stacked,
-            _ => Self::Other,
+            "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "virtiofs" | "ceph" | "afs" | "coda"
+            | "orangefs" | "lustre" | "vboxsf" => Self::Network,
+            // A subtype follows a dot: "fuse.sshfs", "fuseblk.ntfs".
+            _ => match name.split('.').next() {
+                Some("fuse") => Self::Fuse { on_device: false },
+                Some("fuseblk") => Self::Fuse { on_device: true },
+                _ => Self::Other,
+            },
         }
     }
 
-    /// Whether sync calls on this kind are held: a commit can stand for them.
+    /// Whether a supervisor holds sync calls on this kind: one `syncfs` does the
+    /// work of all of them.
     pub fn is_held(self) -> bool {
-        self != Self::Other
+        matches!(self, Self::Disk { .. } | Self::Stacked)
     }
 }
 

@@ -49,7 +49,7 @@ impl Pin {
             let failure = outcome.result.err()?;
             Some(Error::new(act, &outcome.point, io::Error::other(failure.to_string())))
         };
-        let outcomes = commit::commit(pins, PATIENCE, &mut |_| {});
-        outcomes.into_iter().find_map(failed).map_or(Ok(()), Err)
+        let report = commit::commit(pins, None, PATIENCE, &mut |_| {});
+        report.file_systems.into_iter().find_map(failed).map_or(Ok(()), Err)
     }
 }

@@ -91,6 +91,8 @@ pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
 fn hint(why: &str) {
     if why.contains("volatile overlay") {
         say("hint: use --no-commit when the result is thrown away, or --commit-only PATH");
+    } else if why.contains("FUSE file system") {
+        say("hint: leave --sealed out, or use --no-commit when the result is thrown away");
     } else if why.contains("seccomp filter") {
         say("hint: the kernel or a container's profile refuses seccomp(2)");
     } else if why.contains("state directory") || why.contains("/runs") {
@@ -116,6 +118,10 @@ fn say_not_durable(finished: &Finished) {
                 one.source
             ));
         }
+    }
+    let everything = finished.commit.as_ref().and_then(|commit| commit.everything.as_ref());
+    if let Some(error) = everything.and_then(|everything| everything.error.as_ref()) {
+        say(&format!("not durable: all disks (sync(2)): {error}"));
     }
     say("hint: the run stays marked as interrupted; `synconce status` shows what to do about it");
 }
@@ -151,6 +157,14 @@ impl Observer for Screen {
             Notice::MarkerInMemory(path) => say(&format!(
                 "the marker is in memory, at {}: an interrupted run will not be found after a power cut",
                 path.display()
+            )),
+            Notice::FuseNotCommitted(points) => say(&format!(
+                "not committed, although their syncs were held: FUSE file systems at {}",
+                points
+                    .iter()
+                    .map(|point| point.display().to_string())
+                    .collect::<Vec<_>>()
+                    .join(", ")
             )),
             Notice::IoUringPassed => say("io_uring was let through: its syncs were not held"),
         }

@@ -33,6 +33,10 @@ fn table(accounts: &Accounts, commit: Option<&CommitReport>) -> String {
         let how = one.micros.map_or_else(|| "not durable".to_owned(), micros);
         text += &format!("commit {} ({}) {how}\n", one.mount_point.display(), one.type_name);
     }
+    if let Some(everything) = commit.and_then(|commit| commit.everything.as_ref()) {
+        let how = everything.micros.map_or_else(|| "not durable".to_owned(), micros);
+        text += &format!("commit all disks (sync(2)) {how}\n");
+    }
     if let Some(commit) = commit {
         text += &format!("commit in all {}\n", micros(commit.micros));
     }

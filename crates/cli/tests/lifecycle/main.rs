@@ -15,6 +15,7 @@ mod names;
 mod nesting;
 mod processes;
 mod sealed;
+mod sealed_scope;
 mod status;
 mod support;
 mod survivors;

@@ -2,6 +2,7 @@
 
 use super::support::{
     AFTER_RELEASE, HOLD, SYNC, a_few_times, daemon, exists, isolated, number, perl,
+    without_fuse_notice,
 };
 use synconce_testkit::rig::Rig;
 
@@ -25,7 +26,7 @@ fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
             let quiet = flushes() == before;
             place.write("stop", "");
             assert!(run.end().success());
-            assert_eq!(run.text(), "synced\n");
+            assert_eq!(without_fuse_notice(&run.text()), "synced\n");
             assert!(flushes() > before);
             ["synced", "stop"].iter().for_each(|name| place.remove(name));
             quiet

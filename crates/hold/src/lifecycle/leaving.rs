@@ -41,7 +41,7 @@ impl Leaving {
     /// Syncs the file system of `pin`, and removes `marker`, which is on it, if
     /// that went well; otherwise the marker stays, and lets go of the disk.
     pub(super) fn depart(&self, pin: Pin, marker: Option<Marker>, patience: Duration) {
-        let outcome = commit(Pins::from(pin), patience, &mut |_| {}).pop();
+        let outcome = commit(Pins::from(pin), None, patience, &mut |_| {}).file_systems.pop();
         let durable = outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok());
         if let Some(marker) = marker.filter(|_| durable) {
             // A marker that stays says too much, not too little.

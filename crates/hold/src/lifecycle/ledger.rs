@@ -2,23 +2,25 @@
 
 use super::in_memory::place_in_memory;
 use super::leaving::Leaving;
+use super::sealed_scope::SealedScope;
 use crate::families::Process;
 use crate::judge::Ledger;
 use crate::options::Options;
-use crate::protocol::{CommitReport, Committed, Notice};
+use crate::protocol::{CommitReport, Committed, CommittedEverything, Notice, Trouble};
 use crate::runfile::{Phase, RunFile};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use synconce_durable::commit::{self, Outcome, Progress};
+use synconce_durable::commit::{self, Outcome, Progress, Synced};
+use synconce_durable::everything::Everything;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::{Pins, mount_id};
 use synconce_durable::places;
 use synconce_durable::record::Record;
-use synconce_probe::device;
+use synconce_probe::device::{self, Writes};
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// The books of a run.
@@ -38,6 +40,12 @@ pub(super) struct Run {
     /// File systems that are synced because they are unmounted.
     leaving: Vec<Arc<Leaving>>,
     patience: Duration,
+    /// What the disks had been asked to write before the command started.
+    written_before: Writes,
+    /// Whether a sync() was held, so that the commit makes one.
+    holds_sync: bool,
+    /// Set once the filter answers alone.
+    sealed: Option<SealedScope>,
 }
 
 impl Run {
@@ -52,8 +60,39 @@ impl Run {
             (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
         let root = (markers.len() > 1).then(|| record.root.clone()).flatten();
         let in_memory = place_in_memory(&markers);
-        let (commits, patience, leaving) = (options.commit, options.patience, Vec::new());
-        Self { record, pins, markers, in_memory, run_file, commits, only, root, leaving, patience }
+        let commits = options.commit;
+        Self {
+            record,
+            pins,
+            markers,
+            in_memory,
+            run_file,
+            commits,
+            only,
+            root,
+            leaving: Vec::new(),
+            patience: options.patience,
+            written_before: if commits { Writes::now() } else { Writes::default() },
+            holds_sync: false,
+            sealed: None,
+        }
+    }
+
+    /// From now on the filter answers alone, on whatever file system a call is made: the
+    /// scope of the commit becomes everything that the run can reach.
+    ///
+    /// # Errors
+    /// The run would work on a file system that no commit reaches.
+    pub(super) fn seal(&mut self, options: &Options) -> Result<(), Trouble> {
+        if self.commits {
+            self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
+        }
+        Ok(())
+    }
+
+    /// FUSE file systems whose syncs a sealed run held and did not commit.
+    pub(super) fn uncommitted_fuse(&self) -> Option<Notice> {
+        self.sealed.as_ref()?.uncommitted_fuse()
     }
 
     /// Pins the file system `device` by the file at `path`, if it is on it.
@@ -122,14 +161,23 @@ impl Run {
         self.add_late(&mut pins, survivors);
         // What has failed is not tried again.
         pins.retain(|device| !self.is_lost(device));
-        let mut outcomes: Vec<_> =
+        let left: Vec<_> =
             self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
-        let pins = mutated(pins);
-        outcomes.extend(commit::commit(pins, self.patience, progress));
+        let (pins, everything) = mutated(pins, self.everything());
+        let report = commit::commit(pins, everything, self.patience, progress);
         CommitReport {
             micros: began.elapsed().as_micros() as u64,
-            file_systems: outcomes.into_iter().map(committed).collect(),
+            file_systems: left.into_iter().chain(report.file_systems).map(committed).collect(),
+            everything: report.everything.map(committed_everything),
         }
+    }
+
+    /// What the commit does beside the pins: a sealed filter has answered calls on whatever
+    /// they were made, and a held sync() was about all disks.
+    fn everything(&mut self) -> Option<Everything> {
+        let is_sealed = self.sealed.is_some();
+        let before = std::mem::take(&mut self.written_before);
+        (is_sealed || self.holds_sync).then(|| Everything::new(before, is_sealed))
     }
 
     /// Waits for file systems that are being synced for an unmount, each of which
@@ -152,12 +200,15 @@ impl Run {
 
     /// Pins what was mounted during the run and still is, here or where a
     /// survivor lives. What was unmounted, the kernel has written back itself.
-    fn add_late(&self, pins: &mut Pins, survivors: &[Process]) {
+    fn add_late(&mut self, pins: &mut Pins, survivors: &[Process]) {
         let places = survivors.iter().map(|process| process.pid.to_string());
-        let wanted =
-            |mount: &Mount| self.only.as_ref().is_none_or(|only| only.contains(&mount.device));
+        let only = self.only.clone();
+        let wanted = |mount: &Mount| only.as_ref().is_none_or(|only| only.contains(&mount.device));
         for place in ["self".to_owned()].into_iter().chain(places) {
             let Ok(mut mounts) = mounts::read(&place) else { continue };
+            if let Some(sealed) = self.sealed.as_mut().filter(|_| place == "self") {
+                sealed.add(&mounts, pins, false);
+            }
             mounts.retain(wanted);
             pins.add(&mounts, &prefix(&place), false);
             if self.only.is_none() {
@@ -233,14 +284,9 @@ impl Ledger for Run {
         self.mark_root_again()
     }
 
-    fn covers_all(&self) -> bool {
-        let covered = |mount: &Mount| {
-            !mount.writable || !mount.kind().is_held() || self.pins.covers(mount.device)
-        };
-        // With --commit-only a sync(2) is for that file system alone, as was asked.
-        !self.commits
-            || self.only.is_some()
-            || mounts::ours().is_ok_and(|mounts| mounts.iter().all(covered))
+    fn held_sync(&mut self) {
+        // With --commit-only a sync() is for that file system alone, as was asked.
+        self.holds_sync |= self.commits && self.only.is_none();
     }
 }
 
@@ -282,12 +328,19 @@ fn committed(outcome: Outcome) -> Committed {
     }
 }
 
-/// The pins that are committed: all, but for what a mutant leaves out.
-fn mutated(pins: Pins) -> Pins {
+fn committed_everything(synced: Synced) -> CommittedEverything {
+    CommittedEverything {
+        error: synced.as_ref().err().map(ToString::to_string),
+        micros: synced.ok().map(|time| time.as_micros() as u64),
+    }
+}
+
+/// What is committed: all, but for what a mutant leaves out.
+fn mutated(pins: Pins, everything: Option<Everything>) -> (Pins, Option<Everything>) {
     #[cfg(feature = "mutants")]
     if mutant::is("commit-by-write-back") {
         pins.iter().for_each(|pin| synconce_sys::write_back::all_below(&pin.point));
     }
     let skipped = mutant::is("commit-skipped") || mutant::is("commit-by-write-back");
-    if skipped { Pins::default() } else { pins }
+    if skipped { (Pins::default(), None) } else { (pins, everything) }
 }

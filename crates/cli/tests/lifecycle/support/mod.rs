@@ -40,6 +40,13 @@ pub fn a_few_times(quiet: impl FnMut() -> bool) -> bool {
     std::iter::repeat_with(quiet).take(5).any(|quiet| quiet)
 }
 
+/// `text` without the notice of a sealed run about FUSE file systems: the disk of a rig is
+/// a file on one.
+pub fn without_fuse_notice(text: &str) -> String {
+    let is_other = |line: &&str| !line.starts_with("synconce: not committed, although");
+    text.split_inclusive('\n').filter(is_other).collect()
+}
+
 /// Waits until `holds`; panics after [`limit`], naming `what`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + limit();

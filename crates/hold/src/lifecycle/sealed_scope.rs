@@ -1,0 +1,106 @@
+//! The file systems of a sealed run that only their servers can make durable.
+//!
+//! A sealed filter answers every descriptor. What is local the commit reaches by its pins
+//! and by one sync(2). A network's file system has a `syncfs` that reaches its server, and a
+//! FUSE server on a block device is committed by that device. What any other FUSE server
+//! keeps no commit reaches.
+
+use crate::options::Options;
+use crate::protocol::{Notice, Trouble};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use synconce_durable::pins::{Pins, mount_id};
+use synconce_probe::filesystem::Kind;
+use synconce_probe::mounts::{self, Mount};
+
+/// The FUSE file systems that a sealed run could write and no commit reaches.
+#[derive(Debug, Default)]
+pub(super) struct SealedScope {
+    fuse: BTreeSet<PathBuf>,
+}
+
+impl SealedScope {
+    /// Pins what only servers can make durable.
+    ///
+    /// # Errors
+    /// The working directory, `--root`, `--commit-only` or an inherited descriptor is on a
+    /// FUSE file system that no commit reaches.
+    pub(super) fn new(options: &Options, pins: &mut Pins) -> Result<Self, Trouble> {
+        let mounts = mounts::ours().unwrap_or_default();
+        let mut scope = Self::default();
+        scope.add(&mounts, pins, true);
+        let paths = options.commit_only.iter().chain(&options.root);
+        let named = [("working directory", PathBuf::from("."))].into_iter();
+        for (what, path) in named.chain(paths.map(|path| ("path", path.clone()))) {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let file = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
+            if let Some(mount) = file.ok().and_then(|file| fuse_of(file.as_fd(), &mounts)) {
+                let path = std::path::absolute(&path).unwrap_or(path);
+                return Err(refuse(&format!("the {what} {}", path.display()), mount));
+            }
+        }
+        match inherited_on_fuse(&mounts) {
+            Some((number, mount)) => Err(refuse(&format!("the open descriptor {number}"), mount)),
+            None => Ok(scope),
+        }
+    }
+
+    /// Adds the file systems of `mounts`.
+    pub(super) fn add(&mut self, mounts: &[Mount], pins: &mut Pins, early: bool) {
+        pins.add_served(mounts, early);
+        let ours = mounts.iter().filter(|mount| is_fuse(mount) && mount.writable && is_open(mount));
+        self.fuse.extend(ours.map(|mount| mount.point.clone()));
+    }
+
+    /// What the user should know of the FUSE file systems.
+    pub(super) fn uncommitted_fuse(&self) -> Option<Notice> {
+        let points: Vec<_> = self.fuse.iter().cloned().collect();
+        (!points.is_empty()).then_some(Notice::FuseNotCommitted(points))
+    }
+}
+
+fn refuse(what: &str, mount: &Mount) -> Trouble {
+    Trouble::SetUp(format!(
+        "cannot commit a sealed run: {what} is on a FUSE file system ({} at {}), \
+         and no commit reaches its server",
+        mount.type_name,
+        mount.point.display()
+    ))
+}
+
+fn is_fuse(mount: &Mount) -> bool {
+    mount.kind() == Kind::Fuse { on_device: false }
+}
+
+/// Whether we may use the FUSE file system `mount`: without `allow_other` only its owner may,
+/// not even root (mount.fuse3(8)).
+fn is_open(mount: &Mount) -> bool {
+    let user = format!("user_id={}", rustix::process::geteuid().as_raw());
+    mount.has_option("allow_other") || mount.has_option(&user)
+}
+
+/// The writable FUSE mount among `mounts` that `file` is on.
+fn fuse_of<'a>(file: BorrowedFd<'_>, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let id = mount_id(file)?;
+    mounts.iter().find(|mount| mount.id == id && is_fuse(mount) && mount.writable)
+}
+
+/// The first inherited descriptor through which a FUSE file system can be written.
+fn inherited_on_fuse(mounts: &[Mount]) -> Option<(String, &Mount)> {
+    let entries = std::fs::read_dir("/proc/self/fd").ok()?.flatten();
+    entries.into_iter().find_map(|entry| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = rustix::fs::open(entry.path(), flags, rustix::fs::Mode::empty()).ok()?;
+        let mount = fuse_of(file.as_fd(), mounts)?;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(&file, "", flags, StatxFlags::TYPE).ok()?;
+        let file_type = FileType::from_raw_mode(stat.stx_mode.into());
+        let is_directory = file_type == FileType::Directory;
+        // The mode of the link shows how the file was opened (proc(5)).
+        let link = rustix::fs::lstat(entry.path()).ok()?;
+        (is_directory || link.st_mode & 0o200 != 0)
+            .then(|| (Path::new(&entry.file_name()).display().to_string(), mount))
+    })
+}
