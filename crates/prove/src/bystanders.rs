@@ -24,6 +24,11 @@ impl Company {
     pub(crate) fn of(round: u64) -> Self {
         Self { syncs: round % 4 >= 2, pushes: round % 2 == 1 }
     }
+
+    /// The same without the one that syncs: none, and one that pushes, in turn.
+    pub(crate) fn pushing(round: u64) -> Self {
+        Self { syncs: false, pushes: round % 2 == 1 }
+    }
 }
 
 /// The bystanders of a take; they end with the value.

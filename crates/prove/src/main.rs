@@ -15,6 +15,7 @@ mod isolation;
 mod judge;
 mod matrix;
 mod mutants;
+mod reach;
 mod report;
 mod row;
 mod scene;

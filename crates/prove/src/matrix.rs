@@ -27,6 +27,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.scene));
     let mut rows = work_off(&jobs, arguments.seed)?;
     rows.extend(crate::errors::rows(arguments)?);
+    rows.extend(crate::reach::rows(arguments)?);
     if rows.is_empty() {
         return Err("no row has such a name".into());
     }

@@ -2,12 +2,13 @@
 
 use crate::Result;
 use crate::bystanders::{Bystanders, Company};
-use crate::scene::{MarkerPlace, Scene};
+use crate::scene::{MarkerPlace, Mode, Scene};
 use crate::tool::{Places, Tool};
 use crate::work::Work;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::process;
@@ -50,8 +51,19 @@ pub(crate) fn manifest(tool: &Tool, places: &Places) -> Result<Manifest> {
     Ok(manifest)
 }
 
+/// Held for writing while a run makes a sync(2), which would save what another run loses.
+static DISKS: RwLock<()> = RwLock::new(());
+
+/// Held while a run is recorded that makes no sync(2).
+pub(crate) fn without_sync() -> RwLockReadGuard<'static, ()> {
+    DISKS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Records `work` under `tool` in `scene`, in the company of bystanders.
 pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) -> Result<Take> {
+    let is_sealed = scene.mode == Mode::Sealed;
+    let _alone = is_sealed.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
+    let _shared = (!is_sealed).then(without_sync);
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir()?;
     let mut builder = Rig::builder().fs(scene.disk.kind()).size(work.size()).record(true);
     if let Some(options) = scene.disk.options() {
@@ -102,7 +114,7 @@ pub(crate) fn places(scene: Scene, disk: &Path, other: Option<&Path>, control: &
     Places { disk: disk.to_owned(), state, control: control.to_owned() }
 }
 
-fn finish(name: &str, limit: Duration, command: &mut Command) -> Result<()> {
+pub(crate) fn finish(name: &str, limit: Duration, command: &mut Command) -> Result<()> {
     let finished = process::run(command, limit)?;
     if finished.status.success() {
         return Ok(());

@@ -176,7 +176,7 @@ impl Tool {
     }
 }
 
-fn environment(command: &mut Command, places: &Places) {
+pub(crate) fn environment(command: &mut Command, places: &Places) {
     command.env("SYNCONCE_STATE_DIR", &places.state);
     command.env("SYNCONCE_RUNTIME_DIR", places.control.join("runtime"));
 }

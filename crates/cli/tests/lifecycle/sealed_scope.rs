@@ -5,7 +5,8 @@
 //! covered is taken away.
 
 use super::support::{
-    Place, SYNCONCE, Started, Turn, eventually, finish, isolated, limit, stall, without_stalls,
+    Place, SYNCONCE, Started, Turn, eventually, finish, isolated, isolated_alone, limit, stall,
+    without_stalls,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -268,8 +269,7 @@ fn a_fuse_file_system_without_a_device_is_named_and_refused_as_the_place_of_work
 
 #[test]
 fn a_disk_that_cannot_be_flushed_fails_a_sealed_run_and_is_named() {
-    isolated(|place| {
-        let _turn = without_stalls();
+    isolated_alone(|place| {
         let rig = Rig::builder().size(SIZE).up().unwrap();
         rig.unmount().unwrap();
         let _open_elsewhere = File::open(rig.device()).unwrap();

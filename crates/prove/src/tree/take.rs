@@ -58,6 +58,7 @@ pub(super) fn record(
     tool: &Tool,
     company: Company,
 ) -> Result<Take> {
+    let _shared = crate::take::without_sync();
     let control = control()?;
     let mut builder = Rig::builder().fs(disk.kind()).size(SIZE).record(true);
     if let Some(options) = disk.options() {

@@ -27,7 +27,17 @@ pub fn limit() -> Duration {
 
 /// Runs `test` in a place and in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
+    isolated_in(test, stalls::among_others);
+}
+
+/// The same, while no other test runs.
+pub fn isolated_alone<T: Fn(&Place)>(test: T) {
+    isolated_in(test, stalls::alone);
+}
+
+fn isolated_in<T: Fn(&Place)>(test: T, turn: fn() -> Turn) {
     isolation::isolated(test, |name, test| {
+        let _turn = turn();
         let place = Place::new(name);
         test(&place);
         place.down();

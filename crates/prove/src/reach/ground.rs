@@ -1,0 +1,201 @@
+//! A recorded disk that a run reaches by a way of its own.
+
+use super::{Content, Way};
+use crate::Result;
+use crate::scene::Scene;
+use crate::take::finish;
+use crate::work::Work;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::patiently;
+use synconce_testkit::process::Group;
+use synconce_testkit::rig::{Replay, Rig};
+
+/// Bytes of a raw device that are written and compared.
+const BYTES: usize = 4 << 20;
+
+/// A disk that is ready for a run.
+pub(super) struct Ground {
+    way: Way,
+    rig: Rig,
+    /// What leads to the tree or the device.
+    pub path: PathBuf,
+    /// The root directory of the disk, or the device: open as long as the run lasts.
+    open: Option<File>,
+    /// The process in the other namespace, or the FUSE server.
+    server: Option<Server>,
+}
+
+/// A process that keeps a file system mounted.
+struct Server {
+    group: Group,
+    /// Where it is mounted in our namespace, if it is.
+    point: Option<PathBuf>,
+}
+
+impl Ground {
+    /// Makes the disk and hides it, as `way` has it. `control` is on another disk.
+    pub(super) fn new(way: Way, scene: Scene, control: &Path) -> Result<Self> {
+        let mut builder = Rig::builder().fs(scene.disk.kind()).size(384 << 20).record(true);
+        if let Some(options) = scene.disk.options() {
+            builder = builder.mount_options(options);
+        }
+        let rig = builder.up()?;
+        let mut ground = Self { way, path: rig.path().join("tree"), rig, open: None, server: None };
+        if !matches!(way, Way::Device { .. } | Way::FuseDisk) {
+            ground.prepare()?;
+        }
+        ground.hide(scene, control)?;
+        if way == Way::FuseDisk {
+            ground.prepare()?;
+        }
+        Ok(ground)
+    }
+
+    fn prepare(&self) -> Result<()> {
+        fs::create_dir_all(&self.path)?;
+        Work::Files.prepare(&self.path)?;
+        finish("sync", Work::Files.limit(), Command::new("sync").arg("-f").arg(&self.path))
+    }
+
+    fn hide(&mut self, scene: Scene, control: &Path) -> Result<()> {
+        match self.way {
+            Way::OutsideCommitOnly => {}
+            Way::UnmountedLazily | Way::MountedOver => {
+                let root = File::open(self.rig.path())?;
+                self.path =
+                    format!("/proc/{}/fd/{}/tree", std::process::id(), root.as_raw_fd()).into();
+                self.open = Some(root);
+                if self.way == Way::MountedOver {
+                    mount("over", self.rig.path(), "tmpfs", MountFlags::empty(), None)?;
+                } else {
+                    unmount(self.rig.path(), UnmountFlags::DETACH)?;
+                }
+            }
+            Way::OtherNamespace => {
+                self.rig.unmount()?;
+                let point = control.join("there");
+                fs::create_dir(&point)?;
+                let (server, pid) = in_other_namespace(scene, self.rig.device(), &point)?;
+                let below = point.join("tree").display().to_string();
+                self.path = format!("/proc/{pid}/root{below}").into();
+                self.server = Some(server);
+            }
+            Way::Device { .. } => {
+                self.rig.unmount()?;
+                self.path = self.rig.device().to_owned();
+                self.open = Some(File::open(self.rig.device())?);
+            }
+            Way::FuseDisk => {
+                self.rig.unmount()?;
+                let mut mkfs = Command::new("mkfs.ntfs");
+                let limit = Work::Files.limit();
+                finish("mkfs.ntfs", limit, mkfs.arg("-QF").arg(self.rig.device()))?;
+                let server = ntfs(self.rig.device(), &control.join("ntfs"))?;
+                self.path = control.join("ntfs/tree");
+                self.server = Some(server);
+            }
+        }
+        Ok(())
+    }
+
+    /// The disk, for its marks and its recording.
+    pub(super) fn rig(&self) -> &Rig {
+        &self.rig
+    }
+
+    /// What the tree or the device holds now.
+    pub(super) fn content(&self) -> Result<Content> {
+        content(self.way, &self.path)
+    }
+
+    /// Lets go of whatever hides the disk.
+    pub(super) fn reveal(&mut self) -> Result<()> {
+        if self.way == Way::MountedOver {
+            unmount(self.rig.path(), UnmountFlags::empty())?;
+        }
+        self.open = None;
+        self.server.take().map_or(Ok(()), Server::end)
+    }
+}
+
+/// What the disk of `replay` holds after a power cut, looked at by `control`.
+pub(super) fn recovered(way: Way, replay: &Replay, control: &Path) -> Result<Content> {
+    match way {
+        Way::Device { .. } => content(way, replay.device()),
+        Way::FuseDisk => {
+            let server = ntfs(replay.device(), &control.join("ntfs"))?;
+            let found = content(way, &control.join("ntfs/tree"));
+            server.end()?;
+            found
+        }
+        _ => {
+            let mounted = crate::cuts::mount(|| replay.mount())?;
+            content(way, &mounted.path().join("tree"))
+        }
+    }
+}
+
+fn content(way: Way, path: &Path) -> Result<Content> {
+    if let Way::Device { .. } = way {
+        let mut bytes = vec![0; BYTES];
+        std::os::unix::fs::FileExt::read_exact_at(&File::open(path)?, &mut bytes, 0)?;
+        return Ok(Content::Bytes(bytes));
+    }
+    // ntfs-3g rounds times.
+    let options = Options::default();
+    let options = if way == Way::FuseDisk { options } else { options.mtimes() };
+    Ok(Content::Tree(Manifest::with(path, &options)?))
+}
+
+/// Mounts `device` at `point` in a mount namespace that only the returned process keeps.
+fn in_other_namespace(scene: Scene, device: &Path, point: &Path) -> Result<(Server, u32)> {
+    let script = "mount -o \"$1\" \"$2\" \"$3\"; touch \"$3/../mounted\"; exec sleep 600";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]);
+    command.arg(scene.disk.options().unwrap_or("defaults")).arg(device).arg(point);
+    let group = Group::spawn(&mut command)?;
+    wait_until("the disk is mounted", || point.with_file_name("mounted").exists())?;
+    let pid = group.pid();
+    Ok((Server { group, point: None }, pid))
+}
+
+/// Mounts the NTFS on `device` at `point`.
+fn ntfs(device: &Path, point: &Path) -> Result<Server> {
+    fs::create_dir_all(point)?;
+    let before = rustix::fs::stat(point)?.st_dev;
+    let mut command = Command::new("ntfs-3g");
+    let group = Group::spawn(command.args(["-o", "no_detach"]).arg(device).arg(point))?;
+    wait_until("ntfs-3g has mounted its disk", || {
+        rustix::fs::stat(point).is_ok_and(|stat| stat.st_dev != before)
+    })?;
+    Ok(Server { group, point: Some(point.to_owned()) })
+}
+
+impl Server {
+    fn end(self) -> Result<()> {
+        if let Some(point) = &self.point {
+            unmount(point, UnmountFlags::empty())?;
+            self.group.wait(patiently(LIMIT))?.ok_or("the FUSE server did not end")?;
+        }
+        Ok(())
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) -> Result<()> {
+    let end = Instant::now() + patiently(LIMIT);
+    while !holds() {
+        if Instant::now() > end {
+            return Err(format!("not within {LIMIT:?}: {what}").into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
