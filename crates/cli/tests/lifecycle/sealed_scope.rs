@@ -6,7 +6,7 @@
 
 use super::support::{
     Place, SYNCONCE, Started, Turn, eventually, finish, isolated, isolated_alone, limit, stall,
-    without_stalls,
+    under_a_listener, without_stalls,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -101,6 +101,23 @@ fn a_block_device_that_is_open_elsewhere_is_durable() {
                 assert_eq!(start_after_cut(&rig), TEXT.as_bytes(), "{options:?}, {script}");
             }
         }
+    });
+}
+
+#[test]
+fn a_run_that_another_listener_makes_sealed_covers_as_much() {
+    isolated(|place| {
+        let _turn = without_stalls();
+        let rig = recorded();
+        rig.unmount().unwrap();
+        let _open_elsewhere = File::open(rig.device()).unwrap();
+        let around = under_a_listener();
+        let mut command = place.command(&around[0]);
+        command.args(&around[1..]).args([SYNCONCE, "run", "--", "sh", "-ec", WRITE, "sh"]);
+        let ended = finish(command.arg(rig.device()));
+        rig.disk().mark(END).unwrap();
+        assert!(ended.status.success() && ended.stderr.contains("the run is sealed"), "{ended:?}");
+        assert_eq!(start_after_cut(&rig), TEXT.as_bytes());
     });
 }
 

@@ -69,6 +69,7 @@ impl Parts {
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
             9 => Message::Notice(Notice::IoUringPassed),
+            12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
             10 => Message::Failed(Trouble::SetUp(self.text())),
             11 => Message::Failed(Trouble::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),
@@ -84,8 +85,10 @@ impl Parts {
             error: self.text.clone(),
         };
         let file_systems = self.paths().into_iter().map(committed).collect();
+        let everything =
+            self.text.clone().map(|text| CommittedEverything { micros: None, error: Some(text) });
         let mut summary = Summary {
-            commit: Some(CommitReport { micros: self.long, file_systems }),
+            commit: Some(CommitReport { micros: self.long, file_systems, everything }),
             trouble: self.text.clone().map(Trouble::Marker),
             end: Some(CommandEnd::Exited(self.number)),
             stays: self.kind & 1 != 0,
