@@ -42,6 +42,8 @@ impl Kind {
             "overlay" => Self::Stacked,
             "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "virtiofs" | "ceph" | "afs" | "coda"
             | "orangefs" | "lustre" | "vboxsf" => Self::Network,
+            // What containers see of /proc; it stores nothing.
+            "fuse.lxcfs" => Self::Other,
             // A subtype follows a dot: "fuse.sshfs", "fuseblk.ntfs".
             _ => match name.split('.').next() {
                 Some("fuse") => Self::Fuse { on_device: false },

@@ -209,7 +209,7 @@ fn record_and_cut(
         match recovered(way, &replay, control.path()) {
             Ok(found) if found == finished => {}
             Ok(found) => {
-                findings.note("lost", || format!("{place:?}: {}", differ(&finished, &found)))
+                findings.note("lost", || format!("{place:?}: {}", differ(&finished, &found)));
             }
             Err(error) => findings.note("lost", || format!("{place:?}: {error}")),
         }

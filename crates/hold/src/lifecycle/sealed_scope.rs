@@ -8,17 +8,18 @@
 use crate::options::Options;
 use crate::protocol::{Notice, Trouble};
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::{Pins, mount_id};
 use synconce_probe::filesystem::Kind;
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// The FUSE file systems that a sealed run could write and no commit reaches.
 #[derive(Debug, Default)]
 pub(super) struct SealedScope {
-    fuse: BTreeSet<PathBuf>,
+    /// A mount point of each.
+    fuse: BTreeMap<DeviceId, PathBuf>,
 }
 
 impl SealedScope {
@@ -51,12 +52,14 @@ impl SealedScope {
     pub(super) fn add(&mut self, mounts: &[Mount], pins: &mut Pins, early: bool) {
         pins.add_served(mounts, early);
         let ours = mounts.iter().filter(|mount| is_fuse(mount) && mount.writable && is_open(mount));
-        self.fuse.extend(ours.map(|mount| mount.point.clone()));
+        for mount in ours {
+            self.fuse.entry(mount.device).or_insert_with(|| mount.point.clone());
+        }
     }
 
     /// What the user should know of the FUSE file systems.
     pub(super) fn uncommitted_fuse(&self) -> Option<Notice> {
-        let points: Vec<_> = self.fuse.iter().cloned().collect();
+        let points: Vec<_> = self.fuse.values().cloned().collect();
         (!points.is_empty()).then_some(Notice::FuseNotCommitted(points))
     }
 }
