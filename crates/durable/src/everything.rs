@@ -51,9 +51,12 @@ impl Everything {
 }
 
 /// Empties the write cache of `disk`. A disk that we have no right or no way to open, the
-/// run had none to open either.
+/// run had none to open either. A disk that is detached meanwhile, such as the loop device
+/// of another process, is not one that failed.
 fn flush(disk: DeviceId) -> Result<(), Failure> {
-    let Some(path) = device::node(disk) else { return Ok(()) };
+    let (Some(path), Some(identity)) = (device::node(disk), device::identity(disk)) else {
+        return Ok(());
+    };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flushed = match rustix::fs::open(&path, flags, Mode::empty()) {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NXIO | Errno::NODEV) => Ok(()),
@@ -61,5 +64,8 @@ fn flush(disk: DeviceId) -> Result<(), Failure> {
         Err(error) => Err(error),
         Ok(file) => rustix::fs::fsync(file),
     };
+    if device::identity(disk) != Some(identity) {
+        return Ok(());
+    }
     flushed.map_err(|error| Failure::Disk(path, error.into()))
 }

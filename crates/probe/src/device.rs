@@ -119,6 +119,13 @@ pub fn is_claimed(device: DeviceId) -> bool {
     })
 }
 
+/// A number that changes when the disk `device` is another one, such as a loop device with
+/// another file (`diskseq` in sysfs, Linux 5.15); `None` when it is no disk any more.
+pub fn identity(device: DeviceId) -> Option<String> {
+    attribute(device, "size").filter(|size| size.trim() != "0")?;
+    Some(attribute(device, "diskseq").unwrap_or_default())
+}
+
 /// The device file of the block device `device`, which devtmpfs names after the kernel's
 /// `uevent`; `None` where `/dev` has none.
 pub fn node(device: DeviceId) -> Option<PathBuf> {
