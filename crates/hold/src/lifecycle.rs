@@ -24,7 +24,7 @@ use ledger::Run;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::thread;
 use synconce_durable::mutant;
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
-use synconce_sys::handover::Handover;
+use synconce_sys::handover::Takeover;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
 use synconce_sys::notify::{Listener, Notification};
 use synconce_sys::process::{self, Change, WaitFor, Whose};
@@ -47,21 +47,16 @@ const SIGCHLD: i32 = 17;
 
 /// Supervises a run to its end and serves its survivors; the exit code is of no
 /// interest to anybody. `mask` is the signal mask for the command.
-pub(crate) fn supervise(
-    options: &Options,
-    face: OwnedFd,
-    mask: Set,
-    handover: Arc<Handover>,
-) -> i32 {
+pub(crate) fn supervise(options: &Options, face: OwnedFd, mask: Set, takeover: Takeover) -> i32 {
     process::set_name(NAME_FOR_KERNEL);
-    match start(options, &face, mask, handover) {
+    match start(options, &face, mask, takeover) {
         Ok(started) => {
             started.go_on(options, face);
             0
         }
         Err(trouble) => {
             // Without a face there is nobody to tell.
-            let _ = send(&face, &Message::Failed(trouble), None);
+            let _ = send(&face, &Message::Failed(trouble));
             125
         }
     }
@@ -82,7 +77,7 @@ fn start(
     options: &Options,
     face: &OwnedFd,
     mask: Set,
-    handover: Arc<Handover>,
+    takeover: Takeover,
 ) -> Result<Started, Trouble> {
     let set_up = |act: &str, error: std::io::Error| Trouble::SetUp(format!("{act}: {error}"));
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
@@ -90,35 +85,39 @@ fn start(
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut run = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut run, mask).inspect_err(|_| {
+    let launched = launch_held(options, &mut run, mask, &takeover).inspect_err(|_| {
         // Nothing was held. A marker that cannot be removed says too much, not too little.
         let _ = run.clear(false);
     })?;
     let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
     process::leave_session();
-    let listener = launched.listener.map(|listener| Arc::new(listener.noting(handover)));
+    let listener = launched.listener.map(|listener| Arc::new(listener.noting(takeover.handover)));
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
     }
-    let copy = listener.as_ref().map(|listener| listener.as_fd());
     // The face's end is noticed by the loop.
-    let _ = send(face, &Message::Started { pid: launched.pid }, copy);
+    let _ = send(face, &Message::Started { pid: launched.pid });
     if listener.is_none()
         && let Some(notice) = run.news_of_marker()
     {
-        let _ = send(face, &Message::Notice(notice), None);
+        let _ = send(face, &Message::Notice(notice));
     }
     if listener.is_none() && !options.sealed {
-        let _ = send(face, &Message::Notice(Notice::ForeignListener), None);
+        let _ = send(face, &Message::Notice(Notice::ForeignListener));
     }
     if let Some(path) = no_rights {
-        let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)), None);
+        let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)));
     }
     let first_call = launched.first_call;
     Ok(Started { run, listener, signals, command: launched.pid, first_call })
 }
 
-fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, Trouble> {
+fn launch_held(
+    options: &Options,
+    run: &mut Run,
+    mask: Set,
+    takeover: &Takeover,
+) -> Result<Launched, Trouble> {
     let bad = |error: std::io::Error| Trouble::SetUp(format!("cannot use the command: {error}"));
     let command = launching::command(&options.command, Some(run.id())).map_err(bad)?;
     // Nobody sees the first call of a sealed run, so its marker comes before it.
@@ -126,7 +125,7 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
         run.engage_all().map_err(Trouble::Marker)?;
         let program = instructions(&filter(options, Answer::Sealed, false));
         let filter = Filter { supervised: false, stops_exec: false, program: &program };
-        launch(&command, filter, mask).map_err(|error| launch_trouble(error, options))
+        launch(&command, filter, mask, takeover).map_err(|error| launch_trouble(error, options))
     };
     if options.sealed {
         return launch_sealed(run);
@@ -135,7 +134,7 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     let watch = !rustix::process::geteuid().is_root();
     let supervised = instructions(&filter(options, Answer::Supervised, watch));
     let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
-    match launch(&command, filter, mask) {
+    match launch(&command, filter, mask, takeover) {
         // A foreign listener.
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
             launch_sealed(run)
@@ -156,6 +155,9 @@ fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
         LaunchError::Clone(error) => Trouble::SetUp(format!("cannot make a process: {error}")),
         LaunchError::Filter(error) => {
             Trouble::SetUp(format!("cannot install the seccomp filter: {error}"))
+        }
+        LaunchError::Handover(error) => {
+            Trouble::SetUp(format!("cannot pass the listener to the front process: {error}"))
         }
         LaunchError::Exec(error) => Trouble::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
@@ -244,7 +246,7 @@ impl Over {
         mut summary: Summary,
         mut notices: Notices,
     ) {
-        let tell = |message: &Message| drop(send(face, message, None));
+        let tell = |message: &Message| drop(send(face, message));
         let survivors = self.survivors();
         // Before the face may give up waiting.
         notices.news(&survivors).into_iter().map(Message::Notice).for_each(|news| tell(&news));
@@ -279,7 +281,7 @@ impl Over {
         }
         summary.stays = serves || summary.trouble == Some(Trouble::Commit);
         let mut done = Message::Done(Box::new(summary));
-        if send(face, &done, None).is_err()
+        if send(face, &done).is_err()
             && let Message::Done(summary) = &mut done
         {
             // Too many programs for one message: their sum is in the calls.

@@ -80,8 +80,13 @@ pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
             say(&format!("everything is durable, but {why}"));
             say("hint: `synconce status` will show the run as interrupted until it is cleared");
         }
-        Trouble::SupervisorDied => {
-            say("the supervisor was killed: the run is interrupted, nothing was committed");
+        Trouble::SupervisorDied { started: false } => {
+            say("the supervisor was killed before the command started");
+            say("hint: run the command again");
+        }
+        Trouble::SupervisorDied { started: true } => {
+            say("the supervisor was killed after the command had started: \
+                 the run is interrupted, nothing was committed");
             say("hint: `synconce status` shows what to do about it");
         }
     }
