@@ -17,16 +17,17 @@ use crate::families::{self, Process};
 use crate::launching;
 use crate::options::{IoUring, Options};
 use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, offer, send};
+use crate::rights::{self, Gain};
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
 use crate::supervisor::{Stopped, Supervisor};
 use ledger::Run;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -70,6 +71,8 @@ struct Started {
     command: u32,
     /// A call that the command made before we could listen.
     first_call: Option<Notification>,
+    /// The kind of rights that the command itself does not gain, as the user was told.
+    told: Option<Gain>,
 }
 
 /// Mark and launch.
@@ -105,11 +108,12 @@ fn start(
     if listener.is_none() && !options.sealed {
         let _ = send(face, &Message::Notice(Notice::ForeignListener));
     }
+    let told = no_rights.as_deref().map(Gain::of);
     if let Some(path) = no_rights {
         let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)));
     }
     let first_call = launched.first_call;
-    Ok(Started { run, listener, signals, command: launched.pid, first_call })
+    Ok(Started { run, listener, signals, command: launched.pid, first_call, told })
 }
 
 fn launch_held(
@@ -143,11 +147,12 @@ fn launch_held(
     }
 }
 
-/// The path of the command itself, if it is setuid or setgid.
+/// The path of the command itself, if its execution gains rights.
 fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(command.to_bytes()));
-    let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    (mode & 0o6000 != 0).then(|| path.to_owned())
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    rights::gains(&file).then(|| path.to_owned())
 }
 
 fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
@@ -189,9 +194,10 @@ fn instructions(program: &Program) -> Vec<Instruction> {
 impl Started {
     fn go_on(self, options: &Options, face: OwnedFd) {
         let face = Arc::new(face);
-        let Self { run, listener, signals, command, first_call } = self;
+        let Self { run, listener, signals, command, first_call, told } = self;
         let mut supervisor =
             Supervisor::new(options, listener.clone(), Arc::clone(&face), &signals, command, run);
+        told.into_iter().for_each(|gain| supervisor.told_of(gain));
         let stopped = supervisor.run(first_call);
         let mut book = supervisor.close();
         let notices = Notices::new(options, listener.is_none(), &mut book);

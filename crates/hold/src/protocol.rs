@@ -56,7 +56,8 @@ pub(crate) struct Summary {
 pub enum Notice {
     /// Another supervisor listens already: the run is sealed.
     ForeignListener,
-    /// A setuid or setgid program was executed and gained no rights.
+    /// A program was executed that is setuid, setgid or has file capabilities, and gained
+    /// no rights. Comes once for each [`Gain`](crate::Gain) of the run.
     #[serde(serialize_with = "text::path")]
     NoRightsGained(PathBuf),
     /// These processes outlive a sealed run with their syncs held.
