@@ -3,7 +3,8 @@
 use crate::caller::{Memory, program};
 use crate::mapping;
 use crate::options::{IoUring, Options};
-use crate::paths::Start;
+use crate::paths::{self, Start};
+use crate::rights;
 use crate::targets::{Target, Targets};
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
@@ -120,8 +121,8 @@ pub(crate) fn decide(targets: &mut Targets, waiting: &Waiting, options: &Options
         },
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
         Call::Umount => unmount(targets, waiting),
-        Call::Execve => execute(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0),
-        Call::Execveat => execute(targets, waiting, waiting.descriptor(0), 1),
+        Call::Execve => execute(waiting, rustix::fs::CWD.as_raw_fd(), 0),
+        Call::Execveat => execute(waiting, waiting.descriptor(0), 1),
     }
 }
 
@@ -377,16 +378,14 @@ fn unmount(targets: &mut Targets, waiting: &Waiting) -> Decision {
 /// `MNT_DETACH` of umount2(2); the old umount(2) has no flags, and is never lazy.
 const MNT_DETACH: u64 = 2;
 
-const SETUID_OR_SETGID: u16 = 0o6000;
-
-fn execute(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize) -> Decision {
-    let gains = path_target(targets, waiting, directory, path, false).filter(|target| {
-        target.file_type == FileType::RegularFile && target.mode & SETUID_OR_SETGID != 0
-    });
+fn execute(waiting: &Waiting, directory: i32, path: usize) -> Decision {
     let memory = Memory::open(waiting.thread(), false);
     let path = memory.and_then(|memory| memory.path(waiting.argument(path)));
-    match (gains, path) {
-        (Some(_), Ok(path)) => Decision::GainRights(path),
+    let start = Start::new(waiting.thread(), directory);
+    match path {
+        Ok(path) if paths::find(start, &path).is_ok_and(|file| rights::gains(&file)) => {
+            Decision::GainRights(path)
+        }
         _ => Decision::Ignore,
     }
 }

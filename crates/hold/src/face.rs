@@ -15,11 +15,9 @@ use crate::protocol::{CommandEnd, CommitReport, Message, Notice, Summary, Troubl
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
-use synconce_sys::handover::Handover;
-use synconce_sys::notify::Listener;
+use synconce_sys::handover::Takeover;
 use synconce_sys::process::{self, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
@@ -106,11 +104,11 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let handover = Arc::new(Handover::new()?);
+    let takeover = Takeover::new()?;
     match process::fork()? {
         Side::Child => {
             drop((ours, signals));
-            process::exit_now(lifecycle::supervise(options, theirs, mask, handover));
+            process::exit_now(lifecycle::supervise(options, theirs, mask, takeover));
         }
         Side::Parent(supervisor) => {
             drop(theirs);
@@ -119,10 +117,11 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
                 signals,
                 observer,
                 supervisor,
+                supervisor_end: end_of(supervisor),
+                supervisor_ended: false,
                 command: None,
                 early: Vec::new(),
-                listener: None,
-                handover,
+                takeover,
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
@@ -166,11 +165,14 @@ struct Face<'a> {
     signals: Reader,
     observer: &'a mut dyn Observer,
     supervisor: u32,
+    /// Readable once the supervisor has ended. Its end of the socket may stay open
+    /// longer: the child that is to execute the command shares its descriptors.
+    supervisor_end: Option<OwnedFd>,
+    supervisor_ended: bool,
     command: Option<u32>,
     /// Signals that came before we knew of the command, and when: ticks since the boot.
     early: Vec<(Received, u64)>,
-    listener: Option<Listener>,
-    handover: Arc<Handover>,
+    takeover: Takeover,
     ending: Ending,
     waiting: Vec<PathBuf>,
 }
@@ -178,48 +180,55 @@ struct Face<'a> {
 impl Face<'_> {
     fn watch(mut self) -> io::Result<Finished> {
         loop {
-            let mut fds = [
-                PollFd::new(&self.socket, PollFlags::IN),
-                PollFd::new(&self.signals, PollFlags::IN),
-            ];
+            let mut fds = [self.socket.as_fd(), self.signals.as_fd(), self.third()]
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match rustix::event::poll(&mut fds, None) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => other?,
             };
-            let [message, signal] = fds.map(|fd| !fd.revents().is_empty());
+            let [message, signal, third] = fds.map(|fd| !fd.revents().is_empty());
             if signal && !self.pass_signals(None) {
                 return Ok(self.unfinished());
             }
             if message {
                 match receive(&self.socket) {
-                    Ok(Some((message, fd))) => {
-                        if let Some(finished) = self.heed(message, fd) {
+                    Ok(Some(message)) => {
+                        if let Some(finished) = self.heed(message) {
                             return Ok(finished);
                         }
                     }
                     // It died, or said what no supervisor of ours says.
                     _ => return Ok(self.supervisor_died()),
                 }
+            } else if third {
+                // The execution of the command may wait for an answer.
+                self.supervisor_ended = true;
+                self.release();
             }
         }
     }
 
-    fn heed(&mut self, message: Message, fd: Option<OwnedFd>) -> Option<Finished> {
+    /// What else to wait for: the end of the supervisor, and then the listener, which the
+    /// child that is to execute the command leaves to us.
+    fn third(&self) -> BorrowedFd<'_> {
+        match &self.supervisor_end {
+            Some(_) if self.supervisor_ended => self.takeover.mailbox.as_fd(),
+            Some(end) => end.as_fd(),
+            None => self.socket.as_fd(),
+        }
+    }
+
+    /// The supervisor has ended: lets every call go to the kernel. Survivors need that as
+    /// well when the command had ended before.
+    fn release(&self) {
+        if let Some(listener) = self.takeover.mailbox.take() {
+            orphaned::release(&listener, &self.takeover.handover);
+        }
+    }
+
+    fn heed(&mut self, message: Message) -> Option<Finished> {
         match message {
-            Message::Started { pid } => {
-                self.command = Some(pid);
-                self.listener = fd.map(Listener::from);
-                for (received, arrived) in self.early.drain(..) {
-                    // In a job that there was already, the terminal told the command, too.
-                    let was_there = families::began(pid).is_some_and(|began| began < arrived);
-                    if !received.by_process && was_there {
-                        continue;
-                    }
-                    signals::send(pid, received.signal);
-                }
-                // A pipe shall end when the command's copies do; we only give notices.
-                process::give_up_inherited(Some(rustix::stdio::stderr()));
-            }
+            Message::Started { pid } => self.command_runs(pid),
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {
@@ -264,6 +273,20 @@ impl Face<'_> {
         }
     }
 
+    /// The command runs as `pid`, and gets the signals that came before it was known.
+    fn command_runs(&mut self, pid: u32) {
+        self.command = Some(pid);
+        for (received, arrived) in self.early.drain(..) {
+            // In a job that there was already, the terminal told the command, too.
+            let was_there = families::began(pid).is_some_and(|began| began < arrived);
+            if received.by_process || !was_there {
+                signals::send(pid, received.signal);
+            }
+        }
+        // A pipe shall end when the command's copies do; we only give notices.
+        process::give_up_inherited(Some(rustix::stdio::stderr()));
+    }
+
     /// Passes signals on, but for `known`; `false` when the user gives up waiting
     /// for the commit.
     fn pass_signals(&mut self, known: Option<i32>) -> bool {
@@ -303,11 +326,12 @@ impl Face<'_> {
 
     fn supervisor_died(mut self) -> Finished {
         self.observer.progress_ends();
-        // Survivors need it as well when it died after the command had ended.
-        if let Some(listener) = self.listener.take() {
-            orphaned::release(&listener, &self.handover);
+        self.release();
+        let started = self.takeover.handover.command();
+        if let (Ending::Unknown, Some(pid)) = (self.ending, started) {
+            self.command_runs(pid);
         }
-        let masks = orphaned::give_masks_back(&self.handover, self.command);
+        let masks = orphaned::give_masks_back(&self.takeover.handover, self.command);
         if let Some(pid) = self.command {
             self.attend_orphan(pid);
             orphaned::reap(pid);
@@ -317,7 +341,7 @@ impl Face<'_> {
             ending: self.ending,
             accounts: Accounts::default(),
             commit: None,
-            trouble: Some(Trouble::SupervisorDied),
+            trouble: Some(Trouble::SupervisorDied { started: started.is_some() }),
             unfinished: Vec::new(),
         }
     }
@@ -326,10 +350,8 @@ impl Face<'_> {
 impl Face<'_> {
     /// Passes signals on until the command `pid`, which is ours now, has ended.
     fn attend_orphan(&mut self, pid: u32) {
-        let id = rustix::process::Pid::from_raw(pid.cast_signed());
-        let flags = rustix::process::PidfdFlags::empty();
-        // Without it (before Linux 5.3, or reaped already) the command is only waited for.
-        let Some(Ok(end)) = id.map(|id| rustix::process::pidfd_open(id, flags)) else { return };
+        // Without it the command is only waited for.
+        let Some(end) = end_of(pid) else { return };
         loop {
             let mut fds =
                 [PollFd::new(&end, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
@@ -344,6 +366,13 @@ impl Face<'_> {
             }
         }
     }
+}
+
+/// A descriptor that is readable once the process `pid` has ended; `None` before Linux
+/// 5.3, where a filter around us refuses pidfd_open(2), and for a process that is reaped.
+fn end_of(pid: u32) -> Option<OwnedFd> {
+    let id = rustix::process::Pid::from_raw(pid.cast_signed())?;
+    rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).ok()
 }
 
 /// Passes on what reached us alone. What the terminal sent (Ctrl-C, Ctrl-Z, a

@@ -82,7 +82,8 @@ fn is_thread_stopped(pid: u32, thread: u32) -> bool {
     }
 }
 
-fn exists(pid: u32) -> bool {
+/// Whether there is a process `pid`, one that was not reaped yet included.
+pub(crate) fn exists(pid: u32) -> bool {
     let pid = Pid::from_raw(pid.cast_signed());
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }

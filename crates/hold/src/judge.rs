@@ -7,6 +7,7 @@ use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::protocol::{Message, Notice, offer};
 use crate::rewrite::{Rewrite, Rewritten};
+use crate::rights::Gain;
 use crate::targets::Targets;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -75,7 +76,8 @@ pub(crate) struct Book<L> {
     changing: HashMap<u64, Changing>,
     /// Why nothing can be held.
     pub failure: Option<String>,
-    rights_told: bool,
+    /// What the user was told of, with [`Notice::NoRightsGained`].
+    pub rights_told: HashSet<Gain>,
 }
 
 /// Answers calls, from any thread.
@@ -112,7 +114,7 @@ impl<L> Book<L> {
             unsynced: HashSet::new(),
             changing: HashMap::new(),
             failure: None,
-            rights_told: false,
+            rights_told: HashSet::new(),
         }
     }
 
@@ -198,8 +200,7 @@ impl<L: Ledger> Judge<L> {
                 Answer::Continue.into()
             }
             Decision::GainRights(path) => {
-                let told = std::mem::replace(&mut open(&self.book).rights_told, true);
-                if !told {
+                if open(&self.book).rights_told.insert(Gain::of(&path)) {
                     self.tell(Notice::NoRightsGained(path));
                 }
                 Answer::Continue.into()

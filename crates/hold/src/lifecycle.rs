@@ -18,22 +18,23 @@ use crate::families::{self, Process};
 use crate::launching;
 use crate::options::{IoUring, Options};
 use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, offer, send};
+use crate::rights::{self, Gain};
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
 use crate::supervisor::{Stopped, Supervisor};
 use ledger::Run;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use synconce_durable::mutant;
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
-use synconce_sys::handover::Handover;
+use synconce_sys::handover::Takeover;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
 use synconce_sys::notify::{Listener, Notification};
 use synconce_sys::process::{self, Change, WaitFor, Whose};
@@ -48,21 +49,16 @@ const SIGCHLD: i32 = 17;
 
 /// Supervises a run to its end and serves its survivors; the exit code is of no
 /// interest to anybody. `mask` is the signal mask for the command.
-pub(crate) fn supervise(
-    options: &Options,
-    face: OwnedFd,
-    mask: Set,
-    handover: Arc<Handover>,
-) -> i32 {
+pub(crate) fn supervise(options: &Options, face: OwnedFd, mask: Set, takeover: Takeover) -> i32 {
     process::set_name(NAME_FOR_KERNEL);
-    match start(options, &face, mask, handover) {
+    match start(options, &face, mask, takeover) {
         Ok(started) => {
             started.go_on(options, face);
             0
         }
         Err(trouble) => {
             // Without a face there is nobody to tell.
-            let _ = send(&face, &Message::Failed(trouble), None);
+            let _ = send(&face, &Message::Failed(trouble));
             125
         }
     }
@@ -76,6 +72,8 @@ struct Started {
     command: u32,
     /// A call that the command made before we could listen.
     first_call: Option<Notification>,
+    /// The kind of rights that the command itself does not gain, as the user was told.
+    told: Option<Gain>,
 }
 
 /// Mark and launch.
@@ -83,7 +81,7 @@ fn start(
     options: &Options,
     face: &OwnedFd,
     mask: Set,
-    handover: Arc<Handover>,
+    takeover: Takeover,
 ) -> Result<Started, Trouble> {
     let set_up = |act: &str, error: std::io::Error| Trouble::SetUp(format!("{act}: {error}"));
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
@@ -91,35 +89,40 @@ fn start(
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut run = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut run, mask).inspect_err(|_| {
+    let launched = launch_held(options, &mut run, mask, &takeover).inspect_err(|_| {
         // Nothing was held. A marker that cannot be removed says too much, not too little.
         let _ = run.clear(false);
     })?;
     let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
     process::leave_session();
-    let listener = launched.listener.map(|listener| Arc::new(listener.noting(handover)));
+    let listener = launched.listener.map(|listener| Arc::new(listener.noting(takeover.handover)));
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
     }
-    let copy = listener.as_ref().map(|listener| listener.as_fd());
     // The face's end is noticed by the loop.
-    let _ = send(face, &Message::Started { pid: launched.pid }, copy);
+    let _ = send(face, &Message::Started { pid: launched.pid });
     if listener.is_none()
         && let Some(notice) = run.news_of_marker()
     {
-        let _ = send(face, &Message::Notice(notice), None);
+        let _ = send(face, &Message::Notice(notice));
     }
     if listener.is_none() && !options.sealed {
-        let _ = send(face, &Message::Notice(Notice::ForeignListener), None);
+        let _ = send(face, &Message::Notice(Notice::ForeignListener));
     }
+    let told = no_rights.as_deref().map(Gain::of);
     if let Some(path) = no_rights {
-        let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)), None);
+        let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)));
     }
     let first_call = launched.first_call;
-    Ok(Started { run, listener, signals, command: launched.pid, first_call })
+    Ok(Started { run, listener, signals, command: launched.pid, first_call, told })
 }
 
-fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, Trouble> {
+fn launch_held(
+    options: &Options,
+    run: &mut Run,
+    mask: Set,
+    takeover: &Takeover,
+) -> Result<Launched, Trouble> {
     let bad = |error: std::io::Error| Trouble::SetUp(format!("cannot use the command: {error}"));
     let command = launching::command(&options.command, Some(run.id())).map_err(bad)?;
     // Nobody sees the first call of a sealed run, so its marker comes before it.
@@ -128,7 +131,7 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
         run.engage_all().map_err(Trouble::Marker)?;
         let program = instructions(&filter(options, Answer::Sealed, false));
         let filter = Filter { supervised: false, stops_exec: false, program: &program };
-        launch(&command, filter, mask).map_err(|error| launch_trouble(error, options))
+        launch(&command, filter, mask, takeover).map_err(|error| launch_trouble(error, options))
     };
     if options.sealed {
         return launch_sealed(run);
@@ -137,7 +140,7 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     let watch = !rustix::process::geteuid().is_root();
     let supervised = instructions(&filter(options, Answer::Supervised, watch));
     let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
-    match launch(&command, filter, mask) {
+    match launch(&command, filter, mask, takeover) {
         // A foreign listener.
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
             launch_sealed(run)
@@ -146,11 +149,12 @@ fn launch_held(options: &Options, run: &mut Run, mask: Set) -> Result<Launched, 
     }
 }
 
-/// The path of the command itself, if it is setuid or setgid.
+/// The path of the command itself, if its execution gains rights.
 fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(command.to_bytes()));
-    let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    (mode & 0o6000 != 0).then(|| path.to_owned())
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    rights::gains(&file).then(|| path.to_owned())
 }
 
 fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
@@ -158,6 +162,9 @@ fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
         LaunchError::Clone(error) => Trouble::SetUp(format!("cannot make a process: {error}")),
         LaunchError::Filter(error) => {
             Trouble::SetUp(format!("cannot install the seccomp filter: {error}"))
+        }
+        LaunchError::Handover(error) => {
+            Trouble::SetUp(format!("cannot pass the listener to the front process: {error}"))
         }
         LaunchError::Exec(error) => Trouble::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
@@ -189,9 +196,10 @@ fn instructions(program: &Program) -> Vec<Instruction> {
 impl Started {
     fn go_on(self, options: &Options, face: OwnedFd) {
         let face = Arc::new(face);
-        let Self { run, listener, signals, command, first_call } = self;
+        let Self { run, listener, signals, command, first_call, told } = self;
         let mut supervisor =
             Supervisor::new(options, listener.clone(), Arc::clone(&face), &signals, command, run);
+        told.into_iter().for_each(|gain| supervisor.told_of(gain));
         let stopped = supervisor.run(first_call);
         let mut book = supervisor.close();
         let notices = Notices::new(options, listener.is_none(), &mut book);
@@ -246,7 +254,7 @@ impl Over {
         mut summary: Summary,
         mut notices: Notices,
     ) {
-        let tell = |message: &Message| drop(send(face, message, None));
+        let tell = |message: &Message| drop(send(face, message));
         let survivors = self.survivors();
         // Before the face may give up waiting.
         notices.news(&survivors).into_iter().map(Message::Notice).for_each(|news| tell(&news));
@@ -282,7 +290,7 @@ impl Over {
         }
         summary.stays = serves || summary.trouble == Some(Trouble::Commit);
         let mut done = Message::Done(Box::new(summary));
-        if send(face, &done, None).is_err()
+        if send(face, &done).is_err()
             && let Message::Done(summary) = &mut done
         {
             // Too many programs for one message: their sum is in the calls.

@@ -1,6 +1,7 @@
 //! When the supervisor is killed: the face lets every call go to the kernel, so
 //! that nothing hangs and nothing is held, until the command has ended.
 
+use crate::families;
 use crate::serve::serve;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -81,12 +82,14 @@ fn give_mask_back(tracee: Tracee, mask: Mask, command: u32) {
     tracee.let_go(signal, command);
 }
 
-/// Waits for the end of the command `pid`, which is ours now that its parent is
-/// gone, and reaps what ends before.
+/// Waits for the end of the command `pid`, whose parent is us now, and reaps what ends
+/// before. Returns at once if the supervisor had reaped the command.
 pub(crate) fn reap(pid: u32) {
     let peek = WaitFor { ends: true, block: true, peek: true, ..WaitFor::default() };
     let take = WaitFor { ends: true, ..WaitFor::default() };
-    while let Ok(Some((ended, change))) = process::wait(Whose::Any, peek) {
+    while families::exists(pid)
+        && let Ok(Some((ended, change))) = process::wait(Whose::Any, peek)
+    {
         if !matches!(change, Change::Exited(_) | Change::Killed(_)) {
             // It is getting its mask back.
             thread::sleep(MOMENT);

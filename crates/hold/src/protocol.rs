@@ -1,21 +1,17 @@
 //! What the supervisor tells the face, over a pair of sockets.
 
 use crate::accounts::Accounts;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use synconce_durable::text;
 
 /// One message. Its paths are for people to read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// The command runs; the listener comes along unless the run is sealed.
+    /// The command runs.
     Started { pid: u32 },
     /// Something the user should know.
     Notice(Notice),
@@ -60,7 +56,8 @@ pub(crate) struct Summary {
 pub enum Notice {
     /// Another supervisor listens already: the run is sealed.
     ForeignListener,
-    /// A setuid or setgid program was executed and gained no rights.
+    /// A program was executed that is setuid, setgid or has file capabilities, and gained
+    /// no rights. Comes once for each [`Gain`](crate::Gain) of the run.
     #[serde(serialize_with = "text::path")]
     NoRightsGained(PathBuf),
     /// These processes outlive a sealed run with their syncs held.
@@ -97,7 +94,10 @@ pub enum Trouble {
     /// The marker of a committed run could not be removed.
     Clear(String),
     /// The supervisor was killed.
-    SupervisorDied,
+    SupervisorDied {
+        /// Whether the command had started.
+        started: bool,
+    },
 }
 
 /// How the commit went.
@@ -145,41 +145,24 @@ pub struct Committed {
     pub error: Option<String>,
 }
 
-/// Sends `message`, with `fd` as a copy in the receiver's table. Waits while the
-/// receiver, which may be stopped, has too much to read already.
+/// Sends `message`. Waits while the receiver, which may be stopped, has too much to
+/// read already.
 ///
 /// # Errors
 /// `EPIPE` when the other side is gone.
-pub(crate) fn send(
-    socket: impl AsFd,
-    message: &Message,
-    fd: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    send_with(socket, message, fd, SendFlags::NOSIGNAL)
+pub(crate) fn send(socket: impl AsFd, message: &Message) -> io::Result<()> {
+    send_with(socket, message, SendFlags::NOSIGNAL)
 }
 
 /// Sends `message` unless that would have to wait: whoever answers calls must
 /// not wait for a face that is stopped. A message that is lost is one among
 /// hundreds that were not read; the face's end is noticed elsewhere.
 pub(crate) fn offer(socket: impl AsFd, message: &Message) {
-    let _ = send_with(socket, message, None, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    let _ = send_with(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-fn send_with(
-    socket: impl AsFd,
-    message: &Message,
-    fd: Option<BorrowedFd<'_>>,
-    flags: SendFlags,
-) -> io::Result<()> {
-    let text = serde_json::to_vec(message)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds: Vec<_> = fd.into_iter().collect();
-    if !fds.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    }
-    let slices = [IoSlice::new(&text)];
-    rustix::net::sendmsg(socket, &slices, &mut ancillary, flags)?;
+fn send_with(socket: impl AsFd, message: &Message, flags: SendFlags) -> io::Result<()> {
+    rustix::net::send(socket, &serde_json::to_vec(message)?, flags)?;
     Ok(())
 }
 
@@ -187,7 +170,7 @@ fn send_with(
 ///
 /// # Errors
 /// Those of `recvmsg(2)`, and a message that cannot be understood.
-pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
+pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
     // A look at the length first: messages are short but for the last.
     let look = RecvFlags::PEEK | RecvFlags::TRUNC;
     let (_, length) = match rustix::net::recv(&socket, &mut [0_u8; 0][..], look) {
@@ -195,22 +178,14 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Option<O
         other => other?,
     };
     let mut text = vec![0; length];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut slices = [IoSliceMut::new(&mut text)];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = match rustix::net::recvmsg(socket, &mut slices, &mut ancillary, flags) {
+    let received = match rustix::net::recv(socket, &mut text[..], RecvFlags::empty()) {
         Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-        other => other?,
+        other => other?.0,
     };
-    if received.bytes == 0 || received.flags.contains(ReturnFlags::TRUNC) {
+    if received == 0 {
         return Ok(None);
     }
-    let fd = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, fd)))
+    Ok(Some(serde_json::from_slice(&text[..received])?))
 }
 
 #[cfg(test)]

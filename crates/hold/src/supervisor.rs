@@ -6,6 +6,7 @@ use crate::families::{self, Job};
 use crate::judge::{Book, Judge, Judged, Ledger, open};
 use crate::options::Options;
 use crate::protocol::{CommandEnd, Message, offer};
+use crate::rights::Gain;
 use crate::serve::released_answer;
 use crate::targets::Targets;
 use crate::workers::{After, Workers};
@@ -69,6 +70,11 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             stopped: false,
             reap_again: false,
         }
+    }
+
+    /// The user was told that a program of this kind gains no rights.
+    pub(crate) fn told_of(&self, gain: Gain) {
+        open(&self.book).rights_told.insert(gain);
     }
 
     /// Answers until the command ends or the face is gone.

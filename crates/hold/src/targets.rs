@@ -22,8 +22,6 @@ const KEPT: usize = 16;
 pub(crate) struct Target {
     /// A file, a directory, a device.
     pub file_type: FileType,
-    /// The permission bits.
-    pub mode: u16,
     /// The file system that it is on.
     pub device: DeviceId,
     /// Whether that is a disk file system, whose syncs are held.
@@ -185,7 +183,6 @@ fn listed(thread: u32, id: u64) -> Option<Place> {
 fn target(stat: &Statx, place: Place, readable: bool) -> Target {
     Target {
         file_type: FileType::from_raw_mode(stat.stx_mode.into()),
-        mode: stat.stx_mode & 0o7777,
         device: place.device,
         on_disk: place.on_disk,
         readable,

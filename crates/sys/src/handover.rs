@@ -1,19 +1,101 @@
-//! What a receiver of calls leaves to who takes over from it when it is killed,
-//! in memory shared with forked processes: the last call that it received, which
-//! the kernel never hands out again, and the signal masks that it was to give back.
+//! What the front process needs to take over from a killed supervisor: the listener, in
+//! a socket that both have; and in memory that both share the pid of the command, the last
+//! call that was received, which the kernel never hands out again, and the signal masks
+//! that were to be given back.
 
 use crate::check;
+use crate::notify::Listener;
 use crate::trace::Mask;
-use std::io;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+/// What the front process and the supervisor, which it forks later, both have.
+#[derive(Debug)]
+pub struct Takeover {
+    /// The memory that they share.
+    pub handover: Arc<Handover>,
+    /// Where the listener comes from.
+    pub mailbox: Mailbox,
+}
+
+impl Takeover {
+    /// Makes both.
+    ///
+    /// # Errors
+    /// Those of [`Handover::new`] and [`Mailbox::new`].
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { handover: Arc::new(Handover::new()?), mailbox: Mailbox::new()? })
+    }
+}
 
 /// Memory that this process and those that it forks later share.
 #[derive(Debug)]
 pub struct Handover(NonNull<Shared>);
 
+/// Where the listener is left for the front process. Readable once it is there. Until then
+/// and until it is needed nothing polls it: the start of a command wakes no other process.
+#[derive(Debug)]
+pub struct Mailbox {
+    sender: OwnedFd,
+    receiver: OwnedFd,
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
+impl Mailbox {
+    /// Makes it; there is no listener yet.
+    ///
+    /// # Errors
+    /// Those of `socketpair(2)`.
+    pub fn new() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let (receiver, sender) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        Ok(Self { sender, receiver })
+    }
+
+    /// Leaves a copy of `listener` to be taken. Async-signal-safe.
+    ///
+    /// # Errors
+    /// Those of `sendmsg(2)`: `ETOOMANYREFS` when the user has too many descriptors in
+    /// flight.
+    pub(crate) fn leave(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = [listener];
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&self.sender, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Takes the listener, if it is there.
+    pub fn take(&self) -> Option<Listener> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let (flags, mut byte) = (RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT, [0]);
+        recvmsg(&self.receiver, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags).ok()?;
+        ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next().map(Listener::from),
+            _ => None,
+        })
+    }
+}
+
 /// Every field is valid when zeroed.
 struct Shared {
+    /// The pid of the command; 0 as long as it has not started.
+    command: AtomicU32,
     last_call: AtomicU64,
     masks: [Noted; MASKS],
 }
@@ -68,6 +150,18 @@ impl Handover {
     fn shared(&self) -> &Shared {
         // SAFETY: the mapping is ours until the drop, and zero is a valid `Shared`.
         unsafe { self.0.as_ref() }
+    }
+
+    /// Notes the pid of the command, which the calling process is about to execute;
+    /// `None` when it cannot be executed. Async-signal-safe.
+    pub(crate) fn note_command(&self, pid: Option<u32>) {
+        self.shared().command.store(pid.unwrap_or(0), SeqCst);
+    }
+
+    /// The pid of the command, from just before its execution on. The supervisor may
+    /// have reaped it since.
+    pub fn command(&self) -> Option<u32> {
+        Some(self.shared().command.load(SeqCst)).filter(|pid| *pid != 0)
     }
 
     pub(crate) fn note_call(&self, id: u64) {

@@ -4,17 +4,22 @@
 //! memory and descriptor table until `execve` gives it tables of its own, so the
 //! listener that the filter makes appears in our table without a message, and
 //! nothing of ours that is close-on-exec reaches the command.
+//!
+//! Before the child executes, the child itself leaves the listener and its pid to the
+//! front process, in the [`Takeover`]. So there is no moment at which the command runs
+//! and only the supervisor could answer or find it: the supervisor may be killed any time.
 
 mod usher;
 
 use self::usher::Usher;
+use crate::handover::Takeover;
 use crate::notify::{Listener, Notification};
 use crate::origin;
 use crate::seccomp::{self, Instruction, Listen};
 use crate::signals::Set;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
@@ -63,6 +68,8 @@ pub enum LaunchError {
     Clone(io::Error),
     /// The filter could not be installed; the command did not start.
     Filter(io::Error),
+    /// The listener could not be left to the front process; the command did not start.
+    Handover(io::Error),
     /// Nothing could be executed.
     Exec(io::Error),
 }
@@ -81,10 +88,15 @@ struct Shared<'a> {
     mask: Set,
     stage: Arc<Stage>,
     no_new_privs: bool,
-    filter_error: i32,
-    exec_error: i32,
+    error: Option<LaunchError>,
     /// Which candidate was tried last.
     tried: usize,
+}
+
+/// What the child is given.
+struct Child<'a, 'b> {
+    shared: &'a mut Shared<'b>,
+    takeover: &'b Takeover,
 }
 
 /// How far the child has come, for a thread that looks on. glibc's clone(3) takes the
@@ -105,31 +117,34 @@ impl Stage {
 }
 
 /// Starts `command` under `filter`, with the signal mask `mask` and the
-/// dispositions we inherited.
+/// dispositions we inherited. From its execution on the process that has `takeover` as
+/// well can take over.
 ///
 /// # Errors
 /// See [`LaunchError`]; no process is left behind.
-pub fn launch(command: &Command, filter: Filter<'_>, mask: Set) -> Result<Launched, LaunchError> {
+pub fn launch(
+    command: &Command,
+    filter: Filter<'_>,
+    mask: Set,
+    takeover: &Takeover,
+) -> Result<Launched, LaunchError> {
     let mut shared = Shared::new(command, filter, mask);
-    let usher = filter.stops_exec.then(|| Usher::start(Arc::clone(&shared.stage)));
-    let usher = usher.transpose().map_err(LaunchError::Clone)?;
-    let cloned = clone_and_wait(&mut shared);
+    let watch = || Usher::start(Arc::clone(&shared.stage), Arc::clone(&takeover.handover));
+    let usher = filter.stops_exec.then(watch).transpose().map_err(LaunchError::Clone)?;
+    let cloned = clone_and_wait(&mut Child { shared: &mut shared, takeover });
     let first_call = usher.and_then(Usher::finish);
     let pid = cloned.map_err(LaunchError::Clone)?;
     let fd = shared.stage.listener.load(SeqCst);
     // SAFETY: the child stored a descriptor that its filter made in the shared
     // table; nobody else owns it.
     let listener = (fd >= 0).then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(fd) }));
-    if shared.filter_error == 0 && shared.exec_error == 0 {
-        let no_new_privs = shared.no_new_privs;
-        let executed = command.candidates[shared.tried].clone();
-        return Ok(Launched { pid, listener, executed, first_call, no_new_privs });
+    if let Some(error) = shared.error {
+        reap(pid);
+        return Err(error);
     }
-    reap(pid);
-    Err(match shared.filter_error {
-        0 => LaunchError::Exec(io::Error::from_raw_os_error(shared.exec_error)),
-        errno => LaunchError::Filter(io::Error::from_raw_os_error(errno)),
-    })
+    let no_new_privs = shared.no_new_privs;
+    let executed = command.candidates[shared.tried].clone();
+    Ok(Launched { pid, listener, executed, first_call, no_new_privs })
 }
 
 /// Executes `command` in our place, with the dispositions we inherited. Returns
@@ -155,8 +170,7 @@ impl<'a> Shared<'a> {
                 shares_memory: AtomicI32::new(1),
             }),
             no_new_privs: false,
-            filter_error: 0,
-            exec_error: 0,
+            error: None,
             tried: 0,
         }
     }
@@ -176,7 +190,7 @@ fn reap(pid: u32) {
     unsafe { libc::waitpid(pid as i32, ptr::null_mut(), libc::__WALL) };
 }
 
-fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
+fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
     // Not zeroed, so that only the pages that are used come into being.
     let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
     let flags = libc::CLONE_VM
@@ -190,18 +204,19 @@ fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
     unsafe { libc::sigfillset(&raw mut all.0) };
     let before = all.block();
     // SAFETY: the stack is ours, 16-byte aligned and outlives the child's use of
-    // it, because CLONE_VFORK suspends us until it executes or exits; `child`
-    // only reads and writes `Shared` and makes async-signal-safe calls. The word
-    // that the kernel clears meanwhile is in `Shared` too.
+    // it, because CLONE_VFORK suspends us until it executes or exits; if we are
+    // killed meanwhile, our memory lives as long as the child uses it. `child` only
+    // reads and writes what it is given and makes async-signal-safe calls. The word
+    // that the kernel clears meanwhile is in `Shared`.
     let pid = unsafe {
         libc::clone(
             child,
             stack.as_mut_ptr().add(STACK / size_of::<u128>()).cast(),
             flags,
-            ptr::from_mut(shared).cast(),
+            ptr::from_mut(given).cast(),
             ptr::null_mut::<libc::pid_t>(),
             ptr::null_mut::<libc::c_void>(),
-            shared.stage.shares_memory.as_ptr(),
+            given.shared.stage.shares_memory.as_ptr(),
         )
     };
     let error = io::Error::last_os_error();
@@ -209,18 +224,33 @@ fn clone_and_wait(shared: &mut Shared<'_>) -> io::Result<u32> {
     if pid == -1 { Err(error) } else { Ok(pid as u32) }
 }
 
-extern "C" fn child(shared: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the parent passed its Shared and sleeps meanwhile.
-    let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
+extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the parent passed its Child and sleeps meanwhile.
+    let Child { shared, takeover } = unsafe { &mut *given.cast::<Child<'_, '_>>() };
     // Without CLONE_SIGHAND the dispositions are our own copy.
     origin::restore_dispositions();
-    if let Err(error) = install(shared) {
-        shared.filter_error = error.raw_os_error().unwrap_or(libc::EINVAL);
+    let ready = install(shared).map_err(LaunchError::Filter);
+    if let Err(error) = ready.and_then(|()| hand_over(shared, takeover)) {
+        shared.error = Some(error);
         return 125;
     }
     shared.mask.set();
-    shared.exec_error = execute(shared);
+    let errno = execute(shared);
+    takeover.handover.note_command(None);
+    shared.error = Some(LaunchError::Exec(io::Error::from_raw_os_error(errno)));
     125
+}
+
+/// Leaves to the front process what it needs when the supervisor is killed from now on.
+fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError> {
+    let listener = shared.stage.listener.load(SeqCst);
+    if listener >= 0 {
+        // SAFETY: the filter made the descriptor in our table; it stays open.
+        let listener = unsafe { BorrowedFd::borrow_raw(listener) };
+        takeover.mailbox.leave(listener).map_err(LaunchError::Handover)?;
+    }
+    takeover.handover.note_command(Some(std::process::id()));
+    Ok(())
 }
 
 /// Installs the filter, setting no_new_privs only where the kernel asks for it.

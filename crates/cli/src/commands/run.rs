@@ -1,5 +1,8 @@
 //! `synconce run`
 
+mod rights;
+
+use self::rights::Typed;
 use crate::arguments::{IoUring, Run};
 use crate::commands::stats;
 use crate::exit;
@@ -9,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_hold::{
-    CommitReport, Ending, Finished, IoUring as Answer, Notice, Observer, Options, Trouble,
+    CommitReport, Ending, Finished, Gain, IoUring as Answer, Notice, Observer, Options, Trouble,
 };
 
 const ENOENT: i32 = 2;
@@ -17,7 +20,7 @@ const ENOENT: i32 = 2;
 /// Makes the run and ends as its command did.
 pub fn run(arguments: Run) -> ExitCode {
     let (wants_stats, json) = (arguments.stats, arguments.json);
-    let mut screen = Screen::default();
+    let mut screen = Screen { typed: Some(Typed::new(&arguments.command)), ..Screen::default() };
     let finished = match synconce_hold::run(&options(arguments), &mut screen) {
         Ok(finished) => finished,
         Err(error) => {
@@ -80,8 +83,13 @@ pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
             say(&format!("everything is durable, but {why}"));
             say("hint: `synconce status` will show the run as interrupted until it is cleared");
         }
-        Trouble::SupervisorDied => {
-            say("the supervisor was killed: the run is interrupted, nothing was committed");
+        Trouble::SupervisorDied { started: false } => {
+            say("the supervisor was killed before the command started");
+            say("hint: run the command again");
+        }
+        Trouble::SupervisorDied { started: true } => {
+            say("the supervisor was killed after the command had started: \
+                 the run is interrupted, nothing was committed");
             say("hint: `synconce status` shows what to do about it");
         }
     }
@@ -129,6 +137,8 @@ fn say_not_durable(finished: &Finished) {
 /// Notices and progress on standard error.
 #[derive(Default)]
 pub(super) struct Screen {
+    /// The run, where the user typed it.
+    typed: Option<Typed>,
     bar: Option<ProgressBar>,
 }
 
@@ -138,10 +148,15 @@ impl Observer for Screen {
             Notice::ForeignListener => {
                 say("another supervisor listens to this process: the run is sealed");
             }
-            Notice::NoRightsGained(path) => say(&format!(
-                "{} is setuid or setgid and gains no rights: without CAP_SYS_ADMIN a run has no_new_privs",
-                path.display()
-            )),
+            Notice::NoRightsGained(path) => {
+                say(&format!(
+                    "{} gains no rights: a run of an ordinary user sets no_new_privs",
+                    path.display()
+                ));
+                if let Some(typed) = &self.typed {
+                    say(&format!("hint: {}", typed.with_rights(Gain::of(path))));
+                }
+            }
             Notice::SealedSurvivors(names) => say(&format!(
                 "their syncs stay held: {}; restart them, because a sealed hold cannot be lifted",
                 names.join(", ")

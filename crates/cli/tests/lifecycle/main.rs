@@ -9,6 +9,7 @@ mod coverage;
 mod directories;
 mod errors;
 mod exit_codes;
+mod first_moments;
 mod kills;
 mod marker;
 mod names;

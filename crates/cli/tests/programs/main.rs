@@ -10,6 +10,7 @@ mod bbolt;
 mod git;
 #[allow(dead_code, reason = "shared with tests that use the rest")]
 mod harness;
+mod hints;
 mod lmdb;
 mod openat2;
 mod postgres;
@@ -34,6 +35,12 @@ fn main() -> ExitCode {
         trial(bbolt::a_program_on_bbolt_finds_what_it_wrote, &bbolt::NEEDS),
         trial(bbolt::its_own_tests_agree, &bbolt::NEEDS),
         trial(git::repositories_are_the_same_with_every_way_to_fsync, &git::NEEDS),
+        trial(
+            hints::a_user_whose_run_calls_sudo_gets_a_command_line_that_works,
+            &hints::NEEDS_SUDO,
+        ),
+        trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
+        trial(hints::each_kind_of_rights_is_spoken_of_once, &hints::NEEDS_BOTH),
         trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
         trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
         trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),

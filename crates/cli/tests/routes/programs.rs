@@ -21,6 +21,30 @@ fn a_go_program_with_many_goroutines_is_held_and_loses_nothing() {
 }
 
 #[test]
+fn a_go_program_loses_nothing_when_the_supervisor_is_killed_as_soon_as_it_runs() {
+    isolated(|place: &Place| {
+        let (program, here) = (go(), place.directory("here"));
+        // The supervisor makes this call once the command runs.
+        let delay = "inject=setsid:delay_enter=500000";
+        let strace = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=setsid"];
+        let run = ["-e", delay, SYNCONCE, "run", "--", program.to_str().unwrap()];
+        let words = [&strace[..], &run].concat();
+        let group = Group::spawn(&mut place.command(&here, &words)).unwrap();
+        let in_setsid = |pid: &u32| {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall"));
+            call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_setsid)))
+        };
+        let supervisor = || child_named("synconce-hold").filter(in_setsid);
+        assert!(soon(|| supervisor().is_some()), "the command did not start");
+        send(supervisor().expect("it is delayed"), Signal::KILL);
+        let status = group.wait(limit()).unwrap().expect("it goes on to its end");
+        let (stdout, stderr) = (group.stdout().unwrap(), group.stderr().unwrap());
+        assert_eq!(stdout, "1000 rounds, 1000 bytes\n", "{stderr}");
+        assert_eq!(status.code(), Some(125), "{stderr}");
+    });
+}
+
+#[test]
 fn io_uring_is_not_there_unless_it_is_let_through() {
     isolated(|place: &Place| {
         let (program, here) = (dynamic(), place.directory("here"));

@@ -90,6 +90,29 @@ fn an_unprivileged_user_is_told_once_of_a_setuid_program_and_only_then() {
 }
 
 #[test]
+fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid() {
+    isolated(|place: &Place| {
+        let (program, here) = (place.text("capable"), of_nobody(place, "here"));
+        fs::copy(ways(Build::Static), &program).expect("a copy of the program");
+        let set = place.bare(&here, &["setcap", "cap_chown+ep", &program]);
+        assert!(set.status.success(), "{set:?}");
+        let script = format!("{program} sync-file");
+        let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        assert!(told.stderr.contains("/capable gains no rights"), "{told:?}");
+        // There it gains none without us either.
+        let directory = place.text("");
+        for words in
+            [["mount", "--bind", &directory].as_slice(), &["mount", "-o", "remount,bind,nosuid"]]
+        {
+            let mounted = place.bare(&here, &[words, &[&directory]].concat());
+            assert!(mounted.status.success(), "{mounted:?}");
+        }
+        let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        assert!(told.status.success() && !told.stderr.contains("gains no rights"), "{told:?}");
+    });
+}
+
+#[test]
 fn a_setuid_program_run_by_root_changes_who_it_is_and_is_held() {
     isolated(|place: &Place| {
         let program = setuid(place, NOBODY);

@@ -4,6 +4,7 @@
 //! else has to answer meanwhile.
 
 use super::Stage;
+use crate::handover::Handover;
 use crate::notify::{Answer, Listener, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, PipeReader, PipeWriter};
@@ -20,15 +21,15 @@ pub(super) struct Usher {
 }
 
 impl Usher {
-    /// Starts it for the child that has `stage`, whose listener nobody closes
-    /// before [`Usher::finish`].
+    /// Starts it for the child that has `stage`, whose listener stays open until
+    /// [`Usher::finish`]. Notes the calls that it receives in `handover`.
     ///
     /// # Errors
     /// No thread or pipe can be had.
-    pub(super) fn start(stage: Arc<Stage>) -> io::Result<Self> {
+    pub(super) fn start(stage: Arc<Stage>, handover: Arc<Handover>) -> io::Result<Self> {
         let (reader, over) = io::pipe()?;
         let usher = Builder::new().name("usher".into()).stack_size(64 * 1024);
-        let thread = usher.spawn(move || attend(&stage, &reader))?;
+        let thread = usher.spawn(move || attend(&stage, &reader, handover))?;
         Ok(Self { thread, over })
     }
 
@@ -40,8 +41,8 @@ impl Usher {
     }
 }
 
-fn attend(stage: &Stage, over: &PipeReader) -> Option<Notification> {
-    let listener = wait_for_listener(&stage.listener, over)?;
+fn attend(stage: &Stage, over: &PipeReader, handover: Arc<Handover>) -> Option<Notification> {
+    let listener = wait_for_listener(&stage.listener, over)?.noting(handover);
     loop {
         let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(over, PollFlags::IN)];
         if poll(&mut fds, None).is_err() {

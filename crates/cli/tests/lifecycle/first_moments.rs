@@ -1,0 +1,259 @@
+//! The supervisor or the front process is killed while the command starts.
+//!
+//! strace delays one system call of the start, so that the moment of the kill is known.
+
+use super::support::{
+    Place, SYNCONCE, Started, children, eventually, exists, finish, isolated, parent, perl,
+    process_status,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+
+const AS_NOBODY: [&str; 6] =
+    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/nowhere"];
+
+/// Syncs 40 times and says how often that failed; goes on until the file `stop` is there.
+const SYNCS: &str = "say_to('before', $$); my %ends; \
+    for (1..40) { $ends{sync_file('data')}++; Time::HiRes::sleep(0.002) } \
+    say_to('after', join ', ', map { \"$ends{$_} $_\" } sort keys %ends); \
+    wait_for('stop'); exit 5;";
+
+/// A run under strace, which does `injection` (see strace(1)) to each of its processes.
+struct Traced {
+    run: Started,
+    supervisor: u32,
+}
+
+impl Traced {
+    /// Starts `synconce run OPTIONS -- WORDS` as `user`, which is a prefix of commands.
+    fn new(place: &Place, injection: &str, user: &[&str], run: &[&str]) -> Self {
+        let mut strace = place.command("strace");
+        strace.args(["-f", "-o", "trace", "-e", &format!("inject={injection}")]);
+        let run = Started::new(strace.args(user).args([SYNCONCE, "run"]).args(run));
+        let mut supervisor = None;
+        eventually("there is a supervisor", || {
+            supervisor = supervisors().first().copied();
+            supervisor.is_some()
+        });
+        Self { run, supervisor: supervisor.expect("it was found") }
+    }
+
+    fn front(&self) -> u32 {
+        parent(self.supervisor)
+    }
+
+    /// Waits until the supervisor's first thread is in system call `number`.
+    fn supervisor_is_in(&self, number: i64) {
+        let pid = self.supervisor;
+        eventually("the supervisor is in the call", || is_in(pid, pid, number));
+    }
+
+    /// The child that is to execute the command, once it is in system call `number`
+    /// under the filter.
+    fn child_in(&self, number: i64) -> u32 {
+        let mut found = None;
+        eventually("the child is in the call", || {
+            let mut children = children(self.supervisor).into_iter().map(|(pid, _)| pid);
+            found = children
+                .find(|pid| is_in(*pid, *pid, number) && process_status(*pid)["Seccomp"] == "2");
+            found.is_some()
+        });
+        found.expect("it was found")
+    }
+
+    /// Waits for the run's end, which is that it was cut short.
+    fn ends_cut_short(&self, message: &str) {
+        assert_eq!(self.run.end().code(), Some(125), "{}", self.run.text());
+        assert!(self.run.text().contains(message), "{}", self.run.text());
+    }
+
+    /// The front process waits for the command, whose syncs are done, and reports
+    /// that the run was cut short.
+    fn command_syncs_and_is_waited_for(&self, place: &Place) {
+        assert_eq!(place.wait_for("after"), "40 synced\n");
+        let command = place.read("before").trim().parse().expect("a process id");
+        assert_is_waited_for(command);
+        place.write("stop", "");
+        self.ends_cut_short("the supervisor was killed after the command had started");
+        assert!(!exists(command));
+    }
+}
+
+/// The command `pid` is now a child of the front process. strace ends last, so that its
+/// own end says nothing.
+fn assert_is_waited_for(pid: u32) {
+    eventually("the supervisor is gone", || supervisors().is_empty());
+    let front = process_status(parent(pid));
+    assert_eq!(front["Name"], "synconce", "the front process does not wait for the command");
+}
+
+/// The processes of this pid namespace that supervise a run.
+fn supervisors() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let named = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| {
+            name == "synconce-hold\n" && process_status(*pid).get("Tgid") == Some(&pid.to_string())
+        })
+    };
+    pids.filter(named).filter(|pid| exists(*pid)).collect()
+}
+
+/// Whether `thread` of `pid` is in system call `number`.
+fn is_in(pid: u32, thread: u32, number: i64) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).unwrap_or_default();
+    text.split(' ').next() == Some(&number.to_string())
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, Signal::KILL).expect("the process is there");
+}
+
+fn words(options: &[&str], script: &str) -> Vec<String> {
+    let options = options.iter().map(|option| (*option).to_owned());
+    // Not looked for in PATH: each execution is delayed.
+    let [_, rest @ ..] = perl(script);
+    options.chain(["--", "/usr/bin/perl"].map(str::to_owned)).chain(rest).collect()
+}
+
+fn text(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+/// Kills the supervisor while the child is in system call `number`, which `injection` delays.
+fn kill_supervisor_in(
+    place: &Place,
+    injection: &str,
+    number: i64,
+    user: &[&str],
+    run: &[&str],
+) -> Traced {
+    let traced = Traced::new(place, injection, user, run);
+    traced.child_in(number);
+    kill(traced.supervisor);
+    traced
+}
+
+#[test]
+fn a_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_as_soon_as_it_runs() {
+    isolated(|place| {
+        for options in [&[][..], &["--no-commit"]] {
+            let run = words(options, SYNCS);
+            let traced = Traced::new(place, "setsid:delay_enter=1000000", &[], &text(&run));
+            // The supervisor's first call of this name once the command runs.
+            traced.supervisor_is_in(libc::SYS_setsid);
+            kill(traced.supervisor);
+            traced.command_syncs_and_is_waited_for(place);
+            ["before", "after", "stop", "data"].iter().for_each(|name| place.remove(name));
+        }
+        assert!(place.markers().is_empty(), "nothing was held");
+    });
+}
+
+#[test]
+fn a_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_before_its_execution() {
+    isolated(|place| {
+        for (injection, number) in [
+            ("execve:delay_enter=1000000", libc::SYS_execve),
+            ("seccomp:delay_exit=1000000", libc::SYS_seccomp),
+        ] {
+            let run = words(&[], SYNCS);
+            let traced = kill_supervisor_in(place, injection, number, &[], &text(&run));
+            traced.command_syncs_and_is_waited_for(place);
+            ["before", "after", "stop", "data"].iter().for_each(|name| place.remove(name));
+        }
+    });
+}
+
+#[test]
+fn a_sealed_command_is_waited_for_when_the_supervisor_is_killed_while_it_starts() {
+    isolated(|place| {
+        let script = "say_to('before', $$); sync_file('data'); wait_for('stop'); exit 5;";
+        let run = words(&["--sealed"], script);
+        let injection = "execve:delay_enter=1000000";
+        let traced = kill_supervisor_in(place, injection, libc::SYS_execve, &[], &text(&run));
+        let command = place.wait_for("before").trim().parse().unwrap();
+        assert_is_waited_for(command);
+        place.write("stop", "");
+        traced.ends_cut_short("the supervisor was killed after the command had started");
+        assert!(!exists(command));
+        assert_eq!(place.status(&[]).status.code(), Some(4), "it is found interrupted");
+    });
+}
+
+/// Gives what a run of nobody writes to to it.
+fn for_nobody(place: &Place) {
+    let directories = [".", "state", "runtime"].map(|name| place.text(name));
+    for directory in &directories {
+        fs::create_dir_all(directory).expect("a directory of ours");
+    }
+    let chown = finish(place.command("chown").arg("65534:65534").args(directories));
+    assert!(chown.status.success(), "{chown:?}");
+}
+
+#[test]
+fn a_users_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_before_its_execution() {
+    isolated(|place| {
+        for_nobody(place);
+        let run = words(&["--commit-only", "."], SYNCS);
+        let injection = "execve:delay_enter=1000000";
+        let traced =
+            kill_supervisor_in(place, injection, libc::SYS_execve, &AS_NOBODY, &text(&run));
+        traced.command_syncs_and_is_waited_for(place);
+    });
+}
+
+#[test]
+fn a_users_command_starts_when_the_supervisor_is_killed_as_it_lets_the_execution_go_on() {
+    isolated(|place| {
+        for_nobody(place);
+        let run = words(&["--commit-only", "."], SYNCS);
+        // The first is the call that receives the notification of the execution.
+        let injection = "ioctl:delay_enter=1000000:when=2";
+        let traced = Traced::new(place, injection, &AS_NOBODY, &text(&run));
+        let threads = format!("/proc/{}/task", traced.supervisor);
+        eventually("a thread answers", || {
+            let entries = fs::read_dir(&threads).into_iter().flatten().flatten();
+            let mut ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            ids.any(|id| id != traced.supervisor && is_in(traced.supervisor, id, libc::SYS_ioctl))
+        });
+        kill(traced.supervisor);
+        traced.command_syncs_and_is_waited_for(place);
+    });
+}
+
+#[test]
+fn it_is_said_that_the_command_did_not_start_when_the_supervisor_is_killed_before() {
+    isolated(|place| {
+        let run = words(&[], SYNCS);
+        // The front process makes the supervisor by this call, and that the command.
+        let traced = Traced::new(place, "clone:delay_enter=1000000", &[], &text(&run));
+        traced.supervisor_is_in(libc::SYS_clone);
+        kill(traced.supervisor);
+        traced.ends_cut_short("the supervisor was killed before the command started");
+        assert_eq!(place.read("before"), "");
+        assert!(place.status(&[]).status.success(), "nothing was interrupted");
+    });
+}
+
+#[test]
+fn it_is_said_that_the_command_did_not_start_when_it_cannot_be_executed_either() {
+    isolated(|place| {
+        let injection = "execve:delay_enter=1000000";
+        let run = ["--", "/no/such/program"];
+        let traced = kill_supervisor_in(place, injection, libc::SYS_execve, &[], &run);
+        traced.ends_cut_short("the supervisor was killed before the command started");
+    });
+}
+
+#[test]
+fn a_command_whose_front_process_is_killed_while_it_starts_is_ended() {
+    isolated(|place| {
+        let run = words(&[], "say_to('before', $$); sleep 60;");
+        let traced = Traced::new(place, "execve:delay_enter=1000000", &[], &text(&run));
+        let command = traced.child_in(libc::SYS_execve);
+        kill(traced.front());
+        eventually("all is over", || !exists(command) && !exists(traced.supervisor));
+    });
+}

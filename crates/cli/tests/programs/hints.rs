@@ -1,0 +1,142 @@
+//! sudo, mmdebstrap and unshare in the run of an ordinary user, where they gain no rights:
+//! the command line that is shown instead is tried.
+
+use crate::harness::Need;
+use crate::support::{Place, SYNCONCE, finish};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use synconce_testkit::process::Finished;
+
+pub const NEEDS_SUDO: [Need; 1] = [Need::Program("sudo", "sudo")];
+pub const NEEDS_IDS: [Need; 2] =
+    [Need::Program("newuidmap", "uidmap"), Need::Program("mmdebstrap", "mmdebstrap")];
+pub const NEEDS_BOTH: [Need; 2] = [NEEDS_SUDO[0], NEEDS_IDS[0]];
+
+const NOBODY: u32 = 65534;
+
+/// Syncs a file, and says which user does it.
+const SYNCS: &str = "dd if=/dev/zero of=data bs=1 count=1 conv=fsync status=none; id -un";
+
+/// Gives nobody the directories of `place` that a run needs.
+fn give(place: &Place) {
+    for name in ["here", "state", "runtime"] {
+        let path = place.path(name);
+        fs::create_dir_all(&path).expect("a directory of ours");
+        chown(&path, Some(NOBODY), Some(NOBODY)).expect("a directory that is given away");
+    }
+}
+
+/// `words` as nobody.
+fn as_nobody(place: &Place, words: &[&str]) -> Finished {
+    let mut command = place.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
+    finish(command.current_dir(place.path("here")))
+}
+
+/// `synconce run OPTIONS -- WORDS` as nobody.
+fn run(place: &Place, words: &[&str]) -> Finished {
+    let run = [SYNCONCE, "run", "--commit-only", ".", "--stats", "--json", "--"];
+    as_nobody(place, &[&run, words].concat())
+}
+
+/// Lets nobody become any user by sudo, in this mount namespace.
+fn allow_sudo(place: &Place) {
+    mount("sudoers", "/etc/sudoers.d", "tmpfs", MountFlags::empty(), Some(c"mode=755"))
+        .expect("a directory over the machine's");
+    let rules = "Defaults env_keep += \"SYNCONCE_STATE_DIR SYNCONCE_RUNTIME_DIR\"\n\
+                 nobody ALL=(ALL:ALL) NOPASSWD: ALL\n";
+    let file = Path::new("/etc/sudoers.d/test");
+    fs::write(file, rules).expect("rules");
+    fs::set_permissions(file, PermissionsExt::from_mode(0o440)).expect("rules that sudo reads");
+    let said = as_nobody(place, &["sudo", "-n", "id", "-un"]);
+    assert_eq!(said.stdout, "root\n", "{said:?}");
+}
+
+/// Gives nobody subordinate ids, in this mount namespace.
+fn allow_ids(place: &Place) {
+    let file = place.write("subordinate", "nobody:100000:65536\n");
+    for name in ["/etc/subuid", "/etc/subgid"] {
+        mount_bind(&file, name).expect("a file over the machine's");
+    }
+}
+
+/// The lines that are to be typed instead; each follows a notice.
+fn hints(refused: &Finished) -> Vec<&str> {
+    let lines: Vec<_> = refused.stderr.lines().collect();
+    let notices = lines.iter().filter(|line| line.contains(" gains no rights")).count();
+    let hints = lines.iter().filter_map(|line| line.strip_prefix("synconce: hint: "));
+    let hints: Vec<_> = hints.collect();
+    assert_eq!(hints.len(), notices, "{refused:?}");
+    hints
+}
+
+/// The one line that is to be typed instead of a run of `words`, which fails.
+fn hint(place: &Place, words: &[&str]) -> String {
+    let refused = run(place, words);
+    assert!(!refused.status.success(), "{refused:?}");
+    let [hint] = hints(&refused)[..] else { panic!("not one hint: {refused:?}") };
+    hint.to_owned()
+}
+
+/// Types `line` as nobody: it succeeds without a notice, and a sync is held in it.
+fn try_out(place: &Place, line: &str) -> Finished {
+    let done = as_nobody(place, &["sh", "-c", line]);
+    assert!(done.status.success(), "{line}: {done:?}");
+    assert!(hints(&done).is_empty(), "{line}: {done:?}");
+    assert!(done.stderr.contains(r#""fsync":{"held":"#), "{line}: {done:?}");
+    done
+}
+
+pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place) {
+    give(place);
+    allow_sudo(place);
+    fs::set_permissions(place.path("here"), PermissionsExt::from_mode(0o777)).unwrap();
+    let nested = format!("sudo -n sh -c '{SYNCS}'");
+    for (words, user, begin) in [
+        (&["sudo", "-n", "sh", "-c", SYNCS][..], "root", "sudo -n"),
+        (&["sh", "-c", &nested], "root", "sudo"),
+        (&["sudo", "-n", "-u", "bin", "sh", "-c", SYNCS], "bin", "sudo"),
+    ] {
+        let line = hint(place, words);
+        assert!(line.starts_with(&format!("{begin} {SYNCONCE} run ")), "{line}");
+        assert_eq!(try_out(place, &line).stdout, format!("{user}\n"), "{line}");
+        place.remove("here/data");
+    }
+}
+
+pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
+    give(place);
+    allow_ids(place);
+    fs::create_dir(place.path("repository")).expect("a directory of ours");
+    place.write("repository/Packages", "");
+    let source = format!("deb [trusted=yes] copy:{} ./", place.text("repository"));
+    // mmdebstrap syncs nothing when it installs nothing.
+    let script = format!(
+        "mmdebstrap --variant=custom --mode=unshare '' root.tar '{source}' && {{ {SYNCS}; }}"
+    );
+    let line = hint(place, &["sh", "-c", &script]);
+    assert!(!place.path("here/root.tar").exists());
+    let begin = format!("unshare --map-auto --map-root-user --mount {SYNCONCE} run ");
+    assert!(line.starts_with(&begin), "{line}");
+    try_out(place, &line);
+    let list = as_nobody(place, &["tar", "-tf", "root.tar"]);
+    assert!(list.stdout.contains("./etc/apt/"), "{list:?}");
+}
+
+pub fn each_kind_of_rights_is_spoken_of_once(place: &Place) {
+    give(place);
+    allow_sudo(place);
+    allow_ids(place);
+    let maps = "unshare --map-auto --map-root-user true";
+    let script = format!("sudo -n true; {maps}; su -c true; {maps}; sudo -n true");
+    let told = run(place, &["sh", "-c", &script]);
+    assert_eq!(hints(&told).len(), 2, "{told:?}");
+    // The command itself is of one kind as well.
+    let env = place.text("env");
+    fs::copy("/usr/bin/env", &env).expect("a copy");
+    fs::set_permissions(&env, PermissionsExt::from_mode(0o4755)).expect("a setuid copy");
+    let told = run(place, &[&env, "sudo", "-n", "true"]);
+    assert_eq!(hints(&told).len(), 1, "{told:?}");
+}
