@@ -10,12 +10,13 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use std::cell::UnsafeCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the front process and the supervisor, which it forks later, both have.
 #[derive(Debug)]
@@ -38,7 +39,11 @@ impl Takeover {
 
 /// Memory that this process and those that it forks later share.
 #[derive(Debug)]
-pub struct Handover(NonNull<Shared>);
+pub struct Handover {
+    memory: NonNull<Shared>,
+    /// Held by the thread that receives a call.
+    receiving: Mutex<()>,
+}
 
 /// Where the listener is left for the front process. Readable once it is there. Until then
 /// and until it is needed nothing polls it: the start of a command wakes no other process.
@@ -96,7 +101,10 @@ impl Mailbox {
 struct Shared {
     /// The pid of the command; 0 as long as it has not started.
     command: AtomicU32,
+    /// The call before the one in `received`.
     last_call: AtomicU64,
+    /// Where the kernel writes the call that it hands out.
+    received: UnsafeCell<libc::seccomp_notif>,
     masks: [Noted; MASKS],
 }
 
@@ -144,12 +152,18 @@ impl Handover {
         if pages == libc::MAP_FAILED {
             check(-1)?;
         }
-        NonNull::new(pages.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        let memory = NonNull::new(pages.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { memory, receiving: Mutex::new(()) })
     }
 
     fn shared(&self) -> &Shared {
         // SAFETY: the mapping is ours until the drop, and zero is a valid `Shared`.
-        unsafe { self.0.as_ref() }
+        unsafe { self.memory.as_ref() }
+    }
+
+    fn received_id(&self) -> &AtomicU64 {
+        // SAFETY: an aligned integer; without the lock it is read by this alone.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.shared().received.get()).id) }
     }
 
     /// Notes the pid of the command, which the calling process is about to execute;
@@ -164,14 +178,38 @@ impl Handover {
         Some(self.shared().command.load(SeqCst)).filter(|pid| *pid != 0)
     }
 
-    pub(crate) fn note_call(&self, id: u64) {
-        self.shared().last_call.store(id, Relaxed);
+    /// Receives a call by `receive`, which is given zeroed memory for the kernel to write
+    /// to. That is the shared memory: the kernel's own note of the id cannot be lost by a
+    /// kill, as one that is made after the system call could.
+    ///
+    /// # Errors
+    /// Those of `receive`.
+    pub(crate) fn receive(
+        &self,
+        receive: impl FnOnce(*mut libc::seccomp_notif) -> io::Result<()>,
+    ) -> io::Result<libc::seccomp_notif> {
+        let _receiving = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.received_id().load(SeqCst);
+        if before != 0 {
+            self.shared().last_call.store(before, SeqCst);
+        }
+        // Only now may the id go.
+        fence(SeqCst);
+        let call = self.shared().received.get();
+        // SAFETY: the lock is ours, and zero is valid for plain integers.
+        unsafe { call.write_bytes(0, 1) };
+        receive(call)?;
+        // SAFETY: the lock is ours, and the kernel has written the whole of it.
+        Ok(unsafe { call.read() })
     }
 
     /// Ids of which one may be that of a call that was received and not
     /// answered; none before the first call.
     pub fn candidates(&self) -> impl Iterator<Item = u64> {
-        let last = self.shared().last_call.load(Relaxed);
+        let last = match self.received_id().load(SeqCst) {
+            0 => self.shared().last_call.load(SeqCst),
+            id => id,
+        };
         let count = if last == 0 { 0 } else { 2 * REACH };
         (0..count).map(move |offset| last.wrapping_sub(REACH).wrapping_add(offset))
     }
@@ -198,7 +236,7 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         // SAFETY: unmaps what `new` mapped; nothing refers to it any more.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Shared>()) };
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), size_of::<Shared>()) };
     }
 }
 
@@ -231,7 +269,17 @@ mod tests {
     fn there_are_no_candidates_before_the_first_call() {
         let handover = Handover::new().unwrap();
         assert_eq!(handover.candidates().count(), 0);
-        handover.note_call(70_000);
+        let gone = |_| Err(io::Error::from_raw_os_error(libc::ENOENT));
+        assert!(handover.receive(gone).is_err());
+        assert_eq!(handover.candidates().count(), 0);
+        let receive = |call: *mut libc::seccomp_notif| {
+            // SAFETY: the memory that the kernel would write to.
+            unsafe { (*call).id = 70_000 };
+            Ok(())
+        };
+        assert_eq!(handover.receive(receive).unwrap().id, 70_000);
         assert!(handover.candidates().any(|id| id == 70_000));
+        assert!(handover.receive(gone).is_err());
+        assert!(handover.candidates().any(|id| id == 70_000), "it may wait for its answer still");
     }
 }

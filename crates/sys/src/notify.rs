@@ -88,26 +88,27 @@ impl Listener {
     /// # Errors
     /// Those of `SECCOMP_IOCTL_NOTIF_RECV` but `ENOENT` and `EINTR`.
     pub fn receive(&self) -> io::Result<Option<Notification>> {
-        let mut raw = libc::seccomp_notif {
-            id: 0,
-            pid: 0,
-            flags: 0,
-            data: libc::seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] },
+        let receive = |call: *mut libc::seccomp_notif| {
+            // SAFETY: the kernel writes one struct seccomp_notif, which is zeroed.
+            check(libc::c_long::from(unsafe { libc::ioctl(self.fd.as_raw_fd(), RECV, call) }))
+                .map(drop)
         };
-        // SAFETY: the kernel writes one struct seccomp_notif, which must be zeroed.
-        match check(libc::c_long::from(unsafe {
-            libc::ioctl(self.fd.as_raw_fd(), RECV, &raw mut raw)
-        })) {
-            Ok(_) => {
-                self.handover.iter().for_each(|handover| handover.note_call(raw.id));
-                Ok(Some(Notification {
-                    id: raw.id,
-                    thread: raw.pid,
-                    number: raw.data.nr,
-                    arch: raw.data.arch,
-                    args: raw.data.args,
-                }))
+        let received = match &self.handover {
+            Some(handover) => handover.receive(receive),
+            None => {
+                // SAFETY: plain integers, valid when zeroed.
+                let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+                receive(&raw mut call).map(|()| call)
             }
+        };
+        match received {
+            Ok(call) => Ok(Some(Notification {
+                id: call.id,
+                thread: call.pid,
+                number: call.data.nr,
+                arch: call.data.arch,
+                args: call.data.args,
+            })),
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {
                 Ok(None)
             }

@@ -18,6 +18,10 @@ const SYNCS: &str = "say_to('before', $$); my %ends; \
     say_to('after', join ', ', map { \"$ends{$_} $_\" } sort keys %ends); \
     wait_for('stop'); exit 5;";
 
+/// `SECCOMP_IOCTL_NOTIF_RECV` and `SECCOMP_IOCTL_NOTIF_SEND`, as /proc shows them.
+const RECEIVE: &str = "0xc0502100";
+const ANSWER: &str = "0xc0182101";
+
 /// A run under strace, which does `injection` (see strace(1)) to each of its processes.
 struct Traced {
     run: Started,
@@ -46,6 +50,19 @@ impl Traced {
     fn supervisor_is_in(&self, number: i64) {
         let pid = self.supervisor;
         eventually("the supervisor is in the call", || is_in(pid, pid, number));
+    }
+
+    /// Waits until a thread of the supervisor is in ioctl(2) with `request`.
+    fn is_in_ioctl(&self, request: &str) {
+        let threads = format!("/proc/{}/task", self.supervisor);
+        eventually("a thread of the supervisor is in the call", || {
+            let entries = fs::read_dir(&threads).into_iter().flatten().flatten();
+            let calls = entries.map(|entry| fs::read_to_string(entry.path().join("syscall")));
+            calls.flatten().any(|call| {
+                let mut words = call.split(' ');
+                words.next() == Some(&libc::SYS_ioctl.to_string()) && words.nth(1) == Some(request)
+            })
+        });
     }
 
     /// The child that is to execute the command, once it is in system call `number`
@@ -208,16 +225,30 @@ fn a_users_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_before_
 fn a_users_command_starts_when_the_supervisor_is_killed_as_it_lets_the_execution_go_on() {
     isolated(|place| {
         for_nobody(place);
-        let run = words(&["--commit-only", "."], SYNCS);
-        // The first is the call that receives the notification of the execution.
-        let injection = "ioctl:delay_enter=1000000:when=2";
-        let traced = Traced::new(place, injection, &AS_NOBODY, &text(&run));
-        let threads = format!("/proc/{}/task", traced.supervisor);
-        eventually("a thread answers", || {
-            let entries = fs::read_dir(&threads).into_iter().flatten().flatten();
-            let mut ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-            ids.any(|id| id != traced.supervisor && is_in(traced.supervisor, id, libc::SYS_ioctl))
-        });
+        // Of the thread that attends to the execution: as it has received the
+        // notification, and as it is about to answer.
+        for (injection, request) in [
+            ("ioctl:delay_exit=1000000:when=1", RECEIVE),
+            ("ioctl:delay_enter=1000000:when=2", ANSWER),
+        ] {
+            let run = words(&["--commit-only", "."], SYNCS);
+            let traced = Traced::new(place, injection, &AS_NOBODY, &text(&run));
+            traced.is_in_ioctl(request);
+            kill(traced.supervisor);
+            traced.command_syncs_and_is_waited_for(place);
+            ["before", "after", "stop", "data"].iter().for_each(|name| place.remove(name));
+        }
+    });
+}
+
+#[test]
+fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() {
+    isolated(|place| {
+        let run = words(&[], SYNCS);
+        // The first of the supervisor asks the kernel to wake it on the same processor.
+        let injection = "ioctl:delay_exit=1000000:when=2";
+        let traced = Traced::new(place, injection, &[], &text(&run));
+        traced.is_in_ioctl(RECEIVE);
         kill(traced.supervisor);
         traced.command_syncs_and_is_waited_for(place);
     });
