@@ -5,6 +5,7 @@
 //! `support::isolated`); what needs a program that is not installed is ignored, and says so.
 
 mod attributes;
+mod beside;
 mod everything;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         attributes::trials(),
+        beside::trials(),
         verbs::trials(),
         runs::trials(),
         meetings::trials(),
