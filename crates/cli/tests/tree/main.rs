@@ -17,6 +17,7 @@ mod programs;
 mod roots;
 mod runs;
 mod site;
+mod sparse;
 #[path = "../lifecycle/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
 mod support;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         meetings::trials(),
         mounts::trials(),
         options::trials(),
+        sparse::trials(),
         users::trials(),
         programs::trials(),
     ];
