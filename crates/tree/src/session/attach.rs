@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::content::{DEVICE, ROOT, UPPER, WORK};
+use crate::busy::{Busy, User};
 use crate::overlay::{self, Mount};
 use crate::record::Purpose;
 use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
@@ -9,7 +10,6 @@ use crate::strategy::Strategy;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -86,7 +86,14 @@ impl Session<'_> {
     /// Names the act and path; `EBUSY` when somebody still works in it, or it is below
     /// another mount or was moved.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
-        patiently(|| self.unmount_from(point))
+        patiently(|| self.unmount_from(point)).map_err(|error| match is_busy(&error) {
+            true => self.busy("cannot unmount", point, User::Workers(point.to_owned())),
+            false => error,
+        })
+    }
+
+    fn busy(&self, act: &'static str, path: &Path, by: User) -> Error {
+        Error::new(act, path, Busy::error(self.store.path(), &self.note.from, by))
     }
 
     /// Unmounts it, if it is what is seen at `point`, and makes sure that it is nowhere
@@ -100,13 +107,7 @@ impl Session<'_> {
         match mounts.iter().find(|mount| self.is_ours(mount)) {
             None => Ok(()),
             Some(left) => {
-                let why = "below another mount, or moved there: unmount that first";
-                let why = format!(
-                    "{} is still mounted at {}, {why}",
-                    self.note.from,
-                    left.point.display()
-                );
-                Err(Error::new("cannot unmount", point, io::Error::other(why)))
+                Err(self.busy("cannot unmount", point, User::Covered(left.point.clone())))
             }
         }
     }
@@ -143,10 +144,14 @@ impl Session<'_> {
             // An earlier attempt was cut short behind this.
             return Ok(());
         }
-        let upper = open_directory(&directory.join(UPPER))?;
+        let upper_path = directory.join(UPPER);
+        let upper = open_directory(&upper_path)?;
         let work = open_directory(&directory.join(WORK))?;
         overlay::clear_guard(work.as_fd())?;
-        let mount = self.mount()?;
+        let mount = self.mount().map_err(|error| match is_busy(&error) {
+            true => self.busy("cannot freeze", &directory, User::Elsewhere(upper_path.clone())),
+            false => error,
+        })?;
         if overlay::has_index(work.as_fd())? {
             overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd())?;
         }
@@ -159,17 +164,16 @@ pub(crate) fn top_first(layers: &[std::os::fd::OwnedFd]) -> Vec<BorrowedFd<'_>> 
     layers.iter().rev().map(AsFd::as_fd).collect()
 }
 
+fn is_busy(error: &Error) -> bool {
+    error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
+}
+
 /// Tries again while somebody is still about to let go.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let began = Instant::now();
     loop {
         match attempt() {
-            Err(error)
-                if error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
-                    && began.elapsed() < PATIENCE =>
-            {
-                sleep(PAUSE);
-            }
+            Err(error) if is_busy(&error) && began.elapsed() < PATIENCE => sleep(PAUSE),
             other => return other,
         }
     }

@@ -48,6 +48,15 @@ pub struct Recovered {
     pub lost: Vec<Lost>,
 }
 
+/// A mount that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub enum MountOf<'a> {
+    /// Of the tree of this name.
+    Tree(&'a str),
+    /// At this path.
+    Path(&'a Path),
+}
+
 impl Store {
     /// The sessions there are, interrupted ones too; without a note where that cannot
     /// be read.
@@ -210,24 +219,25 @@ impl Store {
         Ok(())
     }
 
-    /// The session of a mount for which `is_it` holds, by its tree and where it is
-    /// mounted, taken over from the process that began it; and where that is. Of several,
-    /// what is seen there comes before what is below it, and what is kept before what is
-    /// only read.
+    /// The session of the mount `which`, taken over from the process that began it; and
+    /// where the mount is. Of several mounts of a tree the one comes first whose changes are
+    /// kept, which is the one that keeps the tree in use; of several at a path the one that
+    /// is seen there.
     ///
     /// # Errors
     /// Names the act and path.
-    pub fn mounted(
-        &self,
-        is_it: impl Fn(&str, &Path) -> bool,
-    ) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
+    pub fn mounted(&self, which: MountOf<'_>) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
         let mut found = Vec::new();
         for (id, note) in self.sessions()? {
             let Some(note) = note else { continue };
             let (Purpose::Mount(point) | Purpose::View(point)) = note.purpose.clone() else {
                 continue;
             };
-            if !is_it(&note.from, &point) {
+            let is_it = match which {
+                MountOf::Tree(tree) => note.from == tree,
+                MountOf::Path(path) => point == path,
+            };
+            if !is_it {
                 continue;
             }
             let path = self.session(&id);
@@ -238,7 +248,11 @@ impl Store {
         }
         let mounts = mounts::read("self").on("cannot read the mounts of", self.path())?;
         found.sort_by_key(|(session, point)| {
-            (!session.is_seen_at(point, &mounts), !session.can_be_kept())
+            let (seen, kept) = (session.is_seen_at(point, &mounts), session.can_be_kept());
+            match which {
+                MountOf::Tree(_) => (!kept, !seen),
+                MountOf::Path(_) => (!seen, !kept),
+            }
         });
         Ok(found.into_iter().next())
     }
