@@ -111,6 +111,9 @@ fn sparse(path: &Path, places: &[(u64, u8)]) {
     set_time(path, 7);
 }
 
+/// Where a file has data, and which byte.
+type Places = &'static [(u64, u8)];
+
 const SPARSE: u64 = 1 << 40;
 const MIDDLE: u64 = SPARSE / 2;
 const LAST: u64 = SPARSE - 4096;
@@ -124,7 +127,7 @@ fn holes_that_both_files_have_are_not_read() {
                 let rig = rig(fs);
                 let (a, b) = (rig.path().join("a"), rig.path().join("b"));
                 [&a, &b].iter().for_each(|directory| fs::create_dir(directory).unwrap());
-                let all: [(&str, &[(u64, u8)], &[(u64, u8)]); 7] = [
+                let all: [(&str, Places, Places); 7] = [
                     ("empty", &[], &[]),
                     ("same", &[(0, 1), (MIDDLE, 2)], &[(0, 1), (MIDDLE, 2)]),
                     ("zeros", &[(MIDDLE, 0)], &[]),
