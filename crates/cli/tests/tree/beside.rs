@@ -1,10 +1,12 @@
 //! Commands that read a tree beside commands that replace and remove it.
 
 use crate::harness::{Need, trial};
+use crate::meetings::{point, text};
 use crate::site::{Site, same, times};
 use crate::support::{Place, SYNCONCE, Started, eventually};
-use crate::verbs::with_base;
+use crate::verbs::{waiting, with_base};
 use libtest_mimic::Trial;
+use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -24,6 +26,8 @@ pub fn trials() -> Vec<Trial> {
         trial(layers_that_a_killed_reader_kept_go_with_the_next_gc, &NEEDS),
         trial(fsck_finds_a_layer_sound_to_which_links_are_made_meanwhile, &NEEDS),
         trial(a_store_that_cannot_be_written_to_is_read, &NEEDS),
+        trial(a_mount_is_found_while_another_command_looks_at_its_session, &NEEDS),
+        trial(a_killed_run_keeps_no_tree_in_use_while_another_command_looks_at_it, &NEEDS),
     ]
 }
 
@@ -75,22 +79,37 @@ struct Stopped {
 impl Stopped {
     /// Starts `tree WORDS`, and stops it when it has opened a few directories of layers.
     fn reading(site: &Site<'_>, words: &[&str]) -> Self {
+        let inject = ["-e", "trace=openat2", "-e", "inject=openat2:signal=STOP:when=3"];
+        let stopped = Self::at(site, &inject, words);
+        assert!(stopped.started.wait(Duration::ZERO).unwrap().is_none(), "it has ended");
+        stopped
+    }
+
+    /// Starts `tree WORDS`, and stops it when it has tried to lock the only session there is,
+    /// unless it ends without.
+    fn locking(site: &Site<'_>, words: &[&str]) -> Self {
+        let session = fs::read_dir(site.store().join("sessions")).unwrap().next().unwrap();
+        let session = fs::canonicalize(session.unwrap().path()).unwrap();
+        let inject = "inject=flock:signal=STOP:when=1";
+        Self::at(site, &["-P", text(&session), "-e", "trace=flock", "-e", inject], words)
+    }
+
+    fn at(site: &Site<'_>, inject: &[&str], words: &[&str]) -> Self {
         let tree = site.tree(words);
         let mut command = site.place.command("strace");
-        command.args(["-f", "-qq", "-o", "trace", "-e", "trace=openat2"]);
-        command.args(["-e", "inject=openat2:signal=STOP:when=3"]);
+        command.args(["-f", "-qq", "-o", "trace"]).args(inject);
         command.arg(tree.get_program()).args(tree.get_args());
         let started = Started::new(&mut command);
-        eventually("the reader is stopped", || {
-            assert!(started.wait(Duration::ZERO).unwrap().is_none(), "{}", started.text());
-            site.place.read("trace").contains("stopped by SIGSTOP")
+        eventually("it is stopped", || {
+            let has_ended = started.wait(Duration::ZERO).unwrap().is_some();
+            has_ended || site.place.read("trace").contains("stopped by SIGSTOP")
         });
         Self { started }
     }
 
     /// Lets it go on; its exit status and what it wrote.
     fn goes_on(self, site: &Site<'_>) -> (ExitStatus, String) {
-        eventually("the reader has ended", || {
+        eventually("it has ended", || {
             // strace counts the calls of each thread, and of the process that empties the
             // trash, and stops each of them.
             for line in site.place.read("trace").lines() {
@@ -214,4 +233,35 @@ fn a_store_that_cannot_be_written_to_is_read(place: &Place) {
     assert_eq!(compared.status.code(), Some(1), "{compared:?}");
     site.exported("work");
     unmount(&store, UnmountFlags::empty()).unwrap();
+}
+
+/// Every command looks first whether sessions were cut short.
+fn a_mount_is_found_while_another_command_looks_at_its_session(place: &Place) {
+    let site = with_work(place);
+    let at = point(&site, "point");
+    site.well(&["mount", "work", text(&at)]);
+    let list = Stopped::locking(&site, &["list"]);
+    site.well(&["umount", "work"]);
+    let (status, said) = list.goes_on(&site);
+    assert!(status.success(), "{status}: {said}");
+    assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
+}
+
+fn a_killed_run_keeps_no_tree_in_use_while_another_command_looks_at_it(place: &Place) {
+    let site = with_work(place);
+    let run = waiting(&site, &["work"], "true");
+    run.signal(Signal::KILL).unwrap();
+    run.end();
+    drop(run);
+    eventually("no process has the session", || {
+        let sessions = fs::read_dir(site.store().join("sessions")).unwrap().flatten();
+        sessions.into_iter().all(|session| {
+            let directory = fs::File::open(session.path()).unwrap();
+            flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok()
+        })
+    });
+    let list = Stopped::locking(&site, &["list"]);
+    site.well(&["run", "work", "--", "/bin/true"]);
+    let (status, said) = list.goes_on(&site);
+    assert!(status.success(), "{status}: {said}");
 }

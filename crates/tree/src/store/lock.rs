@@ -58,6 +58,19 @@ impl Store {
     }
 }
 
+/// Whether a process has the lease of `directory`. Two processes that ask at the same time do
+/// not take each other for the process that has it.
+///
+/// # Errors
+/// Names the act and path.
+pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
+    match flock(directory.as_fd(), FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(errno) => Err(Error::new("cannot lock", path, errno)),
+    }
+}
+
 /// Takes the lease of `directory` if nobody has it.
 ///
 /// # Errors
