@@ -30,6 +30,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_refusal_names_the_command_that_frees_a_tree_after_a_killed_discard, &TRACED),
         trial(what_keeps_a_mount_from_being_freed_is_named_with_a_command, &TRACED),
         trial(a_mount_whose_directory_is_gone_is_freed_by_its_path, &NEEDS),
+        trial(an_overlay_that_got_the_number_of_an_unmounted_one_is_not_taken_for_it, &NEEDS),
     ]
 }
 
@@ -185,6 +186,26 @@ fn a_mount_whose_directory_is_gone_is_freed_by_its_path(place: &Place) {
     fs::remove_dir(&at).unwrap();
     site.well(&["umount", text(&at)]);
     site.well(&["run", "work", "--", "/bin/true"]);
+}
+
+/// The kernel gives a device number again as soon as it is free.
+fn an_overlay_that_got_the_number_of_an_unmounted_one_is_not_taken_for_it(place: &Place) {
+    let site = with_base(place);
+    let (at, other) = (point(&site, "point"), point(&site, "other"));
+    for option in ["", "--read-only"] {
+        let name = format!("work{option}");
+        site.clone_of("base", &name);
+        // A stack of two, or there would be no overlay to read.
+        site.sh(&name, "touch /data/new");
+        let words = ["mount", &name, text(&at), option];
+        site.well(&words[..if option.is_empty() { 3 } else { 4 }]);
+        unmount(&at, UnmountFlags::empty()).unwrap();
+        let script = "mkdir -p l u w; mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none $1";
+        let mounted = finish(place.command("sh").args(["-ec", script, "sh"]).arg(&other));
+        assert!(mounted.status.success(), "{mounted:?}");
+        site.well(&["umount", &name]);
+        unmount(&other, UnmountFlags::empty()).unwrap();
+    }
 }
 
 /// What a kill leaves of `umount` when all is noted, and only the session is still there.

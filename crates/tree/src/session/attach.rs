@@ -125,7 +125,7 @@ impl Session<'_> {
             let device = fs::read_to_string(self.directory().join(DEVICE)).ok();
             let device = device.and_then(|text| text.parse::<u64>().ok());
             let number = rustix::fs::makedev(mount.device.major, mount.device.minor);
-            return device == Some(number);
+            return device == Some(number) && self.can_be_overlay(mount);
         }
         let own = Path::new(SESSIONS).join(&self.id).join(CONTENT);
         let is_view = matches!(self.note.purpose, Purpose::View(ref at) if *at == mount.point);
@@ -133,6 +133,26 @@ impl Session<'_> {
             self.note.layers.last().map(|layer| Path::new(LAYERS).join(&layer.id).join(CONTENT));
         mount.root.ends_with(own)
             || is_view && viewed.is_some_and(|viewed| mount.root.ends_with(viewed))
+    }
+
+    /// Whether the options of an overlay do not name another one's directories: when an overlay
+    /// is unmounted, the next one anywhere gets its device number. Directories that could not be
+    /// named by their path are shown as links in /proc, and tell nothing.
+    fn can_be_overlay(&self, mount: &Seen) -> bool {
+        let values = |key: &'static str| {
+            let options = mount.options.split(',').filter_map(|option| option.split_once('='));
+            options.filter(move |(name, _)| name.trim_end_matches('+') == key).map(|(_, dir)| dir)
+        };
+        let is_view = matches!(self.note.purpose, Purpose::View(_));
+        if values("upperdir").next().is_none() != is_view {
+            return false;
+        }
+        let (key, id) = match self.note.layers.last() {
+            Some(top) if is_view => ("lowerdir", &top.id),
+            _ => ("upperdir", &self.id),
+        };
+        let is_told = |dir: &str| !dir.starts_with("/proc/");
+        !values(key).any(is_told) || values(key).any(|dir| dir.contains(&format!("/{id}/")))
     }
 
     /// Puts into the upper directory what the kernel knows beside it, by mounting the
