@@ -5,6 +5,7 @@ mod alter;
 mod leash;
 mod messages;
 mod model;
+mod sabotage;
 mod said;
 mod steps;
 mod verbs;
@@ -27,17 +28,10 @@ use synconce_testkit::rig::Rig;
 
 pub(crate) use alter::{Alter, perform as alter};
 pub(crate) use leash::{Leash, perform as leash};
+pub(super) use sabotage::Sabotage;
 
 /// Room for all layers of five trees, and for those that wait to be removed.
 const SIZE: u64 = 2 << 30;
-
-/// What is done to a store behind the tool's back, so that it is known that the walk would see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sabotage {
-    Nothing,
-    /// A tree gets the content of another one.
-    Swap,
-}
 
 /// Walks for `seconds`, or until the first finding.
 pub(super) fn walk(

@@ -13,12 +13,18 @@ use synconce_testkit::process::Group;
 /// Far more than any verb takes here.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Microseconds by which a command is slowed at each directory; there are some dozens.
+const DELAY: u32 = 15_000;
+
 /// Run a command and kill it
 #[derive(Debug, clap::Args)]
 pub(crate) struct Leash {
     /// Kill it, as this number decides
     #[arg(long, value_name = "N")]
     kill: Option<u64>,
+    /// Let each directory that it opens take a while
+    #[arg(long, conflicts_with = "kill")]
+    slow: bool,
     /// How long it is taken to last
     #[arg(long, value_name = "MILLIS", default_value_t = 0)]
     span: u64,
@@ -55,6 +61,8 @@ pub(crate) fn perform(arguments: &Leash) -> Result<()> {
     command.args(&arguments.command[1..]);
     if let Some(weapon) = &weapon {
         command = weapon.wielded(command);
+    } else if arguments.slow {
+        command = slowed(&arguments.command);
     }
     let group = Group::spawn(&mut command)?;
     if let Some(weapon) = &weapon {
@@ -78,6 +86,13 @@ pub(crate) fn perform(arguments: &Leash) -> Result<()> {
     }
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
+}
+
+fn slowed(command: &[String]) -> Command {
+    let mut traced = Command::new("strace");
+    traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat2"]);
+    traced.args(["-e", &format!("inject=openat2:delay_exit={DELAY}")]).args(command);
+    traced
 }
 
 /// Waits until this process has no child but `command`; which are left, if some are after all.

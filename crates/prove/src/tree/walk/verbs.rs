@@ -54,10 +54,26 @@ pub(super) enum Verb {
 /// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// One command; with a seed of the kill if it is to be killed.
-    One { verb: Verb, by_copy: bool, kill: Option<u64> },
+    /// One command.
+    One { verb: Verb, by_copy: bool, treatment: Treatment },
     /// A mount, changes in it, and its end, each of the two commands with a kill or not.
     Mounted { tree: Name, keep: bool, seed: u64, kills: [Option<u64>; 2] },
+}
+
+/// What is done to a command while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Treatment {
+    Nothing,
+    /// It is killed, as this seed decides.
+    Killed(u64),
+    /// Each directory that it opens takes a while, so that others change what it reads.
+    Slowed,
+}
+
+impl From<Option<u64>> for Treatment {
+    fn from(kill: Option<u64>) -> Self {
+        kill.map_or(Self::Nothing, Self::Killed)
+    }
 }
 
 fn kill(random: &mut fastrand::Rng) -> Option<u64> {
@@ -94,7 +110,9 @@ impl Step {
                 return Self::Mounted { tree: one, keep, seed, kills };
             }
         };
-        Self::One { verb, by_copy: random.u8(..6) == 0, kill: kill(random) }
+        let (by_copy, kill, is_slow) = (random.u8(..6) == 0, kill(random), random.bool());
+        let treatment = if is_slow && verb.reads() { Treatment::Slowed } else { kill.into() };
+        Self::One { verb, by_copy, treatment }
     }
 }
 
@@ -203,6 +221,11 @@ impl Verb {
             | Self::Umount { tree: name, .. } => vec![name],
             _ => Vec::new(),
         }
+    }
+
+    /// Whether it reads the whole content of a tree.
+    fn reads(self) -> bool {
+        matches!(self, Self::Export(_) | Self::Diff(..) | Self::Verify(_) | Self::Fsck)
     }
 
     /// The tree that is in use while it runs.

@@ -2,13 +2,13 @@
 
 use super::super::judge::Fault;
 use super::super::store::{LIMIT, Store, said};
-use super::Sabotage;
 use super::alter::alter;
 use super::leash::Report;
 use super::messages::{Counts, Messages};
 use super::model::{Model, WORKERS};
+use super::sabotage::{Sabotage, swap};
 use super::said::{Listed, Outcome, Shown, refusal, written};
-use super::verbs::{NAMES, Name, Step, Verb};
+use super::verbs::{NAMES, Name, Step, Treatment, Verb};
 use super::versions::manifest;
 use crate::Result;
 use crate::cuts::Findings;
@@ -112,21 +112,23 @@ impl<'a> Worker<'a> {
         let third = (self.walk.until - self.walk.began) / 3;
         // So that there is something to work on.
         for name in NAMES.into_iter().skip(self.number).step_by(WORKERS) {
-            self.verb(Verb::Import(name), false, None)?;
+            self.verb(Verb::Import(name), false, Treatment::Nothing)?;
         }
         while Instant::now() < self.walk.until && self.walk.shared().findings.broken() == 0 {
             let step = Step::random(&mut self.random);
             match step {
-                Step::One { verb, by_copy, kill } => drop(self.verb(verb, by_copy, kill)?),
+                Step::One { verb, by_copy, treatment } => {
+                    self.verb(verb, by_copy, treatment)?;
+                }
                 Step::Mounted { tree, keep, seed, kills } => {
                     self.mounted(tree, keep, seed, kills)?;
                 }
             }
             if self.sabotage == Sabotage::Swap
                 && self.walk.began.elapsed() > third
-                && let Some(name) = self.swap()?
+                && let Some(name) = swap(&self.walk.store.path)?
             {
-                self.one(Verb::Export(name), false, None)?;
+                self.one(Verb::Export(name), false, Treatment::Nothing)?;
             }
         }
         Ok(())
@@ -140,11 +142,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Runs a command of the tool on a leash.
-    fn on_a_leash(&self, command: &Command, kill: Option<u64>, span: u64) -> Result<Report> {
+    fn on_a_leash(&self, command: &Command, treatment: Treatment, span: u64) -> Result<Report> {
         let mut leash = Command::new(std::env::current_exe()?);
         leash.arg("leash").arg("--span").arg(span.to_string());
-        if let Some(seed) = kill {
-            leash.arg("--kill").arg(seed.to_string());
+        match treatment {
+            Treatment::Nothing => {}
+            Treatment::Killed(seed) => drop(leash.arg("--kill").arg(seed.to_string())),
+            Treatment::Slowed => drop(leash.arg("--slow")),
         }
         leash.arg("--").arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -156,30 +160,30 @@ impl<'a> Worker<'a> {
     }
 
     /// Does `verb` and tells the model; whether it was done. After a kill it is looked what came of it.
-    fn verb(&mut self, verb: Verb, by_copy: bool, kill: Option<u64>) -> Result<Option<bool>> {
-        let done = self.one(verb, by_copy, kill)?;
+    fn verb(&mut self, verb: Verb, by_copy: bool, treatment: Treatment) -> Result<Option<bool>> {
+        let done = self.one(verb, by_copy, treatment)?;
         if done.is_none() && self.walk.shared().findings.broken() == 0 {
-            self.one(Verb::List, false, None)?;
+            self.one(Verb::List, false, Treatment::Nothing)?;
             for name in verb.changes() {
-                self.one(Verb::Export(name), false, None)?;
+                self.one(Verb::Export(name), false, Treatment::Nothing)?;
             }
         }
         Ok(done)
     }
 
     /// The same without a look; none if it was killed.
-    fn one(&mut self, verb: Verb, by_copy: bool, kill: Option<u64>) -> Result<Option<bool>> {
+    fn one(&mut self, verb: Verb, by_copy: bool, treatment: Treatment) -> Result<Option<bool>> {
         let out = self.control.join("out");
         let began = self.walk.began.elapsed();
         {
             let mut shared = self.walk.shared();
             shared.ended.model.begin(self.number, verb);
-            if let Some(name) = verb.reported().filter(|_| kill.is_some()) {
+            if let Some(name) = verb.reported().filter(|_| treatment != Treatment::Nothing) {
                 *shared.ended.messages.may.entry(name.to_owned()).or_default() += 1;
             }
         }
         let command = self.command(verb, by_copy)?;
-        let report = self.on_a_leash(&command, kill, verb.span())?;
+        let report = self.on_a_leash(&command, treatment, verb.span())?;
         let shown = self.shown(verb, &report);
         if out.exists() {
             fs::remove_dir_all(&out)?;
@@ -204,7 +208,7 @@ impl<'a> Worker<'a> {
             report.stderr.lines().map(|line| format!("; {line}")).collect::<String>(),
         );
         shared.tell(line);
-        let fault = self.judge(&mut shared, verb, kill, &report, outcome.as_ref())?;
+        let fault = self.judge(&mut shared, verb, treatment, &report, outcome.as_ref())?;
         if let Some(fault) = fault {
             shared.note(fault);
         }
@@ -237,7 +241,7 @@ impl<'a> Worker<'a> {
         &self,
         shared: &mut Shared,
         verb: Verb,
-        kill: Option<u64>,
+        treatment: Treatment,
         report: &Report,
         outcome: Option<&Outcome>,
     ) -> Result<Option<Fault>> {
@@ -255,7 +259,7 @@ impl<'a> Worker<'a> {
         }
         let fault = messages.heard(&said(&report.stderr));
         let killed = matches!(outcome, Some(Outcome::Killed));
-        if let Some(name) = verb.reported().filter(|_| kill.is_some()) {
+        if let Some(name) = verb.reported().filter(|_| treatment != Treatment::Nothing) {
             if killed && self.is_cut_short(report.pid) {
                 *messages.must.entry(name.to_owned()).or_default() += 1;
             }
@@ -312,7 +316,7 @@ impl<'a> Worker<'a> {
         seed: u64,
         kills: [Option<u64>; 2],
     ) -> Result<()> {
-        let mounted = self.one(Verb::Mount(tree), false, kills[0])?;
+        let mounted = self.one(Verb::Mount(tree), false, kills[0].into())?;
         let is_there = self.is_mounted()?;
         match mounted {
             Some(false) => return Ok(()),
@@ -328,18 +332,18 @@ impl<'a> Worker<'a> {
             self.walk.shared().ended.model.edited(self.number, tree, seed)?;
         }
         let umount = Verb::Umount { tree, keep: keep && is_there };
-        let mut ended = self.one(umount, false, kills[1])?;
+        let mut ended = self.one(umount, false, kills[1].into())?;
         let was_killed = mounted.is_none() || ended.is_none();
         while ended.is_none() && self.walk.shared().findings.broken() == 0 {
-            ended = self.one(umount, false, None)?;
+            ended = self.one(umount, false, Treatment::Nothing)?;
         }
         if self.is_mounted()? {
             let fault = ("mounted", format!("{tree} at {}", self.point.display()));
             self.walk.shared().note(fault);
             unmount(&self.point, UnmountFlags::DETACH)?;
         } else if was_killed && self.walk.shared().findings.broken() == 0 {
-            self.one(Verb::List, false, None)?;
-            self.one(Verb::Export(tree), false, None)?;
+            self.one(Verb::List, false, Treatment::Nothing)?;
+            self.one(Verb::Export(tree), false, Treatment::Nothing)?;
         }
         Ok(())
     }
@@ -362,29 +366,6 @@ impl<'a> Worker<'a> {
             unmount(&self.point, UnmountFlags::DETACH)?;
         }
         Ok(())
-    }
-
-    /// Gives a tree the layers of another one, as no command does; which tree, if there are two.
-    fn swap(&self) -> Result<Option<Name>> {
-        let mut records = Vec::new();
-        for entry in fs::read_dir(self.walk.store.path.join("trees"))? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                let text = fs::read(&path).unwrap_or_default();
-                records.extend(serde_json::from_slice(&text).ok().map(|record| (path, record)));
-            }
-        }
-        let Some((_, first)): Option<&(PathBuf, serde_json::Value)> = records.first() else {
-            return Ok(None);
-        };
-        let other = records.iter().find(|(_, record)| record["layers"] != first["layers"]);
-        let Some((path, record)) = other else { return Ok(None) };
-        let mut record = record.clone();
-        record["layers"] = first["layers"].clone();
-        let new = path.with_file_name(".swapped");
-        fs::write(&new, serde_json::to_vec(&record)?)?;
-        fs::rename(&new, path)?;
-        Ok(NAMES.into_iter().find(|name| record["name"] == *name))
     }
 }
 
