@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// What CI has time for.
-const QUICK: [&str; 14] = [
+const QUICK: [&str; 16] = [
     "--cuts",
     "24",
     "--mutant-cuts",
@@ -19,9 +19,11 @@ const QUICK: [&str; 14] = [
     "6",
     "--kills",
     "10",
+    "--seconds",
+    "4",
 ];
 /// What is run before a release: more than 5,000 cuts of the promise.
-const LONG: [&str; 10] = [
+const LONG: [&str; 12] = [
     "--cuts",
     "500",
     "--mutant-cuts",
@@ -32,6 +34,8 @@ const LONG: [&str; 10] = [
     "200",
     "--kills",
     "200",
+    "--seconds",
+    "300",
 ];
 
 /// Proves with `words` for `prove`; `--quick` stands for what CI runs.

@@ -49,6 +49,10 @@ enum Inner {
     Perform(work::Perform),
     #[command(hide = true)]
     Edit(tree::Edit),
+    #[command(hide = true)]
+    Alter(tree::Alter),
+    #[command(hide = true)]
+    Leash(tree::Leash),
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,6 +75,9 @@ struct Arguments {
     /// Kills of each row of trees
     #[arg(long, value_name = "N", default_value_t = 60)]
     kills: usize,
+    /// How long each random walk over the verbs of trees takes (`--only tree-walk`)
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    seconds: u64,
     /// Only rows on these file systems
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ext4", "xfs", "btrfs"])]
     fs: Vec<String>,
@@ -120,6 +127,8 @@ fn main() -> ExitCode {
     let result = match (&line.inner, &line.arguments) {
         (Some(Inner::Perform(arguments)), _) => work::perform(arguments).map(|()| true),
         (Some(Inner::Edit(arguments)), _) => tree::edit(arguments).map(|()| true),
+        (Some(Inner::Alter(arguments)), _) => tree::alter(arguments).map(|()| true),
+        (Some(Inner::Leash(arguments)), _) => tree::leash(arguments).map(|()| true),
         (None, Some(arguments)) => isolation::enter().and_then(|()| matrix::prove(arguments)),
         (None, None) => Err("nothing was asked for; see --help".into()),
     };

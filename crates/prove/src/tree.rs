@@ -12,6 +12,7 @@ mod mutants;
 mod script;
 mod store;
 mod take;
+mod walk;
 
 use crate::bystanders::Company;
 use crate::cuts::Findings;
@@ -21,9 +22,14 @@ use crate::tool::Tool;
 use crate::{Arguments, Result};
 pub(crate) use ground::{Edit, perform as edit};
 pub(crate) use mutants::MUTANTS;
+use mutants::Shown;
+use walk::Sabotage;
+pub(crate) use walk::{Alter, Leash, alter, leash};
 
 /// Cuts of one recorded script, at most.
 const PER_TAKE: usize = 60;
+/// Seconds after which the walk has to have seen a tree that was altered.
+const CONTROLLED: u64 = 6;
 /// So few cuts are a quick look.
 const FEW: usize = 20;
 /// Clones by the store's own choice, and by what else there is.
@@ -57,6 +63,7 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
         let kill = move |seed| kills::kill(disk, strategy, &tool, arguments.kills, seed);
         jobs.push(Job { role: Role::Promise, name, scene: scene(disk), make: Box::new(kill) });
     }
+    jobs.extend(walks(arguments));
     if is_quick {
         return jobs;
     }
@@ -71,6 +78,22 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
     jobs
 }
 
+/// Two processes on the same trees, and the control: a tree that is altered behind the tool's back.
+fn walks(arguments: &Arguments) -> Vec<Job<'_>> {
+    let row = |role, name: &str, disk, seconds, sabotage| {
+        let tool = Tool::Synconce(arguments.synconce.clone());
+        let make = move |seed| walk::walk(disk, &tool, seconds, sabotage, seed);
+        Job { role, name: name.to_owned(), scene: scene(disk), make: Box::new(make) }
+    };
+    let seconds = arguments.seconds;
+    let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
+    let mut jobs: Vec<Job<'_>> =
+        disks.map(|disk| row(Role::Promise, "tree-walk", disk, seconds, Sabotage::Nothing)).into();
+    let name = "tree-walk: content swapped";
+    jobs.push(row(Role::Control, name, Disk::Ext4, seconds.min(CONTROLLED), Sabotage::Swap));
+    jobs
+}
+
 fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
     let Some(program) = &arguments.mutants else { return Vec::new() };
     let mut jobs = Vec::new();
@@ -78,9 +101,10 @@ fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
         for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
             let (program, shipped) = (program.clone(), arguments.synconce.clone());
             let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
-            let make = move |seed| match mutant.killed {
-                true => kills::kill(disk, None, &tool, arguments.kills, seed),
-                false => cut(disk, None, &tool, arguments.mutant_cuts, seed),
+            let make = move |seed| match mutant.shown {
+                Shown::Cut => cut(disk, None, &tool, arguments.mutant_cuts, seed),
+                Shown::Kill => kills::kill(disk, None, &tool, arguments.kills, seed),
+                Shown::Walk => walk::walk(disk, &tool, arguments.seconds, Sabotage::Nothing, seed),
             };
             let (role, name) = (Role::Mutant, mutant.name.to_owned());
             jobs.push(Job { role, name, scene: scene(disk), make: Box::new(make) });

@@ -43,6 +43,7 @@ impl Store {
     /// # Errors
     /// The store cannot be read.
     pub fn list(&self) -> Result<(Vec<Listed>, Vec<Error>), Error> {
+        let lock = self.lock_to_read()?;
         let (records, broken) = self.records()?;
         let mut stacks = Vec::new();
         for record in &records {
@@ -52,10 +53,12 @@ impl Store {
                 Opened::Yes(layers) => layers,
                 Opened::No | Opened::Lost | Opened::Stale => record.layers.clone(),
             };
-            stacks.push((layers, is_open));
+            let used = self.is_idle(&record.name).err().map(|error| error.io().to_string());
+            stacks.push((layers, is_open, used));
         }
+        drop(lock);
         let mut users: HashMap<&str, u32> = HashMap::new();
-        for layer in stacks.iter().flat_map(|(layers, _)| layers) {
+        for layer in stacks.iter().flat_map(|(layers, ..)| layers) {
             *users.entry(&layer.id).or_default() += 1;
         }
         let mut sizes = HashMap::new();
@@ -66,11 +69,12 @@ impl Store {
             let wanted = layers.iter().filter(|layer| (users[layer.id.as_str()] > 1) == shared);
             wanted.map(|layer| sizes[layer.id.as_str()]).sum()
         };
-        let listed = records.into_iter().zip(&stacks).map(|(record, (layers, is_open))| Listed {
+        let listed = records.into_iter().zip(&stacks);
+        let listed = listed.map(|(record, (layers, is_open, used))| Listed {
             own: sum(layers, false),
             shared: sum(layers, true),
             is_open: *is_open,
-            used: self.is_idle(&record.name).err().map(|error| error.io().to_string()),
+            used: used.clone(),
             record,
         });
         Ok((listed.collect(), broken))
@@ -83,9 +87,10 @@ impl Store {
     /// Names the act and path.
     pub fn verify(&self, name: &Name, progress: &dyn Progress) -> Result<Vec<Altered>, Error> {
         let mut altered = Vec::new();
-        let committed = self.existing(name)?.layers;
-        let is_due = |layer: &Layer| committed.contains(layer) || self.is_sealed(&layer.id);
-        for layer in self.stack(name)?.layers.into_iter().filter(is_due) {
+        let reading = self.reading(name)?;
+        let committed = reading.committed();
+        let is_due = |layer: &&Layer| committed.contains(layer) || self.is_sealed(&layer.id);
+        for layer in reading.source().layers.iter().filter(is_due) {
             let directories = self.altered(&layer.id, progress)?;
             if !directories.is_empty() {
                 altered.push(Altered { layer: self.content(&layer.id), directories });
@@ -120,24 +125,30 @@ impl Store {
         Ok(())
     }
 
-    /// What is wrong with the store, in the order in which it was found.
+    /// What is wrong with the store, in the order in which it was found. Each tree is looked
+    /// at as it is at one moment; other commands may change it meanwhile.
     ///
     /// # Errors
     /// The store cannot be read.
     pub fn check(&self, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
         let (records, mut faults) = self.records()?;
         let mut looked_at = std::collections::HashSet::new();
-        for record in &records {
-            let opened = self.opened(record)?;
-            let open = if let Opened::Yes(layers) = opened { layers } else { Vec::new() };
-            let open = open.iter().filter(|layer| self.is_sealed(&layer.id));
-            for layer in record.layers.iter().chain(open) {
+        for Record { name, .. } in &records {
+            let reading = match self.reading(name) {
+                // The tree was removed since.
+                Err(error) if error.io().kind() == io::ErrorKind::NotFound => continue,
+                other => other?,
+            };
+            let committed = reading.committed();
+            let open = reading.source().layers.iter();
+            let open = open.filter(|layer| self.is_sealed(&layer.id));
+            for layer in committed.iter().chain(open) {
                 if looked_at.insert(layer.id.clone()) {
                     faults.extend(self.fault_of(layer, progress));
                 }
             }
-            if record.layers.is_empty() {
-                let path = self.path().join(TREES).join(record.name.as_str());
+            if committed.is_empty() {
+                let path = self.path().join(TREES).join(name.as_str());
                 faults.push(Error::new("no layer in", &path, Errno::NOENT));
             }
         }

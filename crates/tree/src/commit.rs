@@ -126,8 +126,9 @@ impl Store {
     ) -> Result<Record, Error> {
         let pin = Pin::new(self.path())?;
         let lock = self.lock()?;
-        let source = self.current(name)?;
+        let reading = self.reading_of(self.current(name)?)?;
         drop(lock);
+        let source = reading.source().clone();
         if let Some(new) = new {
             self.next_generation(new, None)?;
         }
@@ -135,6 +136,7 @@ impl Store {
         let mut pin = Some(pin);
         let late = pin.take_if(|_| mutant::is("tree-record-first"));
         pin.map_or(Ok(()), Pin::sync)?;
+        drop(reading);
         let _lock = self.lock()?;
         let now_there = self.current(name)?;
         if now_there.layers != source.layers || now_there.base != source.base {

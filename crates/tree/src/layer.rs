@@ -88,12 +88,23 @@ impl Store {
 
     /// The directories of layer `id` that are not as they were frozen.
     pub(crate) fn altered(&self, id: &str, progress: &dyn Progress) -> Result<Vec<PathBuf>, Error> {
-        let sealed = self.seal(id)?;
+        let mut sealed = self.seal(id)?;
         let content = open_directory(&self.content(id))?;
-        let options = SealOptions { ignore_links: sealed.ignores_links, ..SealOptions::default() };
-        let now = engine::seal(content.as_fd(), &options, progress)?;
-        let altered = engine::compare_seals(&sealed, &now);
-        Ok(altered.into_iter().map(|path| OsString::from_vec(path).into()).collect())
+        loop {
+            let ignore_links = sealed.ignores_links;
+            let options = SealOptions { ignore_links, ..SealOptions::default() };
+            let now = engine::seal(content.as_fd(), &options, progress)?;
+            let altered = engine::compare_seals(&sealed, &now);
+            // Before links are made to its files, a layer gets a seal that ignores links.
+            let sealed_now = self.seal(id)?;
+            if altered.is_empty() || sealed_now.ignores_links == ignore_links {
+                return Ok(altered
+                    .into_iter()
+                    .map(|path| OsString::from_vec(path).into())
+                    .collect());
+            }
+            sealed = sealed_now;
+        }
     }
 
     /// Seals layer `id` anew, if it is as it was frozen, so that links that are made to
@@ -128,12 +139,16 @@ impl Store {
         names_in(&self.path().join(LAYERS))
     }
 
-    /// Moves to the trash what `candidates` nobody refers to.
+    /// Moves those of the layers `candidates` to the trash that nothing refers to and that no
+    /// process reads. Returns how many these were.
     pub(crate) fn drop_unreferenced(&self, candidates: &[String]) -> Result<u64, Error> {
         let referenced = self.referenced()?;
         let mut dropped = 0;
         for id in candidates.iter().filter(|id| !referenced.contains(*id)) {
-            dropped += u64::from(self.discard(&self.layer(id))?);
+            let layer = self.layer(id);
+            if let Some(_lock) = self.take_from_readers(&layer)? {
+                dropped += u64::from(self.discard(&layer)?);
+            }
         }
         Ok(dropped)
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+mod busy;
 mod check;
 mod choose;
 mod commit;
@@ -19,6 +20,7 @@ pub mod namespace;
 pub mod overlay;
 mod pin;
 pub mod progress;
+mod reading;
 pub mod record;
 mod session;
 mod store;
@@ -26,10 +28,12 @@ mod strategy;
 mod trash;
 mod view;
 
+pub use busy::{Busy, User};
 pub use check::{Altered, Listed};
 pub use commit::Told;
 pub use progress::Progress;
-pub use session::{Base, Interrupted, Lost, Recovered, Session, Source};
+pub use reading::Reading;
+pub use session::{Base, Interrupted, Lost, MountOf, Recovered, Session, Source};
 pub use store::{Store, VARIABLE, default_path};
 pub use strategy::{Choice, Strategy};
 pub use trash::Emptied;

@@ -1,6 +1,7 @@
 //! Mounts of one's own: a private mount namespace, and for ordinary users a user
 //! namespace with all ids that they have.
 
+mod free;
 mod ranges;
 
 use self::ranges::{Range, of_user};
@@ -84,8 +85,7 @@ pub fn is_first_user_namespace() -> bool {
 
 fn enter_user_namespace() -> Result<(), Refusal> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let uids = of_user("/etc/subuid", uid)?;
-    let gids = of_user("/etc/subgid", uid)?;
+    let [uids, gids] = of_user(uid)?;
     let mapper = Mapper::start(uid, &uids, gid, &gids)?;
     let unshared = unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS);
     mapper.finish(unshared.map_err(cannot_unshare))?;

@@ -10,7 +10,7 @@ mod leave;
 mod reap;
 mod source;
 
-pub use self::reap::{Interrupted, Lost, Recovered};
+pub use self::reap::{Interrupted, Lost, MountOf, Recovered};
 pub use self::source::{Base, Source};
 
 pub(crate) use self::attach::top_first;

@@ -3,7 +3,7 @@
 mod lock;
 mod records;
 
-pub(crate) use self::lock::try_lease;
+pub(crate) use self::lock::{is_leased, try_lease};
 pub(crate) use self::records::{Opened, encode, read, write_lightly};
 
 use crate::era;

@@ -11,7 +11,7 @@ mod trash;
 
 use crate::arguments::tree::{Tree, Verb};
 use crate::exit;
-use crate::text::{ago, say};
+use crate::text::{ago, say, shell};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use synconce_durable::error::Error;
 use synconce_tree::namespace::{self, Refusal};
 use synconce_tree::record::Purpose;
-use synconce_tree::{Recovered, Store};
+use synconce_tree::{Busy, Recovered, Store, User, default_path};
 
 /// Does what was asked.
 pub fn tree(arguments: Tree) -> ExitCode {
@@ -83,7 +83,7 @@ struct Wanted {
 
 impl Wanted {
     fn path(&self) -> Result<PathBuf, Failure> {
-        let default = || synconce_tree::default_path(self.is_root);
+        let default = || default_path(self.is_root);
         self.path.clone().or_else(default).ok_or_else(|| {
             Failure::from("there is no HOME, and no store is named".to_owned())
                 .hint("--store DIR names one")
@@ -170,6 +170,9 @@ impl From<String> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let failure = Self::from(error.to_string());
+        if let Some(busy) = Busy::in_error(error.io()) {
+            return failure.hint(freeing(busy));
+        }
         match error.io().kind() {
             io::ErrorKind::StorageFull => {
                 failure.hint("`synconce tree gc --wait` frees what nobody needs")
@@ -177,6 +180,35 @@ impl From<Error> for Failure {
             _ => failure,
         }
     }
+}
+
+/// The command that frees a tree which cannot be used now.
+fn freeing(Busy { store, tree, by }: &Busy) -> String {
+    let umount = format!("`{}`", verb_on(store, &["umount", tree]));
+    let path = |path: &Path| shell(&[path.display().to_string()]);
+    match by {
+        User::Process(pid) => format!("`kill {pid}` ends that command, if you cannot wait for it"),
+        User::Mount(_) => format!("{umount} frees it and keeps its changes; --discard drops them"),
+        User::Covered(at) => format!("`umount {}`, then {umount}", path(at)),
+        User::Workers(at) => {
+            format!("`fuser -vm {}` lists them; when they have ended: {umount}", path(at))
+        }
+        User::Elsewhere(upper) => format!(
+            "`grep -l {} /proc/[0-9]*/mountinfo` lists the processes that still have it; when \
+             they have ended: {umount}",
+            path(upper)
+        ),
+    }
+}
+
+/// `synconce tree VERB` on the store at `store`, as a shell takes it.
+fn verb_on(store: &Path, verb: &[&str]) -> String {
+    let mut words = vec!["synconce".to_owned(), "tree".to_owned()];
+    if default_path(rustix::process::geteuid().is_root()).is_none_or(|default| default != store) {
+        words.extend(["--store".to_owned(), store.display().to_string()]);
+    }
+    words.extend(verb.iter().map(|word| (*word).to_owned()));
+    shell(&words)
 }
 
 impl From<Refusal> for Failure {

@@ -5,6 +5,7 @@
 //! `support::isolated`); what needs a program that is not installed is ignored, and says so.
 
 mod attributes;
+mod beside;
 mod everything;
 #[path = "../programs/harness.rs"]
 #[allow(dead_code, reason = "shared with tests that use the rest")]
@@ -16,6 +17,7 @@ mod programs;
 mod roots;
 mod runs;
 mod site;
+mod sparse;
 #[path = "../lifecycle/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
 mod support;
@@ -38,11 +40,13 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         attributes::trials(),
+        beside::trials(),
         verbs::trials(),
         runs::trials(),
         meetings::trials(),
         mounts::trials(),
         options::trials(),
+        sparse::trials(),
         users::trials(),
         programs::trials(),
     ];

@@ -1,16 +1,19 @@
 //! Trees that are mounted: where, how they are found again, and how a mount ends that
 //! cannot end well.
 
-use crate::harness::trial;
+use crate::harness::{Need, trial};
 use crate::meetings::{point, text};
 use crate::roots;
-use crate::site::{Site, same};
-use crate::support::Place;
+use crate::site::{Site, limit, same};
+use crate::support::{Place, SYNCONCE, Started, eventually, finish};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
@@ -22,7 +25,187 @@ pub fn trials() -> Vec<Trial> {
         trial(of_two_mounts_the_one_that_is_seen_is_unmounted, &NEEDS),
         trial(a_name_means_the_mount_that_is_kept, &NEEDS),
         trial(a_mount_never_hides_the_store, &NEEDS),
+        trial(a_refusal_names_the_command_that_frees_a_tree_after_a_killed_mount, &TRACED),
+        trial(a_refusal_names_the_command_that_frees_a_tree_after_a_killed_umount, &TRACED),
+        trial(a_refusal_names_the_command_that_frees_a_tree_after_a_killed_discard, &TRACED),
+        trial(what_keeps_a_mount_from_being_freed_is_named_with_a_command, &TRACED),
+        trial(a_mount_whose_directory_is_gone_is_freed_by_its_path, &NEEDS),
+        trial(an_overlay_that_got_the_number_of_an_unmounted_one_is_not_taken_for_it, &NEEDS),
     ]
+}
+
+const TRACED: [Need; 3] =
+    [NEEDS[0], Need::Program("strace", "strace"), Need::Program("fuser", "psmisc")];
+
+/// Calls by which `mount` and `umount` change something, and how often each is made at most
+/// before the last change.
+const CALLS: [(&str, u32); 10] = [
+    ("rename", 6),
+    ("mkdir", 8),
+    ("unlink", 4),
+    ("unlinkat", 8),
+    ("rmdir", 4),
+    ("flock", 6),
+    ("fsync", 4),
+    ("move_mount", 2),
+    ("umount2", 3),
+    ("openat", 60),
+];
+
+/// The command in the hint of a message, as it is typed.
+fn hinted(said: &str) -> String {
+    let hint = said.lines().find_map(|line| line.split_once("hint: `")).map(|(_, rest)| rest);
+    let command = hint.and_then(|rest| Some(rest.split_once('`')?.0));
+    command.unwrap_or_else(|| panic!("no hint with a command: {said}")).to_owned()
+}
+
+/// Types `command` into a shell that finds `synconce`.
+fn typed(place: &Place, command: &str) -> Finished {
+    let programs = Path::new(SYNCONCE).parent().unwrap().display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    process::run(place.command("sh").args(["-c", command]).env("PATH", path), limit()).unwrap()
+}
+
+/// Kills `verb` of a tree in a store as it makes each of [`CALLS`]; what a message then names
+/// frees the tree.
+fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
+    let site = with_base(place);
+    let at = point(&site, "point");
+    let (mut refused, mut round) = (0, 0);
+    for (call, most) in CALLS {
+        let moments = (1..=most).filter(|nth| *nth < 8 || nth % 7 == 0);
+        for nth in moments {
+            round += 1;
+            let name = format!("work-{round}");
+            site.clone_of("base", &name);
+            if is_mounted_before {
+                site.well(&["mount", &name, text(&at)]);
+                fs::write(at.join("data/new"), "new\n").unwrap();
+            }
+            let words: Vec<_> = verb.iter().map(|word| word.replace("NAME", &name)).collect();
+            let words: Vec<_> = words.iter().map(|word| word.replace("POINT", text(&at))).collect();
+            let tree = site.tree(&words.iter().map(String::as_str).collect::<Vec<_>>());
+            let mut traced = place.command("strace");
+            traced.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e"]);
+            traced.arg(format!("inject={call}:signal=KILL:when={nth}"));
+            let ended = finish(traced.arg(tree.get_program()).args(tree.get_args()));
+            let is_killed = ended.status.code() != Some(0);
+            let run = site.ends(&["run", &name, "--", "/bin/true"]);
+            if run.status.code() == Some(125) {
+                refused += u32::from(is_killed);
+                let freed = typed(place, &hinted(&run.stderr));
+                assert!(freed.status.success(), "{call} {nth}: {run:?}, {freed:?}");
+                site.well(&["run", &name, "--", "/bin/true"]);
+            } else {
+                assert_eq!(run.status.code(), Some(0), "{call} {nth}: {run:?}");
+            }
+            assert_eq!(fs::read_dir(&at).unwrap().count(), 0, "{call} {nth}: it is unmounted");
+            site.well(&["remove", &name]);
+            if !is_killed {
+                break;
+            }
+        }
+    }
+    assert!(refused > 0, "{refused} of {round} kills left the tree in use");
+    site.well(&["gc", "--wait"]);
+    site.well(&["fsck"]);
+    for directory in ["sessions", "trash"] {
+        let left = fs::read_dir(site.store().join(directory)).unwrap().count();
+        assert_eq!(left, 0, "{directory}");
+    }
+}
+
+fn a_refusal_names_the_command_that_frees_a_tree_after_a_killed_mount(place: &Place) {
+    killed(place, &["mount", "NAME", "POINT"], false);
+}
+
+fn a_refusal_names_the_command_that_frees_a_tree_after_a_killed_umount(place: &Place) {
+    killed(place, &["umount", "NAME"], true);
+}
+
+fn a_refusal_names_the_command_that_frees_a_tree_after_a_killed_discard(place: &Place) {
+    killed(place, &["umount", "--discard", "POINT"], true);
+}
+
+fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let (at, elsewhere) = (point(&site, "point"), point(&site, "elsewhere"));
+    let refusal = |words: &[&str]| {
+        let refused = site.ends(words);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        hinted(&refused.stderr)
+    };
+    // Every verb that needs the tree for itself.
+    site.well(&["mount", "work", text(&at)]);
+    let verbs: [&[&str]; 6] = [
+        &["run", "work", "--", "/bin/true"],
+        &["remove", "work", "nobody"],
+        &["commit", "work"],
+        &["commit", "work", "--as", "other"],
+        &["squash", "work"],
+        &["mount", "work", text(&elsewhere)],
+    ];
+    let freeing = verbs.map(refusal);
+    assert!(freeing.iter().all(|command| command.ends_with("umount work")), "{freeing:?}");
+    // A process works in it.
+    let worker = Started::new(place.command("sleep").arg("600").current_dir(&at));
+    let lists = typed(place, &refusal(&["umount", "work"]));
+    assert!(lists.stderr.contains("sleep") || lists.stdout.contains("sleep"), "{lists:?}");
+    worker.signal(Signal::KILL).unwrap();
+    worker.end();
+    drop(worker);
+    // It was moved.
+    assert!(finish(place.command("mount").arg("--move").args([&at, &elsewhere])).status.success());
+    let umount = refusal(&["umount", "work"]);
+    assert!(typed(place, &umount).status.success(), "{umount}");
+    site.well(&["umount", "work"]);
+    // Another mount namespace has it.
+    site.well(&["mount", "work", text(&at)]);
+    fs::write(at.join("data/new"), "new\n").unwrap();
+    let mut other = place.command("unshare");
+    let other = Started::new(other.args(["--mount", "--propagation", "private", "sleep", "600"]));
+    let has_it = || fs::read_to_string(format!("/proc/{}/mountinfo", other.pid())).unwrap();
+    let own = || fs::read_to_string("/proc/self/mountinfo").unwrap();
+    eventually("it has a copy of the mounts", || has_it() != own() && has_it().contains(text(&at)));
+    let lists = typed(place, &refusal(&["umount", "work"]));
+    assert!(lists.stdout.contains(&format!("/proc/{}/", other.pid())), "{lists:?}");
+    other.signal(Signal::KILL).unwrap();
+    other.end();
+    drop(other);
+    site.well(&["umount", "work"]);
+    site.well(&["run", "work", "--", "/bin/true"]);
+}
+
+fn a_mount_whose_directory_is_gone_is_freed_by_its_path(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let at = point(&site, "point");
+    site.well(&["mount", "work", text(&at)]);
+    unmount(&at, UnmountFlags::empty()).unwrap();
+    fs::remove_dir(&at).unwrap();
+    site.well(&["umount", text(&at)]);
+    site.well(&["run", "work", "--", "/bin/true"]);
+}
+
+/// The kernel gives a device number again as soon as it is free.
+fn an_overlay_that_got_the_number_of_an_unmounted_one_is_not_taken_for_it(place: &Place) {
+    let site = with_base(place);
+    let (at, other) = (point(&site, "point"), point(&site, "other"));
+    for option in ["", "--read-only"] {
+        let name = format!("work{option}");
+        site.clone_of("base", &name);
+        // A stack of two, or there would be no overlay to read.
+        site.sh(&name, "touch /data/new");
+        let words = ["mount", &name, text(&at), option];
+        site.well(&words[..if option.is_empty() { 3 } else { 4 }]);
+        unmount(&at, UnmountFlags::empty()).unwrap();
+        let script = "mkdir -p l u w; mount -t overlay -o lowerdir=l,upperdir=u,workdir=w none $1";
+        let mounted = finish(place.command("sh").args(["-ec", script, "sh"]).arg(&other));
+        assert!(mounted.status.success(), "{mounted:?}");
+        site.well(&["umount", &name]);
+        unmount(&other, UnmountFlags::empty()).unwrap();
+    }
 }
 
 /// What a kill leaves of `umount` when all is noted, and only the session is still there.

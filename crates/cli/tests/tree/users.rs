@@ -165,6 +165,8 @@ fn a_user_without_subordinate_ids_is_told_the_remedy(place: &Place) {
     let tar = tar(place);
     let imported = as_nobody(place, &["import", "base", tar.to_str().unwrap()]);
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");
-    assert!(imported.stderr.contains("subuid"), "with the remedy: {imported:?}");
+    // Ids that are not another user's.
+    let hint = "usermod --add-subuids 165536-231071 --add-subgids 165536-231071 nobody\n";
+    assert!(imported.stderr.ends_with(hint), "with the remedy: {imported:?}");
     assert!(!place.path("home/.local/share/synconce/trees/trees/base.json").exists());
 }

@@ -25,6 +25,7 @@ pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
         path: store_on(replay.path()),
         control: control.path().to_owned(),
         times: true,
+        is_random: false,
     };
     let mut findings = Findings::default();
     for (index, place) in choose(&log, &marks, count, seed).into_iter().enumerate() {

@@ -152,12 +152,12 @@ fn last(root: &Path, number: u64) -> Result<()> {
     Ok(())
 }
 
-fn fifo(path: &Path) -> Result<()> {
+pub(super) fn fifo(path: &Path) -> Result<()> {
     Ok(mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o640), 0)?)
 }
 
 /// What is written: every block differs from every other.
-fn filler(by: u64, file: usize, length: usize) -> Vec<u8> {
+pub(super) fn filler(by: u64, file: usize, length: usize) -> Vec<u8> {
     let lines = (0..).map(|line| format!("by {by} file {file} line {line}\n"));
     let mut text = Vec::with_capacity(length + 40);
     for line in lines {

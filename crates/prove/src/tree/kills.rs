@@ -2,7 +2,8 @@
 
 mod victims;
 
-use self::victims::{Blow, Weapon, wait_for_the_end};
+pub(super) use self::victims::Weapon;
+use self::victims::{Blow, wait_for_the_end};
 use super::ground;
 use super::judge::{Moment, judge};
 use super::script::{Effect, State, Step, Trees, step};
@@ -142,7 +143,8 @@ pub(super) fn kill(
     }
     let rig = builder.up()?;
     let path = store_on(rig.path());
-    let store = Store { tool, path, control: control.path().to_owned(), times: false };
+    let store =
+        Store { tool, path, control: control.path().to_owned(), times: false, is_random: false };
     let mut ring = Ring::new(store, strategy, seed)?;
     let began = Instant::now();
     let mut findings = Findings::default();

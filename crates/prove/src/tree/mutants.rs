@@ -5,20 +5,34 @@
 pub(crate) struct Mutant {
     pub name: &'static str,
     pub about: &'static str,
-    /// Whether it is a kill that shows it, and not a cut.
-    pub killed: bool,
+    pub shown: Shown,
+}
+
+/// What shows that a step is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// A cut of the power.
+    Cut,
+    /// A kill.
+    Kill,
+    /// Two processes that work side by side.
+    Walk,
 }
 
 const fn cut(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, killed: false }
+    Mutant { name, about, shown: Shown::Cut }
 }
 
 const fn killed(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, killed: true }
+    Mutant { name, about, shown: Shown::Kill }
+}
+
+const fn walked(name: &'static str, about: &'static str) -> Mutant {
+    Mutant { name, about, shown: Shown::Walk }
 }
 
 /// All of them; the names are those that `tree` asks for.
-pub(crate) const MUTANTS: [Mutant; 8] = [
+pub(crate) const MUTANTS: [Mutant; 10] = [
     cut("tree-unsynced", "a tree's file system not synced before its record is written"),
     cut("tree-record-first", "a tree's record written before its file system is synced"),
     cut("tree-record-unsynced", "a tree's record not synced, nor its directory"),
@@ -28,4 +42,6 @@ pub(crate) const MUTANTS: [Mutant; 8] = [
     // A disk that lost its power may not even have heard of the session.
     killed("tree-interrupted-forgotten", "sessions that were cut short thrown away without a word"),
     killed("tree-lease-ignored", "the lease of a session that was cut short taken for held"),
+    walked("tree-unlocked", "records changed without the store's lock"),
+    walked("tree-readers-ignored", "layers removed while they are read"),
 ];

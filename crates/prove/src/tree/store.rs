@@ -29,6 +29,8 @@ pub(super) struct Store<'a> {
     pub control: PathBuf,
     /// Whether times are compared.
     pub times: bool,
+    /// Whether its trees were changed at random, so that no known edit can be done in them.
+    pub is_random: bool,
 }
 
 /// What a command said of what was cut short.
@@ -229,7 +231,7 @@ impl Store<'_> {
     /// A clone is made, changed and committed, and is what it has to be; and is removed.
     fn go_on(&self, listed: &[Listed]) -> Result<()> {
         let nothing = super::script::Effect::Nothing;
-        let base = listed.iter().find(|tree| tree.state == "committed");
+        let base = listed.iter().find(|tree| tree.state == "committed" && !self.is_random);
         match base {
             Some(base) => self.perform(&step(&format!("clone {} {LATER}", base.name), nothing))?,
             None => self.perform(&Step::import(LATER, &self.control.join("source")))?,
@@ -273,7 +275,7 @@ pub(super) fn failure(what: &str, finished: &Finished) -> String {
 }
 
 /// What the tool said of what was cut short.
-fn said(stderr: &str) -> Said {
+pub(super) fn said(stderr: &str) -> Said {
     let mut said = Said::default();
     for line in stderr.lines() {
         let line = line.strip_prefix("synconce: ").unwrap_or(line);

@@ -65,8 +65,13 @@ pub(super) fn record(
         builder = builder.mount_options(options);
     }
     let rig = builder.up()?;
-    let store =
-        Store { tool, path: store_on(rig.path()), control: control.path().to_owned(), times: true };
+    let store = Store {
+        tool,
+        path: store_on(rig.path()),
+        control: control.path().to_owned(),
+        times: true,
+        is_random: false,
+    };
     let bystander = rig.path().join("bystander");
     fs::create_dir(&bystander)?;
     let synced = process::run(Command::new("sync").arg("-f").arg(rig.path()), patiently(LIMIT))?;

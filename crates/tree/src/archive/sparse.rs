@@ -3,10 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
-
 use super::BLOCK;
+use crate::engine::next_data;
 
 /// A hole shorter than this is written as zeros: a piece of its own would not be worth it.
 const WORTH: u64 = 64 << 10;
@@ -44,16 +42,9 @@ impl Map {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut end = 0;
         while end < size {
-            let start = match seek(file, SeekFrom::Data(end)) {
-                Err(Errno::NXIO) => break,
-                // No file system must know its holes.
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
-                start => start? / BLOCK * BLOCK,
-            };
-            if start >= size {
-                break;
-            }
-            end = seek(file, SeekFrom::Hole(start.max(end)))?.next_multiple_of(BLOCK).min(size);
+            let Some(data) = next_data(file, end, size)? else { break };
+            let start = data.start / BLOCK * BLOCK;
+            end = data.end.next_multiple_of(BLOCK).min(size);
             match pieces.last_mut() {
                 Some((offset, length)) if start.saturating_sub(*offset + *length) < WORTH => {
                     *length = end - *offset;

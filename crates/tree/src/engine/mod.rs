@@ -13,6 +13,7 @@ mod compare;
 mod copy;
 mod descent;
 mod directory;
+mod extents;
 mod names;
 mod node;
 mod pool;
@@ -27,6 +28,7 @@ pub use synconce_durable::error::Error;
 
 pub use self::compare::{Change, ChangeKind, compare};
 pub use self::copy::{CopyMode, CopyOptions, CopyReport, copy};
+pub(crate) use self::extents::next_data;
 pub use self::progress::Progress;
 pub use self::remove::{RemoveOptions, Removed, remove};
 pub use self::seal::{Seal, SealOptions, Sealed, compare_seals, seal};

@@ -144,14 +144,17 @@ impl Made {
         if now.st_ino != self.number || written {
             return;
         }
-        let untouched = fstat(&self.parent).is_ok_and(|parent| changed(&parent) == self.after);
+        let Ok(parent) = fstat(&self.parent) else { return };
+        // A time that the command gave the directory stays, whatever is removed from it now.
+        let untouched = changed(&parent) == self.after;
+        let last_modification = if untouched { self.before } else { changed(&parent) };
         let flags = match self.kind {
             Kind::Directory => AtFlags::REMOVEDIR,
             Kind::File => AtFlags::empty(),
         };
-        if unlinkat(&self.parent, &self.name, flags).is_ok() && untouched {
+        if unlinkat(&self.parent, &self.name, flags).is_ok() {
             let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-            let times = Timestamps { last_access, last_modification: self.before };
+            let times = Timestamps { last_access, last_modification };
             // Only a time, and only of a directory that we have changed.
             let _ = utimensat(&self.parent, ".", &times, AtFlags::empty());
         }

@@ -1,8 +1,14 @@
 //! Subordinate ids: `/etc/subuid` and `/etc/subgid` (subuid(5)).
 
 use super::Refusal;
+use super::free::{LoginDefs, free_range};
 use std::fs;
 use std::io;
+use std::path::Path;
+use synconce_durable::error::Error;
+
+const SUBUID: &str = "/etc/subuid";
+const SUBGID: &str = "/etc/subgid";
 
 /// Ids that a user may map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,40 +19,70 @@ pub(super) struct Range {
     pub(super) count: u64,
 }
 
-/// Fewer are not worth a namespace: Debian's `nobody` is 65534.
-const USUAL: u64 = 65536;
-
-/// The ranges that `file` gives the user `uid`, by name or number.
+/// The ranges of user ids and of group ids that the user `uid` has, by name or number.
 ///
 /// # Errors
-/// The file cannot be read, or has none.
-pub(super) fn of_user(file: &'static str, uid: u32) -> Result<Vec<Range>, Refusal> {
-    let name =
-        fs::read("/etc/passwd").ok().and_then(|text| name_of(&String::from_utf8_lossy(&text), uid));
-    let (number, first) = (uid.to_string(), 100_000);
-    let who = name.as_deref().unwrap_or(&number);
-    let remedy = || {
-        format!(
-            "give {who} ids, as root: usermod --add-subuids {first}-{last} --add-subgids {first}-{last} {who}",
-            last = first + USUAL - 1
-        )
-    };
-    let text = fs::read_to_string(file)
-        .map_err(|error| Refusal::new("cannot read", file, error, &remedy()))?;
-    let ranges = parse(&text, &[who, &number]);
-    if ranges.is_empty() {
-        let cause = io::Error::other(format!("it has no ids for {who}"));
-        return Err(Refusal::new("cannot make a user namespace by", file, cause, &remedy()));
+/// A file cannot be read, or has no range for the user. The remedy is a command that gives
+/// the user ids that are free here.
+pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], Refusal> {
+    let text = |path: &str| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
+    let passwd = text("/etc/passwd").unwrap_or_default();
+    let number = uid.to_string();
+    let who = name_of(&passwd, uid).unwrap_or_else(|| number.clone());
+    let files = [SUBUID, SUBGID].map(text);
+    let owned = files.each_ref().map(|file| {
+        file.as_ref().map(|text| parse(text, Some(&[&who, &number]))).unwrap_or_default()
+    });
+    let missing = owned.each_ref().map(Vec::is_empty);
+    let Some(first) = missing.iter().position(|missing| *missing) else { return Ok(owned) };
+    let every = |text: &String| parse(text, None);
+    let mut taken: Vec<Range> = files.iter().flatten().flat_map(every).collect();
+    for list in [&passwd, &text("/etc/group").unwrap_or_default()] {
+        taken.extend(ids(list).map(|start| Range { start, count: 1 }));
     }
-    Ok(ranges)
+    let defs = LoginDefs::parse(&text("/etc/login.defs").unwrap_or_default());
+    let remedy = Some(remedy(&who, missing, free_range(&taken, defs)));
+    let path = Path::new([SUBUID, SUBGID][first]);
+    let error = match files.into_iter().nth(first) {
+        Some(Err(error)) => Error::new("cannot read", path, error),
+        _ => {
+            let cause = io::Error::other(format!("it has no ids for {who}"));
+            Error::new("cannot make a user namespace by", path, cause)
+        }
+    };
+    Err(Refusal { error, remedy })
 }
 
-fn parse(text: &str, owners: &[&str]) -> Vec<Range> {
+/// The command that gives `who` the ids that are missing: user ids, group ids.
+fn remedy(who: &str, [uids, gids]: [bool; 2], free: Option<Range>) -> String {
+    let Some(Range { start, count }) = free else {
+        return format!(
+            "give {who} a range of ids in /etc/subuid and /etc/subgid; between SUB_UID_MIN and \
+             SUB_UID_MAX (/etc/login.defs) none is free"
+        );
+    };
+    let last = start + count - 1;
+    let option = |is_missing: bool, name: &str| match is_missing {
+        true => format!(" --add-{name} {start}-{last}"),
+        false => String::new(),
+    };
+    let (uids, gids) = (option(uids, "subuids"), option(gids, "subgids"));
+    format!("give {who} ids, as root: usermod{uids}{gids} {who}")
+}
+
+/// The third field of every line of passwd(5) or group(5).
+fn ids(list: &str) -> impl Iterator<Item = u64> {
+    list.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok())
+}
+
+/// The ranges of `owners` in a file, or of all.
+fn parse(text: &str, owners: Option<&[&str]>) -> Vec<Range> {
     let line = |line: &str| {
         let mut fields = line.trim().split(':');
         let owner = fields.next()?;
         let (start, count) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        (owners.contains(&owner) && count > 0).then_some(Range { start, count })
+        let is_wanted = owners.is_none_or(|owners| owners.contains(&owner));
+        (is_wanted && count > 0).then_some(Range { start, count })
     };
     text.lines().filter_map(line).collect()
 }
@@ -66,10 +102,21 @@ mod tests {
     #[test]
     fn a_user_has_all_ranges_by_name_and_by_number_and_nobody_elses() {
         let text = "alice:100000:65536\nbob:165536:65536\n# alice:1:1\n1000:300000:10\nalice:x:y\nalice:5:0\n";
-        let ranges = parse(text, &["alice", "1000"]);
+        let ranges = parse(text, Some(&["alice", "1000"]));
         let expected =
             [(100_000, 65_536), (300_000, 10)].map(|(start, count)| Range { start, count });
         assert_eq!(ranges, expected);
+    }
+
+    #[test]
+    fn the_remedy_gives_only_the_ids_that_are_missing() {
+        let free = Some(Range { start: 165_536, count: 65_536 });
+        let range = "165536-231071";
+        let both = format!("usermod --add-subuids {range} --add-subgids {range} alice");
+        assert!(remedy("alice", [true, true], free).ends_with(&both));
+        let one = format!("usermod --add-subgids {range} alice");
+        assert!(remedy("alice", [false, true], free).ends_with(&one));
+        assert!(remedy("alice", [true, true], None).contains("SUB_UID_MAX"));
     }
 
     #[test]

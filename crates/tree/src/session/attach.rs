@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::content::{DEVICE, ROOT, UPPER, WORK};
+use crate::busy::{Busy, User};
 use crate::overlay::{self, Mount};
 use crate::record::Purpose;
 use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
@@ -9,7 +10,6 @@ use crate::strategy::Strategy;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -86,7 +86,14 @@ impl Session<'_> {
     /// Names the act and path; `EBUSY` when somebody still works in it, or it is below
     /// another mount or was moved.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
-        patiently(|| self.unmount_from(point))
+        patiently(|| self.unmount_from(point)).map_err(|error| match is_busy(&error) {
+            true => self.busy("cannot unmount", point, User::Workers(point.to_owned())),
+            false => error,
+        })
+    }
+
+    fn busy(&self, act: &'static str, path: &Path, by: User) -> Error {
+        Error::new(act, path, Busy::error(self.store.path(), &self.note.from, by))
     }
 
     /// Unmounts it, if it is what is seen at `point`, and makes sure that it is nowhere
@@ -100,13 +107,7 @@ impl Session<'_> {
         match mounts.iter().find(|mount| self.is_ours(mount)) {
             None => Ok(()),
             Some(left) => {
-                let why = "below another mount, or moved there: unmount that first";
-                let why = format!(
-                    "{} is still mounted at {}, {why}",
-                    self.note.from,
-                    left.point.display()
-                );
-                Err(Error::new("cannot unmount", point, io::Error::other(why)))
+                Err(self.busy("cannot unmount", point, User::Covered(left.point.clone())))
             }
         }
     }
@@ -124,7 +125,7 @@ impl Session<'_> {
             let device = fs::read_to_string(self.directory().join(DEVICE)).ok();
             let device = device.and_then(|text| text.parse::<u64>().ok());
             let number = rustix::fs::makedev(mount.device.major, mount.device.minor);
-            return device == Some(number);
+            return device == Some(number) && self.can_be_overlay(mount);
         }
         let own = Path::new(SESSIONS).join(&self.id).join(CONTENT);
         let is_view = matches!(self.note.purpose, Purpose::View(ref at) if *at == mount.point);
@@ -132,6 +133,26 @@ impl Session<'_> {
             self.note.layers.last().map(|layer| Path::new(LAYERS).join(&layer.id).join(CONTENT));
         mount.root.ends_with(own)
             || is_view && viewed.is_some_and(|viewed| mount.root.ends_with(viewed))
+    }
+
+    /// Whether the options of an overlay do not name another one's directories: when an overlay
+    /// is unmounted, the next one anywhere gets its device number. Directories that could not be
+    /// named by their path are shown as links in /proc, and tell nothing.
+    fn can_be_overlay(&self, mount: &Seen) -> bool {
+        let values = |key: &'static str| {
+            let options = mount.options.split(',').filter_map(|option| option.split_once('='));
+            options.filter(move |(name, _)| name.trim_end_matches('+') == key).map(|(_, dir)| dir)
+        };
+        let is_view = matches!(self.note.purpose, Purpose::View(_));
+        if values("upperdir").next().is_none() != is_view {
+            return false;
+        }
+        let (key, id) = match self.note.layers.last() {
+            Some(top) if is_view => ("lowerdir", &top.id),
+            _ => ("upperdir", &self.id),
+        };
+        let is_told = |dir: &str| !dir.starts_with("/proc/");
+        !values(key).any(is_told) || values(key).any(|dir| dir.contains(&format!("/{id}/")))
     }
 
     /// Puts into the upper directory what the kernel knows beside it, by mounting the
@@ -143,10 +164,14 @@ impl Session<'_> {
             // An earlier attempt was cut short behind this.
             return Ok(());
         }
-        let upper = open_directory(&directory.join(UPPER))?;
+        let upper_path = directory.join(UPPER);
+        let upper = open_directory(&upper_path)?;
         let work = open_directory(&directory.join(WORK))?;
         overlay::clear_guard(work.as_fd())?;
-        let mount = self.mount()?;
+        let mount = self.mount().map_err(|error| match is_busy(&error) {
+            true => self.busy("cannot freeze", &directory, User::Elsewhere(upper_path.clone())),
+            false => error,
+        })?;
         if overlay::has_index(work.as_fd())? {
             overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd())?;
         }
@@ -159,17 +184,16 @@ pub(crate) fn top_first(layers: &[std::os::fd::OwnedFd]) -> Vec<BorrowedFd<'_>> 
     layers.iter().rev().map(AsFd::as_fd).collect()
 }
 
+fn is_busy(error: &Error) -> bool {
+    error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
+}
+
 /// Tries again while somebody is still about to let go.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let began = Instant::now();
     loop {
         match attempt() {
-            Err(error)
-                if error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
-                    && began.elapsed() < PATIENCE =>
-            {
-                sleep(PAUSE);
-            }
+            Err(error) if is_busy(&error) && began.elapsed() < PATIENCE => sleep(PAUSE),
             other => return other,
         }
     }

@@ -6,7 +6,7 @@ use crate::layer::names_in;
 use crate::overlay::TRIAL_PREFIX;
 use crate::pin::Pin;
 use crate::record::{self, Name, Purpose};
-use crate::store::{Opened, SESSIONS, Store, open_directory, read, try_lease};
+use crate::store::{Opened, SESSIONS, Store, is_leased, open_directory, read, try_lease};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;
@@ -46,6 +46,15 @@ pub struct Recovered {
     pub interrupted: Vec<Interrupted>,
     /// Work without a commit.
     pub lost: Vec<Lost>,
+}
+
+/// A mount that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub enum MountOf<'a> {
+    /// Of the tree of this name.
+    Tree(&'a str),
+    /// At this path.
+    Path(&'a Path),
 }
 
 impl Store {
@@ -143,18 +152,23 @@ impl Store {
             return Ok(false);
         }
         let path = self.session(id);
+        // A mount is noted before it is attached; from then on a namespace that cannot be
+        // seen from here may have it.
+        let attached = || mount.is_some() && path.join(DEVICE).exists();
+        if attached() {
+            return Ok(false);
+        }
         let directory = match open_directory(&path) {
             Ok(_) if mutant::is("tree-lease-ignored") => return Ok(false),
             // Its process has just ended well.
             Err(error) if error.io().kind() == io::ErrorKind::NotFound => return Ok(false),
             other => other?,
         };
-        let Some(lease) = try_lease(directory, &path)? else { return Ok(false) };
-        // Only now: its process may have attached the mount, or ended well, until here. Of a
-        // mount it is noted what is to be attached before it is; from then on somebody may
-        // have it in a namespace that cannot be seen from here.
-        let attached = mount.is_some() && path.join(DEVICE).exists();
-        Ok(is_named(&lease, &path) && !attached)
+        if is_leased(&directory, &path)? {
+            return Ok(false);
+        }
+        // Once more: until here its process may have attached the mount, or ended well.
+        Ok(is_named(&directory, &path) && !attached())
     }
 
     /// Throws the session away, with the layer that it was about to become.
@@ -210,35 +224,49 @@ impl Store {
         Ok(())
     }
 
-    /// The session of a mount for which `is_it` holds, by its tree and where it is
-    /// mounted, taken over from the process that began it; and where that is. Of several,
-    /// what is seen there comes before what is below it, and what is kept before what is
-    /// only read.
+    /// The session of the mount `which`, taken over from the process that began it; and
+    /// where the mount is. Of several mounts of a tree the one comes first whose changes are
+    /// kept, which is the one that keeps the tree in use; of several at a path the one that
+    /// is seen there.
     ///
     /// # Errors
     /// Names the act and path.
-    pub fn mounted(
-        &self,
-        is_it: impl Fn(&str, &Path) -> bool,
-    ) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
-        let mut found = Vec::new();
+    pub fn mounted(&self, which: MountOf<'_>) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
+        // Two commands that look for mounts take leases of the same sessions.
+        let _lock = self.lock()?;
+        let (mut found, mut leased) = (Vec::new(), None);
         for (id, note) in self.sessions()? {
             let Some(note) = note else { continue };
             let (Purpose::Mount(point) | Purpose::View(point)) = note.purpose.clone() else {
                 continue;
             };
-            if !is_it(&note.from, &point) {
+            let is_it = match which {
+                MountOf::Tree(tree) => note.from == tree,
+                MountOf::Path(path) => point == path,
+            };
+            if !is_it {
                 continue;
             }
             let path = self.session(&id);
             let pin = Pin::new(self.path())?;
-            if let Some(lease) = try_lease(open_directory(&path)?, &path)? {
-                found.push((Session { store: self, id, note, pin, _lease: lease }, point));
+            match try_lease(open_directory(&path)?, &path)? {
+                Some(_lease) => {
+                    found.push((Session { store: self, id, note, pin, _lease }, point));
+                }
+                None => leased = Some(point),
             }
+        }
+        if let Some(point) = leased.filter(|_| found.is_empty()) {
+            let why = io::Error::other("another command mounts or unmounts it");
+            return Err(Error::new("cannot unmount", &point, why));
         }
         let mounts = mounts::read("self").on("cannot read the mounts of", self.path())?;
         found.sort_by_key(|(session, point)| {
-            (!session.is_seen_at(point, &mounts), !session.can_be_kept())
+            let (seen, kept) = (session.is_seen_at(point, &mounts), session.can_be_kept());
+            match which {
+                MountOf::Tree(_) => (!kept, !seen),
+                MountOf::Path(_) => (!seen, !kept),
+            }
         });
         Ok(found.into_iter().next())
     }

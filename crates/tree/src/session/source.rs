@@ -1,5 +1,6 @@
 //! What a session works on.
 
+use crate::busy::{Busy, User};
 use crate::record::{self, Layer, Name, Parent, Purpose, Record};
 use crate::store::{Opened, Store};
 use crate::strategy::Strategy;
@@ -139,11 +140,11 @@ impl Store {
         match others.filter_map(|(_, session)| session.as_ref()).find(|session| uses(session)) {
             None => Ok(()),
             Some(session) => {
-                let who = match &session.purpose {
-                    Purpose::Mount(at) => format!("it is mounted at {}", at.display()),
-                    _ => format!("it is in use by process {}", session.pid),
+                let user = match &session.purpose {
+                    Purpose::Mount(at) => User::Mount(at.clone()),
+                    _ => User::Process(session.pid),
                 };
-                Err(refuse("cannot use", name, io::Error::other(who)))
+                Err(refuse("cannot use", name, Busy::error(self.path(), name.as_str(), user)))
             }
         }
     }

@@ -3,9 +3,11 @@
 use super::Store;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
 
 const LOCK: &str = "lock";
 
@@ -20,16 +22,52 @@ impl Store {
     /// # Errors
     /// Names the act and path.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
+        self.lock_by(OFlags::RDWR | OFlags::CREATE)
+    }
+
+    /// Waits for the lock, for a look at several records at one moment. None on a read-only
+    /// file system where the lock was never made.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub(crate) fn lock_to_read(&self) -> Result<Option<Lock>, Error> {
+        match self.lock() {
+            Err(error) if error.io().kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+            other => return other.map(Some),
+        }
+        match self.lock_by(OFlags::RDONLY) {
+            Err(error) if error.io().kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn lock_by(&self, flags: OFlags) -> Result<Lock, Error> {
         let path = self.path().join(LOCK);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file =
             rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
+        if mutant::is("tree-unlocked") {
+            return Ok(Lock(file));
+        }
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
                 Err(Errno::INTR) => {}
                 other => return other.on("cannot lock", &path).map(|()| Lock(file)),
             }
         }
+    }
+}
+
+/// Whether a process has the lease of `directory`. Two processes that ask at the same time do
+/// not take each other for the process that has it.
+///
+/// # Errors
+/// Names the act and path.
+pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
+    match flock(directory.as_fd(), FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(errno) => Err(Error::new("cannot lock", path, errno)),
     }
 }
 

@@ -95,3 +95,57 @@ fn every_kind_of_difference_is_found_and_nothing_else() {
         },
     );
 }
+
+/// Bytes that the calling process has read by system calls so far.
+fn read_so_far() -> u64 {
+    let text = fs::read_to_string("/proc/self/io").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+    line.unwrap().parse().unwrap()
+}
+
+/// A file of 1 TiB with 4 KiB of data at each of `places`.
+fn sparse(path: &Path, places: &[(u64, u8)]) {
+    let file = File::create(path).unwrap();
+    file.set_len(SPARSE).unwrap();
+    places.iter().for_each(|(at, byte)| file.write_all_at(&[*byte; 4096], *at).unwrap());
+    set_time(path, 7);
+}
+
+/// Where a file has data, and which byte.
+type Places = &'static [(u64, u8)];
+
+const SPARSE: u64 = 1 << 40;
+const MIDDLE: u64 = SPARSE / 2;
+const LAST: u64 = SPARSE - 4096;
+
+#[test]
+fn holes_that_both_files_have_are_not_read() {
+    isolated(
+        || {},
+        |_, _| {
+            for fs in FILE_SYSTEMS {
+                let rig = rig(fs);
+                let (a, b) = (rig.path().join("a"), rig.path().join("b"));
+                [&a, &b].iter().for_each(|directory| fs::create_dir(directory).unwrap());
+                let all: [(&str, Places, Places); 7] = [
+                    ("empty", &[], &[]),
+                    ("same", &[(0, 1), (MIDDLE, 2)], &[(0, 1), (MIDDLE, 2)]),
+                    ("zeros", &[(MIDDLE, 0)], &[]),
+                    ("zeros-in-second", &[(0, 1)], &[(0, 1), (LAST, 0)]),
+                    ("last", &[(0, 1), (LAST, 2)], &[(0, 1), (LAST, 3)]),
+                    ("first-only", &[(MIDDLE, 1)], &[]),
+                    ("second-only", &[(0, 1)], &[(0, 1), (MIDDLE, 1)]),
+                ];
+                for (name, first, second) in all {
+                    sparse(&a.join(name), first);
+                    sparse(&b.join(name), second);
+                }
+                let before = read_so_far();
+                let found = changes(&a, &b);
+                let read = read_so_far() - before;
+                assert_eq!(found, ["C first-only", "C last", "C second-only"], "{fs:?}");
+                assert!(read < 16 << 20, "{fs:?}: {read} bytes were read");
+            }
+        },
+    );
+}

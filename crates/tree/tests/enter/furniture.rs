@@ -2,7 +2,7 @@
 
 use crate::support::{bind, entered, isolated, manifest, root, said, script, write};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 pub fn everything_a_builder_expects_is_there() {
@@ -33,6 +33,23 @@ pub fn nothing_of_the_furniture_is_left_in_the_tree() {
         let said = said(&script(&root, "echo x >/dev/shm/y; mkdir /dev/new; echo fine"));
         assert_eq!(said, "fine\n");
         assert_eq!(manifest(&root), before);
+    });
+}
+
+/// Archivers set the times of directories last.
+pub fn a_time_that_a_command_gives_a_directory_stays() {
+    isolated(|place| {
+        let root = root(place, "root");
+        let _ = fs::remove_file(root.join("etc/resolv.conf"));
+        let made = root.join("dev");
+        let _ = fs::remove_dir(&made);
+        let text = "touch -d @1000000000 /etc /; stat -c %Y /etc /";
+        assert_eq!(said(&script(&root, text)), "1000000000\n1000000000\n");
+        assert!(!made.exists() && !root.join("etc/resolv.conf").exists());
+        for path in ["etc", "."] {
+            let time = fs::metadata(root.join(path)).unwrap().mtime();
+            assert_eq!(time, 1_000_000_000, "{path}");
+        }
     });
 }
 

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         furniture:
             everything_a_builder_expects_is_there
             nothing_of_the_furniture_is_left_in_the_tree
+            a_time_that_a_command_gives_a_directory_stays
             the_resolver_is_the_hosts_whatever_the_tree_has
             missing_places_are_made_and_removed
             binds_are_seen_inside_and_may_be_read_only

@@ -156,8 +156,8 @@ pub fn squash(store: &Store, name: &Name) -> Result<(), Failure> {
 }
 
 pub fn export(store: &Store, arguments: Export) -> Result<(), Failure> {
-    let layers = store.stack(&arguments.name)?.layers;
-    let view = store.view(&layers)?;
+    let reading = store.reading(&arguments.name)?;
+    let view = reading.view()?;
     match &arguments.directory {
         Some(directory) => export_to(view.as_fd(), directory),
         None => export_tar(view.as_fd()),

@@ -5,9 +5,9 @@ use super::bar::Bar;
 use crate::arguments::tree::{Mount, Umount};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, absolute};
 use synconce_durable::error::{Context, Error};
-use synconce_tree::Store;
+use synconce_tree::{MountOf, Store};
 
 pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Failure> {
     if !is_root {
@@ -40,10 +40,12 @@ pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
     // A word without a slash is a name first, and a path only where no tree has it.
     let is_path = arguments.what.as_encoded_bytes().contains(&b'/');
     let name = arguments.what.to_str().filter(|_| !is_path);
-    let mut session = store.mounted(|tree, _| Some(tree) == name)?;
+    let mut session = name.map(|name| store.mounted(MountOf::Tree(name))).transpose()?.flatten();
     if session.is_none() {
-        let at = fs::canonicalize(&arguments.what).ok();
-        session = store.mounted(|_, point| at.as_deref() == Some(point))?;
+        // The directory may have been removed since a `tree mount` was killed.
+        let at = fs::canonicalize(&arguments.what).or_else(|_| absolute(&arguments.what));
+        session =
+            store.mounted(MountOf::Path(&at.on("cannot find", Path::new(&arguments.what))?))?;
     }
     let Some((session, point)) = session else {
         let what = Path::new(&arguments.what);

@@ -117,8 +117,8 @@ struct Difference {
 }
 
 pub fn diff(store: &Store, arguments: &Diff) -> Result<ExitCode, Failure> {
-    let of = |name: &Name| store.view(&store.stack(name)?.layers);
-    let (a, b) = (of(&arguments.a)?, of(&arguments.b)?);
+    let readings = (store.reading(&arguments.a)?, store.reading(&arguments.b)?);
+    let (a, b) = (readings.0.view()?, readings.1.view()?);
     let bar = Bar::new("compared");
     let changes = engine::compare(a.as_fd(), b.as_fd(), &bar)?;
     drop(bar);

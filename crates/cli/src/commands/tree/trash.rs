@@ -17,7 +17,7 @@ pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
         if let Err(error) = store.remove_tree(name)
             && let Some(earlier) = failed.replace(error)
         {
-            say(&earlier.to_string());
+            Failure::from(earlier).tell();
         }
     }
     if arguments.wait {

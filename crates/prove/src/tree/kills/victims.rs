@@ -23,7 +23,7 @@ const ENDING: Duration = Duration::from_secs(20);
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Victim {
+pub(in crate::tree) enum Victim {
     /// The command line's own process.
     Itself,
     /// Its process group: not the supervisor.
@@ -36,7 +36,7 @@ pub(super) enum Victim {
 
 /// A way to be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weapon {
+pub(in crate::tree) enum Weapon {
     /// After a while.
     Later { victim: Victim, after: Duration },
     /// As it makes a call for the nth time.
@@ -52,7 +52,7 @@ pub(super) struct Blow {
 
 impl Weapon {
     /// One for a verb that takes as long as `span`.
-    pub(super) fn random(random: &mut fastrand::Rng, span: Duration) -> Self {
+    pub(in crate::tree) fn random(random: &mut fastrand::Rng, span: Duration) -> Self {
         if random.bool() {
             let call = CALLS[random.usize(..CALLS.len())];
             let most = if call == "openat" { 40 } else { MOST_CALLS };
@@ -68,10 +68,11 @@ impl Weapon {
     }
 
     /// The command to which it can be done.
-    pub(super) fn wielded(&self, command: Command) -> Command {
+    pub(in crate::tree) fn wielded(&self, command: Command) -> Command {
         let Self::AtCall { call, nth } = self else { return command };
         let mut traced = Command::new("strace");
-        traced.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+        // As a grandchild, so that the process that is started here is the command itself.
+        traced.args(["-D", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
         traced.args(["-e", &format!("inject={call}:signal=KILL:when={nth}")]);
         traced.arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -84,7 +85,7 @@ impl Weapon {
     }
 
     /// Waits for the moment, and kills.
-    pub(super) fn strike(&self, group: &Group) {
+    pub(in crate::tree) fn strike(&self, group: &Group) {
         let Self::Later { victim, after } = self else { return };
         std::thread::sleep(*after);
         let own = group.pid();
@@ -107,7 +108,7 @@ impl Weapon {
     }
 
     /// Whether it ended otherwise than well.
-    pub(super) fn has_hit(&self, ended: Option<ExitStatus>) -> bool {
+    pub(in crate::tree) fn has_hit(&self, ended: Option<ExitStatus>) -> bool {
         ended.is_none_or(|status| status.signal().is_some() || status.code() != Some(0))
     }
 }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Statx, readlinkat};
-use rustix::io::{Errno, read};
+use rustix::io::{Errno, pread};
 
 use super::super::Error;
 use super::super::directory::{Mounts, path_of};
+use super::super::extents::next_data;
 use super::super::xattrs::{Named, each};
 use super::{Comparison, Own, Side, kind};
 
@@ -53,7 +55,7 @@ impl Comparison<'_> {
                 };
                 Ok(target(Side::First, sides.first)? == target(Side::Second, sides.second)?)
             }
-            FileType::RegularFile => self.content(sides, own, path),
+            FileType::RegularFile => self.content(sides, a.stx_size, own, path),
             _ => Ok(true),
         }
     }
@@ -61,6 +63,7 @@ impl Comparison<'_> {
     fn content(
         &self,
         sides: &Sides<'_>,
+        size: u64,
         own: &mut Own<'_>,
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<bool, Error> {
@@ -70,26 +73,62 @@ impl Comparison<'_> {
                 .map_err(|errno| self.fail(side, "cannot open", &path(), errno))
         };
         let (first, second) = (open(Side::First, sides.first)?, open(Side::Second, sides.second)?);
+        let fail = |(side, errno)| self.fail(side, "cannot read", &path(), errno);
         own.buffers.0.resize(BUFFER, 0);
         own.buffers.1.resize(BUFFER, 0);
-        loop {
-            let fail = |side| move |errno| (side, errno);
-            let one = fill(&first, &mut own.buffers.0).map_err(fail(Side::First));
-            let other = fill(&second, &mut own.buffers.1).map_err(fail(Side::Second));
-            let (one, other) = match (one, other) {
-                (Ok(one), Ok(other)) => (one, other),
-                (Err((side, errno)), _) | (_, Err((side, errno))) => {
-                    return Err(self.fail(side, "cannot read", &path(), errno));
-                }
-            };
-            if own.buffers.0[..one] != own.buffers.1[..other] {
+        let mut data = Data::of([&first, &second], size);
+        while let Some(piece) = data.next().map_err(fail)? {
+            let length = usize::try_from(piece.end - piece.start).unwrap_or(BUFFER);
+            let (one, other) = (&mut own.buffers.0[..length], &mut own.buffers.1[..length]);
+            let filled =
+                fill(&first, one, piece.start).map_err(|errno| fail((Side::First, errno)))?;
+            let also =
+                fill(&second, other, piece.start).map_err(|errno| fail((Side::Second, errno)))?;
+            if one[..filled] != other[..also] {
                 return Ok(false);
             }
-            own.tally.bytes(one as u64)?;
-            if one < BUFFER {
+            own.tally.bytes(filled as u64)?;
+            if filled < length {
+                // Both have become shorter.
                 return Ok(true);
             }
         }
+        Ok(true)
+    }
+}
+
+/// The pieces of two files of one size in which at least one of the files may hold data. What
+/// is between the pieces is a hole in both, and so the same.
+struct Data<'a> {
+    files: [&'a OwnedFd; 2],
+    size: u64,
+    position: u64,
+    /// What is known of each file behind `position`; an empty range at the end for none.
+    known: [Range<u64>; 2],
+}
+
+impl<'a> Data<'a> {
+    fn of(files: [&'a OwnedFd; 2], size: u64) -> Self {
+        // A file that one call reads is not worth a look for holes.
+        let known = if size <= BUFFER as u64 { 0..size } else { 0..0 };
+        Self { files, size, position: 0, known: [known.clone(), known] }
+    }
+
+    /// The next piece, of [`BUFFER`] bytes at most.
+    fn next(&mut self) -> Result<Option<Range<u64>>, (Side, Errno)> {
+        for (index, side) in [Side::First, Side::Second].into_iter().enumerate() {
+            if self.known[index].end <= self.position && self.position < self.size {
+                let data = next_data(self.files[index].as_fd(), self.position, self.size);
+                let data = data.map_err(|errno| (side, errno))?;
+                self.known[index] = data.unwrap_or(self.size..self.size);
+            }
+        }
+        let [first, second] = &self.known;
+        let start = first.start.min(second.start).max(self.position);
+        let ends = self.known.iter().filter(|known| known.start <= start).map(|known| known.end);
+        let end = ends.max().unwrap_or(start).min(start + BUFFER as u64);
+        self.position = end;
+        Ok((start < end).then_some(start..end))
     }
 }
 
@@ -119,11 +158,11 @@ fn attributes(directory: BorrowedFd<'_>, name: &CStr) -> Result<Attributes, Errn
     Ok(all)
 }
 
-/// Reads until the buffer is full or the file ends.
-fn fill(file: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+/// Reads from `position` on until the buffer is full or the file ends.
+fn fill(file: &OwnedFd, buffer: &mut [u8], position: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < buffer.len() {
-        match read(file.as_fd(), &mut buffer[filled..])? {
+        match pread(file.as_fd(), &mut buffer[filled..], position + filled as u64)? {
             0 => break,
             length => filled += length,
         }

@@ -3,10 +3,11 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{SeekFrom, Statx, copy_file_range, ftruncate, ioctl_ficlone, seek};
+use rustix::fs::{Statx, copy_file_range, ftruncate, ioctl_ficlone};
 use rustix::io::{Errno, pread, pwrite, read, write};
 
 use super::super::Error;
+use super::super::extents::next_data;
 use super::super::progress::Tally;
 use super::CopyMode;
 
@@ -117,21 +118,11 @@ fn extents(
 ) -> Result<(), Failed> {
     let (mut position, mut in_kernel) = (0, true);
     while position < size {
-        let start = match seek(source, SeekFrom::Data(position)) {
-            Ok(start) => start,
-            // There is nothing but a hole, or nothing any more.
-            Err(Errno::NXIO) => break,
-            // A file system that knows no holes has data everywhere.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => position,
-            Err(errno) => return Err(Failed::Reading(errno)),
-        };
-        let end = seek(source, SeekFrom::Hole(start)).unwrap_or(size).min(size);
-        if end <= start {
-            break;
-        }
-        position = start;
-        while position < end {
-            let length = (end - position).min(PIECE);
+        let data = next_data(source, position, size).map_err(Failed::Reading)?;
+        let Some(data) = data else { break };
+        position = data.start;
+        while position < data.end {
+            let length = (data.end - position).min(PIECE);
             let copied = piece(source, target, position, length, buffer, &mut in_kernel)?;
             if copied == 0 {
                 // It has become shorter: the caller sees that.

@@ -1,0 +1,135 @@
+//! A random walk over the verbs by two processes, some of which are killed, on the same few trees; every
+//! tree's content, state and every message is compared with a model.
+
+mod alter;
+mod leash;
+mod messages;
+mod model;
+mod sabotage;
+mod said;
+mod steps;
+mod verbs;
+mod versions;
+mod worker;
+
+use self::model::{Model, WORKERS};
+use self::versions::Versions;
+use self::worker::{Walk, Worker};
+use super::judge::Fault;
+use super::store::{Blow, Seen, Store};
+use super::take::{control, store_on};
+use crate::Result;
+use crate::cuts::Findings;
+use crate::scene::Disk;
+use crate::tool::Tool;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use synconce_testkit::rig::Rig;
+
+pub(crate) use alter::{Alter, perform as alter};
+pub(crate) use leash::{Leash, perform as leash};
+pub(super) use sabotage::Sabotage;
+
+/// Room for all layers of five trees, and for those that wait to be removed.
+const SIZE: u64 = 2 << 30;
+
+/// Walks for `seconds`, or until the first finding.
+pub(super) fn walk(
+    disk: Disk,
+    tool: &Tool,
+    seconds: u64,
+    sabotage: Sabotage,
+    seed: u64,
+) -> Result<Findings> {
+    let control = control()?;
+    let source = control.path().join("source");
+    alter::make(&source)?;
+    let mut builder = Rig::builder().fs(disk.kind()).size(SIZE);
+    if let Some(options) = disk.options() {
+        builder = builder.mount_options(options);
+    }
+    let rig = builder.up()?;
+    let path = store_on(rig.path());
+    let store =
+        Store { tool, path, control: control.path().to_owned(), times: true, is_random: true };
+    if !store.verb("init")?.status.success() {
+        return Err("the store cannot be made".into());
+    }
+    let versions = Versions::new(control.path().join("versions"), &source)?;
+    let began = Instant::now();
+    let walk = Walk::new(&store, Model::new(versions), began + Duration::from_secs(seconds));
+    let failed = std::thread::scope(|scope| {
+        let start = |number| {
+            let seed = seed.wrapping_mul(2).wrapping_add(number as u64);
+            let sabotage = if number == 0 { sabotage } else { Sabotage::Nothing };
+            let mut worker = Worker::new(&walk, number, seed, sabotage)?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(scope.spawn(move || worker.work()))
+        };
+        let workers: Vec<_> = (0..WORKERS).map(start).collect::<Result<_>>()?;
+        for worker in workers {
+            worker.join().map_err(|_| "a worker panicked")??;
+        }
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    });
+    failed?;
+    let (ended, mut findings, counts) = walk.ended()?;
+    if findings.broken() == 0
+        && let Some((kind, detail)) = at_the_end(&store, ended)?
+    {
+        findings.note(kind, || format!("the end: {detail}"));
+    }
+    findings.millis = began.elapsed().as_millis() as u64;
+    eprintln!(
+        "tree-walk, {}, seed {seed}: {counts} in {} s",
+        super::scene(disk),
+        findings.millis / 1000
+    );
+    // Busy is whatever has it mounted still, in whatever namespace.
+    if let Err(error) = rig.down() {
+        findings.note("mounted", || format!("the end: {error}"));
+    }
+    Ok(findings)
+}
+
+/// Looks at the whole store when nothing runs any more.
+fn at_the_end(store: &Store<'_>, ended: worker::Ended) -> Result<Option<Fault>> {
+    let worker::Ended { model, mut messages } = ended;
+    let seen = store.look(Blow::Kill, 0)?;
+    if let Some(fault) = messages.heard(&seen.first).or_else(|| messages.heard(&seen.second)) {
+        return Ok(Some(fault));
+    }
+    if let Some(fault) = messages.unsaid() {
+        return Ok(Some(fault));
+    }
+    Ok(wrong(&model, &seen))
+}
+
+/// What of a store that is at rest no case explains.
+fn wrong(model: &Model, seen: &Seen) -> Option<Fault> {
+    if !seen.faults.is_empty() {
+        return Some(("false alarm", seen.faults.join(" | ")));
+    }
+    let open: BTreeSet<&str> =
+        seen.listed.iter().filter(|tree| tree.state == "open").map(|tree| &*tree.name).collect();
+    let explains = |world: &model::World| {
+        let is_open = |name: &str| open.contains(name);
+        world.trees.len() == seen.trees.len()
+            && world.trees.iter().all(|(name, tree)| {
+                let found = seen.trees.get(*name).and_then(|found| found.as_ref().ok());
+                found == Some(model.versions.content(tree.live()))
+                    && tree.open.is_some() == is_open(name)
+            })
+    };
+    if !model.worlds().iter().any(|world| explains(world)) {
+        let found: Vec<String> = seen.listed.iter().map(|tree| format!("{tree:?}")).collect();
+        let unreadable = seen.trees.values().filter_map(|tree| tree.as_ref().err());
+        let why: Vec<&str> = unreadable.map(String::as_str).collect();
+        let found =
+            format!("{} {}; not one of {:?}", found.join(", "), why.join("; "), model.worlds());
+        return Some(("wrong", found));
+    }
+    if !seen.leftovers.is_empty() {
+        return Some(("leftovers", seen.leftovers.join(", ")));
+    }
+    seen.stuck.clone().map(|why| ("does not work on", why))
+}

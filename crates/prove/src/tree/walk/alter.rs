@@ -1,0 +1,321 @@
+//! Random changes of a tree: the hidden command `prove alter`, which runs in a clone. Done to the same
+//! content by the same seed they make the same content, times included, wherever that is.
+
+use super::super::ground::{self, PROGRAM, filler};
+use crate::Result;
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, XattrFlags,
+    fallocate, lsetxattr, renameat_with, utimensat,
+};
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Names in the root that a run mounts something on, or needs.
+const SYSTEM: [&str; 5] = ["bin", "dev", "etc", "proc", "sys"];
+/// What is younger than this (2020) was changed just now.
+const SETTLED: i64 = 1_577_836_800;
+/// Times that changes get are from here on (2001).
+const EPOCH: i64 = 1_000_000_000;
+
+const NOW: Timestamps = {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    Timestamps { last_access: now, last_modification: now }
+};
+
+/// Change a tree at random
+#[derive(Debug, clap::Args)]
+pub(crate) struct Alter {
+    /// Where the choices start
+    #[arg(long, value_name = "N")]
+    seed: u64,
+    /// How long it takes at least
+    #[arg(long, value_name = "MILLIS", default_value_t = 0)]
+    millis: u64,
+    /// The root of the tree
+    #[arg(value_name = "TREE")]
+    tree: PathBuf,
+}
+
+/// Does what `arguments` ask for.
+pub(crate) fn perform(arguments: &Alter) -> Result<()> {
+    alter(&arguments.tree, arguments.seed, Duration::from_millis(arguments.millis))
+}
+
+/// The words that do the changes of `seed` in a clone.
+pub(super) fn words(seed: u64, millis: u64) -> Vec<String> {
+    let (seed, millis) = (seed.to_string(), millis.to_string());
+    [PROGRAM, "alter", "--seed", &seed, "--millis", &millis, "/"].map(str::to_owned).to_vec()
+}
+
+/// Makes what is imported, with settled times.
+pub(super) fn make(root: &Path) -> Result<()> {
+    fs::write(root.join("etc/log"), "made\n")?;
+    settle(root, 0)
+}
+
+/// Changes the tree at `root`, in no less than `spread`.
+pub(super) fn alter(root: &Path, seed: u64, spread: Duration) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let steps = random.u32(3..9);
+    for step in 0..steps {
+        let mut all = Entries::default();
+        all.list(root, Path::new(""))?;
+        Change { root, all: &all, random: &mut random, seed, step }.make()?;
+        std::thread::sleep(spread / steps);
+    }
+    // So that there is no content twice, and nothing that changes nothing.
+    let mut log = File::options().append(true).open(root.join("etc/log"))?;
+    writeln!(log, "changed by {seed}")?;
+    // Held, and so no longer durable here than anything else.
+    log.sync_all()?;
+    // A run makes a place to mount on there, if the host has a configuration of the resolver.
+    utimensat(CWD, root.join("etc"), &NOW, AtFlags::SYMLINK_NOFOLLOW)?;
+    settle(root, seed)
+}
+
+/// Gives every entry that was changed just now a time that `seed` alone decides.
+fn settle(root: &Path, seed: u64) -> Result<()> {
+    let time = Timespec {
+        tv_sec: EPOCH + i64::try_from(seed % 100_000_000)?,
+        tv_nsec: i64::try_from(seed % 1_000_000_000)?,
+    };
+    let times = Timestamps { last_access: time, last_modification: time };
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        if fs::symlink_metadata(&directory)?.mtime() > SETTLED {
+            utimensat(CWD, &directory, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            let name = path.strip_prefix(root)?;
+            let is_mounted =
+                ["dev", "proc", "sys", "etc/resolv.conf"].map(Path::new).contains(&name)
+                    || name == Path::new(PROGRAM.trim_start_matches('/'));
+            let data = fs::symlink_metadata(&path)?;
+            if is_mounted {
+                continue;
+            }
+            if data.is_dir() {
+                directories.push(path);
+            } else if data.mtime() > SETTLED {
+                utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a change can be done to, each list in the order of names.
+#[derive(Default)]
+struct Entries {
+    files: Vec<PathBuf>,
+    /// The root is not among them.
+    directories: Vec<PathBuf>,
+    /// Links, pipes and the like.
+    others: Vec<PathBuf>,
+}
+
+impl Entries {
+    fn list(&mut self, root: &Path, below: &Path) -> Result<()> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(root.join(below))? {
+            names.push(entry?.file_name());
+        }
+        names.sort();
+        for name in names {
+            let path = below.join(&name);
+            if SYSTEM.iter().any(|system| path == Path::new(system)) {
+                continue;
+            }
+            let kind = fs::symlink_metadata(root.join(&path))?.file_type();
+            if kind.is_dir() {
+                self.directories.push(path.clone());
+                self.list(root, &path)?;
+            } else if kind.is_file() {
+                self.files.push(path);
+            } else {
+                self.others.push(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One change.
+struct Change<'a> {
+    root: &'a Path,
+    all: &'a Entries,
+    random: &'a mut fastrand::Rng,
+    seed: u64,
+    step: u32,
+}
+
+impl Change<'_> {
+    fn make(&mut self) -> Result<()> {
+        match self.random.u8(..8) {
+            0 | 1 => self.new_entry(),
+            2 | 3 => self.content(),
+            4 => self.attributes(),
+            5 => self.rename(),
+            6 => self.remove(),
+            _ => self.replace(),
+        }
+    }
+
+    fn one_of(&mut self, all: &[PathBuf]) -> Option<PathBuf> {
+        (!all.is_empty()).then(|| self.root.join(&all[self.random.usize(..all.len())]))
+    }
+
+    fn file(&mut self) -> Option<PathBuf> {
+        self.one_of(&self.all.files)
+    }
+
+    /// A name that nothing has, in some directory.
+    fn fresh(&mut self) -> PathBuf {
+        let at = self.random.usize(..=self.all.directories.len());
+        let directory = self.all.directories.get(at).cloned().unwrap_or_default();
+        self.root.join(directory).join(format!("new-{}-{}", self.seed, self.step))
+    }
+
+    fn text(&mut self, most: usize) -> Vec<u8> {
+        let length = self.random.usize(1..most);
+        filler(self.seed, self.step as usize, length)
+    }
+
+    fn new_entry(&mut self) -> Result<()> {
+        let path = self.fresh();
+        match self.random.u8(..6) {
+            0 => Ok(fs::create_dir(path)?),
+            1 => Ok(symlink(format!("to-{}", self.seed), path)?),
+            2 => ground::fifo(&path),
+            3 => match self.file() {
+                Some(file) => Ok(fs::hard_link(file, path)?),
+                None => Ok(()),
+            },
+            _ => {
+                let mut file = File::create(path)?;
+                file.write_all(&self.text(20_000))?;
+                Ok(file.sync_all()?)
+            }
+        }
+    }
+
+    fn content(&mut self) -> Result<()> {
+        let Some(path) = self.file() else { return Ok(()) };
+        let length = fs::metadata(&path)?.len();
+        let file = File::options().write(true).open(path)?;
+        let text = self.text(6000);
+        match self.random.u8(..5) {
+            0 if length > 0 => file.set_len(self.random.u64(..length))?,
+            1 => file.write_all_at(&text, length)?,
+            // Beyond the end, so that there is a hole.
+            2 => file.write_all_at(&text, length + 9000)?,
+            3 if length > 0 => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&file, flags, 0, self.random.u64(1..=length))?;
+            }
+            _ => file.write_all_at(&text, self.random.u64(..=length))?,
+        }
+        // Not every file system takes each of these for a modification.
+        Ok(file.set_modified(SystemTime::now())?)
+    }
+
+    fn attributes(&mut self) -> Result<()> {
+        let all = [&self.all.files[..], &self.all.directories].concat();
+        let Some(path) = self.one_of(&all) else { return Ok(()) };
+        match self.random.u8(..3) {
+            0 => {
+                let mode = [0o644, 0o600, 0o755, 0o2750, 0o4711, 0o1777][self.random.usize(..6)];
+                Ok(fs::set_permissions(path, Permissions::from_mode(mode))?)
+            }
+            1 => Ok(lchown(path, Some(self.random.u32(..3000)), Some(self.random.u32(..9)))?),
+            _ => {
+                let value = format!("{} {}", self.seed, self.step);
+                Ok(lsetxattr(path, "user.walk", value.as_bytes(), XattrFlags::empty())?)
+            }
+        }
+    }
+
+    fn rename(&mut self) -> Result<()> {
+        let to = self.fresh();
+        let two = (self.file(), self.file());
+        match self.random.u8(..4) {
+            0 => match two {
+                (Some(one), Some(other)) if one != other => {
+                    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+                }
+                _ => Ok(()),
+            },
+            1 => match self.one_of(&self.all.directories) {
+                Some(directory) if !to.starts_with(&directory) => Ok(fs::rename(directory, to)?),
+                _ => Ok(()),
+            },
+            2 => match two {
+                // Over another file.
+                (Some(one), Some(other)) => Ok(fs::rename(one, other)?),
+                _ => Ok(()),
+            },
+            _ => match two.0 {
+                Some(file) => Ok(fs::rename(file, to)?),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        if self.random.u8(..4) == 0 {
+            let small = |path: &&PathBuf| path.components().count() > 1;
+            let deep: Vec<PathBuf> = self.all.directories.iter().filter(small).cloned().collect();
+            return self.one_of(&deep).map_or(Ok(()), |path| Ok(fs::remove_dir_all(path)?));
+        }
+        let all = [&self.all.files[..], &self.all.others].concat();
+        self.one_of(&all).map_or(Ok(()), |path| Ok(fs::remove_file(path)?))
+    }
+
+    /// Something of another kind by the same name.
+    fn replace(&mut self) -> Result<()> {
+        let all = [&self.all.files[..], &self.all.others].concat();
+        let Some(path) = self.one_of(&all) else { return Ok(()) };
+        fs::remove_file(&path)?;
+        match self.random.u8(..3) {
+            0 => {
+                fs::create_dir(&path)?;
+                Ok(fs::write(path.join("inner"), self.text(5000))?)
+            }
+            1 => Ok(symlink("replaced", path)?),
+            _ => Ok(fs::write(path, self.text(5000))?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use synconce_testkit::manifest::{Manifest, Options, diff};
+
+    fn content(root: &Path) -> Manifest {
+        Manifest::with(root, &Options::default().mtimes()).unwrap()
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_of_the_same_and_another_seed_something_else() {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().join("base");
+        ground::make(&base).unwrap();
+        make(&base).unwrap();
+        let copies = ["one", "two", "three"].map(|name| place.path().join(name));
+        copies.iter().for_each(|copy| ground::copy(&base, copy).unwrap());
+        for seed in 0..150 {
+            for (copy, seed) in copies.iter().zip([seed, seed, seed + 1000]) {
+                alter(copy, seed, Duration::ZERO).unwrap();
+            }
+            let [one, two, three] = copies.each_ref().map(|copy| content(copy));
+            let differences = diff(&one, &two);
+            assert!(differences.is_empty(), "{seed}: {differences:?}");
+            assert!(!diff(&one, &three).is_empty(), "{seed}");
+        }
+    }
+}

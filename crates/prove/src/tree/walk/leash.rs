@@ -1,0 +1,124 @@
+//! The hidden command `prove leash`: runs a command, kills it or a process of it, and returns only when
+//! no process of the command is left.
+
+use super::super::kills::Weapon;
+use crate::Result;
+use rustix::process::{Pid, WaitOptions, set_child_subreaper, waitpid};
+use serde::{Deserialize, Serialize};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
+use synconce_testkit::process::Group;
+
+/// Far more than any verb takes here.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Microseconds by which a command is slowed at each directory; there are some dozens.
+const DELAY: u32 = 15_000;
+
+/// Run a command and kill it
+#[derive(Debug, clap::Args)]
+pub(crate) struct Leash {
+    /// Kill it, as this number decides
+    #[arg(long, value_name = "N")]
+    kill: Option<u64>,
+    /// Let each directory that it opens take a while
+    #[arg(long, conflicts_with = "kill")]
+    slow: bool,
+    /// How long it is taken to last
+    #[arg(long, value_name = "MILLIS", default_value_t = 0)]
+    span: u64,
+    /// The command and its arguments
+    #[arg(required = true, last = true)]
+    command: Vec<String>,
+}
+
+/// How the command ended; JSON on standard output.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// The command's process.
+    pub pid: u32,
+    /// The exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// How it was killed, if it was to be and did not end well.
+    pub killed: Option<String>,
+    /// Why processes of it still run, if some do after all.
+    pub runs_on: Option<String>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Does what `arguments` ask for.
+pub(crate) fn perform(arguments: &Leash) -> Result<()> {
+    // What loses its parent comes to this process, which waits for it.
+    set_child_subreaper(Some(rustix::process::getpid()))?;
+    let span = Duration::from_millis(arguments.span);
+    let weapon = arguments.kill.map(|seed| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        Weapon::random(&mut random, span)
+    });
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]);
+    if let Some(weapon) = &weapon {
+        command = weapon.wielded(command);
+    } else if arguments.slow {
+        command = slowed(&arguments.command);
+    }
+    let group = Group::spawn(&mut command)?;
+    if let Some(weapon) = &weapon {
+        weapon.strike(&group);
+    }
+    let ended = group.wait(patiently(LIMIT))?;
+    let mut report = Report {
+        pid: group.pid(),
+        code: ended.and_then(|status| status.code()),
+        stdout: group.stdout()?,
+        stderr: group.stderr()?,
+        ..Report::default()
+    };
+    if ended.is_none() {
+        report.runs_on = Some("the command itself".to_owned());
+    }
+    let hit = weapon.filter(|weapon| weapon.has_hit(ended));
+    report.killed = hit.map(|weapon| format!("{weapon:?}"));
+    if report.killed.is_some() {
+        report.runs_on = report.runs_on.or_else(|| left_by(group.pid()));
+    }
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
+
+fn slowed(command: &[String]) -> Command {
+    let mut traced = Command::new("strace");
+    traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat2"]);
+    traced.args(["-e", &format!("inject=openat2:delay_exit={DELAY}")]).args(command);
+    traced
+}
+
+/// Waits until this process has no child but `command`; which are left, if some are after all.
+fn left_by(command: u32) -> Option<String> {
+    let own = std::process::id();
+    let end = Instant::now() + patiently(LIMIT);
+    loop {
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let children = children.unwrap_or_default();
+        let pids = children.split_whitespace().filter_map(|word| word.parse::<i32>().ok());
+        let left: Vec<Pid> =
+            pids.filter(|pid| *pid as u32 != command).filter_map(Pid::from_raw).collect();
+        if left.is_empty() {
+            return None;
+        }
+        if Instant::now() > end {
+            let words = |pid: &Pid| {
+                let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
+                std::fs::read_to_string(path).unwrap_or_default().replace('\0', " ")
+            };
+            return Some(left.iter().map(words).collect::<Vec<_>>().join("; "));
+        }
+        for pid in left {
+            // One that runs on is looked at again.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

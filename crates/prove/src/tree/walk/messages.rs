@@ -1,0 +1,60 @@
+//! What commands say of others that were cut short, and how many commands there were.
+
+use super::super::judge::Fault;
+use super::super::store::Said;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How many commands there were.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub done: usize,
+    pub refused: usize,
+    pub killed: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { done, refused, killed } = self;
+        let all = done + refused + killed;
+        write!(f, "{all} commands ({done} done, {refused} refused, {killed} killed)")
+    }
+}
+
+/// What may be said to have been interrupted, and what has to be.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    /// Commands that were or will be killed, by the tree that they are reported for.
+    pub may: BTreeMap<String, i64>,
+    /// Sessions that were seen to be cut short.
+    pub must: BTreeMap<String, i64>,
+}
+
+impl Messages {
+    /// Takes what a command said.
+    pub(super) fn heard(&mut self, said: &Said) -> Option<Fault> {
+        if !said.lost.is_empty() {
+            return Some((
+                "false alarm",
+                format!("{:?} said to be lost with the power", said.lost),
+            ));
+        }
+        for name in &said.interrupted {
+            let may = self.may.entry(name.clone()).or_default();
+            *may -= 1;
+            if *may < 0 {
+                let what = "is said to have been interrupted, and nothing of it was";
+                return Some(("false alarm", format!("{name} {what}")));
+            }
+            let must = self.must.entry(name.clone()).or_default();
+            *must = (*must - 1).max(0);
+        }
+        None
+    }
+
+    /// What was cut short, and no command has said so.
+    pub(super) fn unsaid(&self) -> Option<Fault> {
+        let (name, count) = self.must.iter().find(|(_, count)| **count > 0)?;
+        Some(("forgotten", format!("{count} sessions of {name} that were cut short")))
+    }
+}

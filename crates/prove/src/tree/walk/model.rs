@@ -1,0 +1,245 @@
+//! What the store may be: every case that the commands so far allow.
+//!
+//! A command takes effect in one or two steps between its start and its end. The model does not know
+//! when, so it keeps all cases: for each pending command the steps that it may have taken. What a
+//! command returns rules cases out. A command that was killed rules none out: it took effect or not.
+//! When no case is left, the tool did what no order of the commands explains.
+
+use super::said::{Outcome, Refusal, Shown};
+use super::verbs::{Name, Verb};
+use super::versions::{Version, Versions};
+use crate::Result;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Processes that work side by side.
+pub(super) const WORKERS: usize = 2;
+
+/// A tree.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Tree {
+    pub generation: u64,
+    /// As it was last committed.
+    pub durable: Version,
+    /// With what was done since, if anything was.
+    pub open: Option<Version>,
+    /// Which worker has mounted it, with what is in the mount.
+    pub mount: Option<(usize, Version)>,
+}
+
+impl Tree {
+    pub(super) fn live(&self) -> Version {
+        self.open.unwrap_or(self.durable)
+    }
+
+    /// How `list` shows it.
+    pub(super) fn state(&self) -> &'static str {
+        match (self.mount, self.open) {
+            (Some(_), _) => "in use",
+            (None, Some(_)) => "open",
+            (None, None) => "committed",
+        }
+    }
+}
+
+/// The trees at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct World {
+    pub trees: BTreeMap<Name, Tree>,
+}
+
+/// How far a pending command is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Progress {
+    /// It has not taken effect, nor read anything.
+    Waiting,
+    /// It has read this content of its first tree, at this generation.
+    Read(Version, u64),
+    /// It has read both of its trees.
+    Both(Version, Version),
+    /// Of two records it has written the first. Only a kill leaves that.
+    Half,
+    /// It has taken effect.
+    Done,
+    /// It has seen these trees, which it lists, or because of which it is refused.
+    Seen(World),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Case {
+    pub world: World,
+    pub progress: [Progress; WORKERS],
+}
+
+struct Pending {
+    verb: Verb,
+    /// Commands of the other worker that were running at some time meanwhile.
+    beside: Vec<Verb>,
+}
+
+/// Every case that is possible.
+pub(super) struct Model {
+    pub versions: Versions,
+    cases: BTreeSet<Case>,
+    pending: [Option<Pending>; WORKERS],
+}
+
+impl Model {
+    /// With an empty store.
+    pub(super) fn new(versions: Versions) -> Self {
+        let nothing =
+            Case { world: World::default(), progress: [const { Progress::Waiting }; WORKERS] };
+        Self { versions, cases: BTreeSet::from([nothing]), pending: [None, None] }
+    }
+
+    /// The worlds that are possible now.
+    pub(super) fn worlds(&self) -> BTreeSet<&World> {
+        self.cases.iter().map(|case| &case.world).collect()
+    }
+
+    /// A command of `worker` begins.
+    pub(super) fn begin(&mut self, worker: usize, verb: Verb) {
+        let other = &mut self.pending[1 - worker];
+        let beside = other.as_ref().map(|other| other.verb).into_iter().collect();
+        if let Some(other) = other {
+            other.beside.push(verb);
+        }
+        self.pending[worker] = Some(Pending { verb, beside });
+    }
+
+    /// The command of `worker` has ended with `outcome`. Returns whether some case explains that; if
+    /// not, the cases stay as they were.
+    pub(super) fn end(&mut self, worker: usize, outcome: &Outcome) -> Result<bool> {
+        self.take_steps()?;
+        let Some(Pending { verb, beside }) = self.pending[worker].take() else { return Ok(true) };
+        let explains = |case: &Case| match outcome {
+            Outcome::Killed => true,
+            Outcome::Refused(why) => is_refused(case, worker, verb, &beside, *why),
+            Outcome::Done(shown) => self.is_done(case, worker, verb, &beside, shown),
+        };
+        let mut left: BTreeSet<Case> =
+            self.cases.iter().filter(|case| explains(case)).cloned().collect();
+        if left.is_empty() {
+            return Ok(false);
+        }
+        left = left.into_iter().map(|case| case.with(worker, Progress::Waiting)).collect();
+        self.cases = left;
+        self.forget()?;
+        Ok(true)
+    }
+
+    /// `worker` has changed what is in its mount of `tree`.
+    pub(super) fn edited(&mut self, worker: usize, tree: Name, seed: u64) -> Result<()> {
+        let mut edited = BTreeSet::new();
+        for mut case in std::mem::take(&mut self.cases) {
+            if let Some(Tree { mount: Some((by, content)), .. }) = case.world.trees.get_mut(tree)
+                && *by == worker
+            {
+                *content = self.versions.altered(*content, seed)?;
+            }
+            edited.insert(case);
+        }
+        self.cases = edited;
+        Ok(())
+    }
+
+    /// Adds the cases in which pending commands have gone further.
+    fn take_steps(&mut self) -> Result<()> {
+        let mut new: Vec<Case> = self.cases.iter().cloned().collect();
+        while let Some(case) = new.pop() {
+            for worker in 0..WORKERS {
+                let Some(Pending { verb, .. }) = self.pending[worker] else { continue };
+                let next = case.step(worker, verb, &mut self.versions)?;
+                for next in next.into_iter().chain(case.look(worker)) {
+                    if self.cases.insert(next.clone()) {
+                        new.push(next);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_done(
+        &self,
+        case: &Case,
+        worker: usize,
+        verb: Verb,
+        beside: &[Verb],
+        shown: &Shown,
+    ) -> bool {
+        let content = |version| self.versions.content(version);
+        match (&case.progress[worker], shown) {
+            (Progress::Read(version, _), Shown::Content(found)) => content(*version) == found,
+            (Progress::Both(one, other), Shown::Changes(found)) => {
+                super::said::changes(content(*one), content(*other)) == *found
+            }
+            (Progress::Seen(world), Shown::Trees(listed)) => {
+                let in_use = |name: Name| beside.iter().any(|verb| verb.uses() == Some(name));
+                listed.len() == world.trees.len()
+                    && world.trees.iter().all(|(name, tree)| {
+                        listed.iter().any(|one| {
+                            let is_used = one.state == "in use" && in_use(name);
+                            one.name == *name
+                                && one.generation == tree.generation
+                                && (one.state == tree.state() || is_used)
+                        })
+                    })
+            }
+            (progress, Shown::Nothing) => *progress == Progress::Done || verb.is_idle(),
+            _ => false,
+        }
+    }
+
+    /// Drops the contents that no case has.
+    fn forget(&mut self) -> Result<()> {
+        let mut wanted = BTreeSet::new();
+        for case in &self.cases {
+            for tree in case.world.trees.values() {
+                wanted.extend([tree.durable, tree.live()]);
+                wanted.extend(tree.mount.map(|(_, content)| content));
+            }
+            for progress in &case.progress {
+                match progress {
+                    Progress::Read(one, _) => wanted.extend([*one]),
+                    Progress::Both(one, other) => wanted.extend([*one, *other]),
+                    _ => {}
+                }
+            }
+        }
+        self.versions.keep(&wanted)
+    }
+}
+
+impl Verb {
+    /// Whether it has no effect and shows nothing of a tree.
+    fn is_idle(self) -> bool {
+        matches!(self, Self::Verify(_) | Self::Fsck | Self::Gc)
+    }
+}
+
+/// Whether `verb` can be refused for this reason.
+fn is_refused(case: &Case, worker: usize, verb: Verb, beside: &[Verb], why: Refusal) -> bool {
+    let Progress::Seen(world) = &case.progress[worker] else { return false };
+    let tree = |name: Name| world.trees.get(name);
+    match why {
+        Refusal::Absent(name) => tree(name).is_none(),
+        Refusal::Exists(name) => tree(name).is_some(),
+        Refusal::Open(name) => tree(name).is_some_and(|tree| tree.open.is_some()),
+        Refusal::InUse(name) => {
+            tree(name).is_some_and(|tree| tree.mount.is_some())
+                || beside.iter().any(|verb| verb.uses() == Some(name))
+        }
+        Refusal::Changed(name) => {
+            // Nothing changes a tree that a run has in use.
+            let can_be =
+                matches!(verb, Verb::Commit(_) | Verb::CommitAs(..) | Verb::Becomes { .. });
+            can_be && beside.iter().any(|verb| verb.names().contains(&name))
+        }
+        Refusal::NotMounted => match verb {
+            Verb::Umount { tree: name, .. } => {
+                tree(name).is_none_or(|tree| tree.mount.is_none_or(|(by, _)| by != worker))
+            }
+            _ => true,
+        },
+    }
+}

@@ -1,0 +1,144 @@
+//! What a command says, by its exit code and its messages.
+
+use super::leash::Report;
+use super::verbs::{NAMES, Name, Verb};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use synconce_testkit::manifest::{Entry, Kind, Manifest};
+
+/// What a command came to.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It did what it was to do, and showed this.
+    Done(Shown),
+    /// It did nothing, for this reason.
+    Refused(Refusal),
+    /// It, or a process of it, was killed.
+    Killed,
+}
+
+/// What of a store a command showed.
+#[derive(Debug)]
+pub(super) enum Shown {
+    Nothing,
+    Content(Arc<Manifest>),
+    Changes(Changes),
+    Trees(Vec<Listed>),
+}
+
+/// How a tree is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Listed {
+    pub name: String,
+    pub state: String,
+    pub generation: u64,
+}
+
+/// Why a command did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Absent(Name),
+    Exists(Name),
+    /// It has changes that are not committed.
+    Open(Name),
+    InUse(Name),
+    /// Another command has changed it meanwhile.
+    Changed(Name),
+    /// Nothing is mounted there.
+    NotMounted,
+}
+
+/// Words of a message, and what it says of a tree.
+type Known = (&'static [&'static str], fn(Name) -> Refusal);
+
+/// Why `verb` was refused, if its message is one that it may end with.
+pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
+    const FAILED: i32 = 125;
+    if report.code != Some(FAILED) {
+        return None;
+    }
+    let of = |line: &str| -> Option<Refusal> {
+        if line.contains("nothing of this store is mounted as") {
+            return Some(Refusal::NotMounted);
+        }
+        let has = |name: &Name| line.contains(&format!(" {name}: "));
+        let name =
+            *NAMES.iter().filter(|name| verb.names().contains(name)).find(|name| has(name))?;
+        let kinds: [Known; 5] = [
+            (&["there is no tree"], Refusal::Absent),
+            (&["File exists"], Refusal::Exists),
+            (&["it has changes that are not committed"], Refusal::Open),
+            (&["it is in use by process", "it is mounted at"], Refusal::InUse),
+            (&["somebody else", "by now, or another tree"], Refusal::Changed),
+        ];
+        let is = |texts: &[&str]| texts.iter().any(|text| line.contains(text));
+        kinds.into_iter().find(|(texts, _)| is(texts)).map(|(_, kind)| kind(name))
+    };
+    report.stderr.lines().find_map(of)
+}
+
+/// Lines of `diff`: a letter and a path.
+pub(super) type Changes = BTreeSet<(char, String)>;
+
+/// What `diff` wrote.
+pub(super) fn written(stdout: &str) -> Changes {
+    let line = |line: &str| {
+        let (letter, path) = line.split_once(' ').unwrap_or((line, ""));
+        (letter.chars().next().unwrap_or('?'), path.to_owned())
+    };
+    stdout.lines().map(line).collect()
+}
+
+/// What `diff` has to write of two contents.
+pub(super) fn changes(one: &Manifest, other: &Manifest) -> Changes {
+    let path = |path: &String| if path == "." { String::new() } else { path.clone() };
+    let before = one.entries.iter().filter_map(|(name, entry)| match other.entries.get(name) {
+        None => Some(('D', path(name))),
+        Some(now) => (compared(entry) != compared(now)).then(|| ('C', path(name))),
+    });
+    let mut changes: Changes = before.collect();
+    let new = other.entries.keys().filter(|name| !one.entries.contains_key(*name));
+    changes.extend(new.map(|name| ('A', path(name))));
+    changes
+}
+
+/// Without what `diff` does not compare.
+fn compared(entry: &Entry) -> Entry {
+    let mut entry = entry.clone();
+    entry.links = None;
+    if entry.kind == Kind::Directory {
+        entry.mtime = None;
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(stderr: &str) -> Report {
+        Report { code: Some(125), stderr: format!("synconce: {stderr}\n"), ..Report::default() }
+    }
+
+    #[test]
+    fn a_refusal_is_read_from_the_message_and_names_a_tree_of_the_verb() {
+        let clone = Verb::Clone("a", "b");
+        let known = [
+            ("there is no tree a: No such file or directory (os error 2)", Refusal::Absent("a")),
+            ("cannot clone to b: File exists (os error 17)", Refusal::Exists("b")),
+            (
+                "cannot use a: it has changes that are not committed, which `synconce tree commit` keeps",
+                Refusal::Open("a"),
+            ),
+            ("cannot use a: it is mounted at /point-b: it", Refusal::InUse("a")),
+        ];
+        for (text, refusal_known) in known {
+            assert_eq!(refusal(clone, &report(text)), Some(refusal_known), "{text}");
+        }
+        assert_eq!(refusal(clone, &report("there is no tree c: No such file")), None);
+        assert_eq!(refusal(clone, &report("cannot read /x: Input/output error")), None);
+        let killed = Report { code: Some(1), ..report(known[0].0) };
+        assert_eq!(refusal(clone, &killed), None);
+    }
+}

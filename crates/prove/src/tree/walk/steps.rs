@@ -1,0 +1,173 @@
+//! The steps of each command: when each can be taken, and what it makes of the trees.
+
+use super::model::{Case, Progress, Tree, World};
+use super::verbs::{Name, Verb};
+use super::versions::{FIRST, Version, Versions};
+use crate::Result;
+use std::collections::btree_map::Entry;
+
+impl Case {
+    /// The case after the next step of `worker`'s `verb`, if the step can be taken now.
+    pub(super) fn step(
+        &self,
+        worker: usize,
+        verb: Verb,
+        versions: &mut Versions,
+    ) -> Result<Option<Self>> {
+        let mut next = self.clone();
+        let progress = match &self.progress[worker] {
+            Progress::Waiting => next.world.begin(worker, verb, versions)?,
+            Progress::Read(version, generation) => {
+                next.world.go_on(verb, *version, *generation, versions)?
+            }
+            Progress::Half => next.world.end(verb),
+            Progress::Both(..) | Progress::Done | Progress::Seen(_) => None,
+        };
+        Ok(progress.map(|progress| next.with(worker, progress)))
+    }
+
+    /// The case in which the command of `worker` has seen the trees as they are now, and does no more.
+    pub(super) fn look(&self, worker: usize) -> Option<Self> {
+        let can = matches!(self.progress[worker], Progress::Waiting | Progress::Read(..));
+        can.then(|| self.clone().with(worker, Progress::Seen(self.world.clone())))
+    }
+
+    pub(super) fn with(mut self, worker: usize, progress: Progress) -> Self {
+        self.progress[worker] = progress;
+        self
+    }
+}
+
+impl World {
+    /// The tree, if it is not mounted.
+    fn free(&mut self, name: Name) -> Option<&mut Tree> {
+        self.trees.get_mut(name).filter(|tree| tree.mount.is_none())
+    }
+
+    /// The tree, if nothing was done in it since its last commit.
+    fn closed(&self, name: Name) -> Option<&Tree> {
+        self.trees.get(name).filter(|tree| tree.open.is_none())
+    }
+
+    /// Makes the tree, if there is none of the name.
+    fn make(&mut self, name: Name, generation: u64, durable: Version) -> Option<Progress> {
+        let Entry::Vacant(place) = self.trees.entry(name) else { return None };
+        place.insert(Tree { generation, durable, open: None, mount: None });
+        Some(Progress::Done)
+    }
+
+    /// The first step.
+    fn begin(
+        &mut self,
+        worker: usize,
+        verb: Verb,
+        versions: &mut Versions,
+    ) -> Result<Option<Progress>> {
+        Ok(match verb {
+            Verb::Import(name) => self.make(name, 1, FIRST),
+            Verb::Clone(base, name) => {
+                let durable = self.closed(base).map(|base| base.durable);
+                durable.and_then(|durable| self.make(name, 1, durable))
+            }
+            Verb::Run { tree, seed } => match self.free(tree) {
+                Some(tree) => {
+                    tree.open = Some(versions.altered(tree.live(), seed)?);
+                    Some(Progress::Done)
+                }
+                None => None,
+            },
+            Verb::Discards { from, .. } => self.closed(from).map(|_| Progress::Done),
+            Verb::Becomes { from, .. } => {
+                self.closed(from).map(|base| Progress::Read(base.durable, base.generation))
+            }
+            Verb::CommitAs(name, new) => {
+                let content = self.free(name).map(|tree| tree.live());
+                content.and_then(|content| self.make(new, 1, content)).map(|_| Progress::Half)
+            }
+            Verb::Export(name) | Verb::Look(name) | Verb::Diff(name, _) => {
+                let tree = self.trees.get(name);
+                tree.map(|tree| Progress::Read(tree.live(), tree.generation))
+            }
+            Verb::Mount(_) | Verb::Umount { .. } => self.mounting(worker, verb),
+            _ => self.renewed(verb),
+        })
+    }
+
+    /// Commits, squashes and removals.
+    fn renewed(&mut self, verb: Verb) -> Option<Progress> {
+        match verb {
+            Verb::Commit(name) => {
+                let tree = self.free(name)?;
+                if let Some(open) = tree.open.take() {
+                    tree.durable = open;
+                    tree.generation += 1;
+                }
+            }
+            Verb::Squash(name) => {
+                self.closed(name)?;
+                self.free(name)?.generation += 1;
+            }
+            Verb::Remove(name) => {
+                self.free(name)?;
+                self.trees.remove(name);
+            }
+            _ => return None,
+        }
+        Some(Progress::Done)
+    }
+
+    /// The beginning and the end of a mount.
+    fn mounting(&mut self, worker: usize, verb: Verb) -> Option<Progress> {
+        match verb {
+            Verb::Mount(name) => {
+                let tree = self.free(name)?;
+                tree.mount = Some((worker, tree.live()));
+            }
+            Verb::Umount { tree, keep } => {
+                let tree = self.trees.get_mut(tree)?;
+                let (_, content) = tree.mount.filter(|(by, _)| *by == worker)?;
+                tree.mount = None;
+                if keep {
+                    tree.open = Some(content);
+                }
+            }
+            _ => return None,
+        }
+        Some(Progress::Done)
+    }
+
+    /// The step after this content was read.
+    fn go_on(
+        &mut self,
+        verb: Verb,
+        version: Version,
+        generation: u64,
+        versions: &mut Versions,
+    ) -> Result<Option<Progress>> {
+        match verb {
+            Verb::Diff(_, other) => {
+                Ok(self.trees.get(other).map(|tree| Progress::Both(version, tree.live())))
+            }
+            Verb::Becomes { from, to, seed } => {
+                let is_base =
+                    |tree: &Tree| (tree.durable, tree.generation) == (version, generation);
+                let is_next =
+                    self.free(to).is_some_and(|tree| is_base(tree) && tree.open.is_none());
+                if self.trees.contains_key(to) && !(from == to && is_next) {
+                    return Ok(None);
+                }
+                let generation = self.trees.remove(to).map_or(1, |tree| tree.generation + 1);
+                let durable = versions.altered(version, seed)?;
+                Ok(self.make(to, generation, durable))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The second of two records.
+    fn end(&mut self, verb: Verb) -> Option<Progress> {
+        let Verb::CommitAs(name, _) = verb else { return None };
+        self.trees.get_mut(name)?.open = None;
+        Some(Progress::Done)
+    }
+}

@@ -1,0 +1,277 @@
+//! What the two processes do, chosen by a seed alone: the same verbs, the same changes, and the same
+//! kills, whatever comes of them.
+
+use super::alter;
+use crate::Result;
+use std::path::Path;
+
+/// A tree's name.
+pub(super) type Name = &'static str;
+/// So few that the processes meet.
+pub(super) const NAMES: [Name; 4] = ["a", "b", "c", "d"];
+/// How long a run's command takes at least.
+const SPREAD: u64 = 25;
+
+/// A verb, on these trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Import(Name),
+    Clone(Name, Name),
+    Run {
+        tree: Name,
+        seed: u64,
+    },
+    /// `run --from FROM --commit TO`.
+    Becomes {
+        from: Name,
+        to: Name,
+        seed: u64,
+    },
+    /// `run --from FROM --discard`.
+    Discards {
+        from: Name,
+        seed: u64,
+    },
+    Commit(Name),
+    CommitAs(Name, Name),
+    Squash(Name),
+    Remove(Name),
+    Mount(Name),
+    Umount {
+        tree: Name,
+        keep: bool,
+    },
+    /// `mount --read-only`, which the process looks at and unmounts.
+    Look(Name),
+    Export(Name),
+    Diff(Name, Name),
+    Verify(Name),
+    List,
+    Fsck,
+    Gc,
+}
+
+/// What a process does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// One command.
+    One { verb: Verb, by_copy: bool, treatment: Treatment },
+    /// A mount, changes in it, and its end, each of the two commands with a kill or not.
+    Mounted { tree: Name, keep: bool, seed: u64, kills: [Option<u64>; 2] },
+}
+
+/// What is done to a command while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Treatment {
+    Nothing,
+    /// It is killed, as this seed decides.
+    Killed(u64),
+    /// Each directory that it opens takes a while, so that others change what it reads.
+    Slowed,
+}
+
+impl From<Option<u64>> for Treatment {
+    fn from(kill: Option<u64>) -> Self {
+        kill.map_or(Self::Nothing, Self::Killed)
+    }
+}
+
+fn kill(random: &mut fastrand::Rng) -> Option<u64> {
+    let seed = random.u64(..);
+    (random.u8(..10) < 6).then_some(seed)
+}
+
+impl Step {
+    /// The next step.
+    pub(super) fn random(random: &mut fastrand::Rng) -> Self {
+        let mut name = || NAMES[random.usize(..NAMES.len())];
+        let (one, other) = (name(), name());
+        let seed = random.u64(1..1 << 48);
+        let verb = match random.u8(..100) {
+            0..20 => Verb::Run { tree: one, seed },
+            20..34 => Verb::Commit(one),
+            34..45 if one != other => Verb::Clone(one, other),
+            45..50 => Verb::Becomes { from: one, to: one, seed },
+            50..55 => Verb::Becomes { from: one, to: other, seed },
+            55..60 if one != other => Verb::CommitAs(one, other),
+            60..64 => Verb::Squash(one),
+            64..69 => Verb::Remove(one),
+            69..75 => Verb::Import(one),
+            75..77 => Verb::Discards { from: one, seed },
+            77..81 => Verb::Export(one),
+            81..83 => Verb::Look(one),
+            83..87 => Verb::Diff(one, other),
+            87..89 => Verb::Verify(one),
+            89 => Verb::List,
+            90 | 91 => Verb::Fsck,
+            92 => Verb::Gc,
+            _ => {
+                let (keep, kills) = (random.u8(..4) > 0, [kill(random), kill(random)]);
+                return Self::Mounted { tree: one, keep, seed, kills };
+            }
+        };
+        let (by_copy, kill, is_slow) = (random.u8(..6) == 0, kill(random), random.bool());
+        let treatment = if is_slow && verb.reads() { Treatment::Slowed } else { kill.into() };
+        Self::One { verb, by_copy, treatment }
+    }
+}
+
+impl Verb {
+    /// What comes after `tree --store DIR`. `out` is a new directory, `point` one to mount on.
+    pub(super) fn words(
+        self,
+        by_copy: bool,
+        source: &Path,
+        out: &Path,
+        point: &Path,
+    ) -> Result<Vec<String>> {
+        let path = |path: &Path| path.display().to_string();
+        let words: Vec<&str> = match self {
+            Self::Import(name) => vec!["import", name],
+            Self::Clone(base, name) => vec!["clone", base, name],
+            Self::Run { tree, .. } => vec!["run", tree],
+            Self::Becomes { from, to, .. } => vec!["run", "--from", from, "--commit", to],
+            Self::Discards { from, .. } => vec!["run", "--from", from, "--discard"],
+            Self::Commit(name) => vec!["commit", name],
+            Self::CommitAs(name, new) => vec!["commit", name, "--as", new],
+            Self::Squash(name) => vec!["squash", name],
+            Self::Remove(name) => vec!["remove", name],
+            Self::Mount(name) => vec!["mount", name],
+            Self::Umount { keep: true, .. } => vec!["umount"],
+            Self::Umount { keep: false, .. } => vec!["umount", "--discard"],
+            Self::Look(name) => vec!["mount", "--read-only", name],
+            Self::Export(name) => vec!["export", name],
+            Self::Diff(one, other) => vec!["diff", one, other],
+            Self::Verify(name) => vec!["verify", name],
+            Self::List => vec!["list", "--json"],
+            Self::Fsck => vec!["fsck"],
+            Self::Gc => vec!["gc"],
+        };
+        let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        match self {
+            Self::Import(_) => words.push(path(source)),
+            Self::Mount(_) | Self::Umount { .. } | Self::Look(_) => words.push(path(point)),
+            Self::Export(_) => words.push(path(out)),
+            _ => {}
+        }
+        let has_copies = matches!(
+            self,
+            Self::Import(_)
+                | Self::Clone(..)
+                | Self::Run { .. }
+                | Self::Becomes { .. }
+                | Self::Discards { .. }
+        );
+        if by_copy && has_copies {
+            words.splice(1..1, ["--strategy".to_owned(), "copy".to_owned()]);
+        }
+        if let Self::Run { seed, .. } | Self::Becomes { seed, .. } | Self::Discards { seed, .. } =
+            self
+        {
+            let own = std::env::current_exe()?;
+            let bind = format!("{}:{}:ro", own.display(), super::super::ground::PROGRAM);
+            words.extend(["--bind".to_owned(), bind, "--".to_owned()]);
+            words.extend(alter::words(seed, SPREAD));
+        }
+        Ok(words)
+    }
+
+    /// How long it takes about, so that a kill hits it: milliseconds.
+    pub(super) fn span(self) -> u64 {
+        match self {
+            Self::Run { .. } | Self::Becomes { .. } | Self::Discards { .. } => 160,
+            Self::Import(_) | Self::Squash(_) | Self::Export(_) => 120,
+            Self::Commit(_) | Self::CommitAs(..) | Self::Umount { .. } => 80,
+            _ => 40,
+        }
+    }
+
+    /// The trees that it names.
+    pub(super) fn names(self) -> Vec<Name> {
+        match self {
+            Self::Clone(one, other)
+            | Self::CommitAs(one, other)
+            | Self::Diff(one, other)
+            | Self::Becomes { from: one, to: other, .. } => vec![one, other],
+            Self::Import(name)
+            | Self::Commit(name)
+            | Self::Squash(name)
+            | Self::Remove(name)
+            | Self::Mount(name)
+            | Self::Look(name)
+            | Self::Export(name)
+            | Self::Verify(name)
+            | Self::Run { tree: name, .. }
+            | Self::Umount { tree: name, .. }
+            | Self::Discards { from: name, .. } => vec![name],
+            Self::List | Self::Fsck | Self::Gc => Vec::new(),
+        }
+    }
+
+    /// The trees whose content or state may be another one afterwards.
+    pub(super) fn changes(self) -> Vec<Name> {
+        match self {
+            Self::CommitAs(one, other) => vec![one, other],
+            Self::Clone(_, name) | Self::Becomes { to: name, .. } => vec![name],
+            Self::Import(name)
+            | Self::Commit(name)
+            | Self::Squash(name)
+            | Self::Remove(name)
+            | Self::Run { tree: name, .. }
+            | Self::Umount { tree: name, .. } => vec![name],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether it reads the whole content of a tree.
+    fn reads(self) -> bool {
+        matches!(self, Self::Export(_) | Self::Diff(..) | Self::Verify(_) | Self::Fsck)
+    }
+
+    /// The tree that is in use while it runs.
+    pub(super) fn uses(self) -> Option<Name> {
+        match self {
+            Self::Run { tree: name, .. }
+            | Self::Squash(name)
+            | Self::Mount(name)
+            | Self::Umount { tree: name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The tree under whose name it is said to have been interrupted.
+    pub(super) fn reported(self) -> Option<Name> {
+        match self {
+            Self::Import(name)
+            | Self::Squash(name)
+            | Self::Mount(name)
+            | Self::Look(name)
+            | Self::Run { tree: name, .. }
+            | Self::Becomes { from: name, .. }
+            | Self::Discards { from: name, .. } => Some(name),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_all_steps() {
+        let steps = |seed| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            (0..300).map(|_| Step::random(&mut random)).collect::<Vec<_>>()
+        };
+        assert_eq!(steps(5), steps(5));
+        assert_ne!(steps(5), steps(6));
+        let verbs = steps(5).into_iter().filter_map(|step| match step {
+            Step::One { verb, .. } => {
+                Some(format!("{verb:?}").split(['(', ' ']).next()?.to_owned())
+            }
+            Step::Mounted { .. } => None,
+        });
+        assert!(verbs.collect::<std::collections::BTreeSet<_>>().len() >= 15);
+    }
+}

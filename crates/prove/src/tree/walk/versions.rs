@@ -1,0 +1,88 @@
+//! The contents that trees can have, each made in a plain directory without the tool.
+
+use super::super::ground;
+use super::alter::alter;
+use crate::Result;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use synconce_testkit::manifest::{Manifest, Options};
+
+/// A content.
+pub(super) type Version = u32;
+/// What is imported.
+pub(super) const FIRST: Version = 0;
+
+/// The contents that some tree has in some case.
+pub(super) struct Versions {
+    place: PathBuf,
+    next: Version,
+    made: HashMap<(Version, u64), Version>,
+    known: BTreeMap<Version, Arc<Manifest>>,
+}
+
+/// What is there, with times.
+pub(super) fn manifest(root: &Path) -> Result<Arc<Manifest>> {
+    Ok(Arc::new(Manifest::with(root, &Options::default().mtimes())?))
+}
+
+impl Versions {
+    /// With `source` as the first version.
+    pub(super) fn new(place: PathBuf, source: &Path) -> Result<Self> {
+        fs::create_dir(&place)?;
+        let mut versions =
+            Self { place, next: FIRST, made: HashMap::new(), known: BTreeMap::new() };
+        ground::copy(source, &versions.directory(FIRST))?;
+        versions.add()?;
+        Ok(versions)
+    }
+
+    fn directory(&self, version: Version) -> PathBuf {
+        self.place.join(version.to_string())
+    }
+
+    fn add(&mut self) -> Result<Version> {
+        let version = self.next;
+        self.known.insert(version, manifest(&self.directory(version))?);
+        self.next += 1;
+        Ok(version)
+    }
+
+    /// What `of` is after the changes of `seed`.
+    pub(super) fn altered(&mut self, of: Version, seed: u64) -> Result<Version> {
+        if let Some(version) = self.made.get(&(of, seed)) {
+            return Ok(*version);
+        }
+        let directory = self.directory(self.next);
+        ground::copy(&self.directory(of), &directory)?;
+        alter(&directory, seed, Duration::ZERO)?;
+        let version = self.add()?;
+        self.made.insert((of, seed), version);
+        Ok(version)
+    }
+
+    /// The content of a version.
+    pub(super) fn content(&self, version: Version) -> &Arc<Manifest> {
+        &self.known[&version]
+    }
+
+    /// Every content that some tree has in some case.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Version, &Arc<Manifest>)> {
+        self.known.iter().map(|(version, content)| (*version, content))
+    }
+
+    /// Forgets all but `wanted` and the first.
+    pub(super) fn keep(&mut self, wanted: &BTreeSet<Version>) -> Result<()> {
+        let is_wanted = |version: &Version| *version == FIRST || wanted.contains(version);
+        let gone: Vec<Version> =
+            self.known.keys().copied().filter(|version| !is_wanted(version)).collect();
+        for version in gone {
+            self.known.remove(&version);
+            fs::remove_dir_all(self.directory(version))?;
+        }
+        self.made.retain(|_, version| is_wanted(version));
+        Ok(())
+    }
+}
