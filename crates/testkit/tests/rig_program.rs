@@ -83,10 +83,10 @@ fn a_rig_stands_after_up_has_returned_and_goes_with_down() {
 }
 
 #[test]
-fn a_rig_in_a_mount_namespace_whose_last_process_is_its_daemon_goes_too() {
+fn a_rig_whose_mount_namespace_has_ended_is_taken_down_all_the_same() {
     let mounted = Mounted(tempfile::tempdir().unwrap());
     let point = mounted.path();
-    // What is written is still to be flushed when the namespace ends, by the daemon that ends.
+    // What is written is flushed when the namespace ends, with the shell.
     let script = "\"$0\" up --fs ext4 --size 64M --passthrough off \"$1\" && echo x >\"$1\"/file";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_rig")]).arg(point);

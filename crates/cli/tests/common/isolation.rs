@@ -25,8 +25,11 @@ pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
     }
     assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
     let program = std::env::current_exe().expect("the name of this program");
-    let mut command = Command::new("unshare");
+    // A Ctrl-C ends this process and not the process groups of its children; setpriv(1) does, and
+    // unshare(1) ends its own child.
+    let mut command = Command::new("setpriv");
     command
+        .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
         .arg("--mount-proc")
         .arg(program)
@@ -55,9 +58,11 @@ fn leave_other_disks() {
     }
 }
 
-/// Records of rigs name processes by number, which mean others outside.
+/// Gives the rigs of the test a directory of their own for their records, which name processes by
+/// number and so mean other processes outside, and one for their data, which goes with the namespace.
 fn keep_rigs_apart() {
-    let directory = "/run/synconce-rig";
-    std::fs::create_dir_all(directory).expect("a directory for the rigs' records");
-    mount("rigs", directory, "tmpfs", MountFlags::empty(), None).expect("a tmpfs for them");
+    for directory in ["/run/synconce-rig", "/dev/shm"] {
+        std::fs::create_dir_all(directory).expect("a directory for the rigs' records");
+        mount("rigs", directory, "tmpfs", MountFlags::empty(), None).expect("a tmpfs for them");
+    }
 }
