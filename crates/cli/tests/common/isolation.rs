@@ -18,10 +18,15 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
     let path = type_name_of_val(&test);
     let name = path.trim_end_matches("::{{closure}}").split_once("::").expect("a module path").1;
+    isolated_as(name, patiently(LIMIT), || inside(name, test));
+}
+
+/// The same for the test of this `name`, which is killed after `limit`.
+pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         leave_other_disks();
         keep_rigs_apart();
-        return inside(name, test);
+        return inside();
     }
     assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
     let program = std::env::current_exe().expect("the name of this program");
@@ -35,7 +40,7 @@ pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
         .arg(program)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1");
-    let finished = process::run(&mut command, patiently(LIMIT)).unwrap();
+    let finished = process::run(&mut command, limit).unwrap();
     let ran_one = finished.stdout.contains("test result: ok. 1 passed");
     assert!(
         finished.status.success() && ran_one,
