@@ -11,6 +11,8 @@ use synconce_testkit::rig::{self, Cut, Rig};
 
 /// Set in the process that is to be killed.
 const VICTIM: &str = "SYNCONCE_TEST_RIG_VICTIM";
+/// Whether data bypasses the daemon of the rig of that process.
+const PASSTHROUGH: &str = "SYNCONCE_TEST_RIG_PASSTHROUGH";
 
 /// This test program, running only the test that sets a rig up and waits for its death.
 fn victim() -> (Child, PathBuf) {
@@ -18,7 +20,11 @@ fn victim() -> (Child, PathBuf) {
 }
 
 fn victim_that(waits: &str) -> (Child, PathBuf) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    started(waits, &mut Command::new(std::env::current_exe().unwrap()))
+}
+
+/// The same of a command that executes this test program with the arguments that are added.
+fn started(waits: &str, command: &mut Command) -> (Child, PathBuf) {
     command.args(["--ignored", "--exact", waits, "--nocapture", "--test-threads", "1"]);
     let mut child = command.env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -43,7 +49,8 @@ fn an_owner_waits_to_be_killed() {
     if std::env::var_os(VICTIM).is_none() {
         panic!("only the other tests start this one: it waits for ever");
     }
-    let rig = Rig::builder().up().unwrap();
+    let passthrough = std::env::var(PASSTHROUGH).map_or(Ok(true), |text| text.parse());
+    let rig = Rig::builder().passthrough(passthrough.unwrap()).up().unwrap();
     std::fs::write(rig.path().join("dirty"), "not synced").unwrap();
     println!("mounted at {}", rig.path().display());
     loop {
@@ -136,4 +143,45 @@ fn a_rig_whose_daemon_was_killed_is_reaped() {
     kill(dead);
     rig::reap().unwrap();
     assert_reaped(&left);
+}
+
+/// The file of the loop device `name`, as the kernel shows it; empty if the device is free.
+fn file_of(name: &str) -> String {
+    let path = format!("/sys/block/{name}/loop/backing_file");
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// The name of the loop device on a file below `directory`.
+fn device_below(directory: &Path) -> String {
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let mut names = devices.map(|device| device.file_name().into_string().unwrap());
+    names.find(|name| Path::new(&file_of(name)).starts_with(directory)).expect("a loop device")
+}
+
+/// The namespace ends with the process, the daemon and `unshare`, in any order.
+#[test]
+fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
+    for passthrough in [true, false] {
+        // Records name processes by number, which mean other processes outside.
+        let records = tempfile::tempdir().unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
+        command.arg("--mount-proc").arg(std::env::current_exe().unwrap());
+        command.env("SYNCONCE_RIG_DIR", records.path());
+        command.env(PASSTHROUGH, passthrough.to_string());
+        let (outer, _) = started("an_owner_waits_to_be_killed", &mut command);
+        let device = device_below(records.path());
+        kill(outer);
+        let limit = Instant::now() + patiently(Duration::from_secs(20));
+        // Once the FUSE mount is gone, the kernel shows the path within the FUSE file system.
+        let attached = |file: &str| file == "/disk" || Path::new(file).starts_with(records.path());
+        while attached(&file_of(&device)) {
+            assert!(Instant::now() < limit, "{device} is attached to {}", file_of(&device));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut reap = Command::new(env!("CARGO_BIN_EXE_rig"));
+        let reaped = reap.arg("reap").env("SYNCONCE_RIG_DIR", records.path()).output().unwrap();
+        assert!(reaped.status.success(), "{reaped:?}");
+        assert_eq!(std::fs::read_dir(records.path()).unwrap().count(), 0, "the record is left");
+    }
 }

@@ -83,17 +83,22 @@ fn a_rig_stands_after_up_has_returned_and_goes_with_down() {
 }
 
 #[test]
-fn a_rig_in_a_mount_namespace_whose_last_process_is_its_daemon_goes_too() {
-    let mounted = Mounted(tempfile::tempdir().unwrap());
-    let point = mounted.path();
-    // What is written is still to be flushed when the namespace ends, by the daemon that ends.
+fn a_rig_whose_mount_namespace_has_ended_is_taken_down_all_the_same() {
+    // Records of its own: any other test that sets up a rig would reap this one.
+    let (place, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).arg(place.path()).env("SYNCONCE_RIG_DIR", records.path());
+        command.output().unwrap()
+    };
+    // What is written is flushed when the namespace ends, with the shell.
     let script = "\"$0\" up --fs ext4 --size 64M --passthrough off \"$1\" && echo x >\"$1\"/file";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_rig")]).arg(point);
-    assert!(command.status().unwrap().success());
-    assert!(listed(point));
-    quiet(&["down"], point);
-    assert!(!listed(point));
+    let rig = env!("CARGO_BIN_EXE_rig");
+    let up = run("unshare", &["--mount", "sh", "-c", script, rig]);
+    assert!(up.status.success(), "{up:?}");
+    let down = run(rig, &["down"]);
+    assert!(down.status.success() && down.stderr.is_empty(), "{down:?}");
+    assert_eq!(fs::read_dir(records.path()).unwrap().count(), 0, "the record is left");
 }
 
 #[test]

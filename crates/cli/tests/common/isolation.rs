@@ -18,21 +18,29 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
     let path = type_name_of_val(&test);
     let name = path.trim_end_matches("::{{closure}}").split_once("::").expect("a module path").1;
+    isolated_as(name, patiently(LIMIT), || inside(name, test));
+}
+
+/// The same for the test of this `name`, which is killed after `limit`.
+pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         leave_other_disks();
         keep_rigs_apart();
-        return inside(name, test);
+        return inside();
     }
     assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
     let program = std::env::current_exe().expect("the name of this program");
-    let mut command = Command::new("unshare");
+    // A Ctrl-C ends this process and not the process groups of its children; setpriv(1) does, and
+    // unshare(1) ends its own child.
+    let mut command = Command::new("setpriv");
     command
+        .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
         .arg("--mount-proc")
         .arg(program)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1");
-    let finished = process::run(&mut command, patiently(LIMIT)).unwrap();
+    let finished = process::run(&mut command, limit).unwrap();
     let ran_one = finished.stdout.contains("test result: ok. 1 passed");
     assert!(
         finished.status.success() && ran_one,
@@ -55,9 +63,11 @@ fn leave_other_disks() {
     }
 }
 
-/// Records of rigs name processes by number, which mean others outside.
+/// Gives the rigs of the test a directory of their own for their records, which name processes by
+/// number and so mean other processes outside, and one for their data, which goes with the namespace.
 fn keep_rigs_apart() {
-    let directory = "/run/synconce-rig";
-    std::fs::create_dir_all(directory).expect("a directory for the rigs' records");
-    mount("rigs", directory, "tmpfs", MountFlags::empty(), None).expect("a tmpfs for them");
+    for directory in ["/run/synconce-rig", "/dev/shm"] {
+        std::fs::create_dir_all(directory).expect("a directory for the rigs' records");
+        mount("rigs", directory, "tmpfs", MountFlags::empty(), None).expect("a tmpfs for them");
+    }
 }

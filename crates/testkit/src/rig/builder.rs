@@ -251,9 +251,9 @@ fn assemble(mut cleanup: Cleanup, start: &Start, program: &Path) -> Result<Rig> 
     // cache of the FUSE file sees fit. With passthrough, the cache of tmpfs is the disk itself. Of a
     // replay nothing is learnt by its requests: the cache saves a mount thousands of them.
     let direct_io = !passthrough && record.replays.is_none();
-    let device = system::attach(&record.disk_file(), direct_io)?;
+    let (device, attached) = system::attach(&record.disk_file(), direct_io)?;
     let Some(record) = cleanup.0.take() else { unreachable!("it was there above") };
-    Ok(Rig { record, daemon: Some(daemon), device, disk, passthrough })
+    Ok(Rig { record, daemon: Some(daemon), device, attached: Some(attached), disk, passthrough })
 }
 
 /// Makes the file that the disk's data lies in, with a file system or, for a replay, empty.

@@ -1,5 +1,6 @@
 //! Rigs on record, for those who did not set them up: `rig list`, `rig down` and the reaper.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -85,6 +86,8 @@ impl Entry {
                 "cannot cut {point}: it is not a replay of that rig"
             )));
         };
+        // Detached with its last user, the device would be gone while nothing is mounted.
+        let _attached = File::open(&device).context("open", &device)?;
         system::unmount_all(|mount| mount.source == device, UnmountFlags::empty(), BUSY)?;
         let loss = replay::recut(&self.record, &device, cut)?;
         remount::mount(*fs, &device, mount_point, mount_options.as_deref())?;

@@ -32,9 +32,12 @@
 //!
 //! The loop device serves its requests in order: while a flush takes its time, nothing else is served.
 //!
-//! A rig goes with its value: file system, loop device, FUSE mount, daemon and files. What a `SIGKILL`
-//! (or Ctrl-C) of the owner leaves, the next rig of anyone takes down at its start, and so does `rig
-//! reap`; rigs of living owners are never touched. Needs root, `/dev/fuse`, loop devices and the mkfs programs; ask
+//! Dropping the value takes the rig down: file system, loop device, FUSE mount, daemon and files. A drop
+//! that cannot do so panics, so that the test fails. What a `SIGKILL` (or Ctrl-C) of the owner leaves,
+//! the next rig of any process takes down when it is set up, and so does `rig reap`; rigs of living
+//! owners are never touched. If the mount namespace of the rig ends, the kernel takes down all but the
+//! files: the loop device detaches itself with its last user, and the daemon is in a mount namespace of
+//! its own, where it can answer the flushes of that unmount. Needs root, `/dev/fuse`, loop devices and the mkfs programs; ask
 //! [`requirements`] to skip a test with a reason.
 
 mod binary;
@@ -93,6 +96,8 @@ pub struct Rig {
     /// Until it is kept beyond this value.
     daemon: Option<Child>,
     device: PathBuf,
+    /// Keeps the loop device attached while nothing is mounted from it.
+    attached: Option<File>,
     disk: Disk,
     passthrough: bool,
 }
@@ -197,6 +202,7 @@ impl Rig {
     /// # Errors
     /// The file system or the loop device is in use; the text names who uses it.
     pub fn down(mut self) -> Result<()> {
+        self.attached = None;
         let result = teardown(&self.record, Busy::Refuse).map(drop);
         if result.is_ok() {
             self.end();
@@ -231,6 +237,7 @@ impl Rig {
     /// There is no recording; or the file system is in use, and by whom.
     pub fn finish(mut self) -> Result<Tape> {
         let recording = self.recording()?.clone();
+        self.attached = None;
         teardown::retire(&self.record)?;
         self.end();
         Ok(Tape::new(self.record.clone(), recording))
@@ -260,10 +267,16 @@ impl Drop for Rig {
         if self.daemon.is_none() {
             return; // kept, or down already
         }
+        self.attached = None;
         match teardown(&self.record, Busy::Force) {
             Ok(_) => self.end(),
             // The record stays for the reaper. Waiting for the daemon might be for ever.
-            Err(error) => eprintln!("rig: cannot take down {}: {error}", self.path().display()),
+            Err(error) => {
+                let failed = format!("rig: cannot take down {}: {error}", self.path().display());
+                // A second panic would abort the process and hide the first one.
+                assert!(std::thread::panicking(), "{failed}");
+                eprintln!("{failed}");
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Loop devices and mounts: what the kernel says of them, and how they are made and undone.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,22 +63,35 @@ pub(super) fn loop_device(file: &Path) -> Option<PathBuf> {
     Some(Path::new("/dev").join(ours.next()?.file_name()))
 }
 
-/// Attaches a loop device to `file`.
-pub(super) fn attach(file: &Path, direct_io: bool) -> Result<PathBuf> {
+/// Attaches a loop device to `file`. The kernel detaches it when its last user is gone: its mounts, and
+/// the returned descriptor.
+///
+/// Detached by a process instead, it would stay for ever if that process is killed: once the mount
+/// namespace is gone in which `file` lies, the path of `file` no longer finds the device.
+pub(super) fn attach(file: &Path, direct_io: bool) -> Result<(PathBuf, File)> {
     let mut command = Command::new("losetup");
     command.args(["--find", "--show"]);
     if direct_io {
         command.arg("--direct-io=on");
     }
-    run(command.arg(file)).map(PathBuf::from)
+    let device = run(command.arg(file)).map(PathBuf::from)?;
+    let attached = File::open(&device).context("open", &device)?;
+    // Of a device in use, this sets LO_FLAGS_AUTOCLEAR and nothing more (LOOP_CLR_FD in loop(4)).
+    run(Command::new("losetup").arg("--detach").arg(&device))?;
+    Ok((device, attached))
 }
 
-/// Detaches the loop device on `file`, if there is one, and waits until the kernel has let go of the file.
+/// Waits until the loop device on `file` is gone, if there is one: its last user detaches it.
 pub(super) fn detach(file: &Path, limit: Duration) -> Result<()> {
     let Some(device) = loop_device(file) else {
         return Ok(());
     };
-    run(Command::new("losetup").arg("--detach").arg(&device))?;
+    let name = device.file_name().unwrap_or_default();
+    let autoclear = Path::new("/sys/block").join(name).join("loop/autoclear");
+    // Whoever attached it was killed before it could say so.
+    if fs::read_to_string(autoclear).is_ok_and(|flag| flag.trim() == "0") {
+        run(Command::new("losetup").arg("--detach").arg(&device))?;
+    }
     retry(limit, || if loop_device(file).is_none() { Ok(()) } else { Err(Errno::BUSY) })
         .context("detach", &device)
 }

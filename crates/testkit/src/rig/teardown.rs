@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 
-use super::identity::ProcessId;
 use super::record::Record;
 use super::system;
 use crate::{Error, Result};
@@ -72,7 +70,6 @@ fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
     let (file, fuse) = (record.disk_file(), record.fuse_dir());
     if let Some(device) = system::loop_device(&file) {
         system::unmount_all(|mount| mount.source == device, flags, BUSY)?;
-        unmount_there(record, &record.mount_point);
         let limit = if flags.contains(UnmountFlags::DETACH) { BUSY } else { ELSEWHERE };
         match system::detach(&file, limit) {
             // Marked to go with its last user, which is all that can be done.
@@ -81,28 +78,10 @@ fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
         }
     }
     system::unmount_all(|mount| mount.point == fuse, flags, BUSY)?;
-    unmount_there(record, &fuse);
     if record.daemon().is_some_and(|daemon| !daemon.wait(ENDING)) {
         end_daemon(record);
     }
     Ok(())
-}
-
-/// Unmounts in the mount namespace of the daemon, if that is not ours: its owner had one of its own.
-///
-/// This comes before the daemon's end. The last process of a namespace unmounts, while it ends, what is
-/// mounted there: it would wait for ever for a flush that it alone could answer.
-fn unmount_there(record: &Record, point: &Path) {
-    let Some(daemon) = record.daemon().filter(ProcessId::is_alive) else { return };
-    let there = format!("/proc/{}/ns/mnt", daemon.pid());
-    let (theirs, ours) = (fs::read_link(&there), fs::read_link("/proc/self/ns/mnt"));
-    if theirs.is_err() || theirs.ok() == ours.ok() {
-        return;
-    }
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--mount={there}")).args(["umount", "--lazy"]).arg(point);
-    // It may have gone already; what is still in use is found by who detaches the device.
-    let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 fn end_daemon(record: &Record) {

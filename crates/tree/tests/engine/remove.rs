@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -53,27 +54,35 @@ fn an_ordinary_owner_removes_directories_without_permissions() {
             owner(&home);
             fs::create_dir(&other).unwrap();
             fs::write(other.join("file"), "root's").unwrap();
-            set_thread_groups(&[]).unwrap();
-            let (gid, uid) = (Gid::from_raw(1000), Uid::from_raw(1000));
-            set_thread_res_gid(gid, gid, gid).unwrap();
-            set_thread_res_uid(uid, uid, uid).unwrap();
-            fs::create_dir_all(home.join("tree/closed/below")).unwrap();
-            fs::create_dir_all(home.join("tree/read-only/below")).unwrap();
-            for name in ["tree/closed/below/file", "tree/read-only/file"] {
-                fs::write(home.join(name), name).unwrap();
-            }
-            for (name, mode) in [("closed/below", 0), ("closed", 0), ("read-only", 0o555)] {
-                let mode = fs::Permissions::from_mode(mode);
-                fs::set_permissions(home.join("tree").join(name), mode).unwrap();
-            }
-            assert_eq!(remove_all(&home.join("tree")), 7);
-            // What is not ours stays, and is named.
-            let removed = removed(&other);
-            assert_eq!(removed.left.len(), 1, "{:?}", removed.left);
-            assert!(removed.left[0].to_string().contains("other/file"), "{:?}", removed.left);
+            // On a thread, whose credentials are its own: only root can take the rig down.
+            std::thread::scope(|scope| {
+                let removes = || removes_as_an_ordinary_owner(&home, &other);
+                scope.spawn(removes).join().unwrap();
+            });
             assert!(other.join("file").exists());
         },
     );
+}
+
+fn removes_as_an_ordinary_owner(home: &Path, other: &Path) {
+    set_thread_groups(&[]).unwrap();
+    let (gid, uid) = (Gid::from_raw(1000), Uid::from_raw(1000));
+    set_thread_res_gid(gid, gid, gid).unwrap();
+    set_thread_res_uid(uid, uid, uid).unwrap();
+    fs::create_dir_all(home.join("tree/closed/below")).unwrap();
+    fs::create_dir_all(home.join("tree/read-only/below")).unwrap();
+    for name in ["tree/closed/below/file", "tree/read-only/file"] {
+        fs::write(home.join(name), name).unwrap();
+    }
+    for (name, mode) in [("closed/below", 0), ("closed", 0), ("read-only", 0o555)] {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(home.join("tree").join(name), mode).unwrap();
+    }
+    assert_eq!(remove_all(&home.join("tree")), 7);
+    // What is not ours stays, and is named.
+    let removed = removed(other);
+    assert_eq!(removed.left.len(), 1, "{:?}", removed.left);
+    assert!(removed.left[0].to_string().contains("other/file"), "{:?}", removed.left);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! with a limit of time, and words for what is asked over and over.
 
 #[path = "../../common/isolation.rs"]
-mod isolation;
+pub mod isolation;
 mod place;
 mod programs;
 mod stalls;

@@ -15,7 +15,7 @@ pub struct Place {
 }
 
 impl Place {
-    pub(super) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let name = name.replace("::", "-");
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&dir);
@@ -24,7 +24,7 @@ impl Place {
     }
 
     /// Removes the directory; a test that failed leaves it to be looked at.
-    pub(super) fn down(self) {
+    pub fn down(self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
 

@@ -13,16 +13,19 @@ mod requests;
 mod store;
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use fuser::{Config, MountOption, Session};
+use nix::sched::{CloneFlags, unshare};
 use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change};
 
 use self::faults::Faults;
 use self::flushes::Flushes;
@@ -30,6 +33,7 @@ use self::pace::Pace;
 use self::requests::PendingFlush;
 use self::store::Store;
 use super::record::Record;
+use super::system;
 use crate::Result;
 use crate::error::Context;
 
@@ -81,18 +85,35 @@ pub fn serve(dir: &Path) -> Result<()> {
     });
     // A sleep is to end on time, not 50 us later; threads have it from here. An error costs precision.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let answerer = shared.clone();
-    thread::spawn(move || answerer.flushes.answer());
-
     let listener =
         UnixListener::bind(record.disk().socket()).context("listen on", record.disk().socket())?;
     let fuse_dir = record.fuse_dir();
     let filesystem = fuse::OneFile::new(shared.clone(), record.passthrough);
     let session =
         Session::new(filesystem, &fuse_dir, &config()).context("mount the disk at", &fuse_dir)?;
+    // A thread is in the namespace of the thread that starts it, so this comes before them.
+    leave_mounts()?;
+    let answerer = shared.clone();
+    thread::spawn(move || answerer.flushes.answer());
     thread::spawn(move || control::serve(&listener, &shared));
     announce();
     session.run().context("serve", &fuse_dir)
+}
+
+/// Enters a mount namespace that has no mounts but `/` and `/dev`, where the FUSE threads open `/dev/fuse`.
+///
+/// The last process of a mount namespace unmounts, while it ends, what is mounted there. If that were
+/// this process and the file system on its disk, the unmount would wait for a flush that only this
+/// process could answer: for ever, and with the unmount every sync(2) of the machine.
+fn leave_mounts() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)
+        .map_err(io::Error::from)
+        .context("leave the mounts of", "/")?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).context("make private the mounts of", "/")?;
+    let kept = ["/", "/dev"].map(Path::new);
+    let left = |mount: &system::Mount| !kept.contains(&mount.point.as_path());
+    system::unmount_all(left, UnmountFlags::DETACH, Duration::ZERO)
 }
 
 /// This process sits in the kernel's write-back path: it must not wait for write-back to get memory.
@@ -125,6 +146,6 @@ fn config() -> Config {
 
 fn announce() {
     // The owner may have died; its rig is then reaped, and this process with it.
-    let mut stdout = std::io::stdout();
+    let mut stdout = io::stdout();
     let _ = writeln!(stdout, "ready").and_then(|()| stdout.flush());
 }

@@ -1,0 +1,186 @@
+//! One test of a suite, run bare and held, each time in a directory of its own.
+
+use crate::differences;
+use crate::results::Results;
+use crate::support::isolation::isolated_as;
+use crate::support::{Place, SYNCONCE};
+use libtest_mimic::Trial;
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_testkit::process::{self, Finished};
+use synconce_testkit::{Error, patiently};
+
+/// How often a test is run bare before what differs is called a difference: a result that comes
+/// out either way without a hold says nothing about the hold.
+const BARE_RUNS: usize = 4;
+
+/// Bytes of a disk for a test: enough for every kind of file system.
+const DISK: u64 = 1 << 30;
+
+/// The ways to run a command held, and the options of `synconce run` for them.
+const MODES: [(&str, &[&str]); 2] =
+    [("supervised", &["--stats", "--json"]), ("sealed", &["--sealed"])];
+
+/// One test of a suite.
+pub struct Case {
+    /// The name of its suite.
+    pub suite: &'static str,
+    /// Its name there.
+    pub name: String,
+    /// The command.
+    pub words: Vec<String>,
+    /// Variables of the environment, beside those of every test.
+    pub environment: Vec<(String, String)>,
+    /// Whether it wants a disk of its own: a loop device, whose path is in LTP_DEV.
+    pub device: bool,
+    /// How long one run may take.
+    pub limit: Duration,
+    /// Reads the results out of a run in the directory.
+    pub results: fn(&Path, &Finished) -> Results,
+}
+
+impl Case {
+    /// The test of the tests: that its results are the same.
+    pub fn trial(self) -> Trial {
+        let name = format!("{}::{}", self.suite, self.name);
+        let test = name.clone();
+        Trial::test(name, move || {
+            // Every mode and every repeated run.
+            let limit = patiently(self.limit) * 8;
+            isolated_as(&test, limit, || {
+                let place = Place::new(&test.replace('/', "-"));
+                self.compare(&place);
+                place.down();
+            });
+            Ok(())
+        })
+    }
+
+    fn compare(&self, place: &Place) {
+        let began = Instant::now();
+        let (bare, _) = self.run(place, "run-0", &[]);
+        let mut unstable = BTreeSet::new();
+        let mut runs = 1;
+        let mut lines = Vec::new();
+        let mut wrong = String::new();
+        for (mode, options) in MODES {
+            let run = [&[SYNCONCE, "run"], options, &["--"]].concat();
+            let (held, finished) = self.run(place, &format!("run-{mode}")[..5], &run);
+            let mut differing = bare.differing(&held);
+            while !differing.is_subset(&unstable) && runs < BARE_RUNS {
+                let (again, _) = self.run(place, &format!("run-{runs}"), &[]);
+                unstable.extend(bare.differing(&again));
+                runs += 1;
+            }
+            differing.retain(|key| !unstable.contains(key));
+            let judged = differences::judge(self.suite, &self.name, mode, &differing);
+            let word = if judged.others.is_empty() { "the same" } else { "DIFFERENT" };
+            let meant = judged.meant;
+            let absent = judged.absent.iter().map(|key| format!(", listed but the same: {key}"));
+            let absent: String = absent.collect();
+            lines.push(format!("{mode}: {word}, {meant} meant{absent}"));
+            for key in &judged.others {
+                wrong += &format!("{mode}: {key}: {}\n", bare.of_both(&held, key));
+            }
+            if !judged.others.is_empty() {
+                wrong += &format!("{}\n{}\n", tail(&finished.stdout), tail(&finished.stderr));
+            }
+        }
+        let seconds = began.elapsed().as_secs();
+        let kind = if bare.skipped() { "skipped bare as well" } else { "run" };
+        let unstable = match unstable.is_empty() {
+            true => String::new(),
+            false => format!("; not stable bare: {unstable:?}"),
+        };
+        let Self { suite, name, .. } = self;
+        let results = bare.number();
+        let lines = lines.join("; ");
+        report(&format!(
+            "{suite} {name}: {kind}, {results} results, {seconds} s; {lines}{unstable}"
+        ));
+        assert!(wrong.is_empty(), "{wrong}");
+    }
+
+    /// Runs the test in the directory `name` of `place`, below the command `above`.
+    fn run(&self, place: &Place, name: &str, above: &[&str]) -> (Results, Finished) {
+        let directory = place.path(name);
+        fs::create_dir_all(directory.join("tmp")).expect("a directory for one run");
+        let devices = Devices(&directory);
+        let words: Vec<_> =
+            above.iter().copied().chain(self.words.iter().map(String::as_str)).collect();
+        let mut command = place.command(words[0]);
+        command.args(&words[1..]).current_dir(&directory);
+        command.env("TMPDIR", directory.join("tmp")).env("HOME", &directory);
+        command.env("LC_ALL", "C.UTF-8").envs(self.environment.iter().cloned());
+        if self.device {
+            command.env("LTP_DEV", devices.attach());
+        }
+        let results = match process::run(&mut command, patiently(self.limit)) {
+            Ok(finished) => ((self.results)(&directory, &finished), finished),
+            Err(Error::Program { outcome, .. }) => unfinished(outcome),
+            Err(error) => panic!("{name}: {error}"),
+        };
+        drop(devices);
+        // A test may have left what only rm(1) with root's rights removes; never through a mount.
+        let mut remove = Command::new("rm");
+        let _ =
+            remove.args(["--recursive", "--force", "--one-file-system"]).arg(&directory).status();
+        results
+    }
+}
+
+/// Of a run that did not end in time.
+fn unfinished(outcome: String) -> (Results, Finished) {
+    let stdout = String::new();
+    let (status, elapsed) = (Default::default(), Duration::MAX);
+    (Results::endless(), Finished { status, stdout, stderr: outcome, elapsed })
+}
+
+/// Detaches, in its drop, the loop devices on files below a directory: a test that was killed has
+/// not done so.
+struct Devices<'a>(&'a Path);
+
+impl Devices<'_> {
+    /// A new one. A test that looks for a free device by itself loses it to any other process.
+    fn attach(&self) -> String {
+        let file = self.0.join("disk");
+        let made = File::create(&file).and_then(|file| file.set_len(DISK));
+        made.expect("a file for the loop device");
+        let mut command = Command::new("losetup");
+        let attached = command.args(["--find", "--show"]).arg(file).output().expect("losetup");
+        assert!(attached.status.success(), "losetup: {attached:?}");
+        String::from_utf8_lossy(&attached.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Devices<'_> {
+    fn drop(&mut self) {
+        for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let file = fs::read_to_string(device.path().join("loop/backing_file"));
+            if file.is_ok_and(|file| Path::new(file.trim_end()).starts_with(self.0)) {
+                let path = Path::new("/dev").join(device.file_name());
+                let _ =
+                    Command::new("umount").args(["--quiet", "--all-targets"]).arg(&path).status();
+                let _ = Command::new("losetup").arg("--detach").arg(&path).status();
+            }
+        }
+    }
+}
+
+/// Adds a line to the report, if one is wanted.
+fn report(line: &str) {
+    let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
+    let report = OpenOptions::new().append(true).create(true).open(&path);
+    let written = report.and_then(|mut report| report.write_all(format!("{line}\n").as_bytes()));
+    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", Path::new(&path).display()));
+}
+
+/// The last 30 lines.
+fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}

@@ -1,0 +1,99 @@
+//! The Linux Test Project: its tests of syncs, opens, reads, writes, aio and maps, as its own
+//! lists in `runtest` name them, where `scripts/suites` has installed the program.
+
+use crate::case::Case;
+use crate::results::Results;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use synconce_testkit::process::Finished;
+
+/// The lists that are read.
+const LISTS: [&str; 9] = [
+    "syscalls",
+    "fs",
+    "mm",
+    "dio",
+    "ltp-aio-stress",
+    "ltp-aiodio.part1",
+    "ltp-aiodio.part2",
+    "ltp-aiodio.part3",
+    "ltp-aiodio.part4",
+];
+
+/// Options that say for how many seconds a program works; it is given fewer.
+const SECONDS: [(&str, &str); 2] = [("growfiles", "-L"), ("rwtest", "-i")];
+
+/// A test on all of the machine's kinds of file systems takes a minute or two.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What a test says of each of its results.
+const VERDICTS: [&str; 5] = ["TPASS", "TFAIL", "TBROK", "TWARN", "TCONF"];
+
+/// The tests of the LTP that is installed at `root`; none where nothing is.
+pub fn cases(root: &Path) -> Vec<Case> {
+    let lists = LISTS.iter().flat_map(|list| {
+        let text = fs::read_to_string(root.join("runtest").join(list)).unwrap_or_default();
+        let lines: Vec<_> = text.lines().filter_map(|line| case(root, list, line)).collect();
+        lines
+    });
+    lists.collect()
+}
+
+/// The test in a line of a list: its name, then a command for the shell.
+fn case(root: &Path, list: &str, line: &str) -> Option<Case> {
+    let (name, command) = line.split_once(char::is_whitespace)?;
+    let programs = root.join("testcases/bin");
+    let known = |word: &str| !word.contains('/') && programs.join(word).is_file();
+    if name.starts_with('#') || !command.split([' ', ';']).any(known) {
+        return None;
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let environment = vec![
+        variable("PATH", &format!("{}:{path}", programs.display())),
+        variable("LTPROOT", &root.display().to_string()),
+        // Of the time that a test would work for; and no colours.
+        variable("LTP_RUNTIME_MUL", "0.05"),
+        variable("LTP_TIMEOUT_MUL", "4"),
+        variable("LTP_COLORIZE_OUTPUT", "n"),
+    ];
+    Some(Case {
+        suite: "ltp",
+        name: format!("{list}/{name}"),
+        words: ["sh", "-c", &shortened(command)].map(str::to_owned).to_vec(),
+        environment,
+        device: true,
+        limit: LIMIT,
+        results,
+    })
+}
+
+/// The command with two seconds for each option that wants seconds.
+fn shortened(command: &str) -> String {
+    let mut words: Vec<_> = command.split(' ').map(str::to_owned).collect();
+    for (program, option) in SECONDS {
+        let applies = words.iter().any(|word| word == program);
+        for at in 1..words.len() {
+            if applies && words[at - 1] == option && words[at] != "0" {
+                words[at] = if words[at].ends_with('s') { "2s" } else { "2" }.to_owned();
+            }
+        }
+    }
+    words.join(" ")
+}
+
+fn results(_: &Path, finished: &Finished) -> Results {
+    let mut results = Results::ending(finished.status);
+    let lines = finished.stdout.lines().chain(finished.stderr.lines());
+    // `file.c:12: TPASS: text`, or `name 1 TPASS : text` of an old one.
+    let words = lines.flat_map(|line| {
+        let word = |word: &str| word.trim_end_matches(':').to_owned();
+        line.split_whitespace().take(4).map(word).collect::<Vec<_>>()
+    });
+    words.filter(|word| VERDICTS.contains(&word.as_str())).for_each(|word| results.count(&word));
+    if finished.status.code() == Some(32) {
+        results.add("skipped", "TCONF");
+    }
+    results
+}
