@@ -8,7 +8,10 @@
 use crate::error::{Context, Error};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -29,12 +32,29 @@ pub(crate) struct Directories {
 
 impl Directories {
     /// Makes `directory` and its parents, and notes those that did not exist.
+    ///
+    /// Those that root makes are open to all whatever the umask is: other users look
+    /// there for what root's runs have left, and the directories of another system's
+    /// root stay with it when the command puts files into them.
     pub(crate) fn make(&mut self, directory: &Path) -> Result<(), Error> {
-        let missing = directory.ancestors().take_while(|ancestor| !ancestor.exists());
-        self.made.extend(missing.map(Path::to_owned));
+        let is_root = rustix::process::geteuid().is_root();
+        let missing: Vec<_> =
+            directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+        for path in missing.into_iter().rev() {
+            match std::fs::create_dir(path) {
+                Ok(()) if is_root => {
+                    let mode = Permissions::from_mode(0o755);
+                    std::fs::set_permissions(path, mode).on("cannot set the mode of", path)?;
+                }
+                // Another run has just made it.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
+                other => other.on("cannot create", path)?,
+            }
+            self.made.push(path.to_owned());
+        }
         self.made.sort();
         self.made.dedup();
-        std::fs::create_dir_all(directory).on("cannot create", directory)
+        Ok(())
     }
 
     /// Makes the names durable that lead to `directory`, open as `handle`, on its

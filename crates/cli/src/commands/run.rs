@@ -1,7 +1,7 @@
 //! `synconce run`
 
 use crate::arguments::{IoUring, Run};
-use crate::commands::stats;
+use crate::commands::{root, stats};
 use crate::exit;
 use crate::text::{bytes, say};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -16,6 +16,10 @@ const ENOENT: i32 = 2;
 
 /// Makes the run and ends as its command did.
 pub fn run(arguments: Run) -> ExitCode {
+    let to_make = |root| format!("mkdir --parents {root}");
+    if arguments.root.as_deref().is_some_and(|root| !root::is_usable(root, to_make)) {
+        return exit::FAILED.into();
+    }
     let (wants_stats, json) = (arguments.stats, arguments.json);
     let mut screen = Screen::default();
     let finished = match synconce_hold::run(&options(arguments), &mut screen) {

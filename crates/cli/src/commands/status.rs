@@ -2,6 +2,7 @@
 
 use crate::arguments::Status;
 use crate::commands::advice::advice;
+use crate::commands::root;
 use crate::exit;
 use crate::text::{say, shell};
 use serde::Serialize;
@@ -34,6 +35,11 @@ struct Shown {
 
 /// Shows or clears runs.
 pub fn status(arguments: &Status) -> ExitCode {
+    // A mistyped target must not look like one in which nothing was interrupted.
+    let to_mount = |root| format!("mount its disk first; then: synconce status --root {root}");
+    if arguments.root.as_deref().is_some_and(|root| !root::is_usable(root, to_mount)) {
+        return exit::FAILED.into();
+    }
     let result = match &arguments.clear {
         Some(id) => clear(arguments, id),
         None => show(arguments),

@@ -14,6 +14,7 @@ mod marker;
 mod names;
 mod nesting;
 mod processes;
+mod roots;
 mod sealed;
 mod status;
 mod support;

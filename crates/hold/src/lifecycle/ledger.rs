@@ -72,7 +72,7 @@ impl Run {
             return true;
         };
         let state = root.join(places::STATE_BELOW_ROOT);
-        let marker = Marker::arm(&state, &self.record, true);
+        let marker = Marker::arm(&state, &self.record, Some(root));
         let engaged = marker.and_then(|mut marker| marker.engage().map(|()| marker));
         engaged.map(|marker| self.markers.push(marker)).is_ok()
     }
@@ -174,11 +174,10 @@ impl Run {
         if failed {
             return Ok(());
         }
-        // The one in the target first: it is the one that travels.
-        for marker in markers.into_iter().rev() {
-            marker.clear().map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        // The one in the target first: it is the one that travels. One that cannot be
+        // removed does not keep the other.
+        let cleared: Vec<_> = markers.into_iter().rev().map(Marker::clear).collect();
+        cleared.into_iter().collect::<Result<(), _>>().map_err(|error| error.to_string())
     }
 }
 

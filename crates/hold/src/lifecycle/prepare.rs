@@ -34,10 +34,13 @@ pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
         let state = places::state().ok_or_else(|| {
             set_up(&"cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
         })?;
-        markers.push(Marker::arm(&state, &record, false).map_err(|error| set_up(&error))?);
-        let below = options.root.as_ref().map(|root| root.join(places::STATE_BELOW_ROOT));
-        if let Some(state) = below.filter(|below| !is_same(below, &state)) {
-            markers.push(Marker::arm(&state, &record, true).map_err(|error| set_up(&error))?);
+        markers.push(Marker::arm(&state, &record, None).map_err(|error| set_up(&error))?);
+        if let Some(root) = &options.root {
+            let below = root.join(places::STATE_BELOW_ROOT);
+            if !is_same(&below, &state) {
+                let marker = Marker::arm(&below, &record, Some(root));
+                markers.push(marker.map_err(|error| set_up(&error))?);
+            }
         }
     }
     // The run file is for people and tests; a run can do without.
