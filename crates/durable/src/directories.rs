@@ -23,6 +23,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// runs makes a young name old.
 const HORIZON: Duration = Duration::from_secs(15 * 60);
 
+/// Whether what was last changed at `changed` has been written back by the kernel.
+pub(crate) fn is_old(changed: SystemTime) -> bool {
+    is_old_at(changed, SystemTime::now())
+}
+
+fn is_old_at(changed: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(changed).is_ok_and(|age| age >= HORIZON)
+}
+
 /// The directories above a marker that this run made.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
@@ -113,8 +122,7 @@ impl Level {
     /// Whether it was changed so recently that the change may not be durable. A
     /// time that is unknown, or to come, says nothing.
     fn is_recent(&self, now: SystemTime) -> bool {
-        let age = self.changed.and_then(|changed| now.duration_since(changed).ok());
-        age.is_none_or(|age| age < HORIZON)
+        !self.changed.is_some_and(|changed| is_old_at(changed, now))
     }
 
     /// Whether `above` is on another file system, or the same: the way ends here.

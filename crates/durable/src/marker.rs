@@ -1,76 +1,51 @@
 //! The marker: the durable record that a run is in flight.
 //!
-//! It is *armed* before the command starts: an unnamed file with its content,
-//! so that a full or read-only disk is found in time, and a command that never
-//! syncs pays no flush. It is *engaged* before the first call is held: synced,
-//! named, its directory synced, and the names that lead there. It is *cleared*
-//! after the commit. A lock on the file tells a run in flight from one that was
+//! It is *armed* before the command starts: an unnamed file with its content, so
+//! that a full or read-only disk is found in time, and a command that never syncs
+//! pays no flush. It is *engaged* before the first call is held: synced, named,
+//! its directory synced, and the names that lead there. It is *cleared* after the
+//! commit. A lock on its public file tells a run in flight from one that was
 //! interrupted, in any boot, container or pid namespace.
+//!
+//! The public file is for everyone, so that a user learns of root's interrupted
+//! runs; the private file has the command line, in which a password may stand.
 //!
 //! The command may remove, replace or mount over the directory at any moment. An
 //! armed marker is written again where the directory is by then; an engaged one
 //! that is gone needs no removal.
 
+mod files;
+
+use self::files::{Armed, Content, open_directory, remove};
 use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::mutant;
 use crate::record::Record;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
-use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::registry;
+pub use files::PRIVATE;
+pub(crate) use files::{PUBLIC, Part, Unnamed};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The directory of markers below a state directory.
 pub const RUNS: &str = "runs";
-const SUFFIX: &str = "json";
 
 /// The marker of one run in one state directory.
 #[derive(Debug)]
 pub struct Marker {
     /// Where the marker is found once it is engaged.
     directory: PathBuf,
-    content: Vec<u8>,
-    name: String,
+    content: Content,
     armed: Armed,
-    /// `directory`, open, from the moment at which the marker has its name there.
+    /// `directory`, open, from the moment at which the marker has its names there.
     named: Option<OwnedFd>,
     engaged: bool,
     directories: Directories,
     /// The root of another system that `directory` is in.
     root: Option<PathBuf>,
-}
-
-/// The file of a marker that has no name yet.
-#[derive(Debug)]
-struct Armed {
-    handle: OwnedFd,
-    file: File,
-    /// A file system without O_TMPFILE: the name the file has until it is engaged.
-    temporary: Option<String>,
-}
-
-impl Armed {
-    /// Writes and locks the file, in `directory` or on its file system.
-    fn new(directory: &Path, name: &str, content: &[u8]) -> Result<Self, Error> {
-        let handle = open_directory(directory)?;
-        let created = create(&handle, name).on("cannot create a file in", directory);
-        let (mut file, temporary) = created?;
-        file.write_all(content).on("cannot write a marker in", directory)?;
-        let file = for_reading(file);
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .on("cannot lock a marker in", directory)?;
-        Ok(Self { handle, file, temporary })
-    }
-
-    fn give_name(&self, directory: &OwnedFd, name: &str) -> Result<(), Errno> {
-        if let Some(temporary) = &self.temporary {
-            return rustix::fs::renameat(&self.handle, temporary, directory, name);
-        }
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        rustix::fs::linkat(rustix::fs::CWD, &path, directory, name, AtFlags::SYMLINK_FOLLOW)
-    }
+    /// Where the state directory gets a pointer before the marker counts.
+    registry: Option<PathBuf>,
 }
 
 impl Marker {
@@ -85,20 +60,31 @@ impl Marker {
     /// Names the act and path: a read-only or full file system, missing rights.
     pub fn arm(state: &Path, record: &Record, root: Option<&Path>) -> Result<Self, Error> {
         let directory = state.join(RUNS);
-        let mut content = serde_json::to_vec_pretty(record)
-            .map_err(std::io::Error::from)
-            .on("cannot write", &directory)?;
-        content.push(b'\n');
-        let name = format!("{}.{SUFFIX}", record.id);
+        let content = Content::of(record).map_err(std::io::Error::from);
+        let content = content.on("cannot write a marker in", &directory)?;
         let mut directories = Directories::default();
         let armed = again_while_gone(|| {
             if root.is_none() {
                 directories.make(&directory)?;
             }
-            Armed::new(deepest_there(&directory), &name, &content)
+            Armed::new(deepest_there(&directory), &content)
         })?;
-        let (named, engaged, root) = (None, false, root.map(Path::to_owned));
-        Ok(Self { directory, content, name, armed, named, engaged, directories, root })
+        Ok(Self {
+            directory,
+            content,
+            armed,
+            named: None,
+            engaged: false,
+            directories,
+            root: root.map(Path::to_owned),
+            registry: None,
+        })
+    }
+
+    /// The same marker, by which root's `status` finds its state directory in `registry`.
+    pub fn registered_in(mut self, registry: PathBuf) -> Self {
+        self.registry = Some(registry);
+        self
     }
 
     /// Makes the marker durable. Idempotent. A root that the command has removed
@@ -118,24 +104,25 @@ impl Marker {
             let directory = open_directory(&self.directory)?;
             let engaged = self.engage_in(&directory);
             if engaged.as_ref().is_err_and(|error| is_gone(error) || is_elsewhere(error)) {
-                self.armed = Armed::new(&self.directory, &self.name, &self.content)?;
+                self.armed = Armed::new(&self.directory, &self.content)?;
                 return self.engage_in(&directory);
             }
             engaged
-        })
+        })?;
+        if let (Some(registry), Some(state)) = (&self.registry, self.directory.parent()) {
+            registry::register(state, registry);
+        }
+        self.engaged = true;
+        Ok(())
     }
 
     fn engage_in(&mut self, directory: &OwnedFd) -> Result<(), Error> {
-        if !mutant::is("marker-unsynced") {
-            self.armed.file.sync_all().on("cannot sync a marker in", &self.directory)?;
-        }
-        self.armed
-            .give_name(directory, &self.name)
-            .on("cannot name a marker in", &self.directory)?;
         self.named = Some(directory.try_clone().on("cannot open", &self.directory)?);
-        self.sync_directories(directory)?;
-        self.engaged = true;
-        Ok(())
+        let complete = self.armed.complete(directory, &self.content);
+        complete.on("cannot sync a marker in", &self.directory)?;
+        let named = self.armed.give_names(directory, &self.content);
+        named.on("cannot name a marker in", &self.directory)?;
+        self.sync_directories(directory)
     }
 
     fn sync_directories(&self, handle: &OwnedFd) -> Result<(), Error> {
@@ -150,12 +137,12 @@ impl Marker {
 
     /// The path at which an engaged marker is found.
     pub fn path(&self) -> PathBuf {
-        self.directory.join(&self.name)
+        self.directory.join(&self.content.public.name)
     }
 
-    /// The marker's file, for finding the file system that it is on.
+    /// The marker's public file, for finding the file system that it is on.
     pub fn file(&self) -> rustix::fd::BorrowedFd<'_> {
-        self.armed.file.as_fd()
+        self.armed.file()
     }
 
     /// Removes the marker durably: the run's data are safe. A marker that is gone
@@ -168,17 +155,26 @@ impl Marker {
         let Some(directory) = self.named.as_ref().filter(|_| self.engaged) else {
             return Ok(());
         };
-        remove(directory, &self.name).on("cannot remove", &self.path())?;
+        self.remove_from(directory)?;
         rustix::fs::fsync(directory).on("cannot sync", &self.directory)?;
         // A command that copied its root, and put the copy in its place, has copied the marker.
         if self.root.is_some()
             && let Ok(copy) = open_directory(&self.directory)
-            && remove(&copy, &self.name).on("cannot remove", &self.path())?
+            && self.remove_from(&copy)?
         {
             rustix::fs::fsync(&copy).on("cannot sync", &self.directory)?;
         }
-        (self.named, self.armed.temporary, self.engaged) = (None, None, false);
+        (self.named, self.engaged) = (None, false);
         Ok(())
+    }
+
+    /// Removes both files; whether one was there.
+    fn remove_from(&self, directory: &OwnedFd) -> Result<bool, Error> {
+        let mut any = false;
+        for name in self.content.names() {
+            any |= remove(directory, name).on("cannot remove", &self.directory.join(name))?;
+        }
+        Ok(any)
     }
 }
 
@@ -190,28 +186,13 @@ impl Drop for Marker {
         }
         // Nothing was held, so a name that cannot be removed claims too much, not too little.
         if let Some(directory) = &self.named {
-            let _ = remove(directory, &self.name);
-        } else if let Some(temporary) = &self.armed.temporary {
-            let _ = remove(&self.armed.handle, temporary);
+            let _ = self.remove_from(directory);
         }
+        self.armed.forget(self.named.as_ref());
         if self.root.is_some() {
             self.directories.remove();
         }
     }
-}
-
-/// Removes `name`; whether it was there.
-fn remove(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        // ESTALE: on a network file system, the directory itself is gone.
-        Err(Errno::NOENT | Errno::STALE) => Ok(false),
-        other => other.map(|()| true),
-    }
-}
-
-fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
 }
 
 /// `path` or the nearest name above it that exists.
@@ -243,31 +224,8 @@ fn is_elsewhere(error: &Error) -> bool {
     error.io().kind() == ErrorKind::CrossesDevices
 }
 
-fn create(directory: &OwnedFd, name: &str) -> Result<(File, Option<String>), Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
-        Ok(file) => Ok((file.into(), None)),
-        // File systems and kernels without O_TMPFILE (open(2)).
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
-            let temporary = format!(".{name}.new");
-            let flags = flags | OFlags::CREATE | OFlags::EXCL;
-            let file = rustix::fs::openat(directory, &temporary, flags, mode)?;
-            Ok((file.into(), Some(temporary)))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// The same file, not open for writing: the run may remount its disk read-only.
-/// A lock belongs to one opening, so it comes after.
-fn for_reading(file: File) -> File {
-    // Without /proc it stays as it is, and so does the disk.
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
-}
-
 /// Whether `name` is the file name of an engaged marker.
 pub(crate) fn is_marker(name: &Path) -> bool {
-    name.extension().is_some_and(|suffix| suffix == SUFFIX)
+    name.extension().is_some_and(|suffix| suffix == PUBLIC)
         && !name.to_string_lossy().starts_with('.')
 }

@@ -103,6 +103,9 @@ fn start(
     let copy = listener.as_ref().map(|listener| listener.as_fd());
     // The face's end is noticed by the loop.
     let _ = send(face, &Message::Started { pid: launched.pid }, copy);
+    if let Some(notice) = run.news_of_earlier() {
+        let _ = send(face, &Message::Notice(notice), None);
+    }
     if listener.is_none()
         && let Some(notice) = run.news_of_marker()
     {

@@ -74,6 +74,8 @@ pub enum Notice {
     MarkerInMemory(PathBuf),
     /// io_uring was let through; its syncs were not held.
     IoUringPassed,
+    /// An earlier run was interrupted; the user was not told since the boot.
+    EarlierInterrupted,
 }
 
 /// Why a run failed.

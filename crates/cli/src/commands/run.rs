@@ -156,6 +156,9 @@ impl Observer for Screen {
                 "the marker is in memory, at {}: an interrupted run will not be found after a power cut",
                 path.display()
             )),
+            Notice::EarlierInterrupted => {
+                say("an earlier run was interrupted; `synconce status` shows what to do");
+            }
             Notice::IoUringPassed => say("io_uring was let through: its syncs were not held"),
         }
     }

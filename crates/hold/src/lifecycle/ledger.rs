@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use synconce_durable::commit::{self, Outcome, Progress};
+use synconce_durable::earlier::News;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::{Pins, mount_id};
@@ -35,6 +36,8 @@ pub(super) struct Run {
     only: Option<HashSet<DeviceId>>,
     /// The root that has a marker of its own.
     root: Option<PathBuf>,
+    /// Interrupted runs that the user is to be told of.
+    earlier: Option<News>,
     /// File systems that are synced because they are unmounted.
     leaving: Vec<Arc<Leaving>>,
     patience: Duration,
@@ -50,10 +53,33 @@ impl Run {
     ) -> Self {
         let only =
             (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
-        let root = (markers.len() > 1).then(|| record.root.clone()).flatten();
+        let root = (markers.len() > 1).then(|| options.root.clone()).flatten();
         let in_memory = place_in_memory(&markers);
         let (commits, patience, leaving) = (options.commit, options.patience, Vec::new());
-        Self { record, pins, markers, in_memory, run_file, commits, only, root, leaving, patience }
+        let earlier = None;
+        Self {
+            record,
+            pins,
+            markers,
+            in_memory,
+            run_file,
+            commits,
+            only,
+            root,
+            earlier,
+            leaving,
+            patience,
+        }
+    }
+
+    /// The same run, which has found `earlier` ones.
+    pub(super) fn after(self, earlier: Option<News>) -> Self {
+        Self { earlier, ..self }
+    }
+
+    /// Returns, once, that an earlier run was interrupted.
+    pub(super) fn news_of_earlier(&mut self) -> Option<Notice> {
+        self.earlier.take().map(|news| news.note()).map(|()| Notice::EarlierInterrupted)
     }
 
     /// Pins the file system `device` by the file at `path`, if it is on it.

@@ -69,6 +69,7 @@ impl Parts {
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
             9 => Message::Notice(Notice::IoUringPassed),
+            12 => Message::Notice(Notice::EarlierInterrupted),
             10 => Message::Failed(Trouble::SetUp(self.text())),
             11 => Message::Failed(Trouble::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),
