@@ -126,7 +126,7 @@ complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from fsck" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -s h -l help -d 'Print help'
-complete -c synconce -n "__fish_synconce_using_subcommand status" -l root -d 'Look for markers inside the system whose root is DIR, as well' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand status" -l root -d 'Look for markers inside the system whose root is the directory DIR, as well' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l clear -d 'Forget the interrupted run ID: its result was thrown away or repaired' -r
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l json -d 'JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand status" -s h -l help -d 'Print help'

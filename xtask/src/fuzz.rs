@@ -22,11 +22,12 @@ const SETUP: &[&str] = &["--package", "synconce-setup", "--test", "trees"];
 const TESTKIT: &[&str] = &["--package", "synconce-testkit", "--lib"];
 
 #[rustfmt::skip]
-const TARGETS: [Target; 20] = [
+const TARGETS: [Target; 21] = [
     Target("requests", "answers::fuzz::no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision", HOLD),
     Target("verdicts", "every_verdict_on_a_random_call_is_the_kernels_own_and_what_the_policy_says", FILTER),
     Target("programs", "a_random_program_that_the_kernel_takes_means_the_same_to_the_interpreter", FILTER),
     Target("record", "any_bytes_are_a_record_that_can_be_written_again_or_none", DURABLE),
+    Target("pointer", "any_bytes_in_the_registry_are_a_pointer_to_an_absolute_path_or_counted_as_none", DURABLE),
     Target("runs", "every_name_of_a_marker_is_reported_whatever_has_it", DURABLE),
     Target("markers", "a_marker_is_read_as_it_was_written_whatever_its_paths_are", DURABLE),
     Target("runfile", "runfile::fuzz::a_file_that_no_run_wrote_is_passed_over_and_stays", HOLD),

@@ -66,7 +66,8 @@ pub struct Run {
     pub commit_timeout: u64,
     /// The work is for the system whose root is DIR: keep a marker in it, too
     ///
-    /// The command itself is not confined to DIR.
+    /// DIR must be a directory. The command is not confined to DIR, and may empty it
+    /// or make it anew.
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// What a program gets that wants io_uring, whose syncs no filter sees
@@ -154,10 +155,14 @@ pub enum IoUring {
 
 /// `synconce status`
 ///
-/// Exit code: 0 nothing to say, 3 runs are in flight, 4 a run was interrupted.
+/// Root sees the interrupted runs of every user. A user is told that root has some,
+/// which does not count for the exit code.
+///
+/// Exit code: 0 nothing to say, 3 runs are in flight, 4 a run was interrupted, 125
+/// `status` could not look.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Look for markers inside the system whose root is DIR, as well
+    /// Look for markers inside the system whose root is the directory DIR, as well
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Forget the interrupted run ID: its result was thrown away or repaired

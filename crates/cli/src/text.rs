@@ -3,10 +3,41 @@
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes one line to standard error, prefixed with our name. A closed standard
+/// Writes a line, or a few, to standard error, prefixed with our name. A closed standard
 /// error is not a failure of the run.
-pub fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "synconce: {line}");
+pub fn say(text: &str) {
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    let _ = writeln!(io::stderr(), "synconce: {}", lines.join("\n"));
+}
+
+/// `text`, in which characters that a terminal obeys are escaped: control characters,
+/// and those that change the direction of text. Others may have chosen its words.
+pub fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_obeyed(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
+    }
+    safe
+}
+
+/// As [`printable`], for a text in JSON, where only line breaks between values are raw.
+pub fn printable_json(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && is_obeyed(c) {
+            safe += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+fn is_obeyed(c: char) -> bool {
+    let turns = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}'];
+    c.is_control()
+        || turns.contains(&c)
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Bytes in the largest unit of which there is at least one.
@@ -50,6 +81,17 @@ fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
+    } else if word.chars().any(is_obeyed) {
+        // As bash, zsh and POSIX.1-2024 read it.
+        let escaped = |c: char| match c {
+            '\'' | '\\' => format!("\\{c}"),
+            '\n' => "\\n".to_owned(),
+            '\t' => "\\t".to_owned(),
+            c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+            c if is_obeyed(c) => format!("\\u{:04x}", u32::from(c)),
+            c => c.to_string(),
+        };
+        format!("$'{}'", word.chars().map(escaped).collect::<String>())
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
@@ -70,5 +112,17 @@ mod tests {
     fn words_are_quoted_only_where_a_shell_would_split_them() {
         let words = ["sh", "-c", "echo 'a b'", ""].map(str::to_owned);
         assert_eq!(shell(&words), "sh -c 'echo '\\''a b'\\''' ''");
+    }
+
+    #[test]
+    fn characters_that_a_terminal_obeys_are_escaped_and_a_shell_reads_them_back() {
+        assert_eq!(printable("a\u{1b}[2J\u{9b}\u{202e}\nö"), r"a\u{1b}[2J\u{9b}\u{202e}\nö");
+        assert_eq!(printable_json("[\n\"\u{7f}ö\u{9b}\"\n]"), "[\n\"\\u007fö\\u009b\"\n]");
+        let word = "it's\ta\nline \\ \u{1b}[2J \u{202e}".to_owned();
+        let quoted = shell(std::slice::from_ref(&word));
+        assert!(!quoted.chars().any(is_obeyed), "{quoted}");
+        let mut bash = std::process::Command::new("bash");
+        bash.env("LC_ALL", "C.UTF-8").args(["-c", &format!("printf %s {quoted}")]);
+        assert_eq!(String::from_utf8(bash.output().unwrap().stdout).unwrap(), word);
     }
 }

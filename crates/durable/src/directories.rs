@@ -8,7 +8,10 @@
 use crate::error::{Context, Error};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +23,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// runs makes a young name old.
 const HORIZON: Duration = Duration::from_secs(15 * 60);
 
+/// Whether what was last changed at `changed` has been written back by the kernel.
+pub(crate) fn is_old(changed: SystemTime) -> bool {
+    is_old_at(changed, SystemTime::now())
+}
+
+fn is_old_at(changed: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(changed).is_ok_and(|age| age >= HORIZON)
+}
+
 /// The directories above a marker that this run made.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
@@ -29,12 +41,29 @@ pub(crate) struct Directories {
 
 impl Directories {
     /// Makes `directory` and its parents, and notes those that did not exist.
+    ///
+    /// Those that root makes are open to all whatever the umask is: other users look
+    /// there for what root's runs have left, and the directories of another system's
+    /// root stay with it when the command puts files into them.
     pub(crate) fn make(&mut self, directory: &Path) -> Result<(), Error> {
-        let missing = directory.ancestors().take_while(|ancestor| !ancestor.exists());
-        self.made.extend(missing.map(Path::to_owned));
+        let is_root = rustix::process::geteuid().is_root();
+        let missing: Vec<_> =
+            directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+        for path in missing.into_iter().rev() {
+            match std::fs::create_dir(path) {
+                Ok(()) if is_root => {
+                    let mode = Permissions::from_mode(0o755);
+                    std::fs::set_permissions(path, mode).on("cannot set the mode of", path)?;
+                }
+                // Another run has just made it.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
+                other => other.on("cannot create", path)?,
+            }
+            self.made.push(path.to_owned());
+        }
         self.made.sort();
         self.made.dedup();
-        std::fs::create_dir_all(directory).on("cannot create", directory)
+        Ok(())
     }
 
     /// Makes the names durable that lead to `directory`, open as `handle`, on its
@@ -93,8 +122,7 @@ impl Level {
     /// Whether it was changed so recently that the change may not be durable. A
     /// time that is unknown, or to come, says nothing.
     fn is_recent(&self, now: SystemTime) -> bool {
-        let age = self.changed.and_then(|changed| now.duration_since(changed).ok());
-        age.is_none_or(|age| age < HORIZON)
+        !self.changed.is_some_and(|changed| is_old_at(changed, now))
     }
 
     /// Whether `above` is on another file system, or the same: the way ends here.

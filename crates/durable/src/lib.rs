@@ -9,6 +9,7 @@
 
 pub mod commit;
 mod directories;
+pub mod earlier;
 pub mod error;
 pub mod everything;
 pub mod marker;
@@ -18,6 +19,7 @@ pub mod pins;
 pub mod places;
 pub mod record;
 pub mod recovery;
+pub mod registry;
 pub mod replace;
 #[doc(hidden)]
 pub mod text;

@@ -1,170 +1,180 @@
 //! The marker: the durable record that a run is in flight.
 //!
-//! It is *armed* before the command starts: an unnamed file with its content,
-//! so that a full or read-only disk is found in time, and a command that never
-//! syncs pays no flush. It is *engaged* before the first call is held: synced,
-//! named, its directory synced, and the names that lead there. It is *cleared*
-//! after the commit. A lock on the file tells a run in flight from one that was
+//! It is *armed* before the command starts: an unnamed file with its content, so
+//! that a full or read-only disk is found in time, and a command that never syncs
+//! pays no flush. It is *engaged* before the first call is held: synced, named,
+//! its directory synced, and the names that lead there. It is *cleared* after the
+//! commit. A lock on its public file tells a run in flight from one that was
 //! interrupted, in any boot, container or pid namespace.
+//!
+//! The public file is for everyone, so that a user learns of root's interrupted
+//! runs; the private file has the command line, in which a password may stand.
+//!
+//! The command may remove, replace or mount over the directory at any moment. An
+//! armed marker is written again where the directory is by then; an engaged one
+//! that is gone needs no removal.
 
+mod files;
+
+use self::files::{Armed, Content, open_directory, remove};
 use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::mutant;
 use crate::record::Record;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
-use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::registry;
+pub use files::PRIVATE;
+pub(crate) use files::{PUBLIC, Part, Unnamed};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The directory of markers below a state directory.
 pub const RUNS: &str = "runs";
-const SUFFIX: &str = "json";
 
 /// The marker of one run in one state directory.
 #[derive(Debug)]
 pub struct Marker {
+    /// Where the marker is found once it is engaged.
     directory: PathBuf,
-    content: Vec<u8>,
-    name: String,
+    content: Content,
     armed: Armed,
-    named: bool,
+    /// `directory`, open, from the moment at which the marker has its names there.
+    named: Option<OwnedFd>,
     engaged: bool,
     directories: Directories,
-    /// Whether made directories are removed with the marker.
-    leave_no_trace: bool,
-}
-
-/// The file of a marker, in a directory that may be gone meanwhile.
-#[derive(Debug)]
-struct Armed {
-    handle: OwnedFd,
-    file: File,
-    /// A file system without O_TMPFILE: the name the file has until it is engaged.
-    temporary: Option<String>,
-}
-
-impl Armed {
-    /// Makes `directory`, noting in `directories` what did not exist, and writes the file.
-    fn new(
-        directory: &Path,
-        name: &str,
-        content: &[u8],
-        directories: &mut Directories,
-    ) -> Result<Self, Error> {
-        directories.make(directory)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = rustix::fs::open(directory, flags, Mode::empty());
-        let handle = handle.on("cannot open", directory)?;
-        let created = create(&handle, name).on("cannot create a file in", directory);
-        let (mut file, temporary) = created?;
-        file.write_all(content).on("cannot write a marker in", directory)?;
-        let file = for_reading(file);
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .on("cannot lock a marker in", directory)?;
-        Ok(Self { handle, file, temporary })
-    }
-
-    fn give_name(&self, name: &str) -> Result<(), Errno> {
-        if let Some(temporary) = &self.temporary {
-            return rustix::fs::renameat(&self.handle, temporary, &self.handle, name);
-        }
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let here = rustix::fs::CWD;
-        rustix::fs::linkat(here, &path, &self.handle, name, AtFlags::SYMLINK_FOLLOW)
-    }
+    /// The root of another system that `directory` is in.
+    root: Option<PathBuf>,
+    /// Where the state directory gets a pointer before the marker counts.
+    registry: Option<PathBuf>,
 }
 
 impl Marker {
     /// Arms the marker of `record` below `state`. Nothing is durable yet, but
     /// everything that can be found out without a flush has been.
     ///
-    /// With `leave_no_trace`, directories made for it go when it goes.
+    /// With `root`, `state` is in the root of another system. Directories are then
+    /// made when the marker is engaged, because some programs that install a system
+    /// refuse a root that is not empty, and are removed with the marker.
     ///
     /// # Errors
     /// Names the act and path: a read-only or full file system, missing rights.
-    pub fn arm(state: &Path, record: &Record, leave_no_trace: bool) -> Result<Self, Error> {
+    pub fn arm(state: &Path, record: &Record, root: Option<&Path>) -> Result<Self, Error> {
         let directory = state.join(RUNS);
-        let mut content = serde_json::to_vec_pretty(record)
-            .map_err(std::io::Error::from)
-            .on("cannot write", &directory)?;
-        content.push(b'\n');
-        let name = format!("{}.{SUFFIX}", record.id);
+        let content = Content::of(record).map_err(std::io::Error::from);
+        let content = content.on("cannot write a marker in", &directory)?;
         let mut directories = Directories::default();
-        let armed = again_while_gone(|| Armed::new(&directory, &name, &content, &mut directories))?;
-        let (named, engaged) = (false, false);
-        Ok(Self { directory, content, name, armed, named, engaged, directories, leave_no_trace })
+        let armed = again_while_gone(|| {
+            if root.is_none() {
+                directories.make(&directory)?;
+            }
+            Armed::new(deepest_there(&directory), &content)
+        })?;
+        Ok(Self {
+            directory,
+            content,
+            armed,
+            named: None,
+            engaged: false,
+            directories,
+            root: root.map(Path::to_owned),
+            registry: None,
+        })
     }
 
-    /// Makes the marker durable. Idempotent.
+    /// The same marker, by which root's `status` finds its state directory in `registry`.
+    pub fn registered_in(mut self, registry: PathBuf) -> Self {
+        self.registry = Some(registry);
+        self
+    }
+
+    /// Makes the marker durable. Idempotent. A root that the command has removed
+    /// gets no marker, because the command is about to make the root itself.
     ///
     /// # Errors
     /// Names the act and path; nothing may be held then.
     pub fn engage(&mut self) -> Result<(), Error> {
-        if self.engaged {
+        let is_removed = |root: &PathBuf| {
+            root.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        if self.engaged || self.root.as_ref().is_some_and(is_removed) {
             return Ok(());
         }
         again_while_gone(|| {
-            let engaged = self.engage_here();
-            if engaged.as_ref().is_err_and(is_gone) {
-                self.armed =
-                    Armed::new(&self.directory, &self.name, &self.content, &mut self.directories)?;
+            self.directories.make(&self.directory)?;
+            let directory = open_directory(&self.directory)?;
+            let engaged = self.engage_in(&directory);
+            if engaged.as_ref().is_err_and(|error| is_gone(error) || is_elsewhere(error)) {
+                self.armed = Armed::new(&self.directory, &self.content)?;
+                return self.engage_in(&directory);
             }
             engaged
-        })
-    }
-
-    fn engage_here(&mut self) -> Result<(), Error> {
-        if !mutant::is("marker-unsynced") {
-            self.armed.file.sync_all().on("cannot sync a marker in", &self.directory)?;
+        })?;
+        if let (Some(registry), Some(state)) = (&self.registry, self.directory.parent()) {
+            registry::register(state, registry);
         }
-        self.armed.give_name(&self.name).on("cannot name a marker in", &self.directory)?;
-        self.named = true;
-        self.sync_directories()?;
         self.engaged = true;
         Ok(())
     }
 
-    fn sync_directories(&self) -> Result<(), Error> {
+    fn engage_in(&mut self, directory: &OwnedFd) -> Result<(), Error> {
+        self.named = Some(directory.try_clone().on("cannot open", &self.directory)?);
+        let complete = self.armed.complete(directory, &self.content);
+        complete.on("cannot sync a marker in", &self.directory)?;
+        let named = self.armed.give_names(directory, &self.content);
+        named.on("cannot name a marker in", &self.directory)?;
+        self.sync_directories(directory)
+    }
+
+    fn sync_directories(&self, handle: &OwnedFd) -> Result<(), Error> {
         if !mutant::is("marker-unsynced") && !mutant::is("marker-directory-unsynced") {
-            rustix::fs::fsync(&self.armed.handle).on("cannot sync", &self.directory)?;
+            rustix::fs::fsync(handle).on("cannot sync", &self.directory)?;
         }
         if !mutant::is("marker-unsynced") && !mutant::is("marker-parents-unsynced") {
-            self.directories.sync_names(self.armed.handle.as_fd(), &self.directory)?;
+            self.directories.sync_names(handle.as_fd(), &self.directory)?;
         }
         Ok(())
     }
 
-    /// Whether the marker is durable, so that calls may be held.
-    pub fn is_engaged(&self) -> bool {
-        self.engaged
-    }
-
     /// The path at which an engaged marker is found.
     pub fn path(&self) -> PathBuf {
-        self.directory.join(&self.name)
+        self.directory.join(&self.content.public.name)
     }
 
-    /// The marker's file, for finding the file system that it is on.
+    /// The marker's public file, for finding the file system that it is on.
     pub fn file(&self) -> rustix::fd::BorrowedFd<'_> {
-        self.armed.file.as_fd()
+        self.armed.file()
     }
 
-    /// Removes the marker durably: the run's data are safe.
+    /// Removes the marker durably: the run's data are safe. A marker that is gone
+    /// already, because the command emptied or replaced the directory, is cleared.
     ///
     /// # Errors
     /// Names the act and path; the run is then found interrupted, which is the
     /// safe side.
     pub fn clear(mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.engaged) {
-            rustix::fs::unlinkat(&self.armed.handle, &self.name, AtFlags::empty())
-                .on("cannot remove", &self.path())?;
-            self.named = false;
-            self.armed.temporary = None;
-            rustix::fs::fsync(&self.armed.handle).on("cannot sync", &self.directory)?;
+        let Some(directory) = self.named.as_ref().filter(|_| self.engaged) else {
+            return Ok(());
+        };
+        self.remove_from(directory)?;
+        rustix::fs::fsync(directory).on("cannot sync", &self.directory)?;
+        // A command that copied its root, and put the copy in its place, has copied the marker.
+        if self.root.is_some()
+            && let Ok(copy) = open_directory(&self.directory)
+            && self.remove_from(&copy)?
+        {
+            rustix::fs::fsync(&copy).on("cannot sync", &self.directory)?;
         }
+        (self.named, self.engaged) = (None, false);
         Ok(())
+    }
+
+    /// Removes both files; whether one was there.
+    fn remove_from(&self, directory: &OwnedFd) -> Result<bool, Error> {
+        let mut any = false;
+        for name in self.content.names() {
+            any |= remove(directory, name).on("cannot remove", &self.directory.join(name))?;
+        }
+        Ok(any)
     }
 }
 
@@ -174,15 +184,21 @@ impl Drop for Marker {
         if self.engaged {
             return;
         }
-        let name = if self.named { Some(&self.name) } else { self.armed.temporary.as_ref() };
-        if let Some(name) = name {
-            // Nothing was held, so a name that cannot be removed claims too much, not too little.
-            let _ = rustix::fs::unlinkat(&self.armed.handle, name, AtFlags::empty());
+        // Nothing was held, so a name that cannot be removed claims too much, not too little.
+        if let Some(directory) = &self.named {
+            let _ = self.remove_from(directory);
         }
-        if self.leave_no_trace {
+        self.armed.forget(self.named.as_ref());
+        if self.root.is_some() {
             self.directories.remove();
         }
     }
+}
+
+/// `path` or the nearest name above it that exists.
+fn deepest_there(path: &Path) -> &Path {
+    let is_there = |above: &&Path| above.symlink_metadata().is_ok();
+    path.ancestors().find(is_there).unwrap_or(path)
 }
 
 /// Another run that ends may remove the directory at any moment, but only as
@@ -202,31 +218,14 @@ fn is_gone(error: &Error) -> bool {
     error.io().kind() == ErrorKind::NotFound
 }
 
-fn create(directory: &OwnedFd, name: &str) -> Result<(File, Option<String>), Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
-        Ok(file) => Ok((file.into(), None)),
-        // File systems and kernels without O_TMPFILE (open(2)).
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
-            let temporary = format!(".{name}.new");
-            let flags = flags | OFlags::CREATE | OFlags::EXCL;
-            let file = rustix::fs::openat(directory, &temporary, flags, mode)?;
-            Ok((file.into(), Some(temporary)))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// The same file, not open for writing: the run may remount its disk read-only.
-/// A lock belongs to one opening, so it comes after.
-fn for_reading(file: File) -> File {
-    // Without /proc it stays as it is, and so does the disk.
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
+/// Whether the directory is on another file system than the armed file, because
+/// the command has mounted one, or limits the file to a part of it (project quotas).
+fn is_elsewhere(error: &Error) -> bool {
+    error.io().kind() == ErrorKind::CrossesDevices
 }
 
 /// Whether `name` is the file name of an engaged marker.
 pub(crate) fn is_marker(name: &Path) -> bool {
-    name.extension().is_some_and(|suffix| suffix == SUFFIX)
+    name.extension().is_some_and(|suffix| suffix == PUBLIC)
         && !name.to_string_lossy().starts_with('.')
 }

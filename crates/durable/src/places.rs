@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub const STATE_VARIABLE: &str = "SYNCONCE_STATE_DIR";
 /// Overrides the directory of run files.
 pub const RUNTIME_VARIABLE: &str = "SYNCONCE_RUNTIME_DIR";
+/// Overrides the registry of state directories.
+pub const REGISTRY_VARIABLE: &str = "SYNCONCE_REGISTRY_DIR";
 
 /// Below a root: where the markers of root's runs are.
 pub const STATE_BELOW_ROOT: &str = "var/lib/synconce";
@@ -21,11 +23,30 @@ pub fn state() -> Option<PathBuf> {
         return Some(path);
     }
     if is_roots(Path::new("/var/lib")) {
-        return Some(Path::new("/").join(STATE_BELOW_ROOT));
+        return Some(systems());
     }
-    absolute("XDG_STATE_HOME")
-        .or_else(|| Some(absolute("HOME")?.join(".local/state")))
-        .map(|path| path.join("synconce"))
+    let named = absolute("XDG_STATE_HOME").map(|path| path.join("synconce"));
+    named.or_else(|| Some(state_in_home(&absolute("HOME")?)))
+}
+
+/// Whether [`state`] was named in the environment.
+pub fn is_state_named() -> bool {
+    absolute(STATE_VARIABLE).is_some()
+}
+
+/// The directory of the markers of root's runs.
+pub fn systems() -> PathBuf {
+    Path::new("/").join(STATE_BELOW_ROOT)
+}
+
+/// The registry of state directories (see [`crate::registry`]).
+pub fn registry() -> PathBuf {
+    absolute(REGISTRY_VARIABLE).unwrap_or_else(|| systems().join("directories"))
+}
+
+/// The directory of the markers of a user whose home is `home`, without variables.
+pub fn state_in_home(home: &Path) -> PathBuf {
+    home.join(".local/state/synconce")
 }
 
 /// The directory of what is kept about the system whose root is `root`, whoever
@@ -33,7 +54,7 @@ pub fn state() -> Option<PathBuf> {
 pub fn system(root: Option<&Path>) -> PathBuf {
     match root {
         Some(root) => root.join(STATE_BELOW_ROOT),
-        None => absolute(STATE_VARIABLE).unwrap_or_else(|| Path::new("/").join(STATE_BELOW_ROOT)),
+        None => absolute(STATE_VARIABLE).unwrap_or_else(systems),
     }
 }
 

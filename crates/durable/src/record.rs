@@ -4,8 +4,9 @@ use crate::text;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The version of the format of [`Record`].
-pub const VERSION: u32 = 1;
+/// The version of the format of [`Record`]. Version 1 had all of a record in one
+/// file that everyone could read.
+pub const VERSION: u32 = 2;
 
 /// A run, as its marker and its run file describe it.
 ///
@@ -17,11 +18,10 @@ pub struct Record {
     pub version: u32,
     /// The run's name, unique on a host.
     pub id: String,
-    /// The command and its arguments.
-    pub command: Vec<String>,
-    /// Its working directory.
-    #[serde(serialize_with = "text::path")]
-    pub directory: PathBuf,
+    /// What only the user of the run may read; `None` where the reader may not, or
+    /// where it is damaged.
+    #[serde(flatten)]
+    pub private: Option<Private>,
     /// When it was started, RFC 3339 in UTC.
     pub started: String,
     /// The kernel's boot id at the time.
@@ -32,11 +32,45 @@ pub struct Record {
     pub supervisor: u32,
     /// Whether calls are answered by the filter alone.
     pub sealed: bool,
+    /// The file systems that it could have written.
+    pub file_systems: Vec<FileSystem>,
+}
+
+/// The part of a [`Record`] that is in a file of its own, which only its owner may
+/// read: a command line may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Private {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Its working directory.
+    #[serde(serialize_with = "text::path")]
+    pub directory: PathBuf,
     /// The root that the work was for, with `--root`.
     #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
-    /// The file systems that it could have written.
-    pub file_systems: Vec<FileSystem>,
+}
+
+impl Record {
+    /// The part that everyone may read.
+    pub fn public(&self) -> Self {
+        Self { private: None, ..self.clone() }
+    }
+
+    /// The content of the two files of the run: the public and the private one.
+    ///
+    /// # Errors
+    /// Those of `serde_json`.
+    pub fn to_files(&self) -> serde_json::Result<(Vec<u8>, Vec<u8>)> {
+        let public = serde_json::to_vec_pretty(&self.public())?;
+        let private = self.private.as_ref().map(serde_json::to_vec_pretty).transpose()?;
+        Ok((line(public), line(private.unwrap_or_default())))
+    }
+}
+
+/// `text` with a newline at its end.
+fn line(mut text: Vec<u8>) -> Vec<u8> {
+    text.push(b'\n');
+    text
 }
 
 /// A file system of a run.

@@ -2,13 +2,17 @@
 //! that were interrupted, runs whose survivors are still served.
 
 use crate::error::{Context, Error};
+pub use crate::marker::PRIVATE;
 use crate::marker::{RUNS, is_marker};
-use crate::record::Record;
+use crate::record::{Private, Record};
+use crate::text;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// More than any record has, in bytes: a command's words are at most 6 MiB, each
@@ -16,7 +20,7 @@ use std::path::{Path, PathBuf};
 const LONGEST: u64 = 64 << 20;
 
 /// How a marker was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Its supervisor holds the lock: the run goes on.
     InFlight,
@@ -25,10 +29,13 @@ pub enum State {
 }
 
 /// A marker.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Found {
     /// Where it is.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
+    /// The user that its file belongs to.
+    pub owner: u32,
     /// Its run's name: the file's, also when the content cannot be read.
     pub id: String,
     /// How it was found.
@@ -66,7 +73,7 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
     let (state, record) = match open(&path) {
         Ok(file) => {
             let state = if is_locked(&file) { State::InFlight } else { State::Interrupted };
-            (state, read(&file).ok())
+            (state, read_record(&file, &path).ok())
         }
         // No run makes such a marker. Whatever became of the one that had this name,
         // it was not seen to end.
@@ -74,8 +81,30 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
         Err(Errno::NOENT) => return Ok(None),
         other => return other.map(|_| None).on("cannot open", &path),
     };
-    let is_gone = state == State::Interrupted && path.symlink_metadata().is_err();
-    Ok((!is_gone).then_some(Found { path, id, state, record }))
+    let metadata = path.symlink_metadata().ok();
+    if state == State::Interrupted && metadata.is_none() {
+        return Ok(None);
+    }
+    let owner = metadata.map_or(u32::MAX, |metadata| metadata.uid());
+    Ok(Some(Found { path, owner, id, state, record }))
+}
+
+/// Reads the record whose public file is `file`, at `path`, and its private file where
+/// that can be read. A record of version 1 has both parts in one file.
+///
+/// # Errors
+/// Those of [`read`], of the public file.
+pub fn read_record(file: &File, path: &Path) -> io::Result<Record> {
+    let mut record: Record = read(file)?;
+    if record.private.is_none() {
+        record.private = read_private(path);
+    }
+    Ok(record)
+}
+
+/// Reads the private file that belongs to the public file at `path`.
+pub fn read_private(path: &Path) -> Option<Private> {
+    read(&open(&path.with_extension(PRIVATE)).ok()?).ok()
 }
 
 /// Opens the marker or run file at `path` for reading. It follows no link, and
@@ -113,5 +142,7 @@ pub fn is_locked(file: &File) -> bool {
 pub fn clear(found: &Found) -> Result<(), Error> {
     let directory = found.path.parent().unwrap_or(Path::new("/"));
     std::fs::remove_file(&found.path).on("cannot remove", &found.path)?;
+    // Alone it says nothing; a run removes it if we cannot.
+    let _ = std::fs::remove_file(found.path.with_extension(PRIVATE));
     File::open(directory).and_then(|file| file.sync_all()).on("cannot sync", directory)
 }

@@ -10,8 +10,9 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use synconce_durable::marker::{Marker, RUNS};
-use synconce_durable::record::{FileSystem, Record};
+use synconce_durable::record::{FileSystem, Private, Record, VERSION};
 use synconce_durable::recovery::{State, markers};
+use synconce_durable::registry::pointers;
 use synconce_fuzz::arbitrary::{self, Arbitrary};
 
 #[test]
@@ -118,6 +119,18 @@ fn every_name_of_a_marker_is_reported_whatever_has_it() {
 }
 
 #[test]
+fn any_bytes_in_the_registry_are_a_pointer_to_an_absolute_path_or_counted_as_none() {
+    let registry = tempfile::tempdir().expect("a directory");
+    let path = registry.path().join("x.json");
+    synconce_fuzz::target("pointer", 1_000, |bytes| {
+        fs::write(&path, bytes).expect("a file");
+        let (found, others) = pointers(registry.path()).expect("a directory that can be read");
+        assert_eq!(found.len() + others, 1);
+        assert!(found.iter().all(|one| one.path == path && one.pointer.directory.is_absolute()));
+    });
+}
+
+#[test]
 fn a_marker_without_end_is_an_interrupted_run_and_is_not_read_to_its_end() {
     let state = tempfile::tempdir().expect("a directory");
     fs::create_dir(state.path().join(RUNS)).expect("a directory");
@@ -145,16 +158,18 @@ impl Command {
             source: "/dev/vda".to_owned(),
         };
         Record {
-            version: 1,
+            version: VERSION,
             id: "20260101T000000Z-00000000".to_owned(),
-            command: self.words.clone(),
-            directory: path(&self.directory),
+            private: Some(Private {
+                command: self.words.clone(),
+                directory: path(&self.directory),
+                root: self.root.as_deref().map(&path),
+            }),
             started: "2026-01-01T00:00:00Z".to_owned(),
             boot: String::new(),
             user: 0,
             supervisor: 1,
             sealed: self.sealed,
-            root: self.root.as_deref().map(&path),
             file_systems: self.mount_points.iter().map(file_system).collect(),
         }
     }
@@ -165,7 +180,7 @@ fn a_marker_is_read_as_it_was_written_whatever_its_paths_are() {
     let state = tempfile::tempdir().expect("a directory");
     synconce_fuzz::values("markers", 100, |command: Command| {
         let record = command.record(|bytes| OsStr::from_bytes(bytes).into());
-        let mut marker = Marker::arm(state.path(), &record, true).expect("an armed marker");
+        let mut marker = Marker::arm(state.path(), &record, None).expect("an armed marker");
         marker.engage().expect("an engaged marker");
         let found = markers(state.path()).expect("a directory that can be read");
         marker.clear().expect("a marker that can be removed");

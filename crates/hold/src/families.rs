@@ -2,11 +2,12 @@
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+use serde::Serialize;
 use std::collections::HashMap;
 use std::fs;
 
 /// A process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Process {
     /// Its id.
     pub pid: u32,
@@ -41,6 +42,12 @@ pub fn descendants(ancestor: u32) -> Vec<Process> {
     }
     found.sort_by_key(|process| process.pid);
     found
+}
+
+/// The process `pid`, unless it has ended.
+pub(crate) fn living(pid: u32) -> Option<Process> {
+    let (process, _, state) = status(pid)?;
+    (state != 'Z' && state != 'X').then_some(process)
 }
 
 /// The name of a supervisor's process, as `ps` shows it.

@@ -101,6 +101,9 @@ fn start(
     }
     // The face's end is noticed by the loop.
     let _ = send(face, &Message::Started { pid: launched.pid });
+    if let Some(notice) = run.news_of_earlier() {
+        let _ = send(face, &Message::Notice(notice));
+    }
     if listener.is_none()
         && let Some(notice) = run.news_of_marker()
     {

@@ -73,6 +73,8 @@ pub enum Notice {
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
     /// io_uring was let through; its syncs were not held.
     IoUringPassed,
+    /// An earlier run was interrupted; the user was not told since the boot.
+    EarlierInterrupted,
 }
 
 /// Why a run failed.

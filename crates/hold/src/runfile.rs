@@ -2,15 +2,17 @@
 //!
 //! It is named after the run, because process ids mean others in another pid
 //! namespace, and locked by the supervisor, so that a stale one is known. It
-//! proves nothing after a crash; the marker does.
+//! proves nothing after a crash; the marker does. As a marker it has a public part,
+//! and a private one in a file beside it.
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, Metadata};
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::record::Record;
+use synconce_durable::recovery::PRIVATE;
 use synconce_durable::{places, recovery};
 
 /// Where a living run stands.
@@ -27,6 +29,7 @@ pub enum Phase {
 
 const SUFFIX: &str = "json";
 
+/// The public part.
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     phase: Phase,
@@ -38,6 +41,7 @@ struct Content {
 pub(crate) struct RunFile {
     path: PathBuf,
     file: File,
+    /// Without its private part.
     record: Record,
 }
 
@@ -47,16 +51,21 @@ impl RunFile {
         let path = directory.join(format!("{}.{SUFFIX}", record.id));
         // Locked and written before it has its name: what is found unlocked is stale.
         let new = directory.join(format!("{}.new", record.id));
-        let file = match create(&new) {
+        let file = match create(&new, 0o644) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(directory)?;
-                create(&new)?
+                make(directory)?;
+                create(&new, 0o644)?
             }
             other => other?,
         };
-        let mut run_file = Self { path: new, file, record: record.clone() };
+        let mut run_file = Self { path: new, file, record: record.public() };
         rustix::fs::flock(&run_file.file, FlockOperation::NonBlockingLockExclusive)?;
         run_file.write(Phase::Running)?;
+        if let Some(private) = &record.private {
+            let mut text = serde_json::to_vec_pretty(private)?;
+            text.push(b'\n');
+            create(&path.with_extension(PRIVATE), 0o600)?.write_all(&text)?;
+        }
         fs::rename(&run_file.path, &path)?;
         run_file.path = path;
         Ok(run_file)
@@ -77,14 +86,33 @@ impl RunFile {
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    File::options().write(true).create_new(true).open(path)
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    let file = File::options().write(true).create_new(true).mode(mode).open(path)?;
+    // The umask is for what users write.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    Ok(file)
+}
+
+/// Makes `directory`. One that root makes is open to all whatever the umask is: a
+/// command that has become another user finds out there that it is held.
+fn make(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    if rustix::process::geteuid().is_root() {
+        fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
 }
 
 impl Drop for RunFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        remove(&self.path);
     }
+}
+
+/// Removes both parts.
+fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+    let _ = fs::remove_file(path.with_extension(PRIVATE));
 }
 
 /// A living run.
@@ -125,12 +153,15 @@ fn read(path: &Path) -> Option<Live> {
     if !recovery::is_locked(&file) {
         // The directory may be anybody's (SYNCONCE_RUNTIME_DIR): what is no run's file stays.
         // Without the right to remove it, it is only passed over.
-        recovery::read::<Content>(&file).ok().and_then(|_| fs::remove_file(path).ok());
+        if recovery::read::<Content>(&file).is_ok() {
+            remove(path);
+        }
         return None;
     }
     // A rewrite may be seen half done; it is short.
     (0..3).find_map(|_| {
-        let Content { phase, run } = recovery::read(&file).ok()?;
+        let Content { phase, mut run } = recovery::read(&file).ok()?;
+        run.private = run.private.or_else(|| recovery::read_private(path));
         let supervisor = has_open(run.supervisor, &file).then_some(run.supervisor);
         Some(Live { phase, record: run, supervisor })
     })

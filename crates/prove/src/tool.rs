@@ -148,6 +148,7 @@ impl Tool {
         let mut command = Command::new(program);
         command.arg("tree").arg("--store").arg(store);
         command.env("SYNCONCE_STATE_DIR", control.join("state"));
+        command.env("SYNCONCE_REGISTRY_DIR", control.join("registry"));
         command.env("SYNCONCE_RUNTIME_DIR", control.join("runtime"));
         if let Self::Mutant { mutant, .. } = self {
             command.env("SYNCONCE_MUTANT", mutant);
@@ -178,5 +179,6 @@ impl Tool {
 
 pub(crate) fn environment(command: &mut Command, places: &Places) {
     command.env("SYNCONCE_STATE_DIR", &places.state);
+    command.env("SYNCONCE_REGISTRY_DIR", places.control.join("registry"));
     command.env("SYNCONCE_RUNTIME_DIR", places.control.join("runtime"));
 }

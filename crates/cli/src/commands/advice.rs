@@ -2,39 +2,69 @@
 
 use crate::text::shell;
 use std::path::Path;
-use synconce_durable::record::Record;
+use synconce_durable::record::{Private, Record};
+use synconce_hold::Process;
 
-/// Lines of advice for the interrupted run `record`; commands are indented.
-pub fn advice(record: Option<&Record>, id: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    let Some(record) = record else {
+/// Lines of advice for the own interrupted run `record`, of which the processes
+/// `running` are left; commands are indented.
+pub fn advice(record: Option<&Record>, id: &str, running: &[Process]) -> Vec<String> {
+    let mut lines = end(running);
+    let clear = then_clear(id);
+    let Some((record, private)) = record.and_then(|it| Some((it, it.private.as_ref()?))) else {
         lines.push(
             "its marker is damaged; throw away what was being made, and make it again".into(),
         );
-        lines.push(format!("then: synconce status --clear {id}"));
+        lines.push(clear);
         return lines;
     };
     lines.push(
         "files that it wrote may be empty or old; throw the result away and run it again:".into(),
     );
-    lines.push(format!("    {}", shell(&again(record))));
-    if installs_packages(&record.command) {
-        lines.extend(dpkg(record.root.as_deref()));
+    lines.push(format!("    {}", shell(&again(record, private))));
+    if installs_packages(&private.command) {
+        lines.extend(dpkg(private.root.as_deref()));
     }
-    lines.push(format!("then: synconce status --clear {id}"));
+    lines.push(clear);
     lines
 }
 
-fn again(record: &Record) -> Vec<String> {
+/// Lines of advice for the interrupted run of another user, which repeat no word of
+/// that user: root might type it.
+pub fn advice_for_root(id: &str, running: &[Process]) -> Vec<String> {
+    let mut lines = end(running);
+    lines.push(
+        "files that it wrote may be empty or old; `synconce status` shows its user what to do"
+            .into(),
+    );
+    lines.push(then_clear(id));
+    lines
+}
+
+fn end(running: &[Process]) -> Vec<String> {
+    if running.is_empty() {
+        return Vec::new();
+    }
+    let pids: Vec<_> = running.iter().map(|process| process.pid.to_string()).collect();
+    vec![
+        "wait for the processes that are still running, or end them, first:".into(),
+        format!("    kill {}", pids.join(" ")),
+    ]
+}
+
+fn then_clear(id: &str) -> String {
+    format!("then: synconce status --clear {}", shell(&[id.to_owned()]))
+}
+
+fn again(record: &Record, private: &Private) -> Vec<String> {
     let mut words = vec!["synconce".to_owned(), "run".to_owned()];
     if record.sealed {
         words.push("--sealed".to_owned());
     }
-    if let Some(root) = &record.root {
+    if let Some(root) = &private.root {
         words.extend(["--root".to_owned(), root.to_string_lossy().into_owned()]);
     }
     words.push("--".to_owned());
-    words.extend(record.command.iter().cloned());
+    words.extend(private.command.iter().cloned());
     words
 }
 
@@ -63,7 +93,10 @@ fn dpkg(root: Option<&Path>) -> Vec<String> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
-    let at = |path: &str| root.unwrap_or(Path::new("/")).join(path).display().to_string();
+    let at = |path: &str| {
+        let path = root.unwrap_or(Path::new("/")).join(path);
+        shell(&[path.to_string_lossy().into_owned()])
+    };
     let (old, new) = (at("var/lib/dpkg/status-old"), at("var/lib/dpkg/status"));
     vec![
         "to keep the system instead, install every package again (dpkg's checks do not see all):"
@@ -93,5 +126,7 @@ mod tests {
         let lines = dpkg(Some(Path::new("/target")));
         assert!(lines[1].contains("/target/var/lib/dpkg/status"));
         assert!(lines[2].contains("chroot /target dpkg --configure"));
+        let lines = dpkg(Some(Path::new("/a $(b)")));
+        assert!(lines[1].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[1]);
     }
 }

@@ -3,6 +3,7 @@
 pub mod advice;
 pub mod bench;
 pub mod oci;
+pub mod root;
 pub mod run;
 pub mod setup;
 pub mod stats;

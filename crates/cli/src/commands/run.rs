@@ -4,7 +4,7 @@ mod rights;
 
 use self::rights::Typed;
 use crate::arguments::{IoUring, Run};
-use crate::commands::stats;
+use crate::commands::{root, stats};
 use crate::exit;
 use crate::text::{bytes, say};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,6 +19,10 @@ const ENOENT: i32 = 2;
 
 /// Makes the run and ends as its command did.
 pub fn run(arguments: Run) -> ExitCode {
+    let to_make = |root| format!("mkdir --parents {root}");
+    if arguments.root.as_deref().is_some_and(|root| !root::is_usable(root, to_make)) {
+        return exit::FAILED.into();
+    }
     let (wants_stats, json) = (arguments.stats, arguments.json);
     let mut screen = Screen { typed: Some(Typed::new(&arguments.command)), ..Screen::default() };
     let finished = match synconce_hold::run(&options(arguments), &mut screen) {
@@ -181,6 +185,9 @@ impl Observer for Screen {
                     .collect::<Vec<_>>()
                     .join(", ")
             )),
+            Notice::EarlierInterrupted => {
+                say("an earlier run was interrupted; `synconce status` shows what to do");
+            }
             Notice::IoUringPassed => say("io_uring was let through: its syncs were not held"),
         }
     }

@@ -56,6 +56,7 @@ impl Place {
             .env("PIDS", pids)
             .env("TMPDIR", self.0.join("logs"))
             .env("SYNCONCE_STATE_DIR", self.0.join("state"))
+            .env("SYNCONCE_REGISTRY_DIR", self.0.join("registry"))
             .stdout(Stdio::null())
             .spawn()
             .expect("env runs");

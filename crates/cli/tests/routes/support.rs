@@ -64,6 +64,7 @@ impl Place {
             .current_dir(directory)
             .env_remove("SYNCONCE_RUN")
             .env("SYNCONCE_STATE_DIR", self.path("state"))
+            .env("SYNCONCE_REGISTRY_DIR", self.path("registry"))
             .env("SYNCONCE_RUNTIME_DIR", self.path("runtime"));
         command
     }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use synconce_durable::commit::{self, Outcome, Progress, Synced};
+use synconce_durable::earlier::News;
 use synconce_durable::everything::Everything;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
@@ -37,6 +38,8 @@ pub(super) struct Run {
     only: Option<HashSet<DeviceId>>,
     /// The root that has a marker of its own.
     root: Option<PathBuf>,
+    /// Interrupted runs that the user is to be told of.
+    earlier: Option<News>,
     /// File systems that are synced because they are unmounted.
     leaving: Vec<Arc<Leaving>>,
     patience: Duration,
@@ -58,7 +61,7 @@ impl Run {
     ) -> Self {
         let only =
             (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
-        let root = (markers.len() > 1).then(|| record.root.clone()).flatten();
+        let root = (markers.len() > 1).then(|| options.root.clone()).flatten();
         let in_memory = place_in_memory(&markers);
         let commits = options.commit;
         Self {
@@ -70,12 +73,23 @@ impl Run {
             commits,
             only,
             root,
+            earlier: None,
             leaving: Vec::new(),
             patience: options.patience,
             written_before: if commits { Writes::now() } else { Writes::default() },
             holds_sync: false,
             sealed: None,
         }
+    }
+
+    /// The same run, which has found `earlier` ones.
+    pub(super) fn after(self, earlier: Option<News>) -> Self {
+        Self { earlier, ..self }
+    }
+
+    /// Returns, once, that an earlier run was interrupted.
+    pub(super) fn news_of_earlier(&mut self) -> Option<Notice> {
+        self.earlier.take().map(|news| news.note()).map(|()| Notice::EarlierInterrupted)
     }
 
     /// From now on the filter answers alone, on whatever file system a call is made: the
@@ -111,7 +125,7 @@ impl Run {
             return true;
         };
         let state = root.join(places::STATE_BELOW_ROOT);
-        let marker = Marker::arm(&state, &self.record, true);
+        let marker = Marker::arm(&state, &self.record, Some(root));
         let engaged = marker.and_then(|mut marker| marker.engage().map(|()| marker));
         engaged.map(|marker| self.markers.push(marker)).is_ok()
     }
@@ -225,11 +239,10 @@ impl Run {
         if failed {
             return Ok(());
         }
-        // The one in the target first: it is the one that travels.
-        for marker in markers.into_iter().rev() {
-            marker.clear().map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        // The one in the target first: it is the one that travels. One that cannot be
+        // removed does not keep the other.
+        let cleared: Vec<_> = markers.into_iter().rev().map(Marker::clear).collect();
+        cleared.into_iter().collect::<Result<(), _>>().map_err(|error| error.to_string())
     }
 }
 

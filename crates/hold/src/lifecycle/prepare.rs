@@ -1,15 +1,18 @@
 //! Everything that can fail is tried before the command starts.
 
 use super::ledger::Run;
+use crate::held::RUN_VARIABLE;
 use crate::options::Options;
 use crate::protocol::Trouble;
 use crate::runfile::RunFile;
+use std::env;
 use std::path::Path;
+use synconce_durable::earlier;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::Pins;
 use synconce_durable::places;
-use synconce_durable::record::{FileSystem, Record, VERSION, boot_id, new_id, now};
+use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
 use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, Mount};
 
@@ -29,21 +32,27 @@ pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
     })?;
     let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
     let record = record(options, &pins);
-    let mut markers = Vec::new();
+    let (mut markers, mut earlier) = (Vec::new(), None);
     if options.commit {
         let state = places::state().ok_or_else(|| {
             set_up(&"cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
         })?;
-        markers.push(Marker::arm(&state, &record, false).map_err(|error| set_up(&error))?);
-        let below = options.root.as_ref().map(|root| root.join(places::STATE_BELOW_ROOT));
-        if let Some(state) = below.filter(|below| !is_same(below, &state)) {
-            markers.push(Marker::arm(&state, &record, true).map_err(|error| set_up(&error))?);
+        let marker = Marker::arm(&state, &record, None).map_err(|error| set_up(&error))?;
+        markers.push(marker.registered_in(places::registry()));
+        // The user of a nested run was told by the outer one.
+        earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::look(&state)).flatten();
+        if let Some(root) = &options.root {
+            let below = root.join(places::STATE_BELOW_ROOT);
+            if !is_same(&below, &state) {
+                let marker = Marker::arm(&below, &record, Some(root));
+                markers.push(marker.map_err(|error| set_up(&error))?);
+            }
         }
     }
     // The run file is for people and tests; a run can do without.
     let directory = places::runtime().filter(|path| options.commit || may_hold_a_trace(path));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
-    Ok(Run::new(options, record, pins, markers, run_file))
+    Ok(Run::new(options, record, pins, markers, run_file).after(earlier))
 }
 
 /// Whether the run file of a run that commits nothing may be in `directory`: where it
@@ -91,14 +100,16 @@ fn record(options: &Options, pins: &Pins) -> Record {
     Record {
         version: VERSION,
         id: new_id(),
-        command: words.collect(),
-        directory: std::env::current_dir().unwrap_or_default(),
+        private: Some(Private {
+            command: words.collect(),
+            directory: env::current_dir().unwrap_or_default(),
+            root: options.root.clone(),
+        }),
         started: now(),
         boot: boot_id(),
         user: rustix::process::geteuid().as_raw(),
         supervisor: std::process::id(),
         sealed: options.sealed,
-        root: options.root.clone(),
         file_systems: file_systems.collect(),
     }
 }

@@ -70,6 +70,7 @@ impl Parts {
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
             9 => Message::Notice(Notice::IoUringPassed),
             12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
+            13 => Message::Notice(Notice::EarlierInterrupted),
             10 => Message::Failed(Trouble::SetUp(self.text())),
             11 => Message::Failed(Trouble::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),

@@ -9,7 +9,7 @@ mod stalls;
 mod terminal;
 mod tracks;
 
-pub use place::{Place, SYNCONCE, Started, finish};
+pub use place::{Place, SYNCONCE, Started, files, finish};
 pub use programs::{
     AFTER_RELEASE, HOLD, SYNC, daemon, number, perl, under_a_listener, without_seccomp,
 };

@@ -68,6 +68,7 @@ impl Place {
             .current_dir(&self.dir)
             .env_remove("SYNCONCE_RUN")
             .env("SYNCONCE_STATE_DIR", self.path("state"))
+            .env("SYNCONCE_REGISTRY_DIR", self.path("registry"))
             .env("SYNCONCE_RUNTIME_DIR", self.path("runtime"));
         command
     }
@@ -111,14 +112,14 @@ impl Place {
         finish(self.synconce(&["status"]).args(arguments))
     }
 
-    /// The markers in the state directory.
+    /// The public files of the markers in the state directory.
     pub fn markers(&self) -> Vec<PathBuf> {
-        files(&self.path("state/runs"))
+        files(&self.path("state/runs"), "json")
     }
 
-    /// The run files in the runtime directory.
+    /// The public run files in the runtime directory.
     pub fn run_files(&self) -> Vec<PathBuf> {
-        files(&self.path("runtime"))
+        files(&self.path("runtime"), "json")
     }
 
     /// The supervisor of the only living run.
@@ -131,9 +132,12 @@ impl Place {
     }
 }
 
-fn files(directory: &Path) -> Vec<PathBuf> {
+/// The files in `directory` whose names end in `suffix`.
+pub fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    let paths = entries.map(|entry| entry.path());
+    let mut paths: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|it| it == suffix)).collect();
     paths.sort();
     paths
 }

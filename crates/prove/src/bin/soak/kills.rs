@@ -115,7 +115,9 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
     let face = u64::from(run.pid());
     let supervisor = children(face).first().copied();
     let payload = supervisor.and_then(|pid| children(pid).first().copied());
-    let marked = fs::read_dir(place.path().join("state/runs")).is_ok_and(|dir| dir.count() > 0);
+    let marked = fs::read_dir(place.path().join("state/runs")).is_ok_and(|mut runs| {
+        runs.any(|file| file.is_ok_and(|it| it.path().extension().is_some_and(|it| it == "json")))
+    });
     let pids: Vec<u64> = match hit.victim {
         Victim::Supervisor => supervisor.into_iter().collect(),
         Victim::Face => vec![face],

@@ -83,6 +83,7 @@ fn main() -> ExitCode {
 fn tool(synconce: &std::path::Path, place: &std::path::Path) -> Command {
     let mut command = Command::new(synconce);
     command.env("SYNCONCE_STATE_DIR", place.join("state"));
+    command.env("SYNCONCE_REGISTRY_DIR", place.join("registry"));
     command.env("SYNCONCE_RUNTIME_DIR", place.join("runtime"));
     command
 }

@@ -54,8 +54,9 @@ pub(crate) fn run(synconce: &Path, seconds: u64) -> Result<()> {
 
 /// The supervisor of the only run, by its run file.
 fn supervisor(place: &Path) -> Option<u64> {
-    let file = fs::read_dir(place.join("runtime")).ok()?.flatten().next()?;
-    let content: serde_json::Value = serde_json::from_slice(&fs::read(file.path()).ok()?).ok()?;
+    let mut files = fs::read_dir(place.join("runtime")).ok()?.flatten().map(|file| file.path());
+    let public = files.find(|path| path.extension().is_some_and(|it| it == "json"))?;
+    let content: serde_json::Value = serde_json::from_slice(&fs::read(public).ok()?).ok()?;
     content["run"]["supervisor"].as_u64()
 }
 

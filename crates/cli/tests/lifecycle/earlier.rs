@@ -1,0 +1,124 @@
+//! What a run and `status` say of an earlier run that was interrupted.
+
+use super::support::{Place, SYNCONCE, Started, eventually, isolated, perl};
+use std::fs;
+
+const TOLD: &str = "synconce: an earlier run was interrupted; `synconce status` shows what to do\n";
+
+/// Leaves a run interrupted, with its command still running until `stop` is there.
+fn interrupt(place: &Place, script: &str) -> Started {
+    let words =
+        perl(&format!("sync_file('data'); {script} kill 'KILL', getppid; wait_for('stop');"));
+    let before = place.markers().len();
+    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    eventually("it is interrupted", || place.markers().len() > before);
+    eventually("the supervisor is gone", || {
+        place.run_files().is_empty() || {
+            place.status(&[]).status.code() == Some(4) && place.run_files().is_empty()
+        }
+    });
+    run
+}
+
+fn end(place: &Place, run: &Started) {
+    place.write("stop", "");
+    assert_eq!(run.end().code(), Some(125), "{}", run.text());
+    place.remove("stop");
+}
+
+#[test]
+fn a_run_says_once_a_boot_that_an_earlier_one_was_interrupted() {
+    isolated(|place| {
+        place.write("data", "x");
+        let says = |options: &[&str]| place.run(options, &["sync", "data"]).stderr;
+        assert_eq!(says(&[]), "");
+        let told = interrupt(place, "");
+        end(place, &told);
+        assert_eq!(says(&["--no-commit"]), "", "it has no state directory");
+        assert_eq!(says(&[]), TOLD);
+        assert_eq!(says(&["--sealed"]), "");
+        assert_eq!(says(&[]), "");
+
+        let later = interrupt(place, "");
+        assert_eq!(says(&["--sealed"]), TOLD, "another one, later");
+        end(place, &later);
+        assert_eq!(says(&[]), "");
+        let note = place.path("state/told.json");
+        let text = fs::read_to_string(&note).unwrap();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        fs::write(&note, text.replace(boot.trim(), "another-boot")).unwrap();
+        let script = format!("{SYNCONCE} run -- sync data");
+        assert_eq!(place.sh(&script).stderr, TOLD, "the first of a boot, once with an inner run");
+
+        for run in place.markers() {
+            let id = run.file_stem().unwrap().to_str().unwrap().to_owned();
+            assert!(place.status(&["--clear", &id]).status.success());
+        }
+        fs::remove_file(&note).unwrap();
+        assert_eq!(says(&[]), "");
+        assert!(!note.exists(), "a run that finds nothing writes nothing");
+    });
+}
+
+#[test]
+fn a_run_does_not_take_one_in_flight_for_an_interrupted_one() {
+    isolated(|place| {
+        place.write("data", "x");
+        let run = place.start("sync data; touch ready; until [ -e stop ]; do sleep 0.01; done");
+        eventually("it is marked", || place.path("ready").exists());
+        assert_eq!(place.sh("sync data").stderr, "");
+        place.write("stop", "");
+        assert!(run.end().success());
+    });
+}
+
+#[test]
+fn what_a_run_cannot_note_or_read_does_not_keep_it_from_starting() {
+    isolated(|place| {
+        place.write("data", "x");
+        let told = interrupt(place, "");
+        end(place, &told);
+        fs::create_dir(place.path("state/told.json")).unwrap();
+        for name in ["a.json", "b.private"] {
+            fs::create_dir(place.path("state/runs").join(name)).unwrap();
+        }
+        for _ in 0..2 {
+            let run = place.run(&[], &["sync", "data"]);
+            assert!(run.status.success(), "{run:?}");
+            assert_eq!(run.stderr, TOLD, "it is said again rather than never");
+        }
+    });
+}
+
+#[test]
+fn status_names_what_an_interrupted_run_has_left_running_before_it_advises_anything() {
+    isolated(|place| {
+        // One in the run's environment, one that has given its own up, in a session of its own.
+        let child = "if (!fork) { POSIX::setsid(); exec 'env', '-i', 'perl', '-e', \
+                     'sleep 1 until -e \"stop\"' } wait_for('data'); say_to('pid', $$);";
+        let run = interrupt(place, child);
+        let pid: u64 = place.wait_for("pid").trim().parse().unwrap();
+        let of = |pid: u64| format!("perl (pid {pid})");
+        eventually("both are named", || {
+            place.status(&[]).stdout.matches("perl (pid ").count() == 2
+        });
+        let status = place.status(&[]);
+        let lines: Vec<_> = status.stdout.lines().map(str::trim).collect();
+        let at = lines.iter().position(|line| line.starts_with("still running: ")).unwrap();
+        assert!(lines[at].contains(&of(pid)), "{status:?}");
+        assert!(lines[at + 1].starts_with("wait for the processes "), "{status:?}");
+        let kill = lines[at + 2].strip_prefix("kill ").unwrap();
+        let pids: Vec<u64> = kill.split(' ').map(|pid| pid.parse().unwrap()).collect();
+        assert!(pids.len() == 2 && pids.contains(&pid), "{status:?}");
+        assert!(lines[at + 3].starts_with("files that it wrote "), "{status:?}");
+
+        let shown = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        let json = shown(&place.status(&["--json"]).stdout);
+        let running = json[0]["running"].as_array().unwrap();
+        assert!(running.iter().any(|it| it["pid"] == pid && it["name"] == "perl"), "{json}");
+        end(place, &run);
+        eventually("all have ended", || !place.status(&[]).stdout.contains("still running"));
+        assert_eq!(shown(&place.status(&["--json"]).stdout)[0]["running"], serde_json::json!([]));
+        assert!(!place.status(&[]).stdout.contains("\n      kill "));
+    });
+}

@@ -1,0 +1,384 @@
+//! What root's `status` finds of other users and in other directories, and what a
+//! user's says of root; whatever those users have put there.
+
+use super::support::{Place, SYNCONCE, finish, isolated, perl};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synconce_testkit::process::Finished;
+
+const ALICE: u32 = 64121;
+const BOB: u32 = 64122;
+
+/// Makes this mount namespace a machine with two users, on which synconce never ran.
+fn machine(place: &Place) {
+    mount("none", "/var/lib", "tmpfs", MountFlags::empty(), None).unwrap();
+    let mut passwd = "root:x:0:0:root:/root:/bin/sh\n".to_owned();
+    for (name, user) in [("alice", ALICE), ("bob", BOB)] {
+        let home = place.path(name);
+        fs::create_dir(&home).unwrap();
+        chown(&home, Some(user), Some(user)).unwrap();
+        passwd += &format!("{name}:x:{user}:{user}::{}:/bin/sh\n", home.display());
+    }
+    let passwd = place.write("passwd", &passwd);
+    mount(&passwd, "/etc/passwd", "", MountFlags::BIND, None).unwrap();
+    for name in [".", "runtime"] {
+        fs::create_dir_all(place.path(name)).unwrap();
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(0o1777)).unwrap();
+    }
+}
+
+/// `synconce` with `words` as `user`, with the directories that are usual on a machine.
+fn synconce(place: &Place, user: u32, words: &[&str]) -> Command {
+    let mut command = match user {
+        0 => place.command(SYNCONCE),
+        _ => {
+            let mut command = place.command("setpriv");
+            let user = user.to_string();
+            command.args(["--reuid", &user, "--regid", &user, "--clear-groups", SYNCONCE]);
+            command
+        }
+    };
+    let home = if user == ALICE { "alice" } else { "bob" };
+    command.args(words).env("HOME", place.path(home)).current_dir(place.path(home));
+    for variable in ["SYNCONCE_STATE_DIR", "SYNCONCE_REGISTRY_DIR", "XDG_STATE_HOME"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn status(place: &Place, user: u32, words: &[&str]) -> Finished {
+    finish(synconce(place, user, &["status"]).args(words))
+}
+
+/// The command of a run that is cut short, without our prelude.
+fn words() -> [String; 3] {
+    let [perl, option, script] = perl("sync_file(\"data$<\"); kill 'KILL', getppid; sleep 1;");
+    [perl, option, script.replace('\n', " ")]
+}
+
+/// Leaves an interrupted run of `user`; its id. With `state` in that directory.
+fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> String {
+    let mut run = synconce(place, user, &["run", "--"]);
+    run.args(words()).env("SYNCONCE_RUNTIME_DIR", place.path("runtime").join(user.to_string()));
+    if let Some(state) = state {
+        run.env("SYNCONCE_STATE_DIR", state);
+    }
+    let run = finish(&mut run);
+    assert_eq!(run.status.code(), Some(125), "{run:?}");
+    let mut status = synconce(place, user, &["status", "--json"]);
+    if let Some(state) = state {
+        status.env("SYNCONCE_STATE_DIR", state);
+    }
+    let text = finish(&mut status).stdout;
+    let runs: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut runs = runs.as_array().unwrap().iter().filter(|run| run["run"]["user"] == user);
+    runs.next_back().unwrap()["id"].as_str().unwrap().to_owned()
+}
+
+/// The pointers in the machine's registry.
+fn pointers() -> Vec<PathBuf> {
+    super::support::files(Path::new("/var/lib/synconce/directories"), "json")
+}
+
+#[test]
+fn roots_status_finds_the_interrupted_runs_of_every_user_and_of_other_directories() {
+    isolated(|place| {
+        machine(place);
+        // Nobody has made a registry yet: alice is found by her home.
+        let alice = interrupt(place, ALICE, None);
+        assert!(!Path::new("/var/lib/synconce").exists(), "no user makes it");
+        let elsewhere = place.path("elsewhere");
+        let root = interrupt(place, 0, Some(&elsewhere));
+        let registry = fs::metadata("/var/lib/synconce/directories").unwrap();
+        assert_eq!(registry.permissions().mode() & 0o7777, 0o1777);
+        // Bob's directory is found by his pointer alone.
+        let bob = interrupt(place, BOB, Some(&place.path("bob/state")));
+        assert_eq!(pointers().len(), 2);
+
+        let seen = status(place, 0, &[]);
+        assert_eq!(seen.status.code(), Some(4), "{seen:?}");
+        assert_eq!(seen.stderr, "");
+        for (id, of) in [(&alice, "of alice,"), (&bob, "of bob,"), (&root, "interrupted perl")] {
+            let at = seen
+                .stdout
+                .find(&format!("{id} interrupted perl "))
+                .unwrap_or_else(|| panic!("{id}: {seen:?}"));
+            assert!(seen.stdout[at..].contains(of), "{of} {seen:?}");
+        }
+        assert_eq!(seen.stdout.matches(" interrupted ").count(), 3, "{seen:?}");
+        let to_type = seen.stdout.matches("synconce run -- perl").count();
+        assert_eq!(to_type, 1, "no word of a user is for root to type: {seen:?}");
+        for id in [&alice, &bob, &root] {
+            let cleared = status(place, 0, &["--clear", id]);
+            assert!(cleared.status.success(), "{cleared:?}");
+        }
+        let seen = status(place, 0, &[]);
+        assert!(seen.status.success() && seen.stdout.is_empty(), "{seen:?}");
+        assert_eq!(status(place, ALICE, &[]).stdout, "");
+        assert_eq!(status(place, 0, &["--clear", &alice]).status.code(), Some(125));
+    });
+}
+
+#[test]
+fn a_state_directory_is_registered_once_and_no_run_fails_for_it() {
+    isolated(|place| {
+        machine(place);
+        let run = |user, state: &str| {
+            let mut run = synconce(place, user, &["run", "--", "sync", "data"]);
+            fs::write(place.path(if user == ALICE { "alice/data" } else { "bob/data" }), "")
+                .unwrap();
+            let run = finish(run.env("SYNCONCE_STATE_DIR", place.path(state)));
+            assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+        };
+        run(ALICE, "alice/state");
+        assert_eq!(pointers().len(), 0, "no user makes the registry");
+        run(0, "elsewhere");
+        run(ALICE, "alice/state");
+        run(ALICE, "alice/state");
+        run(BOB, "bob/state");
+        let made = pointers();
+        assert_eq!(made.len(), 3, "{made:?}");
+        // Someone else was first to take the name.
+        for path in &made {
+            fs::remove_file(path).unwrap();
+            fs::write(path, "{}").unwrap();
+            chown(path, Some(1), Some(1)).unwrap();
+        }
+        run(ALICE, "alice/state");
+        assert_eq!(pointers().len(), 4);
+        fs::set_permissions("/var/lib/synconce/directories", fs::Permissions::from_mode(0o000))
+            .unwrap();
+        run(BOB, "bob/other");
+        assert_eq!(pointers().len(), 4);
+    });
+}
+
+#[test]
+fn a_user_is_told_of_roots_interrupted_runs_apart_from_the_exit_code() {
+    isolated(|place| {
+        machine(place);
+        let id = interrupt(place, 0, None);
+        let seen = status(place, ALICE, &[]);
+        assert_eq!(seen.status.code(), Some(0), "{seen:?}");
+        assert!(
+            seen.stdout.contains(&format!("{id} interrupted unknown command\n  started 20")),
+            "{seen:?}"
+        );
+        assert!(seen.stdout.contains("  of root"), "{seen:?}");
+        assert!(!seen.stdout.contains("perl"), "its command line is root's: {seen:?}");
+        let json = status(place, ALICE, &["--json"]).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json[0]["id"], &json[0]["owner"]), (&id.as_str().into(), &0.into()));
+        assert!(json[0]["run"]["started"].is_string() && json[0]["run"]["command"].is_null());
+
+        let refused = status(place, ALICE, &["--clear", &id]);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert!(refused.stderr.contains("is root's"), "{refused:?}");
+        // Her own counts, and is told apart.
+        interrupt(place, ALICE, None);
+        assert_eq!(status(place, ALICE, &[]).status.code(), Some(4));
+        fs::set_permissions("/var/lib/synconce", fs::Permissions::from_mode(0o700)).unwrap();
+        let seen = status(place, ALICE, &[]);
+        assert_eq!(seen.stdout.matches(" interrupted ").count(), 1, "{seen:?}");
+        assert_eq!(seen.stderr, "");
+    });
+}
+
+/// What a user may put into her state directory to lead root elsewhere.
+fn trap(place: &Place, victim: &Path) {
+    let runs = place.path("alice/.local/state/synconce/runs");
+    fs::create_dir_all(&runs).unwrap();
+    for name in ["alice/.local", "alice/.local/state", "alice/.local/state/synconce"] {
+        chown(place.path(name), Some(ALICE), Some(ALICE)).unwrap();
+    }
+    chown(&runs, Some(ALICE), Some(ALICE)).unwrap();
+    let escape = "\u{1b}]0;owned\u{7}\u{9b}2J";
+    let record = |id: &str| {
+        format!(
+            r#"{{"version": 2, "id": "{id}", "command": ["\u001b[2Jx", "$(touch pwned)"],
+            "directory": "/\u001b[31m", "started": "\u009b2J", "boot": "b", "user": 0,
+            "supervisor": 1, "sealed": false, "root": "/\u202e", "file_systems": []}}"#
+        )
+    };
+    let own = |path: &Path| chown(path, Some(ALICE), Some(ALICE)).unwrap();
+    for name in ["escape", escape, "$(reboot)"] {
+        let path = runs.join(format!("{name}.json"));
+        fs::write(&path, record(name)).unwrap();
+        own(&path);
+    }
+    mknodat(CWD, runs.join("pipe.json"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    own(&runs.join("pipe.json"));
+    let endless = runs.join("endless.json");
+    fs::File::create(&endless).unwrap().set_len(1 << 40).unwrap();
+    own(&endless);
+    symlink(victim, runs.join("link.json")).unwrap();
+    fs::write(runs.join("foreign.json"), record("foreign")).unwrap();
+}
+
+#[test]
+fn what_a_user_puts_into_a_state_directory_neither_leads_root_elsewhere_nor_hides_others() {
+    isolated(|place| {
+        machine(place);
+        let victim = interrupt(place, 0, Some(&place.path("elsewhere")));
+        let victim_path = place.path("elsewhere/runs").join(format!("{victim}.json"));
+        let bob = interrupt(place, BOB, None);
+        trap(place, &victim_path);
+        let seen = status(place, 0, &[]);
+        assert_eq!(seen.status.code(), Some(4), "{seen:?}");
+        assert!(seen.stdout.contains(&format!("{bob} interrupted perl")), "{seen:?}");
+        for name in ["escape", "endless", "pipe"] {
+            assert!(seen.stdout.contains(&format!("{name} interrupted ")), "{name}: {seen:?}");
+        }
+        assert!(!seen.stdout.contains("foreign"), "only what is hers: {seen:?}");
+        let is_raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!(seen.stdout.clone() + &seen.stderr).contains(is_raw), "{seen:?}");
+        assert!(seen.stdout.contains("status --clear '$(reboot)'"), "{seen:?}");
+        let json = status(place, 0, &["--json"]).stdout;
+        assert!(!json.contains(is_raw), "{json}");
+        serde_json::from_str::<serde_json::Value>(&json).unwrap();
+
+        // A link to the directory of somebody else, as a whole and by a part.
+        let state = place.path("alice/.local/state");
+        fs::rename(state.join("synconce"), place.path("alice/kept")).unwrap();
+        symlink(place.path("elsewhere"), state.join("synconce")).unwrap();
+        assert!(status(place, 0, &["--clear", "foreign"]).status.code() == Some(125));
+        fs::remove_file(place.path("elsewhere").join("../alice/.local/state/synconce")).unwrap();
+        fs::rename(place.path("alice/kept"), state.join("synconce")).unwrap();
+        let runs = state.join("synconce/runs");
+        fs::rename(&runs, place.path("alice/runs")).unwrap();
+        symlink(place.path("elsewhere/runs"), &runs).unwrap();
+        // Her name for it, and a marker of root: cleared by root in its own place only.
+        let seen = status(place, 0, &[]);
+        assert_eq!(seen.stdout.matches(&format!("{victim} interrupted")).count(), 1, "{seen:?}");
+        assert!(victim_path.exists());
+    });
+}
+
+#[test]
+fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
+    isolated(|place| {
+        machine(place);
+        let bob = interrupt(place, BOB, None);
+        // A FUSE server that never answers, which even root would wait for.
+        let device = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let options =
+            format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+        let options = std::ffi::CString::new(options).unwrap();
+        mount("none", place.path("alice"), "fuse", MountFlags::empty(), options.as_c_str())
+            .unwrap();
+        let mut seen = synconce(place, 0, &["status"]);
+        let seen = finish(seen.current_dir("/"));
+        assert_eq!(seen.status.code(), Some(4), "{seen:?}");
+        assert!(seen.stdout.contains(&format!("{bob} interrupted perl")), "{seen:?}");
+        let named = format!(
+            "synconce: cannot look at {}/.local/state/synconce: no answer within 5 s\n",
+            place.text("alice")
+        );
+        assert_eq!(seen.stderr, named);
+        drop(device);
+        unmount(place.path("alice"), UnmountFlags::DETACH).unwrap();
+    });
+}
+
+#[test]
+fn a_pointer_goes_when_its_directory_was_removed_and_stays_while_its_disk_is_away() {
+    isolated(|place| {
+        machine(place);
+        fs::create_dir(place.path("disk")).unwrap();
+        mount("disk-of-bob", place.path("disk"), "tmpfs", MountFlags::empty(), None).unwrap();
+        fs::set_permissions(place.path("disk"), fs::Permissions::from_mode(0o1777)).unwrap();
+        interrupt(place, 0, None);
+        let bob = interrupt(place, BOB, Some(&place.path("disk/state")));
+        assert_eq!(pointers().len(), 1);
+        assert!(status(place, 0, &[]).stdout.contains(&bob));
+
+        // Away: another mount is there, as after a boot without the disk.
+        let disk = place.path("disk");
+        let away = place.path("away");
+        fs::create_dir(&away).unwrap();
+        mount(&disk, &away, "", MountFlags::BIND, None).unwrap();
+        unmount(&disk, UnmountFlags::empty()).unwrap();
+        let seen = status(place, 0, &[]);
+        let said = format!(
+            "cannot look at {}/state: disk-of-bob (tmpfs) is not mounted at {}\n",
+            disk.display(),
+            disk.display()
+        );
+        assert!(seen.stderr.contains(&said), "{seen:?}");
+        assert!(seen.stderr.contains(&format!("rm {}", pointers()[0].display())), "{seen:?}");
+
+        mount(&away, &disk, "", MountFlags::BIND, None).unwrap();
+        assert!(status(place, 0, &[]).stdout.contains(&bob));
+        fs::remove_dir_all(place.path("disk/state")).unwrap();
+        let seen = status(place, 0, &[]);
+        assert!(!seen.stdout.contains(&bob) && seen.stderr.is_empty(), "{seen:?}");
+        assert_eq!(pointers().len(), 0);
+    });
+}
+
+#[test]
+fn a_registry_full_of_rubbish_is_said_once_and_hides_nothing() {
+    isolated(|place| {
+        machine(place);
+        interrupt(place, 0, None);
+        let bob = interrupt(place, BOB, Some(&place.path("bob/state")));
+        let registry = Path::new("/var/lib/synconce/directories");
+        let pointer = fs::read_to_string(&pointers()[0]).unwrap();
+        for number in 0..300 {
+            let path = registry.join(format!("rubbish-{number}.json"));
+            fs::write(&path, &pointer[..number % pointer.len()]).unwrap();
+            chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+        }
+        symlink(&pointers()[0], registry.join("link.json")).unwrap();
+        mknodat(CWD, registry.join("pipe.json"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        // Hers, but it names what she may not read: she sees as much as without root.
+        let secret = place.path("secret");
+        fs::create_dir_all(secret.join("runs")).unwrap();
+        fs::write(secret.join("runs/root-only.json"), "{}").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
+        let path = registry.join("hers.json");
+        fs::write(&path, pointer.replace(&place.text("bob/state"), secret.to_str().unwrap()))
+            .unwrap();
+        chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+
+        let seen = status(place, 0, &[]);
+        assert!(seen.stdout.contains(&format!("{bob} interrupted perl")), "{seen:?}");
+        assert!(!seen.stdout.contains("root-only"), "{seen:?}");
+        assert!(
+            seen.stderr.contains("cannot read 302 files in /var/lib/synconce/directories\n"),
+            "{seen:?}"
+        );
+        assert!(
+            seen.stderr
+                .contains(&format!("cannot look at {}: Permission denied", secret.display())),
+            "{seen:?}"
+        );
+        assert_eq!(seen.stderr.lines().count(), 2, "{seen:?}");
+    });
+}
+
+#[test]
+fn a_root_that_may_not_act_for_other_users_says_so_in_one_line() {
+    isolated(|place| {
+        machine(place);
+        let id = interrupt(place, 0, None);
+        let status = synconce(place, 0, &["status"]);
+        let mut inside = place.command("unshare");
+        inside.args(["--user", "--map-root-user"]).arg(status.get_program());
+        inside.args(status.get_args()).env_remove("SYNCONCE_STATE_DIR");
+        let seen = finish(&mut inside);
+        assert_eq!(seen.status.code(), Some(4), "{seen:?}");
+        assert!(seen.stdout.contains(&format!("{id} interrupted perl")), "its own: {seen:?}");
+        let alice = place.text("alice/.local/state/synconce");
+        assert!(
+            seen.stderr.starts_with(&format!("synconce: cannot look at {alice}, ")),
+            "{seen:?}"
+        );
+        assert_eq!(seen.stderr.lines().count(), 1, "{seen:?}");
+    });
+}

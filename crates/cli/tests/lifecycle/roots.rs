@@ -1,0 +1,202 @@
+//! `--root DIR`: which directories are taken, and commands that remake theirs.
+
+use super::support::{Place, SYNCONCE, finish, isolated};
+use rustix::mount::{MountFlags, mount};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Every marker below `directory`, whether it is still at its place or was moved.
+fn markers_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(markers_below(&path));
+        } else if path.parent().is_some_and(|above| above.ends_with("runs")) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn assert_nothing_is_marked(place: &Place, root: &str) {
+    assert_eq!(markers_below(&place.path("")), Vec::<PathBuf>::new());
+    let status = place.status(&["--root", root]);
+    assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+}
+
+#[test]
+fn a_root_that_is_no_directory_is_refused_by_run_before_the_command_starts_and_by_status() {
+    isolated(|place| {
+        place.write("file", "");
+        symlink("nowhere", place.path("dangling")).unwrap();
+        let missing = ": no such directory\n";
+        for (root, reason) in [
+            ("missing", missing),
+            ("dangling", missing),
+            ("file", ": not a directory\n"),
+            ("file/below", ": not a directory\n"),
+        ] {
+            let wanted = format!("synconce: cannot use --root {root}{reason}");
+            for options in [&[][..], &["--sealed"], &["--no-commit"]] {
+                let options = [options, &["--root", root]].concat();
+                let run = place.run(&options, &["touch", "started"]);
+                assert_eq!(run.status.code(), Some(125), "{options:?}: {run:?}");
+                assert!(run.stderr.starts_with(&wanted), "{run:?}");
+                assert_eq!(run.stderr.contains("hint: mkdir --parents "), reason == missing);
+            }
+            let status = place.status(&["--root", root]);
+            assert_eq!(status.status.code(), Some(125), "{root}: {status:?}");
+            assert!(status.stderr.starts_with(&wanted), "{status:?}");
+            assert_eq!(status.stderr.contains("hint: "), reason == missing, "{status:?}");
+        }
+        assert!(!place.path("started").exists());
+        assert!(!place.path("missing").exists() && !place.path("nowhere").exists());
+    });
+}
+
+#[test]
+fn a_root_that_its_user_may_not_enter_is_refused() {
+    isolated(|place| {
+        let user = |words: &[&str]| {
+            let mut command = place.command("setpriv");
+            command.args(["--reuid", "64121", "--regid", "64121", "--clear-groups", SYNCONCE]);
+            finish(command.args(words))
+        };
+        fs::create_dir_all(place.path("closed/root")).unwrap();
+        for (name, mode) in [(".", 0o777), ("closed/root", 0o700), ("closed", 0o755)] {
+            fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let root = place.text("closed/root");
+        for mode in [0o755, 0o700] {
+            fs::set_permissions(place.path("closed"), fs::Permissions::from_mode(mode)).unwrap();
+            for words in [&["status", "--root", &root][..], &["run", "--root", &root, "true"]] {
+                let refused = user(words);
+                assert_eq!(refused.status.code(), Some(125), "{words:?}: {refused:?}");
+                let reason = refused.stderr.to_lowercase();
+                assert!(reason.contains("permission denied"), "{refused:?}");
+            }
+        }
+    });
+}
+
+/// What root builders do first: they empty their root, or make it anew.
+const REMAKES: [&str; 6] = [
+    "rm -rf root/*",
+    "rm -rf root && mkdir root",
+    "mv root moved && mkdir root",
+    "cp -a root moved && rm -rf root && mv moved root",
+    "rm -rf root",
+    "rm -rf state",
+];
+
+#[test]
+fn a_command_that_empties_its_root_or_makes_it_anew_ends_well_and_leaves_nothing_marked() {
+    isolated(|place| {
+        place.write("data", "x");
+        for remake in REMAKES {
+            for options in [&[][..], &["--sealed"]] {
+                for script in [
+                    format!("sync data && {remake}"),
+                    format!("{remake} && sync data"),
+                    format!("sync data && {remake} && sync data"),
+                ] {
+                    for name in ["root", "moved"] {
+                        let _ = fs::remove_dir_all(place.path(name));
+                    }
+                    fs::create_dir(place.path("root")).unwrap();
+                    place.write("root/old", "x");
+                    let options = [options, &["--root", "root"]].concat();
+                    let run = place.run(&options, &["sh", "-c", &script]);
+                    assert!(run.status.success(), "{options:?} {script}: {run:?}");
+                    assert_eq!(run.stderr, "", "{options:?} {script}");
+                    fs::create_dir_all(place.path("root")).unwrap();
+                    assert_nothing_is_marked(place, "root");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_root_that_is_mounted_over_before_the_first_sync_has_its_marker_there() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        place.write("data", "x");
+        let script = "mount -t tmpfs none root && sync data && ls root/var/lib/synconce/runs";
+        let run = place.run(&["--root", "root"], &["sh", "-c", script]);
+        assert!(run.status.success(), "{run:?}");
+        assert_eq!(run.stdout.matches(".json\n").count(), 1, "{run:?}");
+        assert_nothing_is_marked(place, "root");
+    });
+}
+
+#[test]
+fn a_root_stays_empty_until_the_first_sync_for_builders_that_ask_for_an_empty_one() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        place.write("data", "x");
+        let script = "ls -A root && sync data && ls -A root";
+        let run = place.run(&["--root", "root"], &["sh", "-c", script]);
+        assert!(run.status.success(), "{run:?}");
+        assert_eq!(run.stdout, "var\n");
+        assert_eq!(fs::read_dir(place.path("root")).unwrap().count(), 0, "no trace");
+    });
+}
+
+#[test]
+fn directories_that_root_makes_for_a_marker_are_open_to_all_whatever_the_umask_is() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        place.write("data", "x");
+        let script = "umask 077; exec \"$0\" run --root root -- sh -c 'sync data; \
+                      mkdir -p root/var/lib/dpkg; stat --format %a root/var root/var/lib'";
+        let run = place.bare(&["sh", "-c", script, SYNCONCE]);
+        assert!(run.status.success(), "{run:?}");
+        assert_eq!(run.stdout, "755\n755\n", "the target keeps them");
+        for name in ["state", "state/runs"] {
+            let mode = fs::metadata(place.path(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o755, "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_relative_root_and_a_link_to_one_name_the_same_directory_to_run_and_status() {
+    isolated(|place| {
+        fs::create_dir(place.path("root")).unwrap();
+        symlink("root", place.path("link")).unwrap();
+        for root in ["root", "./root/", "link", "link/."] {
+            let script = "sync_data() { sync data; }; touch data; sync_data; kill -9 $PPID";
+            let run = place.run(&["--root", root], &["sh", "-c", script]);
+            assert_eq!(run.status.code(), Some(125), "{run:?}");
+            // The other machine has the target's disk, and a state directory of its own.
+            fs::remove_dir_all(place.path("state")).unwrap();
+            for same in [root, "root"] {
+                let status = place.status(&["--root", same]);
+                assert_eq!(status.status.code(), Some(4), "{root} {same}: {status:?}");
+                assert_eq!(status.stdout.matches(" interrupted ").count(), 1, "{status:?}");
+            }
+            fs::remove_dir_all(place.path("root/var")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_root_of_the_system_itself_has_one_marker() {
+    isolated(|place| {
+        place.write("data", "x");
+        mount("none", "/var/lib", "tmpfs", MountFlags::empty(), None).unwrap();
+        let mut run = place.held(
+            &["--root", "/"],
+            &["sh", "-c", "sync data; ls /var/lib/synconce/runs | grep -c json"],
+        );
+        let run = finish(run.env_remove("SYNCONCE_STATE_DIR"));
+        assert!(run.status.success(), "{run:?}");
+        assert_eq!(run.stdout, "1\n");
+        let status =
+            finish(place.synconce(&["status", "--root", "/"]).env_remove("SYNCONCE_STATE_DIR"));
+        assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+    });
+}

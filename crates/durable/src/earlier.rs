@@ -1,0 +1,77 @@
+//! What a run finds of earlier runs when it starts.
+
+use crate::marker::{PRIVATE, PUBLIC, RUNS};
+use crate::record::boot_id;
+use crate::recovery::{is_locked, open, read};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The file below a state directory that says what the user was told.
+const TOLD: &str = "told.json";
+
+/// The interrupted runs that the user was told of since the machine was booted.
+#[derive(Default, Serialize, Deserialize)]
+struct Told {
+    boot: String,
+    runs: BTreeSet<String>,
+}
+
+/// Interrupted runs that the user was not told of since the machine was booted.
+#[derive(Debug)]
+pub struct News {
+    state: PathBuf,
+    runs: BTreeSet<String>,
+}
+
+/// Looks for earlier runs below the state directory `state`, and removes private files
+/// without a public one: a kill came between the two removals.
+///
+/// Costs a look into a directory that is empty as a rule.
+pub fn look(state: &Path) -> Option<News> {
+    let entries = fs::read_dir(state.join(RUNS)).into_iter().flatten().flatten();
+    let mut runs = BTreeSet::new();
+    for path in entries.map(|entry| entry.path()) {
+        match path.extension().and_then(OsStr::to_str) {
+            Some(PUBLIC) if is_abandoned(&path) => {
+                runs.extend(path.file_stem().map(|id| id.to_string_lossy().into_owned()));
+            }
+            // The private file has its name first, and is locked before that.
+            Some(PRIVATE) if !is_there(&path.with_extension(PUBLIC)) && is_abandoned(&path) => {
+                let _ = fs::remove_file(&path);
+            }
+            _ => {}
+        }
+    }
+    let is_new = !runs.is_empty() && !told(state).is_superset(&runs);
+    is_new.then(|| News { state: state.to_owned(), runs })
+}
+
+impl News {
+    /// Notes that the user was told.
+    pub fn note(&self) {
+        let told = Told { boot: boot_id(), runs: self.runs.clone() };
+        let new = self.state.join(format!(".{TOLD}.new"));
+        // A note that is lost means that the user is told again.
+        let _ = serde_json::to_vec(&told)
+            .map_err(Into::into)
+            .and_then(|text| fs::write(&new, text))
+            .and_then(|()| fs::rename(&new, self.state.join(TOLD)));
+    }
+}
+
+fn told(state: &Path) -> BTreeSet<String> {
+    let told = open(&state.join(TOLD)).ok().and_then(|file| read::<Told>(&file).ok());
+    told.filter(|told| told.boot == boot_id()).unwrap_or_default().runs
+}
+
+/// Whether no run has the file at `path` locked, and it is there still.
+fn is_abandoned(path: &Path) -> bool {
+    open(path).is_ok_and(|file| !is_locked(&file)) && is_there(path)
+}
+
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}

@@ -1,0 +1,188 @@
+//! The registry of state directories, by which root's `status` finds the runs of
+//! every user.
+//!
+//! A state directory other than the system's own has one *pointer* here: a small
+//! file that names it, and belongs to the user who runs there. Everyone may add
+//! one, as in `/tmp`, so whatever is read here is anybody's word.
+
+use crate::error::{Context, Error};
+use crate::marker::{Part, Unnamed};
+use crate::places;
+use crate::record::FileSystem;
+use crate::recovery;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use synconce_probe::mounts::{self, Mount};
+
+/// The version of the format of [`Pointer`].
+const VERSION: u32 = 1;
+/// More than a pointer has, in bytes: two paths, each of which JSON may write as six.
+const LONGEST: u64 = 64 << 10;
+/// More names than a registry has that nobody floods.
+const MOST: usize = 10_000;
+/// Names that are tried when another user has taken the first.
+const TRIES: usize = 4;
+/// A pointer that no one can write is durable: the last step takes the right away.
+const DURABLE: u32 = 0o444;
+
+/// What a pointer says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pointer {
+    version: u32,
+    /// The state directory, without symbolic links.
+    pub directory: PathBuf,
+    /// The file system that it was on.
+    pub file_system: FileSystem,
+}
+
+/// A pointer, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Where the pointer is.
+    pub path: PathBuf,
+    /// What it says.
+    pub pointer: Pointer,
+    /// The user and the group of its file.
+    pub owner: (u32, u32),
+}
+
+impl Registered {
+    /// Whether the file system of the directory is mounted where it was, so that a
+    /// directory that is not there has been removed.
+    pub fn is_mounted(&self) -> bool {
+        file_system_of(&self.pointer.directory).as_ref() == Some(&self.pointer.file_system)
+    }
+}
+
+/// The file system that `directory`, which need not be there, is on. Asks the list of
+/// mounts, because the file system itself may not answer.
+fn file_system_of(directory: &Path) -> Option<FileSystem> {
+    let mounts = mounts::ours().ok()?;
+    let above = |mount: &&Mount| directory.starts_with(&mount.point);
+    // Of mounts at one point the last covers the others.
+    let mount = mounts.iter().filter(above).max_by_key(|mount| mount.point.as_os_str().len())?;
+    Some(FileSystem {
+        mount_point: mount.point.clone(),
+        type_name: mount.type_name.clone(),
+        source: mount.source.clone(),
+    })
+}
+
+/// Registers the state directory `state` in `registry` durably, unless it is the
+/// system's own or has been before.
+///
+/// No run fails for want of a pointer: root also looks at the usual place in every
+/// user's home, and the user's own `status` needs none.
+pub(crate) fn register(state: &Path, registry: &Path) {
+    if rustix::process::geteuid().is_root() && !registry.exists() {
+        let _ = make(registry);
+    }
+    if state != places::systems() {
+        let _ = state.canonicalize().map(|state| point_to(&state, registry));
+    }
+}
+
+/// Makes the registry: everyone may add to it, and remove only what is theirs.
+fn make(registry: &Path) -> io::Result<()> {
+    fs::create_dir_all(registry)?;
+    fs::set_permissions(registry, Permissions::from_mode(0o1777))
+}
+
+fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
+    let user = rustix::process::geteuid().as_raw();
+    let name =
+        |attempt| format!("{user}-{:016x}-{attempt}.json", hash(state.as_os_str().as_bytes()));
+    for attempt in 0..TRIES {
+        let path = registry.join(name(attempt));
+        match path.symlink_metadata() {
+            Ok(there) if !is_ours(&there, user) => {}
+            Ok(there) if is_durable(&there) => return Ok(()),
+            Ok(_) => return make_durable(&path, registry),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return create(state, &path, registry);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn is_ours(there: &Metadata, user: u32) -> bool {
+    there.is_file() && there.uid() == user
+}
+
+/// Whether a pointer that is there needs no sync any more: it had one, or it is so
+/// old that the kernel has written it.
+fn is_durable(there: &Metadata) -> bool {
+    there.mode() & 0o777 == DURABLE || there.modified().is_ok_and(crate::directories::is_old)
+}
+
+fn create(state: &Path, path: &Path, registry: &Path) -> io::Result<()> {
+    let file_system = file_system_of(state).ok_or(io::ErrorKind::NotFound)?;
+    let directory = state.to_owned();
+    let text = serde_json::to_vec(&Pointer { version: VERSION, directory, file_system })?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let handle = rustix::fs::open(registry, flags, Mode::empty())?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let part = Part { name, text, mode };
+    let file = Unnamed::new(&handle, &part)?;
+    rustix::fs::fsync(&file)?;
+    match file.give_name(&handle, &handle, &part.name) {
+        // Another run was faster; it may not have come to sync the name.
+        Ok(()) | Err(Errno::EXIST) => make_durable(path, registry),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn make_durable(path: &Path, registry: &Path) -> io::Result<()> {
+    let file = recovery::open(path)?;
+    file.sync_all()?;
+    fs::File::open(registry)?.sync_all()?;
+    file.set_permissions(Permissions::from_mode(DURABLE))
+}
+
+/// FNV-1a, which is the same in every version: a name is to be found again.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The pointers in `registry`, and how many names in it are none, or were not looked at
+/// because there are too many. A registry that does not exist has none.
+///
+/// # Errors
+/// Names the registry when it cannot be read.
+pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
+    let entries = match fs::read_dir(registry) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        other => other.on("cannot read", registry)?,
+    };
+    let is_hidden =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).take(MOST + 1).collect();
+    // Files on their way.
+    paths.retain(|path| !is_hidden(path));
+    let found: Vec<_> = paths.iter().filter_map(|path| read(path)).collect();
+    let others = paths.len() - found.len();
+    Ok((found, others))
+}
+
+fn read(path: &Path) -> Option<Registered> {
+    let file = recovery::open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    // A second name may have been given to a file of somebody else.
+    if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() > LONGEST {
+        return None;
+    }
+    let pointer: Pointer = recovery::read(&file).ok()?;
+    let owner = (metadata.uid(), metadata.gid());
+    let registered = Registered { path: path.to_owned(), pointer, owner };
+    registered.pointer.directory.is_absolute().then_some(registered)
+}
