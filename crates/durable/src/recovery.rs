@@ -135,13 +135,17 @@ pub fn is_locked(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
-/// Forgets the interrupted run of `found`, durably.
+/// Forgets the interrupted run of `found`, durably. A marker that is gone already, by
+/// another name of its directory or another process, is forgotten.
 ///
 /// # Errors
 /// Names the act and path.
 pub fn clear(found: &Found) -> Result<(), Error> {
     let directory = found.path.parent().unwrap_or(Path::new("/"));
-    std::fs::remove_file(&found.path).on("cannot remove", &found.path)?;
+    match std::fs::remove_file(&found.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => other.on("cannot remove", &found.path)?,
+    }
     // Alone it says nothing; a run removes it if we cannot.
     let _ = std::fs::remove_file(found.path.with_extension(PRIVATE));
     File::open(directory).and_then(|file| file.sync_all()).on("cannot sync", directory)

@@ -6,10 +6,15 @@ use synconce_durable::record::{Private, Record};
 use synconce_hold::Process;
 
 /// Lines of advice for the own interrupted run `record`, of which the processes
-/// `running` are left; commands are indented.
-pub fn advice(record: Option<&Record>, id: &str, running: &[Process]) -> Vec<String> {
+/// `running` are left; commands are indented. `root` is the target that was looked at.
+pub fn advice(
+    record: Option<&Record>,
+    id: &str,
+    root: Option<&Path>,
+    running: &[Process],
+) -> Vec<String> {
     let mut lines = end(running);
-    let clear = then_clear(id);
+    let clear = then_clear(id, root);
     let Some((record, private)) = record.and_then(|it| Some((it, it.private.as_ref()?))) else {
         lines.push(
             "its marker is damaged; throw away what was being made, and make it again".into(),
@@ -30,13 +35,13 @@ pub fn advice(record: Option<&Record>, id: &str, running: &[Process]) -> Vec<Str
 
 /// Lines of advice for the interrupted run of another user, which repeat no word of
 /// that user: root might type it.
-pub fn advice_for_root(id: &str, running: &[Process]) -> Vec<String> {
+pub fn advice_for_root(id: &str, root: Option<&Path>, running: &[Process]) -> Vec<String> {
     let mut lines = end(running);
     lines.push(
         "files that it wrote may be empty or old; `synconce status` shows its user what to do"
             .into(),
     );
-    lines.push(then_clear(id));
+    lines.push(then_clear(id, root));
     lines
 }
 
@@ -51,8 +56,13 @@ fn end(running: &[Process]) -> Vec<String> {
     ]
 }
 
-fn then_clear(id: &str) -> String {
-    format!("then: synconce status --clear {}", shell(&[id.to_owned()]))
+fn then_clear(id: &str, root: Option<&Path>) -> String {
+    let mut words = ["synconce", "status"].map(str::to_owned).to_vec();
+    if let Some(root) = root {
+        words.extend(["--root".to_owned(), root.to_string_lossy().into_owned()]);
+    }
+    words.extend(["--clear".to_owned(), id.to_owned()]);
+    format!("then: {}", shell(&words))
 }
 
 fn again(record: &Record, private: &Private) -> Vec<String> {

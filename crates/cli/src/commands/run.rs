@@ -19,7 +19,7 @@ const ENOENT: i32 = 2;
 
 /// Makes the run and ends as its command did.
 pub fn run(arguments: Run) -> ExitCode {
-    let to_make = |root| format!("mkdir --parents {root}");
+    let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
     if arguments.root.as_deref().is_some_and(|root| !root::is_usable(root, to_make)) {
         return exit::FAILED.into();
     }
@@ -85,7 +85,10 @@ pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
         Trouble::Commit => say_not_durable(finished),
         Trouble::Clear(why) => {
             say(&format!("everything is durable, but {why}"));
-            say("hint: `synconce status` will show the run as interrupted until it is cleared");
+            say(
+                "hint: `synconce status`, with the same --root, shows the run as interrupted until \
+                 it is cleared",
+            );
         }
         Trouble::SupervisorDied { started: false } => {
             say("the supervisor was killed before the command started");
@@ -107,7 +110,7 @@ fn hint(why: &str) {
         say("hint: leave --sealed out, or use --no-commit when the result is thrown away");
     } else if why.contains("seccomp filter") {
         say("hint: the kernel or a container's profile refuses seccomp(2)");
-    } else if why.contains("state directory") || why.contains("/runs") {
+    } else if ["state directory", "/runs", "cannot create"].iter().any(|text| why.contains(text)) {
         say("hint: the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory");
     }
 }

@@ -13,7 +13,7 @@ use crate::text::{printable, printable_json, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_durable::error::Error;
 use synconce_durable::places;
@@ -85,11 +85,14 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     let living = live().map_err(|error| format!("cannot read the run files: {error}"))?;
     let markers = markers(arguments)?;
     let mut runs = merge(living, markers);
-    runs.extend(others::of_every_user().into_iter().map(interrupted));
+    // A user's run with --root has a marker in the root, too.
+    let others = others::of_every_user().into_iter().map(interrupted);
+    let new: Vec<_> = others.filter(|other| !runs.iter().any(|run| run.id == other.id)).collect();
+    runs.extend(new);
     let of_root = others::of_root().into_iter().map(interrupted);
     runs.extend(of_root.map(|run| Shown { counts: false, ..run }));
     runs.sort_by(|a, b| a.id.cmp(&b.id));
-    advise(&mut runs);
+    advise(&mut runs, arguments.root.as_deref());
     let text = if arguments.json {
         let json = serde_json::to_string_pretty(&runs).map_err(|error| error.to_string())?;
         printable_json(&json) + "\n"
@@ -162,8 +165,9 @@ fn alive(run: Live) -> Shown {
     }
 }
 
-/// Adds to interrupted runs what is left of them, and what to do.
-fn advise(runs: &mut [Shown]) {
+/// Adds to interrupted runs what is left of them, and what to do. `root` is the target that
+/// was looked at as well.
+fn advise(runs: &mut [Shown], root: Option<&Path>) {
     let boot = boot_id();
     let is_of_this_boot = |run: &Shown| run.run.as_ref().is_some_and(|record| record.boot == boot);
     let cut_short = runs.iter().filter(|run| run.state == "interrupted");
@@ -174,8 +178,8 @@ fn advise(runs: &mut [Shown]) {
         run.running = left.remove(&run.id).unwrap_or_default();
         run.advice = match () {
             () if !run.counts => vec!["root sees what it was: sudo synconce status".to_owned()],
-            () if run.is_of_another() => advice_for_root(&run.id, &run.running),
-            () => advice(run.run.as_ref(), &run.id, &run.running),
+            () if run.is_of_another() => advice_for_root(&run.id, root, &run.running),
+            () => advice(run.run.as_ref(), &run.id, root, &run.running),
         };
     }
 }
@@ -183,7 +187,10 @@ fn advise(runs: &mut [Shown]) {
 fn render(run: &Shown) -> String {
     let record = run.run.as_ref();
     let private = record.and_then(|record| record.private.as_ref());
-    let command = private.map_or("unknown command".into(), |private| shell(&private.command));
+    let command = private.map_or_else(
+        || "(a command that only its user and root may see)".to_owned(),
+        |private| shell(&private.command),
+    );
     let mut lines = vec![format!("{} {} {command}", run.id, run.state)];
     if let Some(record) = record {
         let place = private.map(|private| format!(" in {}", private.directory.display()));
@@ -205,12 +212,13 @@ fn render(run: &Shown) -> String {
 }
 
 fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
-    let found: Vec<Found> =
-        markers(arguments)?.into_iter().filter(|found| found.id == id).collect();
+    let mut found = markers(arguments)?;
+    found.retain(|found| found.id == id);
+    found.extend(in_its_root(&found)?);
     if found.iter().any(|found| found.state == State::InFlight) {
         return Err(format!("the run {id} is in flight, not interrupted"));
     }
-    if found.is_empty() && others::clear(id) == 0 {
+    if others::clear(id) == 0 && found.is_empty() {
         let is_roots = others::of_root().iter().any(|found| found.id == id);
         return Err(match is_roots {
             true => format!("the run {id} is root's; type: sudo synconce status --clear {id}"),
@@ -221,4 +229,17 @@ fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
         recovery::clear(one).map_err(|error| error.to_string())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The marker in the `--root` of a run whose other marker is `found`, if it is there still.
+fn in_its_root(found: &[Found]) -> Result<Vec<Found>, String> {
+    let private = |found: &Found| found.record.as_ref()?.private.clone();
+    let Some(root) = found.iter().find_map(private).and_then(|private| private.root) else {
+        return Ok(Vec::new());
+    };
+    let markers = recovery::markers(&root.join(places::STATE_BELOW_ROOT));
+    let mut markers = markers.map_err(|error| error.to_string())?;
+    let is_new = |marker: &Found| found.iter().all(|known| known.path != marker.path);
+    markers.retain(|marker| marker.id == found[0].id && is_new(marker));
+    Ok(markers)
 }

@@ -166,7 +166,9 @@ fn a_user_is_told_of_roots_interrupted_runs_apart_from_the_exit_code() {
         let seen = status(place, ALICE, &[]);
         assert_eq!(seen.status.code(), Some(0), "{seen:?}");
         assert!(
-            seen.stdout.contains(&format!("{id} interrupted unknown command\n  started 20")),
+            seen.stdout.contains(&format!(
+                "{id} interrupted (a command that only its user and root may see)\n  started 20"
+            )),
             "{seen:?}"
         );
         assert!(seen.stdout.contains("  of root"), "{seen:?}");

@@ -1,6 +1,6 @@
 //! `--root DIR`: which directories are taken, and commands that remake theirs.
 
-use super::support::{Place, SYNCONCE, finish, isolated};
+use super::support::{Place, SYNC, SYNCONCE, finish, isolated, perl};
 use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -44,7 +44,10 @@ fn a_root_that_is_no_directory_is_refused_by_run_before_the_command_starts_and_b
                 let run = place.run(&options, &["touch", "started"]);
                 assert_eq!(run.status.code(), Some(125), "{options:?}: {run:?}");
                 assert!(run.stderr.starts_with(&wanted), "{run:?}");
-                assert_eq!(run.stderr.contains("hint: mkdir --parents "), reason == missing);
+                assert_eq!(
+                    run.stderr.contains("to make the directory: mkdir --parents "),
+                    reason == missing
+                );
             }
             let status = place.status(&["--root", root]);
             assert_eq!(status.status.code(), Some(125), "{root}: {status:?}");
@@ -198,5 +201,29 @@ fn the_root_of_the_system_itself_has_one_marker() {
         let status =
             finish(place.synconce(&["status", "--root", "/"]).env_remove("SYNCONCE_STATE_DIR"));
         assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+    });
+}
+
+#[test]
+fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
+    isolated(|place| {
+        // What status prints is typed, with and without --root.
+        for with_root in [true, false] {
+            std::fs::create_dir_all(place.path("target")).unwrap();
+            let script = format!("{SYNC} kill 'KILL', getppid; exit 0;");
+            let words = perl(&script);
+            let run = place.run(&["--root", "target"], &words.each_ref().map(String::as_str));
+            assert_eq!(run.status.code(), Some(125), "{run:?}");
+            let asked: &[&str] = if with_root { &["--root", "target"] } else { &[] };
+            let status = place.status(asked);
+            assert_eq!(status.status.code(), Some(4), "{status:?}");
+            let then = status.stdout.lines().find_map(|line| line.trim().strip_prefix("then: "));
+            let typed = then.expect("a command to type").replacen("synconce", SYNCONCE, 1);
+            let cleared = finish(place.command("sh").args(["-c", &typed]));
+            assert!(cleared.status.success(), "{typed}: {cleared:?}");
+            let left = place.status(&["--root", "target"]);
+            assert_eq!((left.status.code(), left.stdout.as_str()), (Some(0), ""), "{typed}");
+            std::fs::remove_dir_all(place.path("target")).unwrap();
+        }
     });
 }
