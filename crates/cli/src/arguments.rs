@@ -59,6 +59,8 @@ pub struct Run {
     #[arg(long, conflicts_with = "commit_only")]
     pub no_commit: bool,
     /// Commit only the file system of PATH (may be given several times)
+    ///
+    /// A sealed run cannot tell file systems apart: it makes a sync(2) of all disks, too.
     #[arg(long, value_name = "PATH")]
     pub commit_only: Vec<PathBuf>,
     /// Give a device up that completes nothing for this long during the commit

@@ -209,7 +209,7 @@ fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
     isolated(|place| {
         // What status prints is typed, with and without --root.
         for with_root in [true, false] {
-            std::fs::create_dir_all(place.path("target")).unwrap();
+            fs::create_dir_all(place.path("target")).unwrap();
             let script = format!("{SYNC} kill 'KILL', getppid; exit 0;");
             let words = perl(&script);
             let run = place.run(&["--root", "target"], &words.each_ref().map(String::as_str));
@@ -223,7 +223,7 @@ fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
             assert!(cleared.status.success(), "{typed}: {cleared:?}");
             let left = place.status(&["--root", "target"]);
             assert_eq!((left.status.code(), left.stdout.as_str()), (Some(0), ""), "{typed}");
-            std::fs::remove_dir_all(place.path("target")).unwrap();
+            fs::remove_dir_all(place.path("target")).unwrap();
         }
     });
 }
