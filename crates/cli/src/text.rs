@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes a line, or a few, to standard error, prefixed with our name. A closed standard
-/// error is not a failure of the run.
-pub fn say(text: &str) {
-    let lines: Vec<_> = text.split('\n').map(printable).collect();
-    let _ = writeln!(io::stderr(), "synconce: {}", lines.join("\n"));
+/// Writes one line to standard error, prefixed with our name: a line break in it may be
+/// the word of another user. A closed standard error is not a failure of the run.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "synconce: {}", printable(line));
 }
 
 /// `text`, in which characters that a terminal obeys are escaped: control characters,
@@ -70,6 +69,12 @@ pub fn ago(then: u64) -> String {
         seconds @ 7_200..172_800 => format!("{} h ago", seconds / 3_600),
         seconds => format!("{} days ago", seconds / 86_400),
     }
+}
+
+/// Whether every shell takes `word` as it is printed: a line break or another control
+/// character has a form of its own only in some.
+pub fn is_typable(word: &str) -> bool {
+    !word.starts_with('-') && !word.chars().any(is_obeyed)
 }
 
 /// `words` as a shell would take them.

@@ -2,7 +2,7 @@
 
 use crate::marker::{PRIVATE, PUBLIC, RUNS};
 use crate::record::boot_id;
-use crate::recovery::{is_locked, open, read};
+use crate::recovery::{is_in_flight, is_locked, open, read};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -35,7 +35,7 @@ pub fn look(state: &Path) -> Option<News> {
     let mut runs = BTreeSet::new();
     for path in entries.map(|entry| entry.path()) {
         match path.extension().and_then(OsStr::to_str) {
-            Some(PUBLIC) if is_abandoned(&path) => {
+            Some(PUBLIC) if is_interrupted(&path) => {
                 runs.extend(path.file_stem().map(|id| id.to_string_lossy().into_owned()));
             }
             // The private file has its name first, and is locked before that.
@@ -65,6 +65,11 @@ impl News {
 fn told(state: &Path) -> BTreeSet<String> {
     let told = open(&state.join(TOLD)).ok().and_then(|file| read::<Told>(&file).ok());
     told.filter(|told| told.boot == boot_id()).unwrap_or_default().runs
+}
+
+/// Whether the marker at `path` is of no run that goes on, and is there still.
+fn is_interrupted(path: &Path) -> bool {
+    open(path).is_ok_and(|file| !is_in_flight(&file, path)) && is_there(path)
 }
 
 /// Whether no run has the file at `path` locked, and it is there still.

@@ -72,12 +72,15 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
     let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (state, record) = match open(&path) {
         Ok(file) => {
-            let state = if is_locked(&file) { State::InFlight } else { State::Interrupted };
+            let state =
+                if is_in_flight(&file, &path) { State::InFlight } else { State::Interrupted };
             (state, read_record(&file, &path).ok())
         }
         // No run makes such a marker. Whatever became of the one that had this name,
         // it was not seen to end.
         Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (State::Interrupted, None),
+        // One that we may not read hides no other.
+        Err(Errno::ACCESS) => (State::Interrupted, None),
         Err(Errno::NOENT) => return Ok(None),
         other => return other.map(|_| None).on("cannot open", &path),
     };
@@ -130,7 +133,17 @@ pub fn read<T: DeserializeOwned>(mut file: &File) -> io::Result<T> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// Whether somebody holds the exclusive lock on `file`.
+/// Whether the run of the marker `file`, at `path`, goes on. Its supervisor has both files
+/// locked. Every user can lock the public one, so the private one decides where it can be
+/// opened.
+pub(crate) fn is_in_flight(file: &File, path: &Path) -> bool {
+    match open(&path.with_extension(PRIVATE)) {
+        Ok(private) => is_locked(&private),
+        Err(_) => is_locked(file),
+    }
+}
+
+/// Whether a process holds the exclusive lock on `file`.
 pub fn is_locked(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }

@@ -5,6 +5,7 @@
 //! file that names it, and belongs to the user who runs there. Everyone may add
 //! one, as in `/tmp`, so whatever is read here is anybody's word.
 
+use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::marker::{Part, Unnamed};
 use crate::places;
@@ -13,6 +14,7 @@ use crate::recovery;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs::{self, Metadata, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -24,8 +26,8 @@ use synconce_probe::mounts::{self, Mount};
 const VERSION: u32 = 1;
 /// More than a pointer has, in bytes: two paths, each of which JSON may write as six.
 const LONGEST: u64 = 64 << 10;
-/// More names than a registry has that nobody floods.
-const MOST: usize = 10_000;
+/// More pointers than a user has who does not flood the registry.
+const MOST: usize = 1024;
 /// Names that are tried when another user has taken the first.
 const TRIES: usize = 4;
 /// A pointer that no one can write is durable: the last step takes the right away.
@@ -80,7 +82,7 @@ fn file_system_of(directory: &Path) -> Option<FileSystem> {
 /// No run fails for want of a pointer: root also looks at the usual place in every
 /// user's home, and the user's own `status` needs none.
 pub(crate) fn register(state: &Path, registry: &Path) {
-    if rustix::process::geteuid().is_root() && !registry.exists() {
+    if rustix::process::geteuid().is_root() && !is_open_to_all(registry) {
         let _ = make(registry);
     }
     if state != places::systems() {
@@ -88,10 +90,17 @@ pub(crate) fn register(state: &Path, registry: &Path) {
     }
 }
 
-/// Makes the registry: everyone may add to it, and remove only what is theirs.
-fn make(registry: &Path) -> io::Result<()> {
-    fs::create_dir_all(registry)?;
-    fs::set_permissions(registry, Permissions::from_mode(0o1777))
+/// The mode of the registry: everyone may add to it, and remove only what is theirs.
+const OPEN_TO_ALL: u32 = 0o1777;
+
+fn is_open_to_all(registry: &Path) -> bool {
+    registry.symlink_metadata().is_ok_and(|there| there.mode() & 0o7777 == OPEN_TO_ALL)
+}
+
+fn make(registry: &Path) -> Result<(), Error> {
+    Directories::default().make(registry)?;
+    let mode = Permissions::from_mode(OPEN_TO_ALL);
+    fs::set_permissions(registry, mode).on("cannot set the mode of", registry)
 }
 
 fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
@@ -101,7 +110,7 @@ fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
     for attempt in 0..TRIES {
         let path = registry.join(name(attempt));
         match path.symlink_metadata() {
-            Ok(there) if !is_ours(&there, user) => {}
+            Ok(there) if !is_ours(&path, &there, user, state) => {}
             Ok(there) if is_durable(&there) => return Ok(()),
             Ok(_) => return make_durable(&path, registry),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -113,8 +122,11 @@ fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn is_ours(there: &Metadata, user: u32) -> bool {
-    there.is_file() && there.uid() == user
+/// Whether the file at `path` is our pointer to `state`: a user may have moved another
+/// file of ours, or made a second name for one, where the pointer is to be.
+fn is_ours(path: &Path, there: &Metadata, user: u32, state: &Path) -> bool {
+    let is_pointer = || read(path).is_some_and(|it| it.pointer.directory == state);
+    there.is_file() && there.uid() == user && is_pointer()
 }
 
 /// Whether a pointer that is there needs no sync any more: it had one, or it is so
@@ -135,8 +147,15 @@ fn create(state: &Path, path: &Path, registry: &Path) -> io::Result<()> {
     let file = Unnamed::new(&handle, &part)?;
     rustix::fs::fsync(&file)?;
     match file.give_name(&handle, &handle, &part.name) {
+        Ok(()) => make_durable(path, registry),
         // Another run was faster; it may not have come to sync the name.
-        Ok(()) | Err(Errno::EXIST) => make_durable(path, registry),
+        Err(Errno::EXIST) => {
+            let user = rustix::process::geteuid().as_raw();
+            match is_ours(path, &path.symlink_metadata()?, user, state) {
+                true => make_durable(path, registry),
+                false => Err(io::ErrorKind::AlreadyExists.into()),
+            }
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -166,11 +185,20 @@ pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
     };
     let is_hidden =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
-    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).take(MOST + 1).collect();
-    // Files on their way.
-    paths.retain(|path| !is_hidden(path));
-    let found: Vec<_> = paths.iter().filter_map(|path| read(path)).collect();
-    let others = paths.len() - found.len();
+    let (mut found, mut others) = (Vec::new(), 0);
+    let mut of_owner: HashMap<u32, usize> = HashMap::new();
+    // Files on their way are hidden.
+    let paths = entries.flatten().map(|entry| entry.path()).filter(|path| !is_hidden(path));
+    for path in paths {
+        // A user who floods the registry hides only their own.
+        let owner = path.symlink_metadata().map_or(u32::MAX, |there| there.uid());
+        let count = of_owner.entry(owner).or_default();
+        *count += 1;
+        match Some(&path).filter(|_| *count <= MOST).and_then(|path| read(path)) {
+            Some(registered) => found.push(registered),
+            None => others += 1,
+        }
+    }
     Ok((found, others))
 }
 

@@ -1,6 +1,6 @@
 //! What to do about an interrupted run.
 
-use crate::text::shell;
+use crate::text::{is_typable, shell};
 use std::path::Path;
 use synconce_durable::record::{Private, Record};
 use synconce_hold::Process;
@@ -57,6 +57,9 @@ fn end(running: &[Process]) -> Vec<String> {
 }
 
 fn then_clear(id: &str, root: Option<&Path>) -> String {
+    if !is_typable(id) {
+        return "then: remove its marker, whose name is not one that synconce gives".to_owned();
+    }
     let mut words = ["synconce", "status"].map(str::to_owned).to_vec();
     if let Some(root) = root {
         words.extend(["--root".to_owned(), root.to_string_lossy().into_owned()]);

@@ -74,7 +74,9 @@ pub fn status(arguments: &Status) -> ExitCode {
 fn markers(arguments: &Status) -> Result<Vec<Found>, String> {
     let below_root = arguments.root.as_ref().map(|root| root.join(places::STATE_BELOW_ROOT));
     let mut found = Vec::new();
-    for directory in places::state().into_iter().chain(below_root) {
+    let state = places::state()
+        .ok_or("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")?;
+    for directory in [state].into_iter().chain(below_root) {
         found.extend(recovery::markers(&directory).map_err(|error: Error| error.to_string())?);
     }
     Ok(found)

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::process::Finished;
 
-const ALICE: u32 = 64121;
-const BOB: u32 = 64122;
+pub(super) const ALICE: u32 = 64121;
+pub(super) const BOB: u32 = 64122;
 
 /// Makes this mount namespace a machine with two users, on which synconce never ran.
-fn machine(place: &Place) {
+pub(super) fn machine(place: &Place) {
     mount("none", "/var/lib", "tmpfs", MountFlags::empty(), None).unwrap();
     let mut passwd = "root:x:0:0:root:/root:/bin/sh\n".to_owned();
     for (name, user) in [("alice", ALICE), ("bob", BOB)] {
@@ -33,7 +33,7 @@ fn machine(place: &Place) {
 }
 
 /// `synconce` with `words` as `user`, with the directories that are usual on a machine.
-fn synconce(place: &Place, user: u32, words: &[&str]) -> Command {
+pub(super) fn synconce(place: &Place, user: u32, words: &[&str]) -> Command {
     let mut command = match user {
         0 => place.command(SYNCONCE),
         _ => {
@@ -51,7 +51,7 @@ fn synconce(place: &Place, user: u32, words: &[&str]) -> Command {
     command
 }
 
-fn status(place: &Place, user: u32, words: &[&str]) -> Finished {
+pub(super) fn status(place: &Place, user: u32, words: &[&str]) -> Finished {
     finish(synconce(place, user, &["status"]).args(words))
 }
 
@@ -62,7 +62,7 @@ fn words() -> [String; 3] {
 }
 
 /// Leaves an interrupted run of `user`; its id. With `state` in that directory.
-fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> String {
+pub(super) fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> String {
     let mut run = synconce(place, user, &["run", "--"]);
     run.args(words()).env("SYNCONCE_RUNTIME_DIR", place.path("runtime").join(user.to_string()));
     if let Some(state) = state {
@@ -81,7 +81,7 @@ fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> String {
 }
 
 /// The pointers in the machine's registry.
-fn pointers() -> Vec<PathBuf> {
+pub(super) fn pointers() -> Vec<PathBuf> {
     super::support::files(Path::new("/var/lib/synconce/directories"), "json")
 }
 
@@ -273,7 +273,16 @@ fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
         let options = std::ffi::CString::new(options).unwrap();
         mount("none", place.path("alice"), "fuse", MountFlags::empty(), options.as_c_str())
             .unwrap();
-        let mut seen = synconce(place, 0, &["status"]);
+        // Whoever reads the output sees its end, although a process is left behind.
+        let status = synconce(place, 0, &["status"]);
+        let mut seen = place.command("bash");
+        seen.args(["-c", "set -o pipefail; \"$0\" status | cat", SYNCONCE]);
+        for (name, value) in status.get_envs() {
+            match value {
+                Some(value) => seen.env(name, value),
+                None => seen.env_remove(name),
+            };
+        }
         let seen = finish(seen.current_dir("/"));
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
         assert!(seen.stdout.contains(&format!("{bob} interrupted perl")), "{seen:?}");

@@ -11,6 +11,7 @@ mod earlier;
 mod errors;
 mod exit_codes;
 mod first_moments;
+mod hostile;
 mod kills;
 mod machine;
 mod marker;

@@ -260,8 +260,12 @@ fn a_fuse_file_system_without_a_device_is_named_and_refused_as_the_place_of_work
         let fuse = place.text("fuse");
         let inside = format!("cd {fuse} && exec \"$@\"");
         let inherited = format!("exec \"$@\" 7>{fuse}/other");
+        let unmounted =
+            format!("mount --bind {fuse} bound && cd bound && umount -l . && exec \"$@\"");
+        std::fs::create_dir_all(place.path("bound")).unwrap();
         let root = ["--root", &fuse];
-        let cases: [(&str, &[&str], &str); 3] = [
+        let cases: [(&str, &[&str], &str); 4] = [
+            (&unmounted, &[], "the working directory"),
             (&inside, &[], "the working directory"),
             (&inherited, &[], "the open descriptor 7"),
             ("exec \"$@\"", &root, &fuse),

@@ -37,13 +37,13 @@ impl SealedScope {
         for (what, path) in named.chain(paths.map(|path| ("path", path.clone()))) {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let file = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
-            if let Some(mount) = file.ok().and_then(|file| fuse_of(file.as_fd(), &mounts)) {
+            if let Some(fuse) = file.ok().and_then(|file| fuse_of(file.as_fd(), &mounts)) {
                 let path = std::path::absolute(&path).unwrap_or(path);
-                return Err(refuse(&format!("the {what} {}", path.display()), mount));
+                return Err(refuse(&format!("the {what} {}", path.display()), &fuse));
             }
         }
         match inherited_on_fuse(&mounts) {
-            Some((number, mount)) => Err(refuse(&format!("the open descriptor {number}"), mount)),
+            Some((number, fuse)) => Err(refuse(&format!("the open descriptor {number}"), &fuse)),
             None => Ok(scope),
         }
     }
@@ -64,12 +64,10 @@ impl SealedScope {
     }
 }
 
-fn refuse(what: &str, mount: &Mount) -> Trouble {
+fn refuse(what: &str, fuse: &str) -> Trouble {
     Trouble::SetUp(format!(
-        "cannot commit a sealed run: {what} is on a FUSE file system ({} at {}), \
-         and no commit reaches its server",
-        mount.type_name,
-        mount.point.display()
+        "cannot commit a sealed run: {what} is on a FUSE file system ({fuse}), \
+         and no commit reaches its server"
     ))
 }
 
@@ -84,19 +82,31 @@ fn is_open(mount: &Mount) -> bool {
     mount.has_option("allow_other") || mount.has_option(&user)
 }
 
-/// The writable FUSE mount among `mounts` that `file` is on.
-fn fuse_of<'a>(file: BorrowedFd<'_>, mounts: &'a [Mount]) -> Option<&'a Mount> {
+/// Describes the writable FUSE file system that `file` is on. Where its mount is not among
+/// `mounts`, because it is of another namespace or was unmounted lazily, the file system
+/// itself is asked.
+fn fuse_of(file: BorrowedFd<'_>, mounts: &[Mount]) -> Option<String> {
+    /// `FUSE_SUPER_MAGIC` (fs/fuse/inode.c).
+    const MAGIC: u64 = 0x6573_5546;
     let id = mount_id(file)?;
-    mounts.iter().find(|mount| mount.id == id && is_fuse(mount) && mount.writable)
+    if let Some(mount) = mounts.iter().find(|mount| mount.id == id) {
+        let describe = || format!("{} at {}", mount.type_name, mount.point.display());
+        return (is_fuse(mount) && mount.writable).then(describe);
+    }
+    let system = rustix::fs::fstatfs(file).ok()?;
+    // A FUSE file system on a block device has the number of that device.
+    let device = rustix::fs::fstat(file).ok()?.st_dev;
+    let is_fuse = system.f_type as u64 == MAGIC && rustix::fs::major(device) == 0;
+    is_fuse.then(|| "mounted out of our sight".to_owned())
 }
 
 /// The first inherited descriptor through which a FUSE file system can be written.
-fn inherited_on_fuse(mounts: &[Mount]) -> Option<(String, &Mount)> {
+fn inherited_on_fuse(mounts: &[Mount]) -> Option<(String, String)> {
     let entries = std::fs::read_dir("/proc/self/fd").ok()?.flatten();
     entries.into_iter().find_map(|entry| {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let file = rustix::fs::open(entry.path(), flags, rustix::fs::Mode::empty()).ok()?;
-        let mount = fuse_of(file.as_fd(), mounts)?;
+        let fuse = fuse_of(file.as_fd(), mounts)?;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(&file, "", flags, StatxFlags::TYPE).ok()?;
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
@@ -104,6 +114,6 @@ fn inherited_on_fuse(mounts: &[Mount]) -> Option<(String, &Mount)> {
         // The mode of the link shows how the file was opened (proc(5)).
         let link = rustix::fs::lstat(entry.path()).ok()?;
         (is_directory || link.st_mode & 0o200 != 0)
-            .then(|| (Path::new(&entry.file_name()).display().to_string(), mount))
+            .then(|| (Path::new(&entry.file_name()).display().to_string(), fuse))
     })
 }

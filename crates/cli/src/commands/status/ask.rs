@@ -15,10 +15,10 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use synconce_durable::recovery::{self, Found, State};
-use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
+use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, give_up_inherited, wait};
 
 /// How long a file system may take to answer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -141,6 +141,8 @@ impl Asked {
 
 /// In the process that looks: becomes the user, looks, answers. The exit code.
 fn look(account: &Account, order: Order<'_>, answer: OwnedFd) -> i32 {
+    // Left behind, it must not keep a pipe or a lock of our caller open.
+    give_up_inherited(Some(answer.as_fd()));
     let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
     let answers: Vec<_> = match become_user(account.user, account.group) {
         Ok(()) => account.places.iter().map(|place| look_at(place, account.user, order)).collect(),

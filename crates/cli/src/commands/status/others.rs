@@ -2,7 +2,7 @@
 
 use super::accounts::{self, Place};
 use super::ask::{Answer, Order, ask};
-use crate::text::{say, shell};
+use crate::text::{is_typable, say, shell};
 use std::collections::BTreeMap;
 use synconce_durable::places;
 use synconce_durable::recovery::{self, Found, State};
@@ -78,8 +78,10 @@ fn gone(place: &Place) {
         system.type_name,
         system.mount_point.display()
     ));
-    let pointer = shell(&[registered.path.to_string_lossy().into_owned()]);
-    say(&format!("hint: if it never comes back: rm {pointer}"));
+    let pointer = registered.path.to_string_lossy().into_owned();
+    if is_typable(&pointer) {
+        say(&format!("hint: if it never comes back: rm {}", shell(&[pointer])));
+    }
 }
 
 /// The public parts of root's interrupted runs, for a user; none when root has closed
