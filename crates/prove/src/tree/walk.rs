@@ -57,7 +57,12 @@ pub(super) fn walk(
     }
     let versions = Versions::new(control.path().join("versions"), &source)?;
     let began = Instant::now();
-    let walk = Walk::new(&store, Model::new(versions), began + Duration::from_secs(seconds));
+    let walk = Walk::new(
+        &store,
+        Model::new(versions),
+        began + Duration::from_secs(seconds),
+        sabotage == Sabotage::Swap,
+    );
     let failed = std::thread::scope(|scope| {
         let start = |number| {
             let seed = seed.wrapping_mul(2).wrapping_add(number as u64);

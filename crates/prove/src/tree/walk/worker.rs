@@ -31,6 +31,10 @@ const TOLD: usize = 40;
 pub(super) struct Walk<'a> {
     store: &'a Store<'a>,
     until: Instant,
+    /// On a busy machine the walk goes on until enough was killed, or, as the control, until
+    /// something is found; but no longer than this.
+    latest: Instant,
+    until_found: bool,
     began: Instant,
     shared: Mutex<Shared>,
 }
@@ -49,15 +53,28 @@ pub(super) struct Ended {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(store: &'a Store<'a>, model: Model, until: Instant) -> Self {
+    pub(super) fn new(
+        store: &'a Store<'a>,
+        model: Model,
+        until: Instant,
+        until_found: bool,
+    ) -> Self {
         let ended = Ended { model, messages: Messages::default() };
         let (findings, counts) = (Findings::default(), Counts::default());
         let shared = Shared { ended, findings, counts, told: VecDeque::new() };
-        Self { store, until, began: Instant::now(), shared: Mutex::new(shared) }
+        let latest = until + patiently(Duration::from_secs(120));
+        let (began, shared) = (Instant::now(), Mutex::new(shared));
+        Self { store, until, latest, until_found, began, shared }
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn goes_on(&self) -> bool {
+        let (now, findings) = (Instant::now(), &self.shared().findings);
+        let is_enough = !self.until_found && findings.cuts >= ENOUGH;
+        findings.broken() == 0 && (now < self.until || !is_enough && now < self.latest)
     }
 
     /// What was found.
@@ -81,6 +98,9 @@ impl Shared {
         self.findings.note(kind, || format!("{detail}; before:{told}"));
     }
 }
+
+/// Kills of a walk, at least.
+const ENOUGH: usize = 3;
 
 /// A worker.
 pub(super) struct Worker<'a> {
@@ -114,7 +134,7 @@ impl<'a> Worker<'a> {
         for name in NAMES.into_iter().skip(self.number).step_by(WORKERS) {
             self.verb(Verb::Import(name), false, Treatment::Nothing)?;
         }
-        while Instant::now() < self.walk.until && self.walk.shared().findings.broken() == 0 {
+        while self.walk.goes_on() {
             let step = Step::random(&mut self.random);
             match step {
                 Step::One { verb, by_copy, treatment } => {
