@@ -7,14 +7,12 @@
 
 use crate::everything::Everything;
 use crate::pins::{Pin, Pins};
+use crate::synced::{Failure, Synced};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use synconce_probe::device;
-
-/// The time that a sync took, or why it did not happen.
-pub type Synced = Result<Duration, Failure>;
 
 /// The result of a commit.
 #[derive(Debug)]
@@ -36,30 +34,6 @@ pub struct Outcome {
     pub source: String,
     /// The result of its sync.
     pub result: Synced,
-}
-
-/// Why something is not durable.
-#[derive(Debug)]
-pub enum Failure {
-    /// The kernel reported a write-back error, during the run or now.
-    Sync(io::Error),
-    /// A disk, by its device file, could not be opened or flushed.
-    Disk(PathBuf, io::Error),
-    /// No request was completed for this long.
-    Hung(Duration),
-    /// A volatile overlay whose upper file system cannot be reached.
-    Volatile,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Sync(error) => write!(f, "{error}"),
-            Self::Disk(path, error) => write!(f, "cannot flush {}: {error}", path.display()),
-            Self::Hung(time) => write!(f, "no answer for {} s", time.as_secs()),
-            Self::Volatile => write!(f, "a volatile overlay never becomes durable"),
-        }
-    }
 }
 
 /// How far a commit is, reported about four times a second.

@@ -1,8 +1,8 @@
 //! What no pin covers: file systems that we cannot open a descriptor on, and raw block
 //! devices.
 
-use crate::commit::{Failure, Synced};
 use crate::mutant;
+use crate::synced::{Failure, Synced};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::time::Instant;

@@ -21,5 +21,6 @@ pub mod record;
 pub mod recovery;
 pub mod registry;
 pub mod replace;
+pub mod synced;
 #[doc(hidden)]
 pub mod text;

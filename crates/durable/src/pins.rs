@@ -6,8 +6,8 @@
 //! (`syncfs(2)`, errseq; Linux 5.8). A pin keeps its mount busy, so it must be
 //! let go before the run unmounts it.
 
-use crate::commit::{Failure, Synced};
 use crate::error::{Context, Error};
+use crate::synced::{Failure, Synced};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;

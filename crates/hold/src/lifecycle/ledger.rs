@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use synconce_durable::commit::{self, Outcome, Progress, Synced};
+use synconce_durable::commit::{self, Outcome, Progress};
 use synconce_durable::earlier::News;
 use synconce_durable::everything::Everything;
 use synconce_durable::marker::Marker;
@@ -21,6 +21,7 @@ use synconce_durable::mutant;
 use synconce_durable::pins::{Pins, mount_id};
 use synconce_durable::places;
 use synconce_durable::record::Record;
+use synconce_durable::synced::Synced;
 use synconce_probe::device::{self, Writes};
 use synconce_probe::mounts::{self, DeviceId, Mount};
 

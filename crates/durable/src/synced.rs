@@ -1,0 +1,32 @@
+//! The result of one sync.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The time that a sync took, or why it did not happen.
+pub type Synced = Result<Duration, Failure>;
+
+/// Why something is not durable.
+#[derive(Debug)]
+pub enum Failure {
+    /// The kernel reported a write-back error, during the run or now.
+    Sync(io::Error),
+    /// A disk, by its device file, could not be opened or flushed.
+    Disk(PathBuf, io::Error),
+    /// No request was completed for this long.
+    Hung(Duration),
+    /// A volatile overlay whose upper file system cannot be reached.
+    Volatile,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sync(error) => write!(f, "{error}"),
+            Self::Disk(path, error) => write!(f, "cannot flush {}: {error}", path.display()),
+            Self::Hung(time) => write!(f, "no answer for {} s", time.as_secs()),
+            Self::Volatile => write!(f, "a volatile overlay never becomes durable"),
+        }
+    }
+}
