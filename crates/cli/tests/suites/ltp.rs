@@ -21,8 +21,13 @@ const LISTS: [&str; 9] = [
     "ltp-aiodio.part4",
 ];
 
-/// Options that say for how many seconds a program works; it is given fewer.
-const SECONDS: [(&str, &str); 2] = [("growfiles", "-L"), ("rwtest", "-i")];
+/// Programs, their options for seconds or processes, and the most that they are given.
+const LESS: [(&str, &str, u32); 4] = [
+    ("growfiles", "-L", 2),
+    ("rwtest", "-i", 2),
+    ("aiodio_sparse", "-n", 8),
+    ("dio_sparse", "-n", 8),
+];
 
 /// A test on all of the machine's kinds of file systems takes a minute or two.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -69,14 +74,19 @@ fn case(root: &Path, list: &str, line: &str) -> Option<Case> {
     })
 }
 
-/// The command with two seconds for each option that wants seconds.
+/// The command with less work: two seconds for an option that wants seconds, eight processes where
+/// there would be hundreds, and files of 16 MiB for aio-stress, which takes a GiB for each.
 fn shortened(command: &str) -> String {
     let mut words: Vec<_> = command.split(' ').map(str::to_owned).collect();
-    for (program, option) in SECONDS {
+    if words[0] == "aio-stress" {
+        words.extend(["-s", "16"].map(str::to_owned));
+    }
+    for (program, option, most) in LESS {
         let applies = words.iter().any(|word| word == program);
         for at in 1..words.len() {
-            if applies && words[at - 1] == option && words[at] != "0" {
-                words[at] = if words[at].ends_with('s') { "2s" } else { "2" }.to_owned();
+            let asked = words[at].trim_end_matches('s').parse::<u32>();
+            if applies && words[at - 1] == option && asked.is_ok_and(|asked| asked > most) {
+                words[at] = most.to_string() + if words[at].ends_with('s') { "s" } else { "" };
             }
         }
     }
