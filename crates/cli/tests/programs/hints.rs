@@ -45,7 +45,8 @@ fn run(place: &Place, words: &[&str]) -> Finished {
 fn allow_sudo(place: &Place) {
     mount("sudoers", "/etc/sudoers.d", "tmpfs", MountFlags::empty(), Some(c"mode=755"))
         .expect("a directory over the machine's");
-    let rules = "Defaults env_keep += \"SYNCONCE_STATE_DIR SYNCONCE_RUNTIME_DIR\"\n\
+    let rules = "Defaults env_keep += \"SYNCONCE_STATE_DIR SYNCONCE_RUNTIME_DIR \
+                 SYNCONCE_REGISTRY_DIR\"\n\
                  nobody ALL=(ALL:ALL) NOPASSWD: ALL\n";
     let file = Path::new("/etc/sudoers.d/test");
     fs::write(file, rules).expect("rules");
