@@ -22,11 +22,12 @@ const LISTS: [&str; 9] = [
 ];
 
 /// Programs, their options for seconds or processes, and the most that they are given.
-const LESS: [(&str, &str, u32); 4] = [
+const LESS: [(&str, &str, u32); 5] = [
     ("growfiles", "-L", 2),
     ("rwtest", "-i", 2),
     ("aiodio_sparse", "-n", 8),
     ("dio_sparse", "-n", 8),
+    ("fsx-linux", "-N", 10_000),
 ];
 
 /// A test on all of the machine's kinds of file systems takes a minute or two.
