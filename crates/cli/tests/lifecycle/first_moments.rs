@@ -199,7 +199,7 @@ fn a_sealed_command_is_waited_for_when_the_supervisor_is_killed_while_it_starts(
     });
 }
 
-/// Gives what a run of nobody writes to to it.
+/// Gives the user nobody the directories that its runs write to.
 fn for_nobody(place: &Place) {
     let directories = [".", "state", "runtime"].map(|name| place.text(name));
     for directory in &directories {

@@ -89,7 +89,7 @@ pub(super) fn pointers() -> Vec<PathBuf> {
 fn roots_status_finds_the_interrupted_runs_of_every_user_and_of_other_directories() {
     isolated(|place| {
         machine(place);
-        // Nobody has made a registry yet: alice is found by her home.
+        // There is no registry yet: alice is found by her home.
         let alice = interrupt(place, ALICE, None);
         assert!(!Path::new("/var/lib/synconce").exists(), "no user makes it");
         let elsewhere = place.path("elsewhere");
@@ -244,7 +244,7 @@ fn what_a_user_puts_into_a_state_directory_neither_leads_root_elsewhere_nor_hide
         assert!(!json.contains(is_raw), "{json}");
         serde_json::from_str::<serde_json::Value>(&json).unwrap();
 
-        // A link to the directory of somebody else, as a whole and by a part.
+        // A link to the directory of another user, as a whole and by a part.
         let state = place.path("alice/.local/state");
         fs::rename(state.join("synconce"), place.path("alice/kept")).unwrap();
         symlink(place.path("elsewhere"), state.join("synconce")).unwrap();
@@ -273,7 +273,7 @@ fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
         let options = std::ffi::CString::new(options).unwrap();
         mount("none", place.path("alice"), "fuse", MountFlags::empty(), options.as_c_str())
             .unwrap();
-        // Whoever reads the output sees its end, although a process is left behind.
+        // The reader of the output gets end of file, although a process is left behind.
         let status = synconce(place, 0, &["status"]);
         let mut seen = place.command("bash");
         seen.args(["-c", "set -o pipefail; \"$0\" status | cat", SYNCONCE]);

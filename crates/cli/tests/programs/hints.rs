@@ -19,7 +19,7 @@ const NOBODY: u32 = 65534;
 /// Syncs a file, and says which user does it.
 const SYNCS: &str = "dd if=/dev/zero of=data bs=1 count=1 conv=fsync status=none; id -un";
 
-/// Gives nobody the directories of `place` that a run needs.
+/// Gives the user nobody the directories of `place` that a run needs.
 fn give(place: &Place) {
     for name in ["here", "state", "runtime"] {
         let path = place.path(name);

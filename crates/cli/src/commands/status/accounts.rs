@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::places;
 use synconce_durable::registry::{self, Registered};
 
-/// More state directories than one user has who does not want to keep root busy.
+/// Most state directories of one user that root looks at: a limit for a hostile user.
 const MOST: usize = 64;
 
 /// A user, and the state directories that may be theirs.
