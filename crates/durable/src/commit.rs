@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use synconce_probe::device;
+use synconce_probe::device::{self, Disks};
 
 /// The result of a commit.
 #[derive(Debug)]
@@ -87,16 +87,12 @@ impl Job {
         }
     }
 
-    /// No counter shows the progress of sync(2) alone. A new low of the host's dirty bytes
-    /// does, whatever else the host writes.
+    /// Any disk may be the one that sync(2) waits for.
     fn of_everything(everything: Everything) -> Self {
-        let mut low = u64::MAX;
+        let mut disks = Disks::default();
         Self {
             label: "all disks".into(),
-            movement: Box::new(move || {
-                low = low.min(device::dirty_bytes());
-                low
-            }),
+            movement: Box::new(move || disks.movement()),
             sync: Box::new(move || everything.sync()),
         }
     }

@@ -5,6 +5,13 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+// Fields of Documentation/block/stat.rst, from 0.
+const WRITES: usize = 4;
+const IN_FLIGHT: usize = 8;
+const DISCARDS: usize = 11;
+/// Reads, writes, discards and flushes.
+const COMPLETED: [usize; 4] = [0, WRITES, DISCARDS, 15];
+
 /// Bytes in the page cache that are dirty or being written back, of the whole
 /// host (`/proc/meminfo`); 0 when it cannot be read.
 pub fn dirty_bytes() -> u64 {
@@ -31,7 +38,7 @@ pub fn movement(device: DeviceId, source: &str) -> u64 {
 }
 
 /// The device number of the block device at the path `source`.
-fn block_device(source: &str) -> Option<DeviceId> {
+fn block_device(source: impl AsRef<Path>) -> Option<DeviceId> {
     let meta = std::fs::metadata(source).ok().filter(|meta| meta.file_type().is_block_device())?;
     let rdev = meta.rdev();
     Some(DeviceId { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) })
@@ -41,9 +48,63 @@ fn block_device(source: &str) -> Option<DeviceId> {
 /// `/sys/dev/block/M:m/stat`.
 fn completed(device: DeviceId) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
-    // Fields 1, 5, 12 and 16 of Documentation/block/stat.rst.
     let fields: Vec<u64> = text.split_whitespace().map_while(|f| f.parse().ok()).collect();
-    Some([0, 4, 11, 15].iter().filter_map(|at| fields.get(*at)).sum())
+    Some(COMPLETED.iter().filter_map(|at| fields.get(*at)).sum())
+}
+
+/// How the disks of this machine get on with what they were asked to do, from one look to
+/// the next.
+#[derive(Debug, Default)]
+pub struct Disks {
+    looks: u64,
+    /// The requests that each has completed, and the look that last saw it get on.
+    seen: BTreeMap<DeviceId, (u64, u64)>,
+    slowest: u64,
+    low: Option<u64>,
+    steps: u64,
+}
+
+impl Disks {
+    /// A number that changes while every disk that has requests completes some, or the host
+    /// has fewer dirty bytes than ever (file systems without a disk). A disk that hangs
+    /// keeps it still, whatever the others do.
+    pub fn movement(&mut self) -> u64 {
+        let text = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
+        self.look(&text, dirty_bytes())
+    }
+
+    fn look(&mut self, diskstats: &str, dirty: u64) -> u64 {
+        self.looks += 1;
+        let mut busy = Vec::new();
+        for (device, fields) in diskstats.lines().filter_map(disk) {
+            let done = COMPLETED.iter().filter_map(|at| fields.get(*at)).sum();
+            let is_busy = fields.get(IN_FLIGHT).is_some_and(|requests| *requests > 0);
+            let still = self.seen.get(&device).filter(|last| is_busy && last.0 == done);
+            let moved = still.map_or(self.looks, |last| last.1);
+            self.seen.insert(device, (done, moved));
+            busy.extend(is_busy.then_some(moved));
+        }
+        let slowest = busy.into_iter().min().unwrap_or(self.slowest);
+        let is_low = self.low.is_none_or(|low| dirty < low);
+        if is_low {
+            self.low = Some(dirty);
+        }
+        if is_low || slowest != self.slowest {
+            self.slowest = slowest;
+            self.steps += 1;
+        }
+        self.steps
+    }
+}
+
+/// A line of `/proc/diskstats`: the disk, and the fields of
+/// Documentation/admin-guide/iostats.rst from the first on.
+fn disk(line: &str) -> Option<(DeviceId, Vec<u64>)> {
+    let mut words = line.split_whitespace();
+    let device =
+        DeviceId { major: words.next()?.parse().ok()?, minor: words.next()?.parse().ok()? };
+    let _name = words.next()?;
+    Some((device, words.map_while(|word| word.parse().ok()).collect()))
 }
 
 /// Requests that change a disk and that each whole disk of this machine has completed:
@@ -57,26 +118,18 @@ impl Writes {
         Self::parse(&std::fs::read_to_string("/proc/diskstats").unwrap_or_default())
     }
 
-    /// Parses `/proc/diskstats`: numbers, name, then the fields of
-    /// Documentation/admin-guide/iostats.rst.
-    fn parse(text: &str) -> Self {
-        const WRITES: usize = 4;
-        const DISCARDS: usize = 11;
-        let count = |line: &str| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-            let device =
-                DeviceId { major: number(0)?.try_into().ok()?, minor: number(1)?.try_into().ok()? };
-            let sum = number(3 + WRITES)? + number(3 + DISCARDS).unwrap_or(0);
-            Some((device, sum))
+    fn parse(diskstats: &str) -> Self {
+        let count = |(device, fields): (DeviceId, Vec<u64>)| {
+            Some((device, fields.get(WRITES)? + fields.get(DISCARDS).unwrap_or(&0)))
         };
-        Self(text.lines().filter_map(count).collect())
+        Self(diskstats.lines().filter_map(disk).filter_map(count).collect())
     }
 
     /// The whole disks that have completed more writes than in `earlier`, and those of
     /// which the kernel keeps no counts.
     pub fn disks_written_since(&self, earlier: &Self) -> Vec<DeviceId> {
-        let changed = self.0.iter().filter(|(device, count)| earlier.0.get(device) != Some(count));
+        let before = |device| earlier.0.get(device).copied().unwrap_or(0);
+        let changed = self.0.iter().filter(|(device, count)| before(device) != **count);
         let changed = changed.map(|(device, _)| *device);
         let silent = self.0.keys().copied().filter(|device| !is_counted(*device));
         let mut disks: Vec<DeviceId> =
@@ -102,23 +155,6 @@ fn is_counted(device: DeviceId) -> bool {
     !is("queue/iostats", "0") || is("size", "0")
 }
 
-/// Whether the disk `device`, or a partition of it, belongs to a mounted file system of any
-/// mount namespace or to a device that is stacked on it. The file systems are those that
-/// show their devices in sysfs: ext4, XFS, f2fs, btrfs.
-pub fn is_claimed(device: DeviceId) -> bool {
-    let Ok(disk) = std::fs::canonicalize(format!("/sys/dev/block/{device}")) else { return false };
-    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
-    let partitions = entries(&disk).map(|entry| entry.path());
-    let partitions = partitions.filter(|path| path.join("partition").exists());
-    std::iter::once(disk.clone()).chain(partitions).any(|part| {
-        let Some(name) = part.file_name() else { return false };
-        let is_listed = |directory: &Path| directory.join(name).exists();
-        entries(&part.join("holders")).next().is_some()
-            || ["ext4", "xfs", "f2fs"].iter().any(|fs| is_listed(&Path::new("/sys/fs").join(fs)))
-            || entries(Path::new("/sys/fs/btrfs")).any(|fs| is_listed(&fs.path().join("devices")))
-    })
-}
-
 /// A number that changes when the disk `device` is another one, such as a loop device with
 /// another file (`diskseq` in sysfs, Linux 5.15); `None` when it is no disk any more.
 pub fn identity(device: DeviceId) -> Option<String> {
@@ -127,12 +163,15 @@ pub fn identity(device: DeviceId) -> Option<String> {
 }
 
 /// The device file of the block device `device`, which devtmpfs names after the kernel's
-/// `uevent`; `None` where `/dev` has none.
+/// `uevent`; without sysfs, one directly in `/dev`. `None` where `/dev` has none.
 pub fn node(device: DeviceId) -> Option<PathBuf> {
-    let text = attribute(device, "uevent")?;
+    let is_its = |path: &PathBuf| block_device(path) == Some(device);
+    let Some(text) = attribute(device, "uevent") else {
+        let entries = std::fs::read_dir("/dev").ok()?.flatten();
+        return entries.map(|entry| entry.path()).find(is_its);
+    };
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
-    let path = Path::new("/dev").join(name);
-    (block_device(path.to_str()?) == Some(device)).then_some(path)
+    Some(Path::new("/dev").join(name)).filter(is_its)
 }
 
 #[cfg(test)]
@@ -157,6 +196,28 @@ mod tests {
         let counted = before.disks_written_since(&before);
         assert!(!counted.contains(&loop0), "{counted:?}");
         assert!(before.disks_written_since(&Writes::default()).contains(&loop0), "a new disk");
+    }
+
+    #[test]
+    fn disks_get_on_until_one_with_requests_completes_none() {
+        let line =
+            |disk, done, in_flight| format!("8 {disk} sd 0 0 0 0 {done} 0 0 0 {in_flight}\n");
+        let mut disks = Disks::default();
+        let mut look = |text: String, dirty| disks.look(&text, dirty);
+        let first = look(line(0, 1, 1) + &line(16, 1, 1), 100);
+        let both = look(line(0, 2, 1) + &line(16, 2, 1), 100);
+        assert_ne!(both, first, "both go on");
+        let one = look(line(0, 3, 1) + &line(16, 2, 1), 100);
+        assert_eq!(one, both, "one hangs");
+        assert_eq!(
+            look(line(0, 3, 0) + &line(16, 2, 1), 200),
+            both,
+            "the other one has nothing to do"
+        );
+        let less = look(line(0, 4, 1) + &line(16, 2, 1), 99);
+        assert_ne!(less, both, "fewer dirty bytes");
+        assert_eq!(look(line(0, 5, 1) + &line(16, 2, 1), 99), less);
+        assert_ne!(look(line(0, 6, 1) + &line(16, 3, 1), 99), less, "it goes on");
     }
 
     #[test]

@@ -104,6 +104,49 @@ fn a_block_device_that_is_open_elsewhere_is_durable() {
     });
 }
 
+/// Writes [`TEXT`] to the start of the raw `device`, into no cache but that of the disk.
+fn write_directly(device: &Path) {
+    let script = "printf %-4096s 0123456789abcdef | dd of=\"$1\" bs=4096 iflag=fullblock \
+                  oflag=direct conv=notrunc status=none";
+    let ended = finish(Command::new("sh").args(["-c", script, "sh", text(device)]));
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+#[test]
+fn what_a_disk_had_in_its_cache_before_a_sealed_run_is_durable_once_the_run_has_synced_it() {
+    isolated_alone(|place| {
+        for hide in ["true", "umount -l /sys"] {
+            let rig = recorded();
+            rig.unmount().unwrap();
+            write_directly(rig.device());
+            let program = "mount --make-rprivate /; eval \"$1\"; shift; exec \"$@\"";
+            let mut command = place.command("unshare");
+            command
+                .args(["--mount", "sh", "-ec", program, "sh", hide, SYNCONCE, "run", "--sealed"]);
+            command.args(["--", "sync", text(rig.device())]);
+            let ended = finish(&mut command);
+            rig.disk().mark(END).unwrap();
+            assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+            assert_eq!(start_after_cut(&rig), TEXT.as_bytes(), "{hide}");
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_was_written_before_a_sealed_run_and_fails_does_not_fail_it() {
+    isolated_alone(|place| {
+        let rig = Rig::builder().size(SIZE).up().unwrap();
+        rig.unmount().unwrap();
+        write_directly(rig.device());
+        rig.disk().fail_flushes(1_000_000).unwrap();
+        let before = rig.disk().stats().unwrap().flushes;
+        let ended = run(place, &["--sealed"], "sync \"$1\"", ".");
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        assert!(rig.disk().stats().unwrap().flushes > before, "a flush has failed");
+        rig.disk().fail_flushes(0).unwrap();
+    });
+}
+
 #[test]
 fn a_run_that_another_listener_makes_sealed_covers_as_much() {
     isolated(|place| {
