@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod active;
 mod answers;
 mod caller;
 mod claims;
@@ -27,6 +28,7 @@ mod rewrite;
 mod rights;
 mod runfile;
 mod serve;
+mod state;
 mod supervisor;
 mod targets;
 mod workers;

@@ -1,6 +1,6 @@
 //! Everything that can fail is tried before the command starts.
 
-use super::ledger::Run;
+use crate::active::Active;
 use crate::held::RUN_VARIABLE;
 use crate::options::Options;
 use crate::protocol::Trouble;
@@ -17,7 +17,7 @@ use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, Mount};
 
 /// Finds the file systems, arms the markers, writes the run file.
-pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
+pub(super) fn prepare(options: &Options) -> Result<Active, Trouble> {
     let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
     if options.commit && syncs_are_swallowed() {
         return Err(set_up(
@@ -52,7 +52,7 @@ pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
     // The run file is for people and tests; a run can do without.
     let directory = places::runtime().filter(|path| options.commit || may_hold_a_trace(path));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
-    Ok(Run::new(options, record, pins, markers, run_file).after(earlier))
+    Ok(Active::new(options, record, pins, markers, run_file).after(earlier))
 }
 
 /// Whether the run file of a run that commits nothing may be in `directory`: where it
@@ -90,7 +90,7 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
     Ok(pins)
 }
 
-fn record(options: &Options, pins: &Pins) -> Record {
+pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
     let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
     let file_systems = pins.iter().map(|pin| FileSystem {
         mount_point: pin.point.clone(),
