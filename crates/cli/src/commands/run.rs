@@ -20,7 +20,8 @@ const ENOENT: i32 = 2;
 /// Makes the run and ends as its command did.
 pub fn run(arguments: Run) -> ExitCode {
     let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
-    if arguments.root.as_deref().is_some_and(|root| !root::is_usable(root, to_make)) {
+    if let Some(lines) = arguments.root.as_deref().and_then(|root| root::trouble(root, to_make)) {
+        lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }
     let (wants_stats, json) = (arguments.stats, arguments.json);
