@@ -110,18 +110,21 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     let of_root: Vec<_> = of_root.map(|run| Shown { counts: false, ..run }).collect();
     if let Some(root) = &arguments.root {
         let in_target = target::markers(root)?.into_iter().map(marked);
-        let is_known = |run: &Shown| of_root.iter().any(|known| known.run() == run.run());
-        let in_target = in_target.map(|run| Shown { is_unknown: !is_known(&run), ..run });
+        let known: HashSet<_> = of_root.iter().map(Shown::run).collect();
+        let is_unknown = |run: &Shown| !known.contains(&run.run());
+        let in_target = in_target.map(|run| Shown { is_unknown: is_unknown(&run), ..run });
         add(&mut runs, in_target);
     }
     runs.extend(of_root);
-    runs.sort_by_key(|run| (run.id.clone(), run.owner));
+    runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
     advise(&mut runs, arguments.root.as_deref());
     let text = if arguments.json {
         let json = serde_json::to_string_pretty(&runs).map_err(|error| error.to_string())?;
         printable_json(&json) + "\n"
     } else {
-        runs.iter().map(render).collect()
+        let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
+        let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
+        runs.iter().map(|run| render(run, &names)).collect()
     };
     io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot write: {error}"))?;
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
@@ -137,11 +140,12 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
 /// living one: the marker may be in a copy of what the living one works on.
 fn add(runs: &mut Vec<Shown>, others: impl Iterator<Item = Shown>) {
     let is_interrupted = |run: &Shown| run.state == "interrupted";
-    let is_same = |one: &Shown, other: &Shown| {
-        one.run() == other.run() && (is_interrupted(one) || !is_interrupted(other))
-    };
+    let mut seen: HashSet<_> = runs.iter().map(|run| (run.run(), is_interrupted(run))).collect();
     for other in others {
-        if !runs.iter().any(|run| is_same(run, &other)) {
+        let is_new = !seen.contains(&(other.run(), true))
+            && (is_interrupted(&other) || !seen.contains(&(other.run(), false)));
+        if is_new {
+            seen.insert((other.run(), is_interrupted(&other)));
             runs.push(other);
         }
     }
@@ -243,7 +247,8 @@ fn names(processes: &[Process]) -> String {
     processes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn render(run: &Shown) -> String {
+/// Lines for people; `users` are the names of the owners.
+fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
     let record = run.run.as_ref();
     let private = record.and_then(|record| record.private.as_ref());
     let command = private.map_or_else(
@@ -257,7 +262,7 @@ fn render(run: &Shown) -> String {
     }
     if run.is_of_another() || run.is_unknown {
         let marker = run.marker.as_ref().map(|path| format!(", marked in {}", path.display()));
-        lines.push(format!("  of {}{}", name_of(run.owner), marker.unwrap_or_default()));
+        lines.push(format!("  of {}{}", users[&run.owner], marker.unwrap_or_default()));
     }
     if !run.survivors.is_empty() {
         lines.push(format!("  real syncs again for: {}", names(&run.survivors)));

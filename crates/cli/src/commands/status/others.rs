@@ -40,11 +40,15 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<Found>, String> {
     let is_wanted = |user: u32| users.is_empty() || users.contains(&user);
     let mut found = each(Order::Show, is_wanted);
     found.retain(|found| found.id == id);
-    let owners = BTreeSet::from_iter(found.iter().map(|found| found.owner));
-    if users.is_empty() && owners.len() > 1 {
+    let mut owners = BTreeSet::from_iter(found.iter().map(|found| found.owner));
+    if users.is_empty() && owners.len() > 1 && !owners.contains(&0) {
         let names: Vec<_> = owners.into_iter().map(accounts::name_of).collect();
         let names = names.join(", ");
         return Err(format!("runs of {names} are named {id}: clear each as its user"));
+    }
+    // No user's choice of a name keeps root from clearing its own.
+    if owners.contains(&0) {
+        owners = BTreeSet::from([0]);
     }
     if found.is_empty() {
         return Ok(found);
