@@ -9,6 +9,7 @@ mod target;
 use self::accounts::name_of;
 use crate::arguments::Status;
 use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
+use crate::commands::run::not_durable;
 use crate::exit;
 use crate::text::{printable, printable_json, say, shell};
 use serde::Serialize;
@@ -20,7 +21,10 @@ use synconce_durable::places;
 use synconce_durable::record::{Record, boot_id};
 use synconce_durable::recovery::{self, Found, Run, State};
 use synconce_durable::text;
-use synconce_hold::{Live, Phase, Process, descendants, live, processes_of};
+use synconce_hold::{
+    CommitReport, Live, Phase, Process, descendants, failed_commit, forget_failed_commit, live,
+    processes_of,
+};
 
 /// One run, as it is shown.
 #[derive(Debug, Serialize)]
@@ -38,6 +42,8 @@ struct Shown {
     survivors: Vec<Process>,
     /// Processes that an interrupted run has left, which go on.
     running: Vec<Process>,
+    /// How the commit of an interrupted run failed, if it was in this boot.
+    commit: Option<CommitReport>,
     /// What to do about an interrupted run.
     advice: Vec<String>,
     /// Whether it counts for the exit code: root's runs do not for a user.
@@ -192,6 +198,7 @@ fn interrupted(found: Found) -> Shown {
         marker: Some(found.path),
         survivors: Vec::new(),
         running: Vec::new(),
+        commit: None,
         advice: Vec::new(),
         counts: true,
         is_unknown: false,
@@ -212,6 +219,7 @@ fn alive(run: Live) -> Shown {
         marker: None,
         survivors,
         running: Vec::new(),
+        commit: None,
         advice: Vec::new(),
         counts: true,
         is_unknown: false,
@@ -225,6 +233,9 @@ fn advise(runs: &mut [Shown], root: Option<&Path>) {
     let mut left = processes_left(cut_short.map(|run| (run.run(), run.run.as_ref())));
     for run in runs.iter_mut().filter(|run| run.state == "interrupted") {
         run.running = left.remove(&run.run()).unwrap_or_default();
+        if !run.is_unknown && !run.is_of_another() {
+            run.commit = failed_commit(&run.id);
+        }
         run.advice = match () {
             () if run.is_unknown => advice_for_unknown(&run.id, root),
             () if !run.counts => vec!["root sees what it was: sudo synconce status".to_owned()],
@@ -264,6 +275,8 @@ fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
         let marker = run.marker.as_ref().map(|path| format!(", marked in {}", path.display()));
         lines.push(format!("  of {}{}", users[&run.owner], marker.unwrap_or_default()));
     }
+    let causes = run.commit.iter().flat_map(not_durable);
+    lines.extend(causes.map(|cause| format!("  {cause}")));
     if !run.survivors.is_empty() {
         lines.push(format!("  real syncs again for: {}", names(&run.survivors)));
     }
@@ -307,6 +320,7 @@ fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
     }
     for one in &own {
         recovery::clear(one).map_err(|error| error.to_string())?;
+        forget_failed_commit(id);
     }
     for (root, found) in &in_targets {
         target::clear(root, &found.iter().map(Found::run).collect())?;
