@@ -1,8 +1,8 @@
 //! Processes that an interrupted run has left.
 
-use crate::families::{self, Process, descendants};
+use crate::families::{Process, Snapshot};
 use crate::held::RUN_VARIABLE;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ const LONGEST: u64 = 8 << 20;
 /// Left out is a process that we may not look at, or that has given up its environment.
 /// A process of another user counts for root's runs alone: everyone may name a run.
 pub fn processes_of(runs: &HashSet<Run>) -> HashMap<Run, Vec<Process>> {
-    let mut found: HashMap<Run, BTreeMap<u32, Process>> = HashMap::new();
+    let mut found: HashMap<Run, Vec<u32>> = HashMap::new();
     if runs.is_empty() {
         return HashMap::new();
     }
@@ -28,16 +28,18 @@ pub fn processes_of(runs: &HashSet<Run>) -> HashMap<Run, Vec<Process>> {
         let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
         let users = BTreeSet::from_iter([0].into_iter().chain(owner.ok()));
         for run in users.into_iter().map(|user| (user, id.clone())).filter(|it| runs.contains(it)) {
-            let itself = families::living(pid).into_iter();
-            let all = itself.chain(descendants(pid)).map(|process| (process.pid, process));
-            found.entry(run).or_default().extend(all);
+            found.entry(run).or_default().push(pid);
         }
     }
+    // One look at all, because a user may name a run in thousands of processes.
+    let snapshot = Snapshot::now();
     let us = std::process::id();
-    let others = |processes: BTreeMap<u32, Process>| {
-        processes.into_values().filter(|process| process.pid != us).collect()
+    let family = |pids| {
+        let mut family = snapshot.family(pids);
+        family.retain(|process| process.pid != us);
+        family
     };
-    found.into_iter().map(|(run, processes)| (run, others(processes))).collect()
+    found.into_iter().map(|(run, pids)| (run, family(pids))).collect()
 }
 
 /// The id of the run that the environment of `pid` names.
