@@ -6,7 +6,7 @@ pub use crate::marker::PRIVATE;
 use crate::marker::{RUNS, is_marker};
 use crate::record::{Private, Record};
 use crate::text;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,10 @@ pub enum State {
     Interrupted,
 }
 
+/// A run, wherever its markers are: two users may have runs with one id, because anyone
+/// may give a marker any name.
+pub type Run = (u32, String);
+
 /// A marker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Found {
@@ -44,6 +48,13 @@ pub struct Found {
     pub record: Option<Record>,
 }
 
+impl Found {
+    /// The run that it is of: its owner and its id.
+    pub fn run(&self) -> Run {
+        (self.owner, self.id.clone())
+    }
+}
+
 /// The markers below the state directory `state`, oldest first. A directory
 /// that does not exist has none.
 ///
@@ -51,20 +62,34 @@ pub struct Found {
 /// Names the path that could not be read: not being able to look is not the
 /// same as finding nothing.
 pub fn markers(state: &Path) -> Result<Vec<Found>, Error> {
+    Ok(markers_among(state, &mut { usize::MAX })?.0)
+}
+
+/// As [`markers`], among at most `left` names of any kind, which are counted down; and
+/// whether there were no more.
+///
+/// # Errors
+/// Those of [`markers`].
+pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<Found>, bool), Error> {
     let directory = state.join(RUNS);
     let entries = match std::fs::read_dir(&directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), true)),
         other => other.on("cannot read", &directory)?,
     };
-    let mut found = Vec::new();
+    let (mut found, mut all) = (Vec::new(), true);
     for entry in entries {
+        all = *left > 0;
+        if !all {
+            break;
+        }
+        *left -= 1;
         let path = entry.on("cannot read", &directory)?.path();
         if is_marker(Path::new(path.file_name().unwrap_or_default())) {
             found.extend(examine(path)?);
         }
     }
     found.sort_by(|a, b| a.id.cmp(&b.id));
-    Ok(found)
+    Ok((found, all))
 }
 
 /// `None` when the run ended while we looked.
@@ -81,7 +106,8 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
         Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (State::Interrupted, None),
         // One that we may not read hides no other.
         Err(Errno::ACCESS) => (State::Interrupted, None),
-        Err(Errno::NOENT) => return Ok(None),
+        // Nothing makes a directory of a file, so this was never a marker.
+        Err(Errno::NOENT | Errno::ISDIR) => return Ok(None),
         other => return other.map(|_| None).on("cannot open", &path),
     };
     let metadata = path.symlink_metadata().ok();
@@ -114,12 +140,16 @@ pub fn read_private(path: &Path) -> Option<Private> {
 /// waits for nobody: anything may be in a directory after a crash.
 ///
 /// # Errors
-/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, and those of
-/// `open(2)`.
+/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a
+/// directory, and those of `open(2)`.
 pub fn open(path: &Path) -> Result<File, Errno> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
-    rustix::fs::open(path, flags, Mode::empty()).map(File::from)
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Ok(file.into()),
+    }
 }
 
 /// Reads the JSON in `file`, from its start, but not more than a run would write.

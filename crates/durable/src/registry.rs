@@ -57,15 +57,19 @@ pub struct Registered {
 impl Registered {
     /// Whether the file system of the directory is mounted where it was, so that a
     /// directory that is not there has been removed.
-    pub fn is_mounted(&self) -> bool {
-        file_system_of(&self.pointer.directory).as_ref() == Some(&self.pointer.file_system)
+    ///
+    /// # Errors
+    /// Those of reading `/proc/self/mountinfo`.
+    pub fn is_mounted(&self) -> Result<bool, Error> {
+        let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+        let system = file_system_of(&self.pointer.directory, &mounts);
+        Ok(system.as_ref() == Some(&self.pointer.file_system))
     }
 }
 
-/// The file system that `directory`, which need not be there, is on. Asks the list of
-/// mounts, because the file system itself may not answer.
-fn file_system_of(directory: &Path) -> Option<FileSystem> {
-    let mounts = mounts::ours().ok()?;
+/// The file system that `directory`, which need not be there, is on, by the list of
+/// `mounts`, because the file system itself may not answer.
+fn file_system_of(directory: &Path, mounts: &[Mount]) -> Option<FileSystem> {
     let above = |mount: &&Mount| directory.starts_with(&mount.point);
     // Of mounts at one point the last covers the others.
     let mount = mounts.iter().filter(above).max_by_key(|mount| mount.point.as_os_str().len())?;
@@ -136,7 +140,7 @@ fn is_durable(there: &Metadata) -> bool {
 }
 
 fn create(state: &Path, path: &Path, registry: &Path) -> io::Result<()> {
-    let file_system = file_system_of(state).ok_or(io::ErrorKind::NotFound)?;
+    let file_system = file_system_of(state, &mounts::ours()?).ok_or(io::ErrorKind::NotFound)?;
     let directory = state.to_owned();
     let text = serde_json::to_vec(&Pointer { version: VERSION, directory, file_system })?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

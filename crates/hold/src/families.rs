@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 
 /// A process.
@@ -24,30 +24,41 @@ impl std::fmt::Display for Process {
 /// The living descendants of `ancestor`, by id. Those that /proc does not show
 /// are left out.
 pub fn descendants(ancestor: u32) -> Vec<Process> {
-    let mut children: HashMap<u32, Vec<Process>> = HashMap::new();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    for (process, parent, state) in pids.filter_map(status) {
-        if state != 'Z' && state != 'X' {
-            children.entry(parent).or_default().push(process);
-        }
-    }
-    let mut found = Vec::new();
-    let mut open = vec![ancestor];
-    while let Some(parent) = open.pop() {
-        for child in children.remove(&parent).unwrap_or_default() {
-            open.push(child.pid);
-            found.push(child);
-        }
-    }
-    found.sort_by_key(|process| process.pid);
-    found
+    let mut family = Snapshot::now().family(vec![ancestor]);
+    family.retain(|process| process.pid != ancestor);
+    family
 }
 
-/// The process `pid`, unless it has ended.
-pub(crate) fn living(pid: u32) -> Option<Process> {
-    let (process, _, state) = status(pid)?;
-    (state != 'Z' && state != 'X').then_some(process)
+/// The living processes that /proc shows, at one moment.
+pub(crate) struct Snapshot {
+    processes: HashMap<u32, Process>,
+    children: HashMap<u32, Vec<u32>>,
+}
+
+impl Snapshot {
+    pub(crate) fn now() -> Self {
+        let (mut processes, mut children) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for (process, parent, state) in pids.filter_map(status) {
+            if state != 'Z' && state != 'X' {
+                children.entry(parent).or_default().push(process.pid);
+                processes.insert(process.pid, process);
+            }
+        }
+        Self { processes, children }
+    }
+
+    /// The processes `open` and their descendants, by id.
+    pub(crate) fn family(&self, mut open: Vec<u32>) -> Vec<Process> {
+        let mut seen = BTreeSet::new();
+        while let Some(pid) = open.pop() {
+            if seen.insert(pid) {
+                open.extend(self.children.get(&pid).into_iter().flatten());
+            }
+        }
+        seen.iter().filter_map(|pid| self.processes.get(pid)).cloned().collect()
+    }
 }
 
 /// The name of a supervisor's process, as `ps` shows it.

@@ -41,4 +41,4 @@ pub use options::{IoUring, Options};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Notice, Trouble};
 pub use remains::processes_of;
 pub use rights::Gain;
-pub use runfile::{Live, Phase, live};
+pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};

@@ -1,48 +1,49 @@
 //! Processes that an interrupted run has left.
 
-use crate::families::{self, Process, descendants};
+use crate::families::{Process, Snapshot};
 use crate::held::RUN_VARIABLE;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use synconce_durable::recovery::Run;
 
 /// More than an environment has, in bytes (`execve(2)`).
 const LONGEST: u64 = 8 << 20;
 
-/// The living processes of each of `runs`, which has the user of each run by its id:
-/// those that have the run's name in their environment, and their descendants.
+/// The living processes of each of `runs`: those that have the run's name in their
+/// environment, and their descendants.
 ///
 /// Left out is a process that we may not look at, or that has given up its environment.
 /// A process of another user counts for root's runs alone: everyone may name a run.
-pub fn processes_of(runs: &HashMap<String, u32>) -> HashMap<String, Vec<Process>> {
-    let mut found: HashMap<String, BTreeMap<u32, Process>> = HashMap::new();
+pub fn processes_of(runs: &HashSet<Run>) -> HashMap<Run, Vec<Process>> {
+    let mut found: HashMap<Run, Vec<u32>> = HashMap::new();
     if runs.is_empty() {
         return HashMap::new();
     }
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     for pid in pids {
-        let Some((run, user)) = run_of(pid).and_then(|run| runs.get_key_value(&run)) else {
-            continue;
-        };
+        let Some(id) = id_in(pid) else { continue };
         let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
-        if *user != 0 && owner.ok() != Some(*user) {
-            continue;
+        let users = BTreeSet::from_iter([0].into_iter().chain(owner.ok()));
+        for run in users.into_iter().map(|user| (user, id.clone())).filter(|it| runs.contains(it)) {
+            found.entry(run).or_default().push(pid);
         }
-        let itself = families::living(pid).into_iter();
-        let all = itself.chain(descendants(pid)).map(|process| (process.pid, process));
-        found.entry(run.clone()).or_default().extend(all);
     }
+    // One look at all, because a user may name a run in thousands of processes.
+    let snapshot = Snapshot::now();
     let us = std::process::id();
-    let others = |processes: BTreeMap<u32, Process>| {
-        processes.into_values().filter(|process| process.pid != us).collect()
+    let family = |pids| {
+        let mut family = snapshot.family(pids);
+        family.retain(|process| process.pid != us);
+        family
     };
-    found.into_iter().map(|(run, processes)| (run, others(processes))).collect()
+    found.into_iter().map(|(run, pids)| (run, family(pids))).collect()
 }
 
-/// The run that the environment of `pid` names.
-fn run_of(pid: u32) -> Option<String> {
+/// The id of the run that the environment of `pid` names.
+fn id_in(pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
     let file = File::open(format!("/proc/{pid}/environ")).ok()?;
     file.take(LONGEST).read_to_end(&mut bytes).ok()?;

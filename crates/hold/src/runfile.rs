@@ -5,6 +5,7 @@
 //! proves nothing after a crash; the marker does. As a marker it has a public part,
 //! and a private one in a file beside it.
 
+use crate::protocol::CommitReport;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata, Permissions};
@@ -28,6 +29,9 @@ pub enum Phase {
 }
 
 const SUFFIX: &str = "json";
+/// The suffix of the file beside a run file that says why the run was not committed. It
+/// is on memory, because the disk that failed may not answer.
+const CAUSE: &str = "cause";
 
 /// The public part.
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,6 +81,14 @@ impl RunFile {
         let _ = self.write(phase);
     }
 
+    /// Leaves behind how the commit failed, until the next boot.
+    pub(crate) fn note(&self, report: &CommitReport) {
+        // The marker says that the run was cut short; this only says why.
+        let _ = serde_json::to_vec_pretty(report)
+            .map_err(Into::into)
+            .and_then(|text| create(&self.path.with_extension(CAUSE), 0o600)?.write_all(&text));
+    }
+
     fn write(&mut self, phase: Phase) -> io::Result<()> {
         let content = Content { phase, run: self.record.clone() };
         let mut text = serde_json::to_vec_pretty(&content)?;
@@ -113,6 +125,20 @@ impl Drop for RunFile {
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
     let _ = fs::remove_file(path.with_extension(PRIVATE));
+}
+
+/// How the commit of the run `id` of this user failed, if it was in this boot.
+pub fn failed_commit(id: &str) -> Option<CommitReport> {
+    recovery::read(&recovery::open(&cause_of(id)?).ok()?).ok()
+}
+
+/// Removes what [`failed_commit`] reads.
+pub fn forget_failed_commit(id: &str) {
+    let _ = cause_of(id).map(fs::remove_file);
+}
+
+fn cause_of(id: &str) -> Option<PathBuf> {
+    Some(places::runtime()?.join(format!("{id}.{CAUSE}")))
 }
 
 /// A living run.

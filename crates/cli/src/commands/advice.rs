@@ -45,6 +45,17 @@ pub fn advice_for_root(id: &str, root: Option<&Path>, running: &[Process]) -> Ve
     lines
 }
 
+/// Lines of advice for the interrupted run of a marker in `root` that this machine does not
+/// know: they repeat no word of it, for whoever made an unpacked image may have written it.
+pub fn advice_for_unknown(id: &str, root: Option<&Path>) -> Vec<String> {
+    vec![
+        "this machine does not know the run as interrupted; anyone may have written the marker"
+            .into(),
+        "files that it wrote may be empty or old; throw the result away and make it again".into(),
+        then_clear(id, root),
+    ]
+}
+
 fn end(running: &[Process]) -> Vec<String> {
     if running.is_empty() {
         return Vec::new();

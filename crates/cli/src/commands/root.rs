@@ -1,14 +1,14 @@
 //! `--root DIR` of `run` and `status`.
 
-use crate::text::{say, shell};
+use crate::text::shell;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Whether `root` is a directory. If not, says why; for a `root` that does not exist
-/// with the hint that `hint` makes of its name, quoted for a shell.
-pub fn is_usable(root: &Path, hint: impl FnOnce(String) -> String) -> bool {
+/// Why `root` cannot be used, in lines for people; `None` for a directory. For a `root`
+/// that does not exist with the hint that `hint` makes of its name, quoted for a shell.
+pub fn trouble(root: &Path, hint: impl FnOnce(String) -> String) -> Option<Vec<String>> {
     let error = match root.metadata() {
-        Ok(metadata) if metadata.is_dir() => return true,
+        Ok(metadata) if metadata.is_dir() => return None,
         Ok(_) => ErrorKind::NotADirectory.into(),
         Err(error) => error,
     };
@@ -18,9 +18,9 @@ pub fn is_usable(root: &Path, hint: impl FnOnce(String) -> String) -> bool {
         ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
     };
-    say(&format!("cannot use --root {}: {reason}", root.display()));
+    let mut lines = vec![format!("cannot use --root {}: {reason}", root.display())];
     if error.kind() == ErrorKind::NotFound {
-        say(&format!("hint: {}", hint(shell(&[root.to_string_lossy().into_owned()]))));
+        lines.push(format!("hint: {}", hint(shell(&[root.to_string_lossy().into_owned()]))));
     }
-    false
+    Some(lines)
 }

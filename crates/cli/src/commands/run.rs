@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_hold::{
-    CommitReport, Ending, Finished, Gain, IoUring as Answer, Notice, Observer, Options, Trouble,
+    CommitReport, Committed, Ending, Finished, Gain, IoUring as Answer, Notice, Observer, Options,
+    Trouble,
 };
 
 const ENOENT: i32 = 2;
@@ -20,7 +21,8 @@ const ENOENT: i32 = 2;
 /// Makes the run and ends as its command did.
 pub fn run(arguments: Run) -> ExitCode {
     let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
-    if arguments.root.as_deref().is_some_and(|root| !root::is_usable(root, to_make)) {
+    if let Some(lines) = arguments.root.as_deref().and_then(|root| root::trouble(root, to_make)) {
+        lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }
     let (wants_stats, json) = (arguments.stats, arguments.json);
@@ -115,6 +117,18 @@ fn hint(why: &str) {
     }
 }
 
+/// What is not durable by `report`, and why: a line for each.
+pub fn not_durable(report: &CommitReport) -> Vec<String> {
+    let of_system = |one: &Committed| {
+        let (point, kind, source) = (one.mount_point.display(), &one.type_name, &one.source);
+        let error = one.error.as_ref()?;
+        Some(format!("not durable: {point} ({kind} on {source}): {error}"))
+    };
+    let everything = report.everything.iter().filter_map(|everything| everything.error.as_ref());
+    let everything = everything.map(|error| format!("not durable: all disks (sync(2)): {error}"));
+    report.file_systems.iter().filter_map(of_system).chain(everything).collect()
+}
+
 fn say_not_durable(finished: &Finished) {
     if finished.commit.is_none() {
         let places: Vec<_> =
@@ -124,20 +138,7 @@ fn say_not_durable(finished: &Finished) {
         say("hint: the commit goes on in the background; `synconce status` tells when it is done");
         return;
     }
-    for one in finished.commit.iter().flat_map(|CommitReport { file_systems, .. }| file_systems) {
-        if let Some(error) = &one.error {
-            say(&format!(
-                "not durable: {} ({} on {}): {error}",
-                one.mount_point.display(),
-                one.type_name,
-                one.source
-            ));
-        }
-    }
-    let everything = finished.commit.as_ref().and_then(|commit| commit.everything.as_ref());
-    if let Some(error) = everything.and_then(|everything| everything.error.as_ref()) {
-        say(&format!("not durable: all disks (sync(2)): {error}"));
-    }
+    finished.commit.iter().flat_map(not_durable).for_each(|line| say(&line));
     say("hint: the run stays marked as interrupted; `synconce status` shows what to do about it");
 }
 

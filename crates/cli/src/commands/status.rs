@@ -1,26 +1,30 @@
 //! `synconce status`
 
 mod accounts;
+mod apart;
 mod ask;
 mod others;
+mod target;
 
 use self::accounts::name_of;
 use crate::arguments::Status;
-use crate::commands::advice::{advice, advice_for_root};
-use crate::commands::root;
+use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
+use crate::commands::run::not_durable;
 use crate::exit;
 use crate::text::{printable, printable_json, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use synconce_durable::error::Error;
 use synconce_durable::places;
 use synconce_durable::record::{Record, boot_id};
-use synconce_durable::recovery::{self, Found, State};
+use synconce_durable::recovery::{self, Found, Run, State};
 use synconce_durable::text;
-use synconce_hold::{Live, Phase, Process, descendants, live, processes_of};
+use synconce_hold::{
+    CommitReport, Live, Phase, Process, descendants, failed_commit, forget_failed_commit, live,
+    processes_of,
+};
 
 /// One run, as it is shown.
 #[derive(Debug, Serialize)]
@@ -35,17 +39,26 @@ struct Shown {
     #[serde(serialize_with = "text::path_if_any")]
     marker: Option<PathBuf>,
     /// Processes that are served after the run.
-    survivors: Vec<String>,
+    survivors: Vec<Process>,
     /// Processes that an interrupted run has left, which go on.
     running: Vec<Process>,
+    /// How the commit of an interrupted run failed, if it was in this boot.
+    commit: Option<CommitReport>,
     /// What to do about an interrupted run.
     advice: Vec<String>,
     /// Whether it counts for the exit code: root's runs do not for a user.
     #[serde(skip)]
     counts: bool,
+    /// Whether only a marker in `--root` says so: no word of it is repeated as a command.
+    #[serde(skip)]
+    is_unknown: bool,
 }
 
 impl Shown {
+    fn run(&self) -> Run {
+        (self.owner, self.id.clone())
+    }
+
     fn is_of_another(&self) -> bool {
         self.owner != rustix::process::geteuid().as_raw()
     }
@@ -54,8 +67,8 @@ impl Shown {
 /// Shows or clears runs.
 pub fn status(arguments: &Status) -> ExitCode {
     // A mistyped target must not look like one in which nothing was interrupted.
-    let to_mount = |root| format!("mount its disk first; then: synconce status --root {root}");
-    if arguments.root.as_deref().is_some_and(|root| !root::is_usable(root, to_mount)) {
+    if let Some(lines) = arguments.root.as_deref().and_then(target::trouble) {
+        lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }
     let result = match &arguments.clear {
@@ -71,49 +84,83 @@ pub fn status(arguments: &Status) -> ExitCode {
     }
 }
 
-fn markers(arguments: &Status) -> Result<Vec<Found>, String> {
-    let below_root = arguments.root.as_ref().map(|root| root.join(places::STATE_BELOW_ROOT));
-    let mut found = Vec::new();
+/// The markers in the own state directory.
+fn markers() -> Result<Vec<Found>, String> {
     let state = places::state()
         .ok_or("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")?;
-    for directory in [state].into_iter().chain(below_root) {
-        found.extend(recovery::markers(&directory).map_err(|error: Error| error.to_string())?);
+    recovery::markers(&state).map_err(|error| error.to_string())
+}
+
+/// The living runs; none, and the reason said, where the run files cannot be read.
+fn living() -> Option<Vec<Live>> {
+    let error = match live() {
+        Ok(runs) => return Some(runs),
+        Err(error) => error,
+    };
+    let directory = places::runtime().unwrap_or_default();
+    say(&format!("cannot read the run files in {}: {error}", directory.display()));
+    // su and sudo may leave the variable of the user who called them.
+    if error.kind() == ErrorKind::PermissionDenied && !places::is_runtime_named() {
+        say("hint: env --unset=XDG_RUNTIME_DIR synconce status");
     }
-    Ok(found)
+    None
 }
 
 fn show(arguments: &Status) -> Result<ExitCode, String> {
     // Living runs first: one that ends between the two looks is in neither, not in the wrong one.
-    let living = live().map_err(|error| format!("cannot read the run files: {error}"))?;
-    let markers = markers(arguments)?;
-    let mut runs = merge(living, markers);
-    // A user's run with --root has a marker in the root, too.
-    let others = others::of_every_user().into_iter().map(interrupted);
-    let new: Vec<_> = others.filter(|other| !runs.iter().any(|run| run.id == other.id)).collect();
-    runs.extend(new);
+    let living = living();
+    let could_look = living.is_some();
+    let mut runs = merge(living.unwrap_or_default(), markers()?);
+    add(&mut runs, others::of_every_user().into_iter().map(interrupted));
     let of_root = others::of_root().into_iter().map(interrupted);
-    runs.extend(of_root.map(|run| Shown { counts: false, ..run }));
-    runs.sort_by(|a, b| a.id.cmp(&b.id));
+    let of_root: Vec<_> = of_root.map(|run| Shown { counts: false, ..run }).collect();
+    if let Some(root) = &arguments.root {
+        let in_target = target::markers(root)?.into_iter().map(marked);
+        let known: HashSet<_> = of_root.iter().map(Shown::run).collect();
+        let is_unknown = |run: &Shown| !known.contains(&run.run());
+        let in_target = in_target.map(|run| Shown { is_unknown: is_unknown(&run), ..run });
+        add(&mut runs, in_target);
+    }
+    runs.extend(of_root);
+    runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
     advise(&mut runs, arguments.root.as_deref());
     let text = if arguments.json {
         let json = serde_json::to_string_pretty(&runs).map_err(|error| error.to_string())?;
         printable_json(&json) + "\n"
     } else {
-        runs.iter().map(render).collect()
+        let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
+        let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
+        runs.iter().map(|run| render(run, &names)).collect()
     };
     io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot write: {error}"))?;
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
     Ok(match () {
         () if any("interrupted") => exit::INTERRUPTED.into(),
         () if any("in-flight") || any("committing") => exit::IN_FLIGHT.into(),
+        () if !could_look => exit::FAILED.into(),
         () => ExitCode::SUCCESS,
     })
+}
+
+/// Adds those of `others` that are not there yet. An interrupted run is not taken for a
+/// living one: the marker may be in a copy of what the living one works on.
+fn add(runs: &mut Vec<Shown>, others: impl Iterator<Item = Shown>) {
+    let is_interrupted = |run: &Shown| run.state == "interrupted";
+    let mut seen: HashSet<_> = runs.iter().map(|run| (run.run(), is_interrupted(run))).collect();
+    for other in others {
+        let is_new = !seen.contains(&(other.run(), true))
+            && (is_interrupted(&other) || !seen.contains(&(other.run(), false)));
+        if is_new {
+            seen.insert((other.run(), is_interrupted(&other)));
+            runs.push(other);
+        }
+    }
 }
 
 fn merge(living: Vec<Live>, markers: Vec<Found>) -> Vec<Shown> {
     let mut seen = HashSet::new();
     let mut runs: Vec<Shown> = Vec::new();
-    let (cut_short, marked): (Vec<_>, Vec<_>) =
+    let (cut_short, in_flight): (Vec<_>, Vec<_>) =
         markers.into_iter().partition(|found| found.state == State::Interrupted);
     for found in cut_short {
         if seen.insert(found.id.clone()) {
@@ -126,12 +173,20 @@ fn merge(living: Vec<Live>, markers: Vec<Found>) -> Vec<Shown> {
         }
     }
     // A run without a run file: its user has no runtime directory.
-    for found in marked {
+    for found in in_flight {
         if seen.insert(found.id.clone()) {
-            runs.push(Shown { state: "in-flight", ..interrupted(found) });
+            runs.push(marked(found));
         }
     }
     runs
+}
+
+fn marked(found: Found) -> Shown {
+    let state = match found.state {
+        State::InFlight => "in-flight",
+        State::Interrupted => "interrupted",
+    };
+    Shown { state, ..interrupted(found) }
 }
 
 fn interrupted(found: Found) -> Shown {
@@ -143,8 +198,10 @@ fn interrupted(found: Found) -> Shown {
         marker: Some(found.path),
         survivors: Vec::new(),
         running: Vec::new(),
+        commit: None,
         advice: Vec::new(),
         counts: true,
+        is_unknown: false,
     }
 }
 
@@ -160,25 +217,27 @@ fn alive(run: Live) -> Shown {
         owner: run.record.user,
         run: Some(run.record),
         marker: None,
-        survivors: survivors.iter().map(ToString::to_string).collect(),
+        survivors,
         running: Vec::new(),
+        commit: None,
         advice: Vec::new(),
         counts: true,
+        is_unknown: false,
     }
 }
 
 /// Adds to interrupted runs what is left of them, and what to do. `root` is the target that
 /// was looked at as well.
 fn advise(runs: &mut [Shown], root: Option<&Path>) {
-    let boot = boot_id();
-    let is_of_this_boot = |run: &Shown| run.run.as_ref().is_some_and(|record| record.boot == boot);
-    let cut_short = runs.iter().filter(|run| run.state == "interrupted");
-    let recent = cut_short.filter(|run| is_of_this_boot(run));
-    let users: HashMap<_, _> = recent.map(|run| (run.id.clone(), run.owner)).collect();
-    let mut left = processes_of(&users);
+    let cut_short = runs.iter().filter(|run| run.state == "interrupted" && !run.is_unknown);
+    let mut left = processes_left(cut_short.map(|run| (run.run(), run.run.as_ref())));
     for run in runs.iter_mut().filter(|run| run.state == "interrupted") {
-        run.running = left.remove(&run.id).unwrap_or_default();
+        run.running = left.remove(&run.run()).unwrap_or_default();
+        if !run.is_unknown && !run.is_of_another() {
+            run.commit = failed_commit(&run.id);
+        }
         run.advice = match () {
+            () if run.is_unknown => advice_for_unknown(&run.id, root),
             () if !run.counts => vec!["root sees what it was: sudo synconce status".to_owned()],
             () if run.is_of_another() => advice_for_root(&run.id, root, &run.running),
             () => advice(run.run.as_ref(), &run.id, root, &run.running),
@@ -186,7 +245,21 @@ fn advise(runs: &mut [Shown], root: Option<&Path>) {
     }
 }
 
-fn render(run: &Shown) -> String {
+/// The processes that are left of each of `runs` that is of this boot.
+fn processes_left<'a>(
+    runs: impl Iterator<Item = (Run, Option<&'a Record>)>,
+) -> HashMap<Run, Vec<Process>> {
+    let boot = boot_id();
+    let recent = runs.filter(|(_, record)| record.is_some_and(|record| record.boot == boot));
+    processes_of(&recent.map(|(run, _)| run).collect())
+}
+
+fn names(processes: &[Process]) -> String {
+    processes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Lines for people; `users` are the names of the owners.
+fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
     let record = run.run.as_ref();
     let private = record.and_then(|record| record.private.as_ref());
     let command = private.map_or_else(
@@ -198,50 +271,68 @@ fn render(run: &Shown) -> String {
         let place = private.map(|private| format!(" in {}", private.directory.display()));
         lines.push(format!("  started {}{}", record.started, place.unwrap_or_default()));
     }
-    if run.is_of_another() {
+    if run.is_of_another() || run.is_unknown {
         let marker = run.marker.as_ref().map(|path| format!(", marked in {}", path.display()));
-        lines.push(format!("  of {}{}", name_of(run.owner), marker.unwrap_or_default()));
+        lines.push(format!("  of {}{}", users[&run.owner], marker.unwrap_or_default()));
     }
+    let causes = run.commit.iter().flat_map(not_durable);
+    lines.extend(causes.map(|cause| format!("  {cause}")));
     if !run.survivors.is_empty() {
-        lines.push(format!("  real syncs again for: {}", run.survivors.join(", ")));
+        lines.push(format!("  real syncs again for: {}", names(&run.survivors)));
     }
     if !run.running.is_empty() {
-        let processes: Vec<_> = run.running.iter().map(ToString::to_string).collect();
-        lines.push(format!("  still running: {}", processes.join(", ")));
+        lines.push(format!("  still running: {}", names(&run.running)));
     }
     lines.extend(run.advice.iter().map(|line| format!("  {line}")));
     lines.iter().map(|line| printable(line) + "\n").collect()
 }
 
 fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
-    let mut found = markers(arguments)?;
-    found.retain(|found| found.id == id);
-    found.extend(in_its_root(&found)?);
-    if found.iter().any(|found| found.state == State::InFlight) {
+    let of_id = |mut found: Vec<Found>| {
+        found.retain(|found| found.id == id);
+        found
+    };
+    let own = of_id(markers()?);
+    let own_runs: HashSet<Run> = own.iter().map(Found::run).collect();
+    let mut in_targets = Vec::new();
+    if let Some(root) = &arguments.root {
+        in_targets.push((root.clone(), of_id(target::markers(root)?)));
+    }
+    // What a marker in a target says of its own target may be anyone's word.
+    if let Some(root) =
+        own.iter().find_map(root_of).filter(|it| Some(it) != arguments.root.as_ref())
+    {
+        let mut found = of_id(target::markers(&root)?);
+        found.retain(|found| own_runs.contains(&found.run()));
+        in_targets.push((root, found));
+    }
+    let found = || in_targets.iter().flat_map(|(_, found)| found).chain(&own);
+    if found().any(|found| found.state == State::InFlight) {
         return Err(format!("the run {id} is in flight, not interrupted"));
     }
-    if others::clear(id) == 0 && found.is_empty() {
+    let others = others::clear(id, &found().map(|found| found.owner).collect())?;
+    if others.is_empty() && found().next().is_none() {
         let is_roots = others::of_root().iter().any(|found| found.id == id);
         return Err(match is_roots {
             true => format!("the run {id} is root's; type: sudo synconce status --clear {id}"),
             false => format!("there is no run {id}; `synconce status` lists them"),
         });
     }
-    for one in &found {
+    for one in &own {
         recovery::clear(one).map_err(|error| error.to_string())?;
+        forget_failed_commit(id);
+    }
+    for (root, found) in &in_targets {
+        target::clear(root, &found.iter().map(Found::run).collect())?;
+    }
+    let cleared = own.iter().chain(&others).map(|found| (found.run(), found.record.as_ref()));
+    for left in processes_left(cleared).into_values().filter(|left| !left.is_empty()) {
+        say(&format!("processes of {id} still run: {}", names(&left)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The marker in the `--root` of a run whose other marker is `found`, if it is there still.
-fn in_its_root(found: &[Found]) -> Result<Vec<Found>, String> {
-    let private = |found: &Found| found.record.as_ref()?.private.clone();
-    let Some(root) = found.iter().find_map(private).and_then(|private| private.root) else {
-        return Ok(Vec::new());
-    };
-    let markers = recovery::markers(&root.join(places::STATE_BELOW_ROOT));
-    let mut markers = markers.map_err(|error| error.to_string())?;
-    let is_new = |marker: &Found| found.iter().all(|known| known.path != marker.path);
-    markers.retain(|marker| marker.id == found[0].id && is_new(marker));
-    Ok(markers)
+/// The `--root` of the run of `found`.
+fn root_of(found: &Found) -> Option<PathBuf> {
+    found.record.as_ref()?.private.as_ref()?.root.clone()
 }

@@ -1,7 +1,7 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
 use super::support::{
-    Place, SYNCONCE, Started, Trail, Turn, eventually, finish, isolated, limit, perl, stall,
+    Place, SYNCONCE, Started, Trail, Turn, eventually, files, finish, isolated, limit, perl, stall,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -252,7 +252,10 @@ fn a_failing_device_is_named_and_the_others_commit() {
             eventually("it is found", || place.status(&[]).status.code() == Some(4));
             let status = place.status(&[]).stdout;
             let id = status.split(' ').next().unwrap();
+            let cause = named.replace("synconce:", "\n ");
+            assert!(status.contains(&cause), "nothing else says it after the run: {status}");
             assert!(place.status(&["--clear", id]).status.success());
+            assert_eq!(files(&place.path("runtime"), "cause"), Vec::<PathBuf>::new());
             bad.disk().fail_flushes(0).unwrap();
             good.down().unwrap();
             ["before", "go"].iter().for_each(|name| place.remove(name));

@@ -116,6 +116,18 @@ fn status_names_what_an_interrupted_run_has_left_running_before_it_advises_anyth
         let json = shown(&place.status(&["--json"]).stdout);
         let running = json[0]["running"].as_array().unwrap();
         assert!(running.iter().any(|it| it["pid"] == pid && it["name"] == "perl"), "{json}");
+        // Cleared with them alive, it names them: the marker was what said that they run on.
+        let marker = place.markers().remove(0);
+        let (id, text) = (json[0]["id"].as_str().unwrap(), fs::read(&marker).unwrap());
+        let cleared = place.status(&["--clear", id]);
+        assert!(cleared.status.success() && !marker.exists(), "{cleared:?}");
+        assert!(
+            cleared.stderr.starts_with(&format!("synconce: processes of {id} ")),
+            "{cleared:?}"
+        );
+        assert!(pids.iter().all(|pid| cleared.stderr.contains(&of(*pid))), "{cleared:?}");
+        assert_eq!(cleared.stderr.lines().count(), 1, "{cleared:?}");
+        fs::write(&marker, text).unwrap();
         end(place, &run);
         eventually("all have ended", || !place.status(&[]).stdout.contains("still running"));
         assert_eq!(shown(&place.status(&["--json"]).stdout)[0]["running"], serde_json::json!([]));

@@ -1,10 +1,10 @@
 //! What a user can do to the markers, pointers and messages of others.
 
 use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
-use super::support::{Started, eventually, finish, isolated};
+use super::support::{Place, Started, eventually, finish, isolated};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const REGISTRY: &str = "/var/lib/synconce/directories";
 
@@ -122,5 +122,76 @@ fn without_a_state_directory_status_says_so() {
         let seen = finish(status.env_remove("HOME"));
         assert_eq!(seen.status.code(), Some(125), "{seen:?}");
         assert!(seen.stderr.contains("cannot find a state directory"), "{seen:?}");
+    });
+}
+
+/// A process of `user` that names the run `id` in its environment.
+fn process_of(place: &Place, user: u32, id: &str) -> Started {
+    let user = user.to_string();
+    let mut sleep = place.command("setpriv");
+    sleep.args(["--reuid", &user, "--regid", &user, "--clear-groups", "sleep", "600"]);
+    let started = Started::new(sleep.env("SYNCONCE_RUN", id));
+    let name = format!("/proc/{}/comm", started.pid());
+    eventually("it sleeps", || fs::read(&name).is_ok_and(|it| it == b"sleep\n"));
+    started
+}
+
+/// Gives `user` a marker with the content and the name of alice's `id`; its path.
+fn forge(place: &Place, user: u32, id: &str) -> PathBuf {
+    let name = format!(".local/state/synconce/runs/{id}.json");
+    let (from, to) = (place.path("alice").join(&name), place.path("bob").join(&name));
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::copy(from, &to).unwrap();
+    for path in to.ancestors().take_while(|path| *path != place.path("bob")) {
+        chown(path, Some(user), Some(user)).unwrap();
+    }
+    to
+}
+
+#[test]
+fn two_users_with_one_id_hide_neither_run_nor_process_of_each_other() {
+    isolated(|place| {
+        machine(place);
+        let id = interrupt(place, ALICE, None);
+        let forged = forge(place, BOB, &id);
+        let processes = [ALICE, BOB].map(|user| (user, process_of(place, user, &id)));
+        let json = status(place, 0, &["--json"]).stdout;
+        let runs: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+        assert_eq!(runs.len(), 2, "{json}");
+        for (user, process) in &processes {
+            let run = runs.iter().find(|run| run["owner"] == *user).expect("the run of each");
+            let pids: Vec<_> = run["running"].as_array().unwrap().iter().collect();
+            assert_eq!(pids.len(), 1, "{json}");
+            assert_eq!(pids[0]["pid"], process.pid(), "{json}");
+        }
+
+        // What was printed for one of them does not make the other forgotten.
+        let refused = status(place, 0, &["--clear", &id]);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert!(refused.stderr.contains("alice, bob"), "{refused:?}");
+        assert!(forged.exists());
+        let cleared = status(place, ALICE, &["--clear", &id]);
+        assert!(cleared.status.success(), "{cleared:?}");
+        assert!(forged.exists());
+        assert!(status(place, 0, &["--clear", &id]).status.success());
+        assert!(!forged.exists());
+    });
+}
+
+#[test]
+fn a_users_marker_with_the_id_of_roots_run_is_shown_beside_it_and_outlives_its_clearing() {
+    isolated(|place| {
+        machine(place);
+        interrupt(place, ALICE, None);
+        let id = interrupt(place, 0, None);
+        let runs = place.path("alice/.local/state/synconce/runs");
+        fs::write(runs.join(format!("{id}.json")), "{}").unwrap();
+        chown(runs.join(format!("{id}.json")), Some(ALICE), Some(ALICE)).unwrap();
+        let seen = status(place, 0, &[]);
+        assert_eq!(seen.stdout.matches(&format!("{id} interrupted")).count(), 2, "{seen:?}");
+        assert!(status(place, 0, &["--clear", &id]).status.success());
+        let seen = status(place, 0, &[]);
+        assert_eq!(seen.stdout.matches(&format!("{id} interrupted")).count(), 1, "{seen:?}");
+        assert!(seen.stdout.contains("of alice"), "{seen:?}");
     });
 }

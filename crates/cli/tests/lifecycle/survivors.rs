@@ -56,6 +56,10 @@ fn status_names_a_survivor_and_finds_nothing_wrong() {
         assert!(status.status.success(), "{status:?}");
         assert!(status.stdout.contains(" serving perl "), "{status:?}");
         assert!(status.stdout.contains("real syncs again for: perl (pid "), "{status:?}");
+        let json = place.status(&["--json"]).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let survivor = &json[0]["survivors"][0];
+        assert!(survivor["pid"].is_u64() && survivor["name"] == "perl", "{json}");
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "free synced\n");
         eventually("the run file goes", || place.run_files().is_empty());

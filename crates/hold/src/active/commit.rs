@@ -36,11 +36,15 @@ impl Active {
             self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
         let (pins, everything) = mutated(pins, self.everything());
         let report = commit::commit(pins, everything, self.patience, progress);
-        CommitReport {
+        let report = CommitReport {
             micros: began.elapsed().as_micros() as u64,
             file_systems: left.into_iter().chain(report.file_systems).map(committed).collect(),
             everything: report.everything.map(committed_everything),
+        };
+        if !report.is_durable() {
+            self.run_file.iter().for_each(|file| file.note(&report));
         }
+        report
     }
 
     /// What the commit does beside the pins: a sealed filter has answered calls on whatever

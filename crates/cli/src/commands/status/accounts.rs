@@ -1,20 +1,32 @@
 //! The users of the machine, and where their markers may be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_durable::places;
 use synconce_durable::registry::{self, Registered};
 
 /// Most state directories of one user that root looks at: a limit for a hostile user.
-const MOST: usize = 64;
+pub const MOST: usize = 64;
 
 /// A user, and the state directories that may be theirs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Account {
     pub user: u32,
+    /// The name of the user, or its number.
+    pub name: String,
     pub group: u32,
+    /// All groups of the user by `/etc/group`: a home may be open to one of them alone.
+    pub groups: Vec<u32>,
     pub places: Vec<Place>,
+    /// Whether there are more places, which are not looked at.
+    pub has_more: bool,
+}
+
+impl Account {
+    fn new(user: u32, name: String, group: u32) -> Self {
+        Self { user, name, group, groups: vec![group], places: Vec::new(), has_more: false }
+    }
 }
 
 /// A directory in which markers may be.
@@ -45,28 +57,22 @@ pub fn all() -> (Vec<Account>, Vec<String>) {
     if others > 0 {
         troubles.push(format!("cannot read {others} files in {}", registry.display()));
     }
-    let passwd = passwd();
-    let (accounts, full) = merge(&passwd, pointers);
-    let names = full.into_iter().map(|user| name_in(&passwd, user));
-    troubles.extend(
-        names.map(|name| format!("cannot look at all state directories of {name}: too many")),
-    );
-    (accounts, troubles)
+    (merge(&text("/etc/passwd"), &text("/etc/group"), pointers), troubles)
 }
 
 /// The name of `user`, or its number.
 pub fn name_of(user: u32) -> String {
-    name_in(&passwd(), user)
-}
-
-fn name_in(passwd: &str, user: u32) -> String {
+    let passwd = text("/etc/passwd");
     let entry = passwd.lines().filter_map(entry).find(|entry| entry.user == user);
-    entry.map_or_else(|| format!("user {user}"), |entry| entry.name.to_owned())
+    entry.map_or_else(|| number(user), |entry| entry.name.to_owned())
 }
 
-fn passwd() -> String {
-    let bytes = fs::read("/etc/passwd").unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
+fn number(user: u32) -> String {
+    format!("user {user}")
+}
+
+fn text(path: &str) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 fn entry(line: &str) -> Option<Entry<'_>> {
@@ -75,15 +81,26 @@ fn entry(line: &str) -> Option<Entry<'_>> {
     Some(Entry { name, user: user.parse().ok()?, group: group.parse().ok()?, home })
 }
 
-/// The accounts of the text of `/etc/passwd` and of `pointers`; and the users that have
-/// more directories than are looked at.
-fn merge(passwd: &str, pointers: Vec<Registered>) -> (Vec<Account>, Vec<u32>) {
+/// The groups of each member by the text of group(5).
+fn groups(group: &str) -> HashMap<&str, Vec<u32>> {
+    let mut groups: HashMap<_, Vec<_>> = HashMap::new();
+    for line in group.lines() {
+        let fields: Vec<_> = line.split(':').collect();
+        let [_, _, number, members] = fields[..] else { continue };
+        let Ok(number) = number.parse() else { continue };
+        members.split(',').for_each(|member| groups.entry(member).or_default().push(number));
+    }
+    groups
+}
+
+/// The accounts of the texts of `/etc/passwd` and `/etc/group` and of `pointers`.
+fn merge(passwd: &str, group: &str, pointers: Vec<Registered>) -> Vec<Account> {
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
-    let mut full = Vec::new();
+    let groups = groups(group);
     for entry in passwd.lines().filter_map(entry).filter(|entry| entry.user != 0) {
-        let account = accounts.entry(entry.user);
-        let (user, group, places) = (entry.user, entry.group, Vec::new());
-        let account = account.or_insert(Account { user, group, places });
+        let new = || Account::new(entry.user, entry.name.to_owned(), entry.group);
+        let account = accounts.entry(entry.user).or_insert_with(new);
+        account.groups.extend(groups.get(entry.name).into_iter().flatten());
         let directory = places::state_in_home(Path::new(entry.home));
         if directory.is_absolute() && !account.places.iter().any(|it| it.directory == directory) {
             account.places.push(Place { directory, pointer: None });
@@ -91,19 +108,21 @@ fn merge(passwd: &str, pointers: Vec<Registered>) -> (Vec<Account>, Vec<u32>) {
     }
     for registered in pointers {
         let (user, group) = registered.owner;
-        let account = accounts.entry(user).or_insert(Account { user, group, places: Vec::new() });
+        let new = || match user {
+            0 => Account::new(0, "root".to_owned(), group),
+            _ => Account::new(user, number(user), group),
+        };
+        let account = accounts.entry(user).or_insert_with(new);
         let directory = registered.pointer.directory.clone();
         if let Some(same) = account.places.iter_mut().find(|it| it.directory == directory) {
             same.pointer = Some(registered);
         } else if account.places.len() < MOST {
             account.places.push(Place { directory, pointer: Some(registered) });
-        } else if full.last() != Some(&user) {
-            full.push(user);
+        } else {
+            account.has_more = true;
         }
     }
-    full.sort_unstable();
-    full.dedup();
-    (accounts.into_values().collect(), full)
+    accounts.into_values().collect()
 }
 
 #[cfg(test)]
@@ -111,21 +130,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_user_but_root_has_the_usual_place_in_their_home_once() {
+    fn every_user_but_root_has_the_usual_place_in_their_home_once_and_their_groups() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\n\
                       a:x:1000:100:,,,:/home/a:/bin/sh\n\
                       again:x:1000:100:,,,:/home/a:/bin/sh\n\
                       other:x:1000:100:,,,:/srv/a:/bin/sh\n\
                       damaged:x:1001\n\
                       homeless:x:1002:1002:::/bin/sh\n";
-        let (accounts, full) = merge(passwd, Vec::new());
+        let group = "b:x:7:b,a\ndamaged:x:a\nc:x:8:again\nd:x:9:\n";
+        let accounts = merge(passwd, group, Vec::new());
         let of = |account: &Account| {
             account.places.iter().map(|place| place.directory.clone()).collect::<Vec<_>>()
         };
         assert_eq!(accounts.len(), 2);
-        assert_eq!((accounts[0].user, accounts[0].group), (1000, 100));
+        assert_eq!((accounts[0].user, accounts[0].name.as_str()), (1000, "a"));
+        assert_eq!((accounts[0].group, &accounts[0].groups[..]), (100, &[100, 7, 8][..]));
         let wanted = ["/home/a", "/srv/a"].map(|home| format!("{home}/.local/state/synconce"));
         assert_eq!(of(&accounts[0]), wanted.map(PathBuf::from));
-        assert_eq!((of(&accounts[1]), full), (Vec::new(), Vec::new()));
+        assert_eq!((of(&accounts[1]), accounts[1].has_more), (Vec::new(), false));
     }
 }

@@ -1,33 +1,20 @@
 //! Looking at other users' directories, as those users.
 //!
 //! What is there is theirs: links to anywhere, pipes, file systems that do not
-//! answer. So a process with the user's own rights looks, and root believes no more
-//! of it than that user may say. A process that does not answer is left behind: a
-//! thread would keep us from ending (a FUSE request in a server's hands waits even
-//! for a thread that is killed).
+//! answer. So a process with the user's own rights looks (see [`apart`]), and root
+//! believes no more of it than that user may say.
 
 use super::accounts::{Account, Place};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use super::apart;
 use rustix::fs::{Gid, Uid};
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::fs;
+use std::io::ErrorKind;
 use synconce_durable::recovery::{self, Found, State};
-use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, give_up_inherited, wait};
 
-/// How long a file system may take to answer.
-const LIMIT: Duration = Duration::from_secs(5);
-/// How many users are looked at at a time.
-const AT_ONCE: usize = 16;
-/// More than a user's interrupted runs take, in bytes.
-const LONGEST: u64 = 8 << 20;
-/// Memory of a process that looks, in bytes.
-const MEMORY: u64 = 512 << 20;
+/// Most files that are looked at in all directories of one user.
+pub const MOST_FILES: usize = 4096;
 
 /// What is found at one place.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,6 +23,8 @@ pub enum Answer {
     Gone,
     /// Its user's interrupted runs.
     Runs(Vec<Found>),
+    /// The same, among the files that were looked at before [`MOST_FILES`] was reached.
+    Some(Vec<Found>),
     /// Why it cannot be looked at.
     Failed(String),
 }
@@ -48,122 +37,39 @@ pub enum Order<'a> {
     Clear(&'a str),
 }
 
-/// One answer for each place of each of `accounts`, in their order.
-pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Vec<Answer>> {
-    accounts.chunks(AT_ONCE).flat_map(|some| ask_at_once(some, order)).collect()
-}
-
-/// A process that looks.
-struct Asked {
-    pid: u32,
-    pipe: File,
-    text: Vec<u8>,
-    over: bool,
-}
-
-fn ask_at_once(accounts: &[Account], order: Order<'_>) -> Vec<Vec<Answer>> {
-    let mut asked: Vec<_> = accounts.iter().map(|account| start(account, order)).collect();
-    let end = Instant::now() + LIMIT;
-    loop {
-        let mut open: Vec<_> = asked.iter_mut().flatten().filter(|one| !one.over).collect();
-        let left = end.saturating_duration_since(Instant::now());
-        if open.is_empty() || left.is_zero() {
-            break;
-        }
-        let mut fds: Vec<_> =
-            open.iter().map(|one| PollFd::new(&one.pipe, PollFlags::IN)).collect();
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        // An interruption only means to look again.
-        let _ = poll(&mut fds, Some(&left));
-        let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        for (one, _) in open.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
-            one.read();
-        }
-    }
-    let answers = asked.into_iter().map(|asked| asked.map(Asked::end));
-    answers
-        .zip(accounts)
-        .map(|(answer, account)| {
-            let places = account.places.len();
-            match answer.and_then(|answer| answer) {
-                Ok(answers) if answers.len() == places => answers,
-                Ok(_) => refusals(places, "the answer makes no sense"),
-                Err(why) => refusals(places, &why),
-            }
-        })
-        .collect()
-}
-
-fn refusals(places: usize, why: &str) -> Vec<Answer> {
-    (0..places).map(|_| Answer::Failed(why.to_owned())).collect()
-}
-
-fn start(account: &Account, order: Order<'_>) -> Result<Asked, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let flags = PipeFlags::CLOEXEC;
-    let (pipe, answer) = pipe_with(flags).map_err(|error| text(&error))?;
-    match fork().map_err(|error| text(&error))? {
-        Side::Parent(pid) => Ok(Asked { pid, pipe: pipe.into(), text: Vec::new(), over: false }),
-        Side::Child => {
-            drop(pipe);
-            exit_now(look(account, order, answer))
-        }
-    }
-}
-
-impl Asked {
-    /// Reads what there is without waiting for more.
-    fn read(&mut self) {
-        let mut bytes = [0; 64 << 10];
-        match self.pipe.read(&mut bytes) {
-            Ok(0) => self.over = true,
-            Ok(count) => self.text.extend_from_slice(&bytes[..count]),
-            Err(error) => self.over = error.kind() != ErrorKind::Interrupted,
-        }
-        self.over |= self.text.len() as u64 > LONGEST;
-    }
-
-    /// The answers; ends the process if it has not ended.
-    fn end(self) -> Result<Vec<Answer>, String> {
-        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        // One that waits for its file system cannot be waited for.
-        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, ..WaitFor::default() });
-        match serde_json::from_slice(&self.text) {
-            _ if !self.over => Err(format!("no answer within {} s", LIMIT.as_secs())),
-            _ if self.text.len() as u64 > LONGEST => Err("there is too much".to_owned()),
-            Ok(answers) => Ok(answers),
-            Err(_) => Err("the process that looked was killed".to_owned()),
-        }
-    }
-}
-
-/// In the process that looks: becomes the user, looks, answers. The exit code.
-fn look(account: &Account, order: Order<'_>, answer: OwnedFd) -> i32 {
-    // Left behind, it must not keep a pipe or a lock of our caller open.
-    give_up_inherited(Some(answer.as_fd()));
-    let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
-    let answers: Vec<_> = match become_user(account.user, account.group) {
-        Ok(()) => account.places.iter().map(|place| look_at(place, account.user, order)).collect(),
-        Err(error) => refusals(account.places.len(), &error.to_string()),
+/// One answer for each place of each of `accounts`, in their order, or why its user was
+/// not looked at.
+pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<Answer>, String>> {
+    let looks = accounts.iter().map(|account| move || look(account, order)).collect();
+    let complete = |(answers, account): (Result<Result<_, String>, String>, &Account)| {
+        let answers: Vec<_> = answers??;
+        let is_complete = answers.len() == account.places.len();
+        is_complete.then_some(answers).ok_or_else(|| "the answer makes no sense".to_owned())
     };
-    let text = serde_json::to_vec(&answers).unwrap_or_default();
-    i32::from(File::from(answer).write_all(&text).is_err())
+    apart::each(looks).into_iter().zip(accounts).map(complete).collect()
 }
 
-/// Gives up every right but those of `user`, which for root are all.
-fn become_user(user: u32, group: u32) -> rustix::io::Result<()> {
-    if user == 0 {
+/// In the process that looks: becomes the user and looks.
+fn look(account: &Account, order: Order<'_>) -> Result<Vec<Answer>, String> {
+    become_user(account).map_err(|error| error.to_string())?;
+    let mut left = MOST_FILES;
+    let look = |place| look_at(place, account.user, order, &mut left);
+    Ok(account.places.iter().map(look).collect())
+}
+
+/// Gives up every right but those of the user of `account`, which for root are all.
+fn become_user(account: &Account) -> rustix::io::Result<()> {
+    if account.user == 0 {
         return Ok(());
     }
-    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    set_thread_groups(&[])?;
+    let (user, group) = (Uid::from_raw(account.user), Gid::from_raw(account.group));
+    let groups: Vec<_> = account.groups.iter().copied().map(Gid::from_raw).collect();
+    set_thread_groups(&groups)?;
     set_thread_res_gid(group, group, group)?;
     set_thread_res_uid(user, user, user)
 }
 
-fn look_at(place: &Place, user: u32, order: Order<'_>) -> Answer {
+fn look_at(place: &Place, user: u32, order: Order<'_>, left: &mut usize) -> Answer {
     use ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     match fs::metadata(&place.directory) {
         Ok(_) => {}
@@ -174,7 +80,7 @@ fn look_at(place: &Place, user: u32, order: Order<'_>) -> Answer {
         }
         Err(error) => return Answer::Failed(error.to_string()),
     }
-    let mut found = match recovery::markers(&place.directory) {
+    let (mut found, all) = match recovery::markers_among(&place.directory, left) {
         Ok(found) => found,
         Err(error) => return Answer::Failed(error.io().to_string()),
     };
@@ -186,5 +92,5 @@ fn look_at(place: &Place, user: u32, order: Order<'_>) -> Answer {
             return Answer::Failed(error.io().to_string());
         }
     }
-    Answer::Runs(found)
+    if all { Answer::Runs(found) } else { Answer::Some(found) }
 }

@@ -1,15 +1,17 @@
 //! Interrupted runs of others: of every user for root, of root for a user.
 
-use super::accounts::{self, Place};
-use super::ask::{Answer, Order, ask};
+use super::accounts::{self, MOST, Place};
+use super::ask::{Answer, MOST_FILES, Order, ask};
 use crate::text::{is_typable, say, shell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use synconce_durable::places;
 use synconce_durable::recovery::{self, Found, State};
 use synconce_durable::replace;
 
 /// Directories that are named in one message.
 const NAMED: usize = 3;
+/// Users that are named in one message.
+const NAMED_USERS: usize = 16;
 
 /// Whether other state directories than the own one are looked at: not when that one
 /// was named.
@@ -25,51 +27,110 @@ fn is_root() -> bool {
 /// The interrupted runs of every user, for root. What cannot be looked at is said,
 /// and hides nothing else.
 pub fn of_every_user() -> Vec<Found> {
-    each(Order::Show)
+    each(Order::Show, |_| true)
 }
 
-/// Clears the interrupted run `id` of whichever user has it; how many there were.
-pub fn clear(id: &str) -> usize {
-    each(Order::Clear(id)).len()
+/// Clears the interrupted run `id` of one of `users`, or of whichever user has it when
+/// they are none; what was cleared.
+///
+/// # Errors
+/// Several users have a run of this name: each was shown with the same words to type, and
+/// one may have taken the name of another's run to have that forgotten.
+pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<Found>, String> {
+    let is_wanted = |user: u32| users.is_empty() || users.contains(&user);
+    let mut found = each(Order::Show, is_wanted);
+    found.retain(|found| found.id == id);
+    let mut owners = BTreeSet::from_iter(found.iter().map(|found| found.owner));
+    if users.is_empty() && owners.len() > 1 && !owners.contains(&0) {
+        let names: Vec<_> = owners.into_iter().map(accounts::name_of).collect();
+        let names = names.join(", ");
+        return Err(format!("runs of {names} are named {id}: clear each as its user"));
+    }
+    // No user's choice of a name keeps root from clearing its own.
+    if owners.contains(&0) {
+        owners = BTreeSet::from([0]);
+    }
+    if found.is_empty() {
+        return Ok(found);
+    }
+    Ok(each(Order::Clear(id), |user| owners.contains(&user)))
 }
 
-fn each(order: Order<'_>) -> Vec<Found> {
+/// What was not looked at: reasons, and the users or directories of each.
+#[derive(Default)]
+struct Missed(BTreeMap<String, Vec<String>>);
+
+impl Missed {
+    fn add(&mut self, why: String, name: &str) {
+        let names = self.0.entry(why).or_default();
+        // A user may have several directories.
+        if names.last().is_none_or(|last| last != name) {
+            names.push(name.to_owned());
+        }
+    }
+
+    /// Says for each reason that `act` of at most `most` of them cannot be done.
+    fn say(&self, act: &str, most: usize) {
+        for (why, names) in &self.0 {
+            let more = names.len().saturating_sub(most);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            say(&format!("{act} {}{more}: {why}", names[..most.min(names.len())].join(", ")));
+        }
+    }
+}
+
+fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
     if !are_wanted() || !is_root() {
         return Vec::new();
     }
-    let (accounts, troubles) = accounts::all();
-    troubles.iter().for_each(|trouble| say(trouble));
-    let (mut found, mut failed) = (Vec::new(), BTreeMap::new());
+    let (mut accounts, troubles) = accounts::all();
+    accounts.retain(|account| is_wanted(account.user));
+    let (mut found, mut users, mut directories) =
+        (Vec::new(), Missed::default(), Missed::default());
     for (account, answers) in accounts.iter().zip(ask(&accounts, order)) {
+        // The user's process has written whose they are.
+        let of_user = |run| Found { owner: account.user, ..run };
+        let mut missed = |why| users.add(why, &account.name);
+        if account.has_more {
+            missed(format!("they have more than {MOST}"));
+        }
+        let answers = answers.unwrap_or_else(|why| {
+            missed(why);
+            Vec::new()
+        });
         for (place, answer) in account.places.iter().zip(answers) {
             match answer {
-                Answer::Runs(runs) => {
-                    // The user's process has written whose they are.
-                    let of_user = |run| Found { owner: account.user, ..run };
+                Answer::Runs(runs) => found.extend(runs.into_iter().map(of_user)),
+                Answer::Some(runs) => {
                     found.extend(runs.into_iter().map(of_user));
+                    missed(format!("they have more than {MOST_FILES} files"));
                 }
-                Answer::Failed(why) => failed.entry(why).or_insert_with(Vec::new).push(place),
+                Answer::Failed(why) => directories.add(why, &place.directory.to_string_lossy()),
                 Answer::Gone => gone(place),
             }
         }
     }
-    for (why, places) in failed {
-        let names = places.iter().take(NAMED).map(|place| place.directory.display().to_string());
-        let names = names.collect::<Vec<_>>().join(", ");
-        let more = places.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        say(&format!("cannot look at {names}{more}: {why}"));
+    // Clearing comes after a look.
+    if matches!(order, Order::Show) {
+        troubles.iter().for_each(|trouble| say(trouble));
     }
+    users.say("cannot look at all state directories of", NAMED_USERS);
+    directories.say("cannot look at", NAMED);
     found
 }
 
 /// Removes the pointer to a directory that was removed, or says why it is kept.
 fn gone(place: &Place) {
     let Some(registered) = &place.pointer else { return };
-    if registered.is_mounted() {
+    match registered.is_mounted() {
         // Root looks again if this fails.
-        let _ = replace::remove(&registered.path);
-        return;
+        Ok(true) => return drop(replace::remove(&registered.path)),
+        Ok(false) => {}
+        // The directory may be on a disk that is away for now.
+        Err(why) => {
+            say(&format!("cannot look at {}: {why}", place.directory.display()));
+            return;
+        }
     }
     let (directory, system) = (place.directory.display(), &registered.pointer.file_system);
     say(&format!(

@@ -1,0 +1,131 @@
+//! Looking at file systems that may not answer, in processes of their own.
+//!
+//! A process that does not answer is left behind: a thread would keep us from ending (a
+//! FUSE request in a server's hands waits even for a thread that is killed).
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, give_up_inherited, wait};
+
+/// How long a file system may take to answer.
+const LIMIT: Duration = Duration::from_secs(5);
+/// How long all of them may take together; the last to begin have their own limit still.
+const ALL: Duration = Duration::from_secs(10);
+/// How many processes look at a time.
+const AT_ONCE: usize = 16;
+/// More than a user's interrupted runs take, in bytes.
+const LONGEST: u64 = 8 << 20;
+/// Memory of a process that looks, in bytes.
+const MEMORY: u64 = 512 << 20;
+
+/// What each of `looks` returns, in their order, or why it has not: each is called in a
+/// process of its own.
+pub fn each<T, F>(looks: Vec<F>) -> Vec<Result<T, String>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce() -> T,
+{
+    let end = Instant::now() + ALL;
+    let mut looks = looks.into_iter();
+    let mut answers = Vec::new();
+    while looks.len() > 0 && Instant::now() < end {
+        answers.extend(at_once(looks.by_ref().take(AT_ONCE)));
+    }
+    let late = |_| Err(format!("other users took {} s", ALL.as_secs()));
+    answers.extend(looks.map(late));
+    answers
+}
+
+/// What `look` returns, or why it has not.
+pub fn one<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Result<T, String> {
+    each(vec![look]).remove(0)
+}
+
+fn at_once<T, F>(looks: impl Iterator<Item = F>) -> Vec<Result<T, String>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce() -> T,
+{
+    let mut asked: Vec<_> = looks.map(start).collect();
+    let end = Instant::now() + LIMIT;
+    loop {
+        let mut open: Vec<_> = asked.iter_mut().flatten().filter(|one| !one.over).collect();
+        let left = end.saturating_duration_since(Instant::now());
+        if open.is_empty() || left.is_zero() {
+            break;
+        }
+        let mut fds: Vec<_> =
+            open.iter().map(|one| PollFd::new(&one.pipe, PollFlags::IN)).collect();
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        // An interruption only means to look again.
+        let _ = poll(&mut fds, Some(&left));
+        let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        for (one, _) in open.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
+            one.read();
+        }
+    }
+    asked.into_iter().map(|asked| asked?.end()).collect()
+}
+
+/// A process that looks.
+struct Asked {
+    pid: u32,
+    pipe: File,
+    text: Vec<u8>,
+    over: bool,
+}
+
+fn start<T: Serialize>(look: impl FnOnce() -> T) -> Result<Asked, String> {
+    let (pipe, answer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
+    match fork().map_err(|error| error.to_string())? {
+        Side::Parent(pid) => Ok(Asked { pid, pipe: pipe.into(), text: Vec::new(), over: false }),
+        Side::Child => {
+            drop(pipe);
+            exit_now(answer_with(look, answer))
+        }
+    }
+}
+
+/// In the process that looks: its exit code.
+fn answer_with<T: Serialize>(look: impl FnOnce() -> T, answer: OwnedFd) -> i32 {
+    // Left behind, it must not keep a pipe or a lock of our caller open.
+    give_up_inherited(Some(answer.as_fd()));
+    let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
+    let text = serde_json::to_vec(&look()).unwrap_or_default();
+    i32::from(File::from(answer).write_all(&text).is_err())
+}
+
+impl Asked {
+    /// Reads what there is without waiting for more.
+    fn read(&mut self) {
+        let mut bytes = [0; 64 << 10];
+        match self.pipe.read(&mut bytes) {
+            Ok(0) => self.over = true,
+            Ok(count) => self.text.extend_from_slice(&bytes[..count]),
+            Err(error) => self.over = error.kind() != ErrorKind::Interrupted,
+        }
+        self.over |= self.text.len() as u64 > LONGEST;
+    }
+
+    /// The answer; ends the process if it has not ended.
+    fn end<T: DeserializeOwned>(self) -> Result<T, String> {
+        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        // One that waits for its file system cannot be waited for.
+        let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, ..WaitFor::default() });
+        match serde_json::from_slice(&self.text) {
+            _ if !self.over => Err(format!("no answer within {} s", LIMIT.as_secs())),
+            _ if self.text.len() as u64 > LONGEST => Err("there is too much".to_owned()),
+            Ok(answer) => Ok(answer),
+            Err(_) => Err("the process that looked was killed".to_owned()),
+        }
+    }
+}

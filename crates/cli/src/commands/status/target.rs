@@ -1,0 +1,43 @@
+//! The markers in the target of `--root DIR`.
+//!
+//! Whoever made the target, an image that was unpacked for one, has written what is in
+//! them; and its file system may not answer.
+
+use super::apart;
+use crate::commands::root;
+use std::collections::HashSet;
+use std::path::Path;
+use synconce_durable::places::STATE_BELOW_ROOT;
+use synconce_durable::recovery::{self, Found, Run, State};
+
+/// Why `root` cannot be used, in lines for people.
+pub fn trouble(root: &Path) -> Option<Vec<String>> {
+    let to_mount = |root| format!("mount its disk first; then: synconce status --root {root}");
+    let trouble = apart::one(|| root::trouble(root, to_mount));
+    trouble.unwrap_or_else(|why| Some(vec![no_answer(root, &why)]))
+}
+
+/// The markers in `root`.
+pub fn markers(root: &Path) -> Result<Vec<Found>, String> {
+    let look = || recovery::markers(&below(root)).map_err(|error| error.to_string());
+    apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))
+}
+
+/// Clears the markers of the interrupted `runs` in `root`.
+pub fn clear(root: &Path, runs: &HashSet<Run>) -> Result<(), String> {
+    let look = || {
+        let mut found = recovery::markers(&below(root))?;
+        found.retain(|found| found.state == State::Interrupted && runs.contains(&found.run()));
+        found.iter().try_for_each(recovery::clear)
+    };
+    let look = || look().map_err(|error| error.to_string());
+    apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))
+}
+
+fn below(root: &Path) -> std::path::PathBuf {
+    root.join(STATE_BELOW_ROOT)
+}
+
+fn no_answer(root: &Path, why: &str) -> String {
+    format!("cannot look at {}: {why}", root.display())
+}
