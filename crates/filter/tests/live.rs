@@ -6,6 +6,8 @@
 //! that on its own, as x32 calls do on most kernels, so each program is also
 //! installed with its return values replaced by errnos that no call gives.
 
+#![forbid(unsafe_code)]
+
 #[path = "live/child.rs"]
 mod child;
 mod common;
