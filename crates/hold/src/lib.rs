@@ -21,6 +21,7 @@ mod mapping;
 mod options;
 mod orphaned;
 mod paths;
+mod presence;
 mod protocol;
 mod remains;
 mod rewrite;
