@@ -8,10 +8,8 @@
 use crate::error::{Context, Error};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use std::fs::Permissions;
-use std::io::ErrorKind;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -44,20 +42,32 @@ impl Directories {
     ///
     /// Those that root makes are open to all whatever the umask is: other users look
     /// there for what root's runs have left, and the directories of another system's
-    /// root stay with it when the command puts files into them.
+    /// root stay with it when the command puts files into them. A file system that keeps
+    /// no modes may refuse that, and its directories are as good without.
+    ///
+    /// A user who owns a directory above may put a link in the place of what was just made,
+    /// so no link is followed below the directories that were there.
     pub(crate) fn make(&mut self, directory: &Path) -> Result<(), Error> {
         let is_root = rustix::process::geteuid().is_root();
         let missing: Vec<_> =
             directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+        let Some(first) = missing.last() else { return Ok(()) };
+        let above = first.parent().filter(|above| !above.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let at = rustix::fs::open(above.unwrap_or(Path::new(".")), flags, Mode::empty());
+        let mut at = at.on("cannot create", first)?;
         for path in missing.into_iter().rev() {
-            match std::fs::create_dir(path) {
-                Ok(()) if is_root => {
-                    let mode = Permissions::from_mode(0o755);
-                    std::fs::set_permissions(path, mode).on("cannot set the mode of", path)?;
-                }
+            let name = path.file_name().unwrap_or(OsStr::new(".."));
+            let made = rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o777));
+            let opened = rustix::fs::openat(&at, name, flags | OFlags::NOFOLLOW, Mode::empty());
+            at = match (made, opened) {
+                (Ok(()), opened) => opened.on("cannot open", path)?,
                 // Another run has just made it.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
-                other => other.on("cannot create", path)?,
+                (Err(Errno::EXIST), Ok(there)) => there,
+                (Err(error), _) => return Err(error).on("cannot create", path),
+            };
+            if is_root && made.is_ok() {
+                set_mode(&at, Mode::from_raw_mode(0o755));
             }
             self.made.push(path.to_owned());
         }
@@ -94,6 +104,13 @@ impl Directories {
             let _ = std::fs::remove_dir(made);
         }
     }
+}
+
+/// Sets the mode of a directory, if its file system keeps modes.
+pub(crate) fn set_mode(directory: impl AsFd, mode: Mode) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let _ = rustix::fs::openat(directory, ".", flags, Mode::empty())
+        .and_then(|directory| rustix::fs::fchmod(directory, mode));
 }
 
 /// One directory on the way up.

@@ -1,13 +1,15 @@
 //! What a run finds of earlier runs when it starts.
 
-use crate::marker::{PRIVATE, PUBLIC, RUNS};
+use crate::error::{Context, Error};
+use crate::marker::{PRIVATE, PUBLIC, Part, RUNS, Unnamed, open_directory, remove};
 use crate::record::boot_id;
 use crate::recovery::{is_in_flight, is_locked, open, read};
+use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The file below a state directory that says what the user was told.
 const TOLD: &str = "told.json";
@@ -53,13 +55,21 @@ impl News {
     /// Notes that the user was told.
     pub fn note(&self) {
         let told = Told { boot: boot_id(), runs: self.runs.clone() };
-        let new = self.state.join(format!(".{TOLD}.new"));
         // A note that is lost means that the user is told again.
-        let _ = serde_json::to_vec(&told)
-            .map_err(Into::into)
-            .and_then(|text| fs::write(&new, text))
-            .and_then(|()| fs::rename(&new, self.state.join(TOLD)));
+        let _ = replace(&self.state, &told);
     }
+}
+
+/// Replaces the note in `state`, which another user may write to: no link there is followed.
+fn replace(state: &Path, told: &Told) -> Result<(), Error> {
+    let directory = open_directory(state)?;
+    let text = serde_json::to_vec(told).map_err(io::Error::from);
+    let text = text.on("cannot write to", state)?;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let note = Part { name: TOLD.to_owned(), text, mode };
+    let new = Unnamed::new(&directory, &note).on("cannot write to", state)?;
+    let named = remove(&directory, TOLD);
+    named.and_then(|_| new.give_name(&directory, &directory, TOLD)).on("cannot write to", state)
 }
 
 fn told(state: &Path) -> BTreeSet<String> {

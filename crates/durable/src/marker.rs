@@ -16,14 +16,14 @@
 
 mod files;
 
-use self::files::{Armed, Content, open_directory, remove};
+use self::files::{Armed, Content};
 use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::mutant;
 use crate::record::Record;
 use crate::registry;
 pub use files::PRIVATE;
-pub(crate) use files::{PUBLIC, Part, Unnamed};
+pub(crate) use files::{PUBLIC, Part, Unnamed, open_directory, remove};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -5,17 +5,16 @@
 //! file that names it, and belongs to the user who runs there. Everyone may add
 //! one, as in `/tmp`, so whatever is read here is anybody's word.
 
-use crate::directories::Directories;
+use crate::directories::{self, Directories};
 use crate::error::{Context, Error};
 use crate::marker::{Part, Unnamed};
 use crate::places;
 use crate::record::FileSystem;
 use crate::recovery;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, DirEntry, Metadata, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -28,8 +27,6 @@ const VERSION: u32 = 1;
 const LONGEST: u64 = 64 << 10;
 /// More pointers than a user has who does not flood the registry.
 const MOST: usize = 1024;
-/// Names that are tried when another user has taken the first.
-const TRIES: usize = 4;
 /// A pointer that no one can write is durable: the last step takes the right away.
 const DURABLE: u32 = 0o444;
 
@@ -103,27 +100,44 @@ fn is_open_to_all(registry: &Path) -> bool {
 
 fn make(registry: &Path) -> Result<(), Error> {
     Directories::default().make(registry)?;
-    let mode = Permissions::from_mode(OPEN_TO_ALL);
-    fs::set_permissions(registry, mode).on("cannot set the mode of", registry)
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::open(registry, flags, Mode::empty()).on("cannot open", registry)?;
+    directories::set_mode(made, Mode::from_raw_mode(OPEN_TO_ALL));
+    Ok(())
 }
 
+/// Points to `state` by a name that is found again. Where another user has taken it, any
+/// other name that begins as that one will do, and a new one is not to be guessed.
 fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
-    let name =
-        |attempt| format!("{user}-{:016x}-{attempt}.json", hash(state.as_os_str().as_bytes()));
-    for attempt in 0..TRIES {
-        let path = registry.join(name(attempt));
-        match path.symlink_metadata() {
-            Ok(there) if !is_ours(&path, &there, user, state) => {}
-            Ok(there) if is_durable(&there) => return Ok(()),
-            Ok(_) => return make_durable(&path, registry),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return create(state, &path, registry);
-            }
-            Err(error) => return Err(error),
+    let begin = format!("{user}-{:016x}-", hash(state.as_os_str().as_bytes()));
+    let usual = registry.join(format!("{begin}0.json"));
+    if usual.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        match create(state, &usual, registry) {
+            // Another run was faster; it may not have come to sync the name.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
         }
     }
-    Err(io::ErrorKind::AlreadyExists.into())
+    let ours = |path: PathBuf| {
+        let there = path.symlink_metadata().ok()?;
+        is_ours(&path, &there, user, state).then_some((path, there))
+    };
+    let others = || {
+        let entries = fs::read_dir(registry).into_iter().flatten().flatten();
+        let alike = |entry: &DirEntry| entry.file_name().as_bytes().starts_with(begin.as_bytes());
+        entries.filter(alike).find_map(|entry| ours(entry.path()))
+    };
+    match ours(usual).or_else(others) {
+        Some((_, there)) if is_durable(&there) => Ok(()),
+        Some((path, _)) => make_durable(&path, registry),
+        None => {
+            let mut chance = [0; 8];
+            rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::empty())?;
+            let name = format!("{begin}{:016x}.json", u64::from_le_bytes(chance));
+            create(state, &registry.join(name), registry)
+        }
+    }
 }
 
 /// Whether the file at `path` is our pointer to `state`: a user may have moved another
@@ -136,7 +150,7 @@ fn is_ours(path: &Path, there: &Metadata, user: u32, state: &Path) -> bool {
 /// Whether a pointer that is there needs no sync any more: it had one, or it is so
 /// old that the kernel has written it.
 fn is_durable(there: &Metadata) -> bool {
-    there.mode() & 0o777 == DURABLE || there.modified().is_ok_and(crate::directories::is_old)
+    there.mode() & 0o777 == DURABLE || there.modified().is_ok_and(directories::is_old)
 }
 
 fn create(state: &Path, path: &Path, registry: &Path) -> io::Result<()> {
@@ -150,18 +164,8 @@ fn create(state: &Path, path: &Path, registry: &Path) -> io::Result<()> {
     let part = Part { name, text, mode };
     let file = Unnamed::new(&handle, &part)?;
     rustix::fs::fsync(&file)?;
-    match file.give_name(&handle, &handle, &part.name) {
-        Ok(()) => make_durable(path, registry),
-        // Another run was faster; it may not have come to sync the name.
-        Err(Errno::EXIST) => {
-            let user = rustix::process::geteuid().as_raw();
-            match is_ours(path, &path.symlink_metadata()?, user, state) {
-                true => make_durable(path, registry),
-                false => Err(io::ErrorKind::AlreadyExists.into()),
-            }
-        }
-        Err(error) => Err(error.into()),
-    }
+    file.give_name(&handle, &handle, &part.name)?;
+    make_durable(path, registry)
 }
 
 fn make_durable(path: &Path, registry: &Path) -> io::Result<()> {

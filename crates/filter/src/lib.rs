@@ -24,7 +24,7 @@
 //! ```
 //! use synconce_filter::{Answer, Call, SeccompData, Spec, Verdict, Abi};
 //!
-//! let spec = Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: false };
+//! let spec = Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: false, identity: None };
 //! let program = synconce_filter::program(&spec, synconce_filter::Abi::ALL);
 //! let call = SeccompData {
 //!     nr: Call::Fsync.number(Abi::X86_64).unwrap() as i32,
@@ -53,4 +53,4 @@ pub use call::Call;
 pub use instruction::{Instruction, Program};
 pub use interpret::{InterpretError, SeccompData, Trace, Verdict, interpret, trace};
 pub use program::program;
-pub use spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Spec};
+pub use spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Identity, Spec};

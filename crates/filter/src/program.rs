@@ -7,7 +7,7 @@ use crate::abi::Abi;
 use crate::assemble::{Assembler, Label};
 use crate::call::Call;
 use crate::instruction::{Program, code, offset, ret};
-use crate::rule::{Action, Condition, Rule, rule};
+use crate::rule::{Action, Condition, Rule, Word, rule};
 use crate::spec::Spec;
 
 /// The program for `spec` on a machine whose processes use `abis`; calls of
@@ -108,23 +108,23 @@ impl<'a> Block<'a> {
         self.search(above, otherwise);
     }
 
-    /// The tests of `rule`; `loaded` is the argument that is in the accumulator.
-    fn tests(&mut self, rule: &Rule, loaded: Option<usize>) {
-        let Rule::Test { argument, condition, yes, no } = rule else {
+    /// The tests of `rule`; `loaded` is the word that is in the accumulator.
+    fn tests(&mut self, rule: &Rule, loaded: Option<Word>) {
+        let Rule::Test { word, condition, yes, no } = rule else {
             return;
         };
-        if loaded != Some(*argument) {
-            self.assembler.load(argument_offset(*argument));
+        if loaded != Some(*word) {
+            self.assembler.load(word_offset(*word));
         }
         let (yes_label, no_label) = (self.place(yes), self.place(no));
         let after = match *condition {
             Condition::AnyBit(mask) => {
                 self.assembler.branch(code::JUMP_ANY_BIT, mask, yes_label, no_label);
-                Some(*argument)
+                Some(*word)
             }
             Condition::Equal(value) => {
                 self.assembler.branch(code::JUMP_EQUAL, value, yes_label, no_label);
-                Some(*argument)
+                Some(*word)
             }
             Condition::MaskedEqual { mask, value } => {
                 self.assembler.and(mask);
@@ -158,8 +158,11 @@ impl<'a> Block<'a> {
     }
 }
 
-const fn argument_offset(argument: usize) -> u32 {
-    offset::ARGS + 8 * argument as u32
+const fn word_offset(word: Word) -> u32 {
+    match word {
+        Word::Low(argument) => offset::ARGS + 8 * argument as u32,
+        Word::High(argument) => offset::ARGS + 8 * argument as u32 + 4,
+    }
 }
 
 fn return_value(action: Action) -> u32 {

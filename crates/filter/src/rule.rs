@@ -16,7 +16,14 @@ pub(crate) enum Action {
     Notify,
 }
 
-/// A test of the low 32 bits of an argument.
+/// One half of an argument, the 32 bits that a program can test at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    Low(usize),
+    High(usize),
+}
+
+/// A test of one half of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// Any of these bits is set.
@@ -33,7 +40,7 @@ pub(crate) enum Rule {
     /// Decided.
     Done(Action),
     /// One more test.
-    Test { argument: usize, condition: Condition, yes: Box<Rule>, no: Box<Rule> },
+    Test { word: Word, condition: Condition, yes: Box<Rule>, no: Box<Rule> },
 }
 
 use Action::{Allow, Errno, Notify};
@@ -43,9 +50,13 @@ const ALLOW: Rule = Rule::Done(Allow);
 const ENOSYS: u16 = 38;
 const SIGN_BIT: u32 = 1 << 31;
 
-/// A rule that tests one argument.
+/// A rule that tests the low half of one argument.
 fn test(argument: usize, condition: Condition, yes: Rule, no: Rule) -> Rule {
-    Rule::Test { argument, condition, yes: Box::new(yes), no: Box::new(no) }
+    test_word(Word::Low(argument), condition, yes, no)
+}
+
+fn test_word(word: Word, condition: Condition, yes: Rule, no: Rule) -> Rule {
+    Rule::Test { word, condition, yes: Box::new(yes), no: Box::new(no) }
 }
 
 /// The rule for `call` made through `abi`.
@@ -63,7 +74,7 @@ fn supervised(spec: &Spec, call: Call, abi: Abi) -> Rule {
         Call::Fsync | Call::Fdatasync | Call::Syncfs => unless_negative(notify),
         Call::Sync | Call::Openat2 | Call::IoSubmit | Call::Umount => notify,
         Call::Msync => when(2, AnyBit(args::MS_SYNC)),
-        Call::SyncFileRange => sync_file_range(abi, Notify, notify),
+        Call::SyncFileRange => sync_file_range(abi, notify.clone(), notify),
         Call::Open | Call::Openat | Call::OpenByHandleAt => {
             args::open_flags_index(call).map_or(ALLOW, |at| when(at, AnyBit(args::OPEN_SYNC_MASK)))
         }
@@ -85,11 +96,7 @@ fn sealed(spec: &Spec, call: Call, abi: Abi) -> Rule {
         Call::Fsync | Call::Fdatasync | Call::Syncfs => unless_negative(held),
         Call::Sync => held,
         Call::Msync => sealed_msync(),
-        Call::SyncFileRange => {
-            let flags = args::sync_file_range_flags_index(abi);
-            let valid = test(flags, AnyBit(!args::SYNC_FILE_RANGE_MASK), ALLOW, held);
-            sync_file_range(abi, Errno(HANDSHAKE_SEALED_ERRNO), valid)
-        }
+        Call::SyncFileRange => sync_file_range(abi, sealed_handshake(spec), sealed_range(abi)),
         Call::IoUringSetup if !spec.io_uring_pass => Rule::Done(Errno(ENOSYS)),
         _ => ALLOW,
     }
@@ -102,11 +109,43 @@ fn unless_negative(answer: Rule) -> Rule {
 
 /// `answer` for a call that may be held, `handshake` for the question whether
 /// the process is held.
-fn sync_file_range(abi: Abi, handshake: Action, answer: Rule) -> Rule {
+fn sync_file_range(abi: Abi, handshake: Rule, answer: Rule) -> Rule {
     let flags = args::sync_file_range_flags_index(abi);
-    let asks = test(flags, Equal(HANDSHAKE_FLAGS), Rule::Done(handshake), ALLOW);
+    let asks = test(flags, Equal(HANDSHAKE_FLAGS), handshake, ALLOW);
     let negative = test(0, Equal(u32::MAX), asks, ALLOW);
     test(0, AnyBit(SIGN_BIT), negative, answer)
+}
+
+/// What a sealed program answers to the handshake: the byte of its run's identity that the
+/// offset asks for, or that it is sealed.
+fn sealed_handshake(spec: &Spec) -> Rule {
+    let sealed = Rule::Done(Errno(HANDSHAKE_SEALED_ERRNO));
+    let bytes = (1..).zip(spec.identity.iter().flatten());
+    bytes.fold(sealed, |no, (at, byte)| test(1, Equal(at), Rule::Done(Errno(u16::from(*byte))), no))
+}
+
+/// A range that the kernel refuses does nothing and goes on for the right error (`EINVAL`):
+/// unknown flags, a negative offset or length, an end past `i64::MAX`
+/// (`sync_file_range`, fs/sync.c).
+///
+/// A program cannot add 64-bit numbers, so an end that may be past `i64::MAX` goes on as
+/// well. Nothing that a file holds begins at so large an offset; from a smaller one so
+/// large a length is the rest of the file, and is synced.
+fn sealed_range(abi: Abi) -> Rule {
+    const HUGE_BIT: u32 = 1 << 30;
+    let flags = args::sync_file_range_flags_index(abi);
+    let [offset, length] = match abi {
+        Abi::I386 => [[Word::Low(1), Word::Low(2)], [Word::Low(3), Word::Low(4)]],
+        Abi::X86_64 | Abi::X32 | Abi::Aarch64 => [1, 2].map(|at| [Word::Low(at), Word::High(at)]),
+    };
+    let held = Rule::Done(Errno(0));
+    let from_start = offset
+        .into_iter()
+        .fold(held.clone(), |rule, half| test_word(half, AnyBit(u32::MAX), ALLOW, rule));
+    let huge_length = test_word(length[1], AnyBit(HUGE_BIT), from_start, held);
+    let length = test_word(length[1], AnyBit(SIGN_BIT), ALLOW, huge_length);
+    let range = test_word(offset[1], AnyBit(SIGN_BIT | HUGE_BIT), ALLOW, length);
+    test(flags, AnyBit(!args::SYNC_FILE_RANGE_MASK), ALLOW, range)
 }
 
 /// Only a call that the kernel would not refuse out of hand is answered; the

@@ -20,7 +20,12 @@ pub struct Spec {
     pub io_uring_pass: bool,
     /// Report execve(2) and execveat(2), for rules by program. Supervised only.
     pub watch_exec: bool,
+    /// Tells processes under the program which run they are in, by the handshake. Sealed only.
+    pub identity: Option<Identity>,
 }
+
+/// The identity of a run, which a sealed program answers byte by byte.
+pub type Identity = [u8; 16];
 
 /// The flags that make `sync_file_range(-1, _, _, HANDSHAKE_FLAGS)` the question
 /// "am I held?" (the bytes of "SYNC").
@@ -30,6 +35,9 @@ pub struct Spec {
 /// [`HANDSHAKE_SEALED_ERRNO`]; under a supervised one the supervisor is notified.
 /// No program makes this call by accident: the flags have bits that the kernel
 /// refuses.
+///
+/// The offset asks a sealed program for more: from 1 on it is the number of a byte of the
+/// run's [`Identity`], which is then the errno.
 pub const HANDSHAKE_FLAGS: u32 = u32::from_be_bytes(*b"SYNC");
 
 /// `ENOTUNIQ`: what a sealed program answers to the handshake. No path of

@@ -4,17 +4,20 @@
 //! value is an errno of its own, which shows the verdict, and only the child's
 //! exit is let through. The interpreter is asked about the same call.
 
+#![forbid(unsafe_code)]
+
 #[path = "live/child.rs"]
 mod child;
 mod common;
 
-use child::{Question, REFUSED, ask};
+use child::{Question, ask};
 use common::{Random, cases, data, expected, skipped, specs};
 use std::collections::HashMap;
 use synconce_filter::{
     Abi, Call, Instruction, InterpretError, Program, Verdict, interpret, native_abis, program,
 };
 use synconce_fuzz::arbitrary::{self, Arbitrary};
+use synconce_sys::questions::REFUSED;
 
 const LOAD: u16 = 0x20;
 const IMMEDIATE: u16 = 0x00;

@@ -9,36 +9,47 @@ const AT_LEAST: u16 = 0x35;
 const ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-const SMALL: Spec = Spec { answer: Answer::Sealed, io_uring_pass: true, watch_exec: false };
+const SMALL: Spec =
+    Spec { answer: Answer::Sealed, io_uring_pass: true, watch_exec: false, identity: None };
 
 /// sync 81, fsync 82, fdatasync 83, sync_file_range 84, msync 227, syncfs 267.
-const GOLDEN: [(u16, u8, u8, u32); 32] = [
+const GOLDEN: [(u16, u8, u8, u32); 41] = [
     (LOAD, 0, 0, 4),
-    (EQUAL, 0, 29, 0xC000_00B7),
+    (EQUAL, 0, 38, 0xC000_00B7),
     (LOAD, 0, 0, 0),
     // Six numbers by halves.
     (AT_LEAST, 5, 0, 84),
     (AT_LEAST, 1, 0, 82),
-    (EQUAL, 23, 22, 81),
+    (EQUAL, 32, 31, 81),
     (AT_LEAST, 1, 0, 83),
-    (EQUAL, 6, 20, 82),
-    (EQUAL, 5, 19, 83),
+    (EQUAL, 6, 29, 82),
+    (EQUAL, 5, 28, 83),
     (AT_LEAST, 1, 0, 227),
-    (EQUAL, 5, 17, 84),
+    (EQUAL, 5, 26, 84),
     (AT_LEAST, 1, 0, 267),
-    (EQUAL, 10, 15, 227),
-    (EQUAL, 0, 14, 267),
+    (EQUAL, 19, 24, 227),
+    (EQUAL, 0, 23, 267),
     // fsync, fdatasync, syncfs: a negative descriptor is the kernel's.
     (LOAD, 0, 0, 16),
-    (ANY_BIT, 12, 13, 0x8000_0000),
-    // sync_file_range: the handshake, then the flags.
+    (ANY_BIT, 21, 22, 0x8000_0000),
+    // sync_file_range: the handshake, then the flags, the offset and the length.
     (LOAD, 0, 0, 16),
     (ANY_BIT, 0, 3, 0x8000_0000),
-    (EQUAL, 0, 9, 0xFFFF_FFFF),
+    (EQUAL, 0, 18, 0xFFFF_FFFF),
     (LOAD, 0, 0, 40),
-    (EQUAL, 9, 7, 0x5359_4E43),
+    (EQUAL, 18, 16, 0x5359_4E43),
     (LOAD, 0, 0, 40),
-    (ANY_BIT, 5, 6, 0xFFFF_FFF8),
+    (ANY_BIT, 14, 0, 0xFFFF_FFF8),
+    (LOAD, 0, 0, 28),
+    (ANY_BIT, 12, 0, 0xC000_0000),
+    (LOAD, 0, 0, 36),
+    (ANY_BIT, 10, 0, 0x8000_0000),
+    (ANY_BIT, 0, 10, 0x4000_0000),
+    // A huge length: only from the start of the file.
+    (LOAD, 0, 0, 28),
+    (ANY_BIT, 7, 0, 0xFFFF_FFFF),
+    (LOAD, 0, 0, 24),
+    (ANY_BIT, 5, 6, 0xFFFF_FFFF),
     // msync: MS_SYNC with or without MS_INVALIDATE, and a page's address.
     (LOAD, 0, 0, 32),
     (AND, 0, 0, 0xFFFF_FFFD),

@@ -6,14 +6,19 @@
 //! that on its own, as x32 calls do on most kernels, so each program is also
 //! installed with its return values replaced by errnos that no call gives.
 
+#![forbid(unsafe_code)]
+
 #[path = "live/child.rs"]
 mod child;
 mod common;
 
 use child::{Question, ask};
 use common::{cases, data, expected, skipped, specs};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use synconce_filter::{
-    Abi, Call, HANDSHAKE_FLAGS, Instruction, Program, Verdict, interpret, native_abis, program,
+    Abi, Answer, Call, HANDSHAKE_FLAGS, Instruction, Program, Verdict, interpret, native_abis,
+    program,
 };
 
 const RETURN: u16 = 0x06;
@@ -118,6 +123,43 @@ fn the_kernel_and_the_interpreter_agree_on_every_verdict() {
 #[test]
 fn a_process_under_a_program_sees_the_answers_that_were_meant() {
     compare(Program::clone, answer);
+}
+
+/// The kernel refuses these ranges of a file that is open, or does them.
+#[test]
+fn a_sealed_range_is_refused_as_the_kernel_refuses_it() {
+    const EINVAL: i64 = -(libc::EINVAL as i64);
+    let file = File::open("/proc/self/exe").expect("this program");
+    let ends = [0, 1, 4096, 1 << 40, 1 << 62, i64::MAX - 4096, i64::MAX, i64::MIN, -4096, -1];
+    let sealed = specs().into_iter().find(|spec| spec.answer == Answer::Sealed).expect("one");
+    for abi in usable_abis() {
+        let number = Call::SyncFileRange.number(abi).expect("every ABI has it");
+        let ask_range = |(offset, length, flags): (i64, i64, u64)| {
+            let fd = file.as_raw_fd() as u64;
+            let (offset, length) = (offset.cast_unsigned(), length.cast_unsigned());
+            let args = match abi {
+                Abi::I386 => [fd, offset, offset >> 32, length, length >> 32, flags],
+                _ => [fd, offset, length, flags, 0, 0],
+            };
+            Question { abi, number, args }
+        };
+        let ranges =
+            ends.iter().flat_map(|&offset| ends.iter().map(move |&length| (offset, length)));
+        let all =
+            ranges.flat_map(|(offset, length)| [0, 7, 8].map(|flags| (offset, length, flags)));
+        let questions: Vec<_> = all.map(ask_range).collect();
+        let bare = ask(None, &questions).expect("a child without a program");
+        let program = program(&sealed, native_abis());
+        let held = ask(Some(&program), &questions).expect("a child with a program");
+        if bare.iter().all(|&answer| answer == -i64::from(libc::ENOSYS)) {
+            skipped("ranges in the kernel", abi.name());
+            continue;
+        }
+        assert!(bare.contains(&0) && bare.contains(&EINVAL), "{bare:?}");
+        for ((question, bare), held) in questions.iter().zip(bare).zip(held) {
+            assert_eq!(held, bare, "{question:x?}");
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,6 @@ use self::sealed_scope::SealedScope;
 use crate::options::Options;
 use crate::protocol::{Notice, Trouble};
 use crate::runfile::{Phase, RunFile};
-use crate::state::Concluded;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,6 +46,8 @@ pub(crate) struct Active {
     root: Option<PathBuf>,
     /// Interrupted runs that the user is to be told of.
     earlier: Option<News>,
+    /// File systems to which no way was found since the last unmount.
+    unreachable: HashSet<DeviceId>,
     /// File systems that are synced because they are unmounted.
     leaving: Vec<Arc<Leaving>>,
     patience: Duration,
@@ -95,6 +96,7 @@ impl Active {
             only,
             root,
             earlier: None,
+            unreachable: HashSet::new(),
             leaving: Vec::new(),
             patience: options.patience,
             written_before: if commits { Writes::now() } else { Writes::default() },
@@ -183,7 +185,7 @@ impl Active {
         }
         if let Some(device) = devices.iter().find(|device| !self.pins.covers(**device)) {
             let is_asked = self.only.as_ref().is_none_or(|only| only.contains(device));
-            if !is_asked || self.is_lost(*device) {
+            if !is_asked || self.is_lost(*device) || self.unreachable.contains(device) {
                 return Admission::Passed;
             }
             // Mounted meanwhile, let go for an unmount that failed, or not open to us at the
@@ -215,27 +217,29 @@ impl Active {
         self.works
     }
 
-    /// Notes what work has `done`.
+    /// Notes what work has `done`. What the user should know of it.
     ///
     /// # Errors
     /// Nothing may be held any more.
-    pub(crate) fn conclude(&mut self, done: Done) -> Result<Concluded, Trouble> {
+    pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, Trouble> {
         self.works = false;
         match done {
             Done::Pinned(pins) => self.pins.join(pins),
-            Done::Unpinned => return Ok(Concluded::Pass),
+            Done::Unpinned(device) => drop(self.unreachable.insert(device)),
             Done::Marked(marked) => {
                 marked?;
                 self.marked = true;
-                return Ok(Concluded::Again(self.news_of_marker()));
+                return Ok(self.news_of_marker());
             }
         }
-        Ok(Concluded::Again(None))
+        Ok(None)
     }
 
     /// Lets go of the mount, which is about to be unmounted, once what is returned has been
     /// done. That may take long.
     pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
+        // Its number may be used again.
+        self.unreachable.clear();
         let Some(pin) = self.pins.take(mount) else {
             // Another call to unmount it may have the pin.
             let leaving = self.leaving.iter().find(|leaving| leaving.mount == mount)?;

@@ -5,7 +5,7 @@
 
 use crate::accounts::Accounts;
 use crate::families;
-use crate::held::outer;
+use crate::held::{has_supervisor, outer};
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
@@ -136,11 +136,6 @@ pub fn is_held() -> bool {
     let outer = outer();
     // A sealed hold outlives its run; then nobody would commit for us.
     outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
-}
-
-/// Whether one of our ancestors supervises a run.
-fn has_supervisor() -> bool {
-    families::ancestors(std::process::id()).any(|ancestor| ancestor.name == families::SUPERVISOR)
 }
 
 fn execute_in_place(options: &Options) -> Finished {

@@ -1,5 +1,6 @@
 //! How a command can know that it is held.
 
+use crate::{families, presence};
 use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
 use synconce_sys::seccomp::{self, Outer};
 
@@ -14,4 +15,16 @@ pub(crate) const HANDSHAKE_VALUE: i64 = 0x51;
 /// The hold that the calling process is under.
 pub fn outer() -> Outer {
     seccomp::ask_outer(HANDSHAKE_FLAGS, HANDSHAKE_VALUE, i32::from(HANDSHAKE_SEALED_ERRNO))
+}
+
+/// Whether the supervisor of the sealed run that the calling process is in still waits for
+/// its command, so that a commit is still to come.
+///
+/// In the namespace of another network its socket is out of reach; then the supervisor may
+/// be seen among our ancestors.
+pub(crate) fn has_supervisor() -> bool {
+    let identity = seccomp::ask_identity(HANDSHAKE_FLAGS);
+    identity.is_some_and(|identity| presence::is_alive(&identity))
+        || families::ancestors(std::process::id())
+            .any(|ancestor| ancestor.name == families::SUPERVISOR)
 }

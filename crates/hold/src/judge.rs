@@ -1,7 +1,7 @@
 //! Answers one call: decides, makes the marker durable, holds, counts.
 
 use crate::accounts::End;
-use crate::active::{Admission, Via};
+use crate::active::{Admission, Via, Work};
 use crate::answers::{Change, Decision, Waiting, decide};
 use crate::claims::{Claim, Claims};
 use crate::held::HANDSHAKE_VALUE;
@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::protocol::{Message, Notice, offer};
 use crate::rewrite::{Rewrite, Rewritten};
 use crate::rights::Gain;
-use crate::state::{Changing, Concluded, Shared, State, Unsynced};
+use crate::state::{Changing, Shared, State, Unsynced};
 use crate::targets::Targets;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -164,7 +164,7 @@ impl Judge {
     }
 
     /// Finds out whether a call on `devices` may be held, and does `note` with the state at
-    /// the moment at which it may. What has to be done first is done here.
+    /// the moment at which it may. What has to be done first is begun here, and waited for.
     ///
     /// # Errors
     /// It may take long, and that takes another thread.
@@ -183,21 +183,27 @@ impl Judge {
                 Some(Admission::Held) => return Ok(Admitted::Held),
                 Some(Admission::Passed) => return Ok(Admitted::Passed),
                 Some(Admission::Busy) if !may_wait => return Err(Judged::Patience),
-                Some(Admission::Busy) if self.state.wait_for_work() => {}
-                Some(Admission::Busy) => return Ok(Admitted::Passed),
-                Some(Admission::After(work)) => match self.state.conclude(work.perform()) {
-                    Ok(Concluded::Again(news)) => {
-                        news.into_iter().for_each(|notice| self.tell(notice));
-                    }
-                    Ok(Concluded::Pass) => return Ok(Admitted::Passed),
-                    Err(_) => {
-                        // The command cannot be held as was asked, so it shall not go on.
-                        synconce_sys::signals::send(self.command, SIGTERM);
-                        return Ok(Admitted::Over);
-                    }
-                },
+                Some(Admission::Busy) => {}
+                Some(Admission::After(work)) => self.begin(work),
+            }
+            if !self.state.wait_for_work() {
+                return Ok(Admitted::Passed);
             }
         }
+    }
+
+    /// Has `work` done by a thread of its own: the calling process may be the server that the
+    /// work will wait for, and then its call has to go on.
+    fn begin(&self, work: Work) {
+        let (state, face, command) = (self.state.clone(), Arc::clone(&self.face), self.command);
+        let conclude = move |done| match state.conclude(done) {
+            Ok(news) => {
+                news.into_iter().for_each(|notice| offer(&*face, &Message::Notice(notice)));
+            }
+            // The command cannot be held as was asked, so it shall not go on.
+            Err(_) => drop(synconce_sys::signals::send(command, SIGTERM)),
+        };
+        work.start(conclude);
     }
 
     fn rewrite(&self, waiting: &Waiting, change: &Change, program: Option<String>) -> Judged {

@@ -22,6 +22,7 @@ mod mapping;
 mod options;
 mod orphaned;
 mod paths;
+mod presence;
 mod protocol;
 mod remains;
 mod rewrite;

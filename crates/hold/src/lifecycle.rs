@@ -17,6 +17,7 @@ use crate::active::Active;
 use crate::families::{self, Process};
 use crate::launching;
 use crate::options::{IoUring, Options};
+use crate::presence::Presence;
 use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, offer, send};
 use crate::rights::{self, Gain};
 use crate::runfile::Phase;
@@ -74,6 +75,8 @@ struct Started {
     first_call: Option<Notification>,
     /// The kind of rights that the command itself does not gain, as the user was told.
     told: Option<Gain>,
+    /// In a sealed run: tells processes of the run that the command has not ended.
+    presence: Option<Presence>,
 }
 
 /// Mark and launch.
@@ -89,7 +92,8 @@ fn start(
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut active = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut active, mask, &takeover).inspect_err(|_| {
+    let launched = launch_held(options, &mut active, mask, &takeover);
+    let (launched, presence) = launched.inspect_err(|_| {
         // Nothing was held. A marker that cannot be removed says too much, not too little.
         let _ = active.clear(false);
     })?;
@@ -117,7 +121,7 @@ fn start(
         let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)));
     }
     let first_call = launched.first_call;
-    Ok(Started { active, listener, signals, command: launched.pid, first_call, told })
+    Ok(Started { active, listener, signals, command: launched.pid, first_call, told, presence })
 }
 
 fn launch_held(
@@ -125,30 +129,41 @@ fn launch_held(
     active: &mut Active,
     mask: Set,
     takeover: &Takeover,
-) -> Result<Launched, Trouble> {
+) -> Result<(Launched, Option<Presence>), Trouble> {
     let bad = |error: std::io::Error| Trouble::SetUp(format!("cannot use the command: {error}"));
     let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
     // Nobody sees the first call of a sealed run, so its marker comes before it.
     let launch_sealed = |active: &mut Active| {
         active.seal(options)?;
         active.engage()?;
-        let program = instructions(&filter(options, Answer::Sealed, false));
+        // Without a socket, an inner run has to find us in /proc.
+        let presence = Presence::new().ok();
+        let spec = Spec {
+            identity: presence.as_ref().map(Presence::identity),
+            ..spec(options, Answer::Sealed, false)
+        };
+        let program = instructions(&program(&spec, native_abis()));
         let filter = Filter { supervised: false, stops_exec: false, program: &program };
-        launch(&command, filter, mask, takeover).map_err(|error| launch_trouble(error, options))
+        let launched = launch(&command, filter, mask, takeover);
+        let launched = launched.map_err(|error| launch_trouble(error, options))?;
+        presence.iter().for_each(Presence::answer);
+        Ok((launched, presence))
     };
     if options.sealed {
         return launch_sealed(active);
     }
     // Executions are looked at only where they might gain no rights.
     let watch = !rustix::process::geteuid().is_root();
-    let supervised = instructions(&filter(options, Answer::Supervised, watch));
+    let supervised =
+        instructions(&program(&spec(options, Answer::Supervised, watch), native_abis()));
     let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
     match launch(&command, filter, mask, takeover) {
         // A foreign listener.
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
             launch_sealed(active)
         }
-        other => other.map_err(|error| launch_trouble(error, options)),
+        Err(error) => Err(launch_trouble(error, options)),
+        Ok(launched) => Ok((launched, None)),
     }
 }
 
@@ -176,14 +191,10 @@ fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
     }
 }
 
-fn filter(options: &Options, answer: Answer, watch_exec: bool) -> Program {
-    let spec = Spec { answer, io_uring_pass: false, watch_exec };
-    let spec = match (options.io_uring, answer) {
-        // A supervisor counts what it lets through.
-        (IoUring::Pass, Answer::Sealed) => Spec { io_uring_pass: true, ..spec },
-        _ => spec,
-    };
-    program(&spec, native_abis())
+fn spec(options: &Options, answer: Answer, watch_exec: bool) -> Spec {
+    // A supervisor counts what it lets through.
+    let io_uring_pass = options.io_uring == IoUring::Pass && answer == Answer::Sealed;
+    Spec { answer, io_uring_pass, watch_exec, identity: None }
 }
 
 fn instructions(program: &Program) -> Vec<Instruction> {
@@ -199,7 +210,7 @@ fn instructions(program: &Program) -> Vec<Instruction> {
 impl Started {
     fn go_on(self, options: &Options, face: OwnedFd) {
         let face = Arc::new(face);
-        let Self { active, listener, signals, command, first_call, told } = self;
+        let Self { active, listener, signals, command, first_call, told, presence } = self;
         let state = Shared::new(active);
         let supervisor = Supervisor::new(
             options,
@@ -211,6 +222,7 @@ impl Started {
         );
         told.into_iter().for_each(|gain| supervisor.told_of(gain));
         let stopped = supervisor.run(first_call);
+        drop(presence);
         let mut closed = state.close();
         let notices = Notices::new(options, listener.is_none(), &mut closed);
         let mut over = Over { active: closed.active, listener, signals, served: false };

@@ -6,7 +6,7 @@
 //! and a private one in a file beside it.
 
 use crate::protocol::CommitReport;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
@@ -110,7 +110,11 @@ fn create(path: &Path, mode: u32) -> io::Result<File> {
 fn make(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     if rustix::process::geteuid().is_root() {
-        fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+        // By descriptor and not by a link: it may be in a tree of another user.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::open(directory, flags, Mode::empty())?;
+        // A file system without modes has its own.
+        let _ = rustix::fs::fchmod(made, Mode::from_raw_mode(0o755));
     }
     Ok(())
 }

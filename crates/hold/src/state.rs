@@ -15,8 +15,8 @@ use std::time::Duration;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 
-/// How long a call waits for the work that another one began. It may be the server that
-/// the work waits for; a sync too many is safe.
+/// How long a call waits for work. Its process may be the server that the work waits for; a
+/// sync too many is safe.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A descriptor whose sync flag was taken away, by its file.
@@ -94,8 +94,8 @@ impl State {
         !is_over
     }
 
-    fn conclude(&mut self, done: Done) -> Result<Concluded, Trouble> {
-        let Some(active) = self.active() else { return Ok(Concluded::Again(None)) };
+    fn conclude(&mut self, done: Done) -> Result<Option<Notice>, Trouble> {
+        let Some(active) = self.active() else { return Ok(None) };
         let concluded = active.conclude(done);
         if let Err(failure) = &concluded
             && let Stage::Active(active) = std::mem::replace(&mut self.stage, Stage::Over)
@@ -120,14 +120,6 @@ impl State {
         }
         Closed { active, failure, accounts, unsynced: self.unsynced, unfinished }
     }
-}
-
-/// What follows from work that is done.
-pub(crate) enum Concluded {
-    /// The call is considered again. What the user should know.
-    Again(Option<Notice>),
-    /// The call goes to the kernel.
-    Pass,
 }
 
 /// The state of a run, behind its one lock.
@@ -162,17 +154,17 @@ impl Shared {
         Some(admission)
     }
 
-    /// Concludes work that was done without the lock.
+    /// Concludes work that was done without the lock. What the user should know of it.
     ///
     /// # Errors
     /// Why nothing can be held any more.
-    pub(crate) fn conclude(&self, done: Done) -> Result<Concluded, Trouble> {
+    pub(crate) fn conclude(&self, done: Done) -> Result<Option<Notice>, Trouble> {
         let concluded = self.lock().conclude(done);
         self.0.1.notify_all();
         concluded
     }
 
-    /// Waits for work that another thread does, but not for ever; `false` when it goes on.
+    /// Waits for the end of work, but not for ever; `false` when it goes on.
     pub(crate) fn wait_for_work(&self) -> bool {
         let works = |state: &mut State| state.active().is_some_and(|active| active.works());
         let waited = self.0.1.wait_timeout_while(self.lock(), PATIENCE, works);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::fmt;
-use synconce_testkit::rig::FsKind;
+use synconce_testkit::rig::{Builder, FsKind, Rig};
 
 /// A file system as it is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +56,15 @@ impl Disk {
             Self::Ext4 | Self::Ext4Writeback | Self::Ext4NoBarrier => FsKind::Ext4,
             Self::Xfs => FsKind::Xfs,
             Self::Btrfs => FsKind::Btrfs,
+        }
+    }
+
+    /// A rig with this file system, of `size` bytes.
+    pub(crate) fn rig(self, size: u64) -> Builder {
+        let builder = Rig::builder().fs(self.kind()).size(size);
+        match self.options() {
+            Some(options) => builder.mount_options(options),
+            None => builder,
         }
     }
 

@@ -65,10 +65,7 @@ pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) ->
     let _alone = is_sealed.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
     let _shared = (!is_sealed).then(without_sync);
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir()?;
-    let mut builder = Rig::builder().fs(scene.disk.kind()).size(work.size()).record(true);
-    if let Some(options) = scene.disk.options() {
-        builder = builder.mount_options(options);
-    }
+    let builder = scene.disk.rig(work.size()).record(true);
     let disk = builder.clone().up()?;
     let other = (scene.marker == MarkerPlace::Other).then(|| builder.up()).transpose()?;
     let places = places(scene, disk.path(), other.as_ref().map(Rig::path), control.path());

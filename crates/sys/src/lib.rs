@@ -17,6 +17,8 @@ pub mod mounting;
 pub mod notify;
 pub mod origin;
 pub mod process;
+#[cfg(feature = "questions")]
+pub mod questions;
 pub mod seccomp;
 pub mod signals;
 pub mod trace;

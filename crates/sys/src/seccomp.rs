@@ -94,13 +94,27 @@ pub enum Outer {
 /// the kernel refuses with `EBADF` and only a hold answers otherwise. It needs
 /// no path, no environment and no /proc, so it works in any chroot.
 pub fn ask_outer(flags: u32, supervised_value: i64, sealed_errno: i32) -> Outer {
-    // SAFETY: the call takes no pointers, and descriptor -1 is never open.
-    let value = unsafe { libc::syscall(libc::SYS_sync_file_range, -1, 0_i64, 0_i64, flags) };
-    if value == supervised_value {
-        Outer::Supervised
-    } else if value == -1 && io::Error::last_os_error().raw_os_error() == Some(sealed_errno) {
-        Outer::Sealed
-    } else {
-        Outer::None
+    match ask(flags, 0) {
+        Ok(value) if value == supervised_value => Outer::Supervised,
+        Err(errno) if errno == sealed_errno => Outer::Sealed,
+        _ => Outer::None,
     }
+}
+
+/// Asks the sealed filter that holds the calling process for the `N` bytes of its run's
+/// identity, each the errno of one call; of a filter without an identity the bytes mean
+/// nothing. `None` if an answer is no byte.
+pub fn ask_identity<const N: usize>(flags: u32) -> Option<[u8; N]> {
+    let mut identity = [0; N];
+    for (at, byte) in (1..).zip(&mut identity) {
+        *byte = u8::try_from(ask(flags, at).err().unwrap_or(0)).ok()?;
+    }
+    Some(identity)
+}
+
+/// Makes the call of [`ask_outer`]. The error is an errno.
+fn ask(flags: u32, offset: i64) -> Result<i64, i32> {
+    // SAFETY: the call takes no pointers, and descriptor -1 is never open.
+    let value = unsafe { libc::syscall(libc::SYS_sync_file_range, -1, offset, 0_i64, flags) };
+    check(value).map_err(|error| error.raw_os_error().unwrap_or(0))
 }

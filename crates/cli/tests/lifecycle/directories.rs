@@ -1,7 +1,7 @@
 //! The directories above a marker: durable before the first held call, whoever
 //! made them.
 
-use super::support::{Place, SYNCONCE, Trail, isolated};
+use super::support::{Place, SYNCONCE, Trail, finish, isolated};
 use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -25,11 +25,35 @@ fn a_run_syncs_the_names_that_another_has_just_made_and_not_synced() {
         fs::create_dir_all(place.path("root/var/lib/synconce/runs")).unwrap();
         let run = [SYNCONCE, "run", "--root", "root", "--", "sync", "data"];
         let trail = Trail::follow(place, &run);
-        assert_eq!(trail.count(&["mkdir(", "root/var", "= 0"]), 0, "the run made none");
+        assert_eq!(trail.count(&["mkdirat(", &place.text("root"), "= 0"]), 0, "the run made none");
         for name in ["root/var/lib/synconce", "root/var/lib", "root/var", "root"] {
             assert!(is_synced_before(&trail, place, name), "{name}");
             let on = format!("{}>", place.text(name));
             assert_eq!(trail.count(&["fsync(", &on]), 1, "{name}");
+        }
+    });
+}
+
+#[test]
+fn directories_get_their_modes_by_descriptor_and_a_refusal_fails_no_run() {
+    isolated(|place| {
+        place.write("data", "x");
+        fs::create_dir(place.path("root")).unwrap();
+        let calls = "trace=chmod,fchmod,fchmodat";
+        for refuse in [&[][..], &["-e", "inject=chmod,fchmod,fchmodat:error=EPERM"]] {
+            let mut strace = place.command("strace");
+            strace.args(["-f", "-y", "-o", "trace", "-e", calls]).args(refuse);
+            strace.args(["sh", "-c", "umask 077; exec \"$0\" run --root root -- sync data"]);
+            let finished = finish(strace.arg(SYNCONCE));
+            assert_eq!((finished.status.code(), &*finished.stderr), (Some(0), ""), "{refuse:?}");
+            let trace = place.read("trace");
+            // Another user may own a directory above, and put a link there meanwhile.
+            assert!(!trace.contains(" chmod(") && !trace.contains(" fchmodat("), "{trace}");
+            for name in ["state", "runtime", "registry"] {
+                let mode = fs::metadata(place.path(name)).unwrap().permissions().mode();
+                assert!(!refuse.is_empty() || mode & 0o755 == 0o755, "{name}: {mode:o}");
+                fs::remove_dir_all(place.path(name)).unwrap();
+            }
         }
     });
 }

@@ -27,6 +27,23 @@ fn end(place: &Place, run: &Started) {
 }
 
 #[test]
+fn a_note_of_what_was_said_follows_no_link() {
+    isolated(|place| {
+        place.write("data", "x");
+        place.write("precious", "theirs");
+        let told = interrupt(place, "");
+        end(place, &told);
+        for name in ["state/.told.json.new", "state/told.json"] {
+            std::os::unix::fs::symlink(place.path("precious"), place.path(name)).unwrap();
+            let says = || place.run(&[], &["sync", "data"]).stderr;
+            assert_eq!((says(), says()), (TOLD.to_owned(), String::new()), "{name}");
+            assert_eq!(place.read("precious"), "theirs", "{name}");
+            place.remove("state/told.json");
+        }
+    });
+}
+
+#[test]
 fn a_run_says_once_a_boot_that_an_earlier_one_was_interrupted() {
     isolated(|place| {
         place.write("data", "x");

@@ -6,7 +6,7 @@ use super::support::{Place, SYNCONCE, finish, isolated, perl};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::process::Finished;
@@ -151,10 +151,27 @@ fn a_state_directory_is_registered_once_and_no_run_fails_for_it() {
         }
         run(ALICE, "alice/state");
         assert_eq!(pointers().len(), 4);
+        let (own, taken): (Vec<_>, Vec<_>) =
+            pointers().into_iter().partition(|path| fs::metadata(path).unwrap().uid() == ALICE);
+        assert_eq!(own.len(), 1, "{own:?}");
+        // And every name that can be guessed.
+        fs::remove_file(&own[0]).unwrap();
+        let names = |path: &&PathBuf| {
+            path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{ALICE}-"))
+        };
+        let guess = taken.iter().find(names).unwrap().to_str().unwrap().strip_suffix("0.json");
+        for number in 1..40 {
+            let path = format!("{}{number}.json", guess.unwrap());
+            fs::write(&path, "{}").unwrap();
+            chown(&path, Some(1), Some(1)).unwrap();
+        }
+        run(ALICE, "alice/state");
+        run(ALICE, "alice/state");
+        assert_eq!(pointers().len(), 3 + 39 + 1);
         fs::set_permissions("/var/lib/synconce/directories", fs::Permissions::from_mode(0o000))
             .unwrap();
         run(BOB, "bob/other");
-        assert_eq!(pointers().len(), 4);
+        assert_eq!(pointers().len(), 3 + 39 + 1);
     });
 }
 

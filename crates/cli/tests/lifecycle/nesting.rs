@@ -81,6 +81,52 @@ fn an_inner_run_is_held_by_the_outer_one_in_a_chroot_without_anything() {
 }
 
 #[test]
+fn an_inner_run_of_a_sealed_one_needs_no_sight_of_the_supervisor() {
+    isolated(|place| {
+        std::fs::create_dir(place.path("root")).unwrap();
+        std::fs::copy(SYNCONCE, place.path("root/synconce")).unwrap();
+        std::fs::write(place.path("status"), "exit 9").unwrap();
+        let hidden = format!(
+            "mount -t proc -o hidepid=2 proc /proc && \
+             setpriv --reuid 64122 --regid 64122 --clear-groups {SYNCONCE} run -- sh status"
+        );
+        let inner = [SYNCONCE, "run", "--", "sh", "status"];
+        let processes = [&["unshare", "--pid", "--fork", "--mount-proc"], &inner[..]].concat();
+        let empty = ["env", "-i", "/usr/bin/unshare", "--pid", "--fork", "/usr/sbin/chroot"];
+        let version = ["root", "/synconce", "run", "--", "/synconce", "--version"];
+        let cases = [
+            (processes, 9),
+            (["unshare", "--net"].into_iter().chain(inner).collect(), 9),
+            (vec!["unshare", "--mount", "sh", "-c", &hidden], 9),
+            (empty.into_iter().chain(version).collect(), 0),
+        ];
+        for (words, status) in cases {
+            let run = place.run(&["--sealed"], &words);
+            assert_eq!((run.status.code(), run.stderr.as_str()), (Some(status), ""), "{words:?}");
+        }
+    });
+}
+
+#[test]
+fn a_survivor_of_a_sealed_run_cannot_make_a_run_that_commits() {
+    isolated(|place| {
+        let then = format!(
+            "wait_for('go'); my $said = `'{SYNCONCE}' run -- true 2>&1`; \
+             say_to('after', $said . ($? >> 8));"
+        );
+        let words = perl(&daemon(&then));
+        assert!(place.run(&["--sealed"], &words.each_ref().map(String::as_str)).status.success());
+        place.write("go", "");
+        let after = place.wait_for("after");
+        let after = after.trim_end();
+        assert!(
+            after.starts_with("synconce: cannot commit: ") && after.ends_with("125"),
+            "{after}"
+        );
+    });
+}
+
+#[test]
 fn under_a_foreign_listener_a_run_is_sealed_and_says_so_once() {
     isolated(|place| {
         let words = perl(&format!("{HOLD} sync_file('data'); exit 5;"));

@@ -169,7 +169,7 @@ impl AsFd for Unnamed {
 }
 
 /// Removes `name`; whether it was there.
-pub(super) fn remove(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
+pub(crate) fn remove(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
     match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         // ESTALE: on a network file system, the directory itself is gone.
         Err(Errno::NOENT | Errno::STALE) => Ok(false),
@@ -177,7 +177,7 @@ pub(super) fn remove(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
     }
 }
 
-pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
+pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
 }

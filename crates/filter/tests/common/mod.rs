@@ -7,6 +7,9 @@ use std::io::Write;
 
 use synconce_filter::{Abi, Answer, Call, SeccompData, Spec, Verdict};
 
+/// With the least and the greatest byte, and one that is an errno of its own besides.
+const IDENTITY: [u8; 16] = [0, 255, 76, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 254, 128];
+
 /// Every policy there is.
 pub fn specs() -> Vec<Spec> {
     let answers = [Answer::Supervised, Answer::Sealed];
@@ -14,8 +17,9 @@ pub fn specs() -> Vec<Spec> {
         answer,
         io_uring_pass: bits & 1 != 0,
         watch_exec: bits & 2 != 0,
+        identity: (bits & 4 != 0).then_some(IDENTITY),
     };
-    answers.iter().flat_map(|&answer| (0..4).map(move |bits| build((answer, bits)))).collect()
+    answers.iter().flat_map(|&answer| (0..8).map(move |bits| build((answer, bits)))).collect()
 }
 
 /// Every set of ABIs, the empty one included.
@@ -79,6 +83,11 @@ const OPEN_FLAGS: [u64; 10] = [
 ];
 const RANGE_FLAGS: [u64; 14] =
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, HANDSHAKE, HANDSHAKE + 1, 0x8000_0000, NOISE | 2];
+/// Offsets and lengths of ranges. The first offsets ask for bytes of an identity.
+const OFFSETS: [u64; 7] = [0, 1, 16, 17, 1 << 62, 1 << 63, NOISE | 0x1000];
+const LENGTHS: [u64; 5] = [0, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63];
+/// Upper halves of the same on i386, and two lower ones.
+const HALVES: [u64; 5] = [0, 1, 0x3FFF_FFFF, 0x4000_0000, 0x8000_0000];
 const RWF_FLAGS: [u64; 9] = [0, 1, 2, 4, 6, 8, 0x12, 0xFFFF_FFF9, NOISE | 4];
 const IOCTLS: [u64; 9] =
     [0x1261, 0xC004_5877, 0x9408, 0x1260, 0x5401, 0x9409, 0, NOISE | 0x1261, NOISE | 0x5401];
@@ -102,8 +111,17 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
         Call::Fsync | Call::Fdatasync | Call::Syncfs => vec![(0, &DESCRIPTORS)],
         Call::Sync | Call::Execve | Call::Execveat => vec![],
         Call::Msync => vec![(0, &ADDRESSES), (1, &[4096]), (2, &MSYNC_FLAGS)],
-        Call::SyncFileRange if abi == Abi::I386 => vec![(0, &DESCRIPTORS), (5, &RANGE_FLAGS)],
-        Call::SyncFileRange => vec![(0, &DESCRIPTORS), (3, &RANGE_FLAGS)],
+        Call::SyncFileRange if abi == Abi::I386 => vec![
+            (0, &DESCRIPTORS),
+            (1, &OFFSETS[..3]),
+            (2, &HALVES),
+            (3, &HALVES[..2]),
+            (4, &HALVES),
+            (5, &RANGE_FLAGS),
+        ],
+        Call::SyncFileRange => {
+            vec![(0, &DESCRIPTORS), (1, &OFFSETS), (2, &LENGTHS), (3, &RANGE_FLAGS)]
+        }
         Call::Open => vec![(1, &OPEN_FLAGS)],
         Call::Openat | Call::OpenByHandleAt => vec![(2, &OPEN_FLAGS)],
         Call::Openat2 => vec![(3, &[0, 24])],
@@ -184,12 +202,28 @@ fn sealed_errno(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> Option<u1
         Call::Sync => Some(0),
         Call::Msync => (matches!(low(args[2]), 4 | 6) && args[0].is_multiple_of(4096)).then_some(0),
         Call::SyncFileRange => match (fd, range_flags(abi, args)) {
-            (-1, 0x5359_4E43) => Some(76),
-            (..0, _) => None,
-            (_, 0..=7) => Some(0),
+            (-1, 0x5359_4E43) => Some(handshake(spec, low(args[1]))),
+            (0.., 0..=7) => may_be_valid(abi, args).then_some(0),
             _ => None,
         },
         Call::IoUringSetup => (!spec.io_uring_pass).then_some(38),
         _ => None,
     }
+}
+
+fn handshake(spec: &Spec, offset: u32) -> u16 {
+    let byte = |identity: &[u8; 16]| identity.get(offset.checked_sub(1)? as usize).copied();
+    spec.identity.as_ref().and_then(byte).map_or(76, u16::from)
+}
+
+/// Whether the kernel may take the range. Where an end may be past what a file can hold, it
+/// is left to the kernel.
+fn may_be_valid(abi: Abi, args: &[u64; 6]) -> bool {
+    let (offset, length) = match abi {
+        Abi::I386 => {
+            (args[2] << 32 | u64::from(low(args[1])), args[4] << 32 | u64::from(low(args[3])))
+        }
+        _ => (args[1], args[2]),
+    };
+    offset < 1 << 62 && (length < 1 << 62 || length < 1 << 63 && offset == 0)
 }

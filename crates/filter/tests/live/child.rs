@@ -1,11 +1,10 @@
 //! A child process that installs a program and asks the kernel.
-//!
-//! The test process has threads, so between fork and `_exit` the child only
-//! makes system calls and writes to memory that was shared before the fork.
 
-use std::ptr;
+pub use synconce_sys::questions::i386_works;
 
 use synconce_filter::{Abi, Program};
+use synconce_sys::questions::{self, Entry};
+use synconce_sys::seccomp::Instruction;
 
 /// One system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,187 +14,26 @@ pub struct Question {
     pub args: [u64; 6],
 }
 
-const CANNOT_INSTALL: i32 = 3;
-
-/// The error of a program that the kernel does not take.
-pub const REFUSED: &str = "the kernel refused the program";
-
 /// The kernel's answers, negative errnos for errors, to a child that has
 /// installed `program`.
 ///
 /// # Errors
 /// When the child could not install the program, or did not live to the end.
-pub fn ask(program: Option<&Program>, questions: &[Question]) -> Result<Vec<i64>, String> {
-    let answers = Shared::new(questions.len());
-    let filter: Option<Vec<libc::sock_filter>> = program.map(|program| {
-        let convert = |i: &synconce_filter::Instruction| libc::sock_filter {
-            code: i.code,
-            jt: i.jt,
-            jf: i.jf,
-            k: i.k,
-        };
-        program.instructions().iter().map(convert).collect()
-    });
-    // SAFETY: the child calls nothing but async-signal-safe functions, as
-    // fork(2) asks of a process with threads; it neither allocates nor panics.
-    let pid = unsafe { libc::fork() };
-    match pid {
-        -1 => return Err(format!("cannot fork: {}", std::io::Error::last_os_error())),
-        0 => child(filter.as_deref(), questions, &answers),
-        _ => {}
-    }
-    let status = wait_for(pid);
-    if libc::WIFSIGNALED(status) {
-        return Err(format!("the child died of signal {}", libc::WTERMSIG(status)));
-    }
-    match libc::WEXITSTATUS(status) {
-        0 => Ok((0..questions.len()).map(|at| answers.get(at)).collect()),
-        CANNOT_INSTALL => Err(REFUSED.to_owned()),
-        code => Err(format!("the child exited with {code}")),
-    }
-}
-
-/// The status with which the child `pid` ended.
-fn wait_for(pid: i32) -> i32 {
-    let mut status = 0;
-    loop {
-        // SAFETY: `status` outlives the call.
-        let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-        if waited == pid {
-            return status;
-        }
-        let error = std::io::Error::last_os_error();
-        // libFuzzer has a timer.
-        assert_eq!(error.raw_os_error(), Some(libc::EINTR), "cannot wait for the child: {error}");
-    }
-}
-
-/// Whether a process here can make i386 calls: a kernel without
-/// `CONFIG_IA32_EMULATION`, or with it turned off, kills one that tries.
-pub fn i386_works() -> bool {
-    let getpid = Question { abi: Abi::I386, number: 20, args: [0; 6] };
-    ask(None, &[getpid]).is_ok_and(|answers| answers[0] > 0)
-}
-
-fn child(filter: Option<&[libc::sock_filter]>, questions: &[Question], answers: &Shared) -> ! {
-    let installed = filter.is_none_or(install);
-    if installed {
-        for (at, question) in questions.iter().enumerate() {
-            answers.set(at, call(question));
-        }
-    }
-    // SAFETY: `_exit` runs no handlers of the parent's and never returns.
-    unsafe { libc::_exit(if installed { 0 } else { CANNOT_INSTALL }) }
-}
-
-fn install(filter: &[libc::sock_filter]) -> bool {
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: prctl and seccomp read their arguments only; the program and its
-    // instructions outlive the calls.
-    unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                0,
-                ptr::from_ref(&program),
-            ) == 0
-    }
-}
-
-fn call(question: &Question) -> i64 {
-    let Question { abi, number, args, .. } = *question;
-    if abi == Abi::I386 {
-        return i386_call(number, args);
-    }
-    // SAFETY: the questions are harmless by construction: either every pointer in
-    // them is null or an unmapped address and no descriptor in them is open, or the
-    // child's program lets no call through but its exit.
-    let result = unsafe {
-        libc::syscall(i64::from(number), args[0], args[1], args[2], args[3], args[4], args[5])
+pub fn ask(program: Option<&Program>, asked: &[Question]) -> Result<Vec<i64>, String> {
+    let convert = |i: &synconce_filter::Instruction| Instruction {
+        code: i.code,
+        jump_true: i.jt,
+        jump_false: i.jf,
+        operand: i.k,
     };
-    if result == -1 {
-        // SAFETY: the location is valid for the life of the thread.
-        return -i64::from(unsafe { *libc::__errno_location() });
-    }
-    result
-}
-
-#[cfg(target_arch = "x86_64")]
-fn i386_call(number: u32, args: [u64; 6]) -> i64 {
-    let words = args.map(|arg| arg as u32);
-    let mut result = number;
-    // SAFETY: the kernel's i386 entry takes the number in eax and arguments in
-    // ebx, ecx, edx, esi, edi and ebp, and changes eax and at most r8-r11; ebx
-    // and ebp, which Rust reserves, are put back. The calls are harmless, as in
-    // `call`.
-    unsafe {
-        std::arch::asm!(
-            "push rbx",
-            "push rbp",
-            "mov ebx, [r15]",
-            "mov ecx, [r15 + 4]",
-            "mov edx, [r15 + 8]",
-            "mov esi, [r15 + 12]",
-            "mov edi, [r15 + 16]",
-            "mov ebp, [r15 + 20]",
-            "int 0x80",
-            "pop rbp",
-            "pop rbx",
-            inout("eax") result,
-            in("r15") words.as_ptr(),
-            out("rcx") _, out("rdx") _, out("rsi") _, out("rdi") _,
-            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
-        );
-    }
-    i64::from(result.cast_signed())
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn i386_call(_number: u32, _args: [u64; 6]) -> i64 {
-    -i64::from(libc::ENOSYS)
-}
-
-/// Numbers that a child can hand to its parent.
-struct Shared {
-    base: *mut i64,
-    count: usize,
-}
-
-impl Shared {
-    fn new(count: usize) -> Self {
-        let count = count.max(1);
-        // SAFETY: a new anonymous mapping touches no memory that exists.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                count * size_of::<i64>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(base, libc::MAP_FAILED, "cannot map shared memory");
-        Self { base: base.cast(), count }
-    }
-
-    fn set(&self, at: usize, value: i64) {
-        // SAFETY: `at` counts the questions, for each of which there is room;
-        // the parent reads only once the child has ended.
-        unsafe { self.base.add(at).write_volatile(value) }
-    }
-
-    fn get(&self, at: usize) -> i64 {
-        assert!(at < self.count);
-        // SAFETY: `at` is inside the mapping, and its writer has ended.
-        unsafe { self.base.add(at).read_volatile() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own and nothing borrows from it.
-        unsafe { libc::munmap(self.base.cast(), self.count * size_of::<i64>()) };
-    }
+    let filter: Option<Vec<_>> =
+        program.map(|program| program.instructions().iter().map(convert).collect());
+    let entry = |abi| if abi == Abi::I386 { Entry::I386 } else { Entry::Native };
+    let question = |&Question { abi, number, args }: &Question| questions::Question {
+        entry: entry(abi),
+        number,
+        args,
+    };
+    let asked: Vec<_> = asked.iter().map(question).collect();
+    questions::ask(filter.as_deref(), &asked)
 }

@@ -4,13 +4,16 @@
 use crate::protocol::Trouble;
 use rustix::fs::{Mode, OFlags};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_id};
 use synconce_durable::places;
 use synconce_durable::record::Record;
 use synconce_probe::mounts::{self, DeviceId, Mount};
+
+const STACK: usize = 256 * 1024;
 
 /// A way to a file: the descriptor `fd` of `thread`.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +40,28 @@ pub(crate) enum Work {
 pub(crate) enum Done {
     Marked(Result<(), Trouble>),
     Pinned(Pins),
-    /// No way leads to the file system.
-    Unpinned,
+    /// No way leads to this file system.
+    Unpinned(DeviceId),
 }
 
 impl Work {
-    /// Does it.
-    pub(crate) fn perform(self) -> Done {
+    /// Does it on a thread of its own, or here if none can be had, and then `conclude`.
+    pub(crate) fn start(self, conclude: impl FnOnce(Done) + Send + 'static) {
+        let (hand_over, take_over) = mpsc::channel::<(Self, _)>();
+        let perform = |(work, conclude): (Self, Box<dyn FnOnce(Done) + Send>)| {
+            conclude(work.perform());
+        };
+        let thread = thread::Builder::new().name("work".into()).stack_size(STACK);
+        let started = thread.spawn(move || take_over.recv().map(perform));
+        let job = (self, Box::new(conclude) as _);
+        match started {
+            // The thread waits for the job, so it is taken.
+            Ok(_) => drop(hand_over.send(job)),
+            Err(_) => perform(job),
+        }
+    }
+
+    fn perform(self) -> Done {
         match self {
             Self::Mark(markers) => Done::Marked(markers.engage()),
             Self::Pin { device, via, root, markers } => {
@@ -52,7 +70,7 @@ impl Work {
                 if pins.covers(device) && root.is_none_or(is_marked) {
                     return Done::Pinned(pins);
                 }
-                Done::Unpinned
+                Done::Unpinned(device)
             }
         }
     }

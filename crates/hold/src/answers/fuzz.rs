@@ -30,7 +30,7 @@ fn options() -> Options {
 }
 
 fn spec() -> Spec {
-    Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: true }
+    Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: true, identity: None }
 }
 
 fn waiting(caller: &Caller, request: &Request) -> Option<Waiting> {

@@ -41,11 +41,7 @@ struct Server {
 impl Ground {
     /// Makes the disk and hides it, as `way` has it. `control` is on another disk.
     pub(super) fn new(way: Way, scene: Scene, control: &Path) -> Result<Self> {
-        let mut builder = Rig::builder().fs(scene.disk.kind()).size(384 << 20).record(true);
-        if let Some(options) = scene.disk.options() {
-            builder = builder.mount_options(options);
-        }
-        let rig = builder.up()?;
+        let rig = scene.disk.rig(384 << 20).record(true).up()?;
         let mut ground = Self { way, path: rig.path().join("tree"), rig, open: None, server: None };
         if !matches!(way, Way::Device { .. } | Way::FuseDisk) {
             ground.prepare()?;

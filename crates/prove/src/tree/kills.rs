@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use synconce_testkit::manifest::Manifest;
 use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
-use synconce_testkit::rig::Rig;
 
 const SIZE: u64 = 768 << 20;
 /// How long an edit takes in a run that is to be killed.
@@ -137,11 +136,7 @@ pub(super) fn kill(
     let until_broken = matches!(tool, Tool::Mutant { .. });
     let control = control()?;
     fs::create_dir(point(control.path()))?;
-    let mut builder = Rig::builder().fs(disk.kind()).size(SIZE);
-    if let Some(options) = disk.options() {
-        builder = builder.mount_options(options);
-    }
-    let rig = builder.up()?;
+    let rig = disk.rig(SIZE).up()?;
     let path = store_on(rig.path());
     let store =
         Store { tool, path, control: control.path().to_owned(), times: false, is_random: false };

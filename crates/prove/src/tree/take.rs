@@ -15,7 +15,7 @@ use std::time::Duration;
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process;
-use synconce_testkit::rig::{Rig, Tape};
+use synconce_testkit::rig::Tape;
 use tempfile::TempDir;
 
 const SIZE: u64 = 512 << 20;
@@ -60,11 +60,7 @@ pub(super) fn record(
 ) -> Result<Take> {
     let _shared = crate::take::without_sync();
     let control = control()?;
-    let mut builder = Rig::builder().fs(disk.kind()).size(SIZE).record(true);
-    if let Some(options) = disk.options() {
-        builder = builder.mount_options(options);
-    }
-    let rig = builder.up()?;
+    let rig = disk.rig(SIZE).record(true).up()?;
     let store = Store {
         tool,
         path: store_on(rig.path()),

@@ -24,7 +24,6 @@ use crate::scene::Disk;
 use crate::tool::Tool;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use synconce_testkit::rig::Rig;
 
 pub(crate) use alter::{Alter, perform as alter};
 pub(crate) use leash::{Leash, perform as leash};
@@ -44,11 +43,7 @@ pub(super) fn walk(
     let control = control()?;
     let source = control.path().join("source");
     alter::make(&source)?;
-    let mut builder = Rig::builder().fs(disk.kind()).size(SIZE);
-    if let Some(options) = disk.options() {
-        builder = builder.mount_options(options);
-    }
-    let rig = builder.up()?;
+    let rig = disk.rig(SIZE).up()?;
     let path = store_on(rig.path());
     let store =
         Store { tool, path, control: control.path().to_owned(), times: true, is_random: true };

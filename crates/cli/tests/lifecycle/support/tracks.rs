@@ -37,7 +37,7 @@ impl Trail {
     /// Runs `words` in `place` under strace, to their success.
     pub fn follow(place: &Place, words: &[&str]) -> Self {
         let calls = "trace=fsync,fdatasync,sync,syncfs,linkat,unlinkat,rename,renameat,ioctl,\
-                     execve,openat,mkdir,rmdir";
+                     execve,openat,mkdirat,rmdir";
         let mut strace = place.command("strace");
         strace.args(["-f", "-y", "-s", "200", "-o", "trace", "-e", calls]).args(words);
         let finished = finish(&mut strace);
