@@ -3,7 +3,7 @@
 
 use crate::mutant;
 use crate::synced::{Failure, Synced};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -84,7 +84,9 @@ fn flush(disk: DeviceId) -> Result<Flushed, Failure> {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NXIO | Errno::NODEV) => Ok(()),
         Err(Errno::NOMEDIUM) => Ok(()),
         Err(error) => Err(error),
-        Ok(file) => rustix::fs::fsync(file),
+        // A loop device without a file answers with an error.
+        Ok(disk) if is_empty(&disk) => Ok(()),
+        Ok(disk) => rustix::fs::fsync(disk),
     };
     if device::identity(disk) != identity {
         return Ok(Flushed::Detached);
@@ -93,6 +95,10 @@ fn flush(disk: DeviceId) -> Result<Flushed, Failure> {
         Err(error) if !is_claimed(&path) => Err(Failure::Disk(path, error.into())),
         _ => Ok(Flushed::Yes),
     }
+}
+
+fn is_empty(disk: &OwnedFd) -> bool {
+    rustix::fs::seek(disk, SeekFrom::End(0)) == Ok(0)
 }
 
 /// Whether a mounted file system of any mount namespace, swap or another driver has the disk

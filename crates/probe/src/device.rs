@@ -156,7 +156,8 @@ fn is_counted(device: DeviceId) -> bool {
 }
 
 /// A number that changes when the disk `device` is another one, such as a loop device with
-/// another file (`diskseq` in sysfs, Linux 5.15); `None` when it is no disk any more.
+/// another file (`diskseq` in sysfs, Linux 5.15); `None` when it is no disk any more, or
+/// cannot be known.
 pub fn identity(device: DeviceId) -> Option<String> {
     attribute(device, "size").filter(|size| size.trim() != "0")?;
     Some(attribute(device, "diskseq").unwrap_or_default())

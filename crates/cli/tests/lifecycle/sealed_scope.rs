@@ -148,6 +148,18 @@ fn a_disk_that_was_written_before_a_sealed_run_and_fails_does_not_fail_it() {
 }
 
 #[test]
+fn a_loop_device_that_a_sealed_run_has_written_and_let_go_does_not_fail_it() {
+    isolated(|place| {
+        let _turn = without_stalls();
+        let script = "truncate -s 1M image; loop=$(losetup --find --show image); \
+                      dd if=/dev/zero of=$loop bs=4096 count=1 conv=fsync status=none; \
+                      losetup --detach $loop; while losetup $loop 2>/dev/null; do :; done";
+        let ended = run(place, &["--sealed"], script, ".");
+        assert_eq!((ended.status.code(), ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    });
+}
+
+#[test]
 fn a_run_that_another_listener_makes_sealed_covers_as_much() {
     isolated(|place| {
         let _turn = without_stalls();
