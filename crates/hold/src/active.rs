@@ -10,8 +10,9 @@ use self::in_memory::place_in_memory;
 use self::leaving::Leaving;
 use self::sealed_scope::SealedScope;
 use crate::options::Options;
-use crate::protocol::{Notice, Trouble};
+use crate::protocol::Notice;
 use crate::runfile::{Phase, RunFile};
+use crate::trouble::{Act, Trouble};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -136,6 +137,11 @@ impl Active {
         &self.record.id
     }
 
+    /// Where the marker is once it is durable.
+    pub(crate) fn marker(&self) -> Option<PathBuf> {
+        self.markers.path()
+    }
+
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.run_file.iter_mut().for_each(|file| file.enter(phase));
     }
@@ -165,12 +171,12 @@ impl Active {
     }
 
     /// Removes the markers once all is durable; keeps them when `failed`.
-    pub(crate) fn clear(&mut self, failed: bool) -> Result<(), String> {
+    pub(crate) fn clear(&mut self, failed: bool) -> Result<(), Trouble> {
         if failed {
             self.markers.abandon();
             return Ok(());
         }
-        self.markers.clear().map_err(|error| error.to_string())
+        self.markers.clear().map_err(|error| Trouble::Clear(Act::from(&error)))
     }
 }
 

@@ -11,7 +11,8 @@ use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
 use crate::orphaned;
-use crate::protocol::{CommandEnd, CommitReport, Message, Notice, Summary, Trouble, receive};
+use crate::protocol::{CommandEnd, CommitReport, Message, Notice, Summary, receive};
+use crate::trouble::Trouble;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io;
@@ -43,6 +44,22 @@ impl From<CommandEnd> for Ending {
     }
 }
 
+/// What became of the work of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is durable.
+    Committed,
+    /// No commit was asked for.
+    NotAsked,
+    /// No call was held, so it is as safe as without a hold.
+    NothingHeld,
+    /// It may be lost.
+    Interrupted {
+        /// The marker that says so, if it is there.
+        marker: Option<PathBuf>,
+    },
+}
+
 /// A finished run.
 #[derive(Debug)]
 pub struct Finished {
@@ -50,6 +67,8 @@ pub struct Finished {
     pub ending: Ending,
     /// Calls held and passed.
     pub accounts: Accounts,
+    /// What became of the work.
+    pub outcome: Outcome,
     /// How the commit went, when there was one.
     pub commit: Option<CommitReport>,
     /// Why the run failed; `None` when it kept its promise.
@@ -80,6 +99,7 @@ mod signal {
     pub(super) const TSTP: i32 = 20;
     pub(super) const TTIN: i32 = 21;
     pub(super) const TTOU: i32 = 22;
+    pub(super) const XFSZ: i32 = 25;
     pub(super) const ALL: [i32; 10] = [HUP, INT, QUIT, USR1, USR2, TERM, CONT, TSTP, TTIN, TTOU];
     pub(super) const STOPS: [i32; 3] = [TSTP, TTIN, TTOU];
 }
@@ -101,6 +121,8 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     process::adopt_orphans()?;
     let set = Set::of(&signal::ALL);
     let mask = set.block();
+    // At a limit of file sizes a write of ours shall fail (EFBIG), and not end us.
+    Set::of(&[signal::XFSZ]).block();
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -120,6 +142,8 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
                 supervisor_end: end_of(supervisor),
                 supervisor_ended: false,
                 command: None,
+                commits: options.commit,
+                marker: None,
                 early: Vec::new(),
                 takeover,
                 ending: Ending::Unknown,
@@ -146,6 +170,7 @@ fn execute_in_place(options: &Options) -> Finished {
     Finished {
         ending: Ending::Unknown,
         accounts: Accounts::default(),
+        outcome: Outcome::NotAsked,
         commit: None,
         trouble: Some(Trouble::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
@@ -165,6 +190,10 @@ struct Face<'a> {
     supervisor_end: Option<OwnedFd>,
     supervisor_ended: bool,
     command: Option<u32>,
+    /// Whether a commit was asked for.
+    commits: bool,
+    /// Where the marker is, if it is durable.
+    marker: Option<PathBuf>,
     /// Signals that came before we knew of the command, and when: ticks since the boot.
     early: Vec<(Received, u64)>,
     takeover: Takeover,
@@ -223,7 +252,10 @@ impl Face<'_> {
 
     fn heed(&mut self, message: Message) -> Option<Finished> {
         match message {
-            Message::Started { pid } => self.command_runs(pid),
+            Message::Started { pid, marker } => {
+                self.marker = marker;
+                self.command_runs(pid);
+            }
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {
@@ -262,6 +294,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: summary.accounts,
+            outcome: self.outcome(summary.trouble.as_ref()),
             commit: summary.commit,
             trouble: summary.trouble,
             unfinished: Vec::new(),
@@ -313,6 +346,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
+            outcome: self.outcome(Some(&Trouble::Commit)),
             commit: None,
             trouble: Some(Trouble::Commit),
             unfinished: std::mem::take(&mut self.waiting),
@@ -332,12 +366,26 @@ impl Face<'_> {
             orphaned::reap(pid);
         }
         orphaned::wait_for(masks);
+        let trouble = Trouble::SupervisorDied { started: started.is_some() };
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
+            outcome: self.outcome(Some(&trouble)),
             commit: None,
-            trouble: Some(Trouble::SupervisorDied { started: started.is_some() }),
+            trouble: Some(trouble),
             unfinished: Vec::new(),
+        }
+    }
+
+    /// What became of the work of a run that ends with `trouble`.
+    fn outcome(&self, trouble: Option<&Trouble>) -> Outcome {
+        let marker = self.marker.clone().filter(|path| path.exists());
+        match trouble {
+            _ if !self.commits => Outcome::NotAsked,
+            None | Some(Trouble::Clear(_)) => Outcome::Committed,
+            Some(Trouble::Commit) => Outcome::Interrupted { marker },
+            Some(_) if marker.is_some() => Outcome::Interrupted { marker },
+            Some(_) => Outcome::NothingHeld,
         }
     }
 }

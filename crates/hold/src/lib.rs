@@ -32,14 +32,16 @@ mod serve;
 mod state;
 mod supervisor;
 mod targets;
+mod trouble;
 mod workers;
 
 pub use accounts::{Accounts, Tally};
-pub use face::{Ending, Finished, Observer, is_held, run};
+pub use face::{Ending, Finished, Observer, Outcome, is_held, run};
 pub use families::{Process, descendants};
 pub use held::{RUN_VARIABLE, outer};
 pub use options::{IoUring, Options};
-pub use protocol::{CommitReport, Committed, CommittedEverything, Notice, Trouble};
+pub use protocol::{CommitReport, Committed, CommittedEverything, Notice};
 pub use remains::processes_of;
 pub use rights::Gain;
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
+pub use trouble::{Act, Trouble};

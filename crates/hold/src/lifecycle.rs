@@ -18,12 +18,13 @@ use crate::families::{self, Process};
 use crate::launching;
 use crate::options::{IoUring, Options};
 use crate::presence::Presence;
-use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, offer, send};
+use crate::protocol::{CommandEnd, Message, Notice, Summary, offer, send};
 use crate::rights::{self, Gain};
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
 use crate::state::Shared;
 use crate::supervisor::{Stopped, Supervisor};
+use crate::trouble::Trouble;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
@@ -86,7 +87,7 @@ fn start(
     mask: Set,
     takeover: Takeover,
 ) -> Result<Started, Trouble> {
-    let set_up = |act: &str, error: std::io::Error| Trouble::SetUp(format!("{act}: {error}"));
+    let set_up = |act: &str, error: std::io::Error| Trouble::set_up(act, &error);
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
     let children = Set::of(&[SIGCHLD]);
     children.block();
@@ -104,7 +105,7 @@ fn start(
         listener.wake_on_same_cpu();
     }
     // The face's end is noticed by the loop.
-    let _ = send(face, &Message::Started { pid: launched.pid });
+    let _ = send(face, &Message::Started { pid: launched.pid, marker: active.marker() });
     if let Some(notice) = active.news_of_earlier() {
         let _ = send(face, &Message::Notice(notice));
     }
@@ -115,6 +116,9 @@ fn start(
     }
     if listener.is_none() && !options.sealed {
         let _ = send(face, &Message::Notice(Notice::ForeignListener));
+    }
+    if listener.is_some() && !families::proc_is_ours() {
+        let _ = send(face, &Message::Notice(Notice::ForeignProc));
     }
     let told = no_rights.as_deref().map(Gain::of);
     if let Some(path) = no_rights {
@@ -130,12 +134,15 @@ fn launch_held(
     mask: Set,
     takeover: &Takeover,
 ) -> Result<(Launched, Option<Presence>), Trouble> {
-    let bad = |error: std::io::Error| Trouble::SetUp(format!("cannot use the command: {error}"));
+    let bad = |error: std::io::Error| Trouble::set_up("cannot use the command", &error);
     let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
     // Nobody sees the first call of a sealed run, so its marker comes before it.
     let launch_sealed = |active: &mut Active| {
         active.seal(options)?;
-        active.engage()?;
+        active.engage().map_err(|trouble| match trouble {
+            Trouble::Marker(act) => Trouble::MarkerUnwritable(act),
+            other => other,
+        })?;
         // Without a socket, an inner run has to find us in /proc.
         let presence = Presence::new().ok();
         let spec = Spec {
@@ -177,12 +184,10 @@ fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
 
 fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
     match error {
-        LaunchError::Clone(error) => Trouble::SetUp(format!("cannot make a process: {error}")),
-        LaunchError::Filter(error) => {
-            Trouble::SetUp(format!("cannot install the seccomp filter: {error}"))
-        }
+        LaunchError::Clone(error) => Trouble::set_up("cannot make a process", &error),
+        LaunchError::Filter(error) => Trouble::Filter(error.raw_os_error().unwrap_or(0)),
         LaunchError::Handover(error) => {
-            Trouble::SetUp(format!("cannot pass the listener to the front process: {error}"))
+            Trouble::set_up("cannot pass the listener to the front process", &error)
         }
         LaunchError::Exec(error) => Trouble::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
@@ -299,7 +304,7 @@ impl Over {
                 summary.commit = Some(report);
             }
             if let Err(error) = active.clear(summary.trouble == Some(Trouble::Commit)) {
-                summary.trouble.get_or_insert(Trouble::Clear(error));
+                summary.trouble.get_or_insert(error);
             }
         }
         let mut news = notices.news(&self.survivors());

@@ -7,8 +7,9 @@
 
 use crate::accounts::{Accounts, End};
 use crate::active::{Active, Admission, Done, Via};
-use crate::protocol::{Notice, Trouble};
+use crate::protocol::Notice;
 use crate::rights::Gain;
+use crate::trouble::Trouble;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -10,6 +10,7 @@ mod directories;
 mod earlier;
 mod errors;
 mod exit_codes;
+mod failures;
 mod first_moments;
 mod foreign;
 mod hostile;

@@ -232,7 +232,7 @@ fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
 fn a_root_whose_server_is_part_of_the_run_gets_its_marker_and_no_call_hangs() {
     isolated(|place| {
         for directory in ["below", "root"] {
-            std::fs::create_dir(place.path(directory)).unwrap();
+            fs::create_dir(place.path(directory)).unwrap();
         }
         // The server syncs for the caller, and is asked for the marker meanwhile.
         let script = "bindfs below root; echo data > root/file; sync root/file; \

@@ -1,7 +1,7 @@
 //! What has to be done before a call is held, and may take long: it waits for a disk, or
 //! for a server that may be part of the run.
 
-use crate::protocol::Trouble;
+use crate::trouble::{Act, Trouble};
 use rustix::fs::{Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -129,7 +129,7 @@ impl Markers {
 
     pub(super) fn engage(&self) -> Result<(), Trouble> {
         let engaged = self.lock().iter_mut().try_for_each(Marker::engage);
-        engaged.map_err(|error| Trouble::Marker(error.to_string()))
+        engaged.map_err(|error| Trouble::Marker(Act::from(&error)))
     }
 
     /// Writes the marker of `root` again, if it went with an unmount that failed.
@@ -149,6 +149,11 @@ impl Markers {
         let mut markers = self.lock();
         let at = markers.iter().position(|marker| mount_id(marker.file()) == Some(mount))?;
         (at > 0).then(|| markers.remove(at))
+    }
+
+    /// Where the first marker is, or will be.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.lock().first().map(Marker::path)
     }
 
     /// Leaves the markers behind, unlocked.
