@@ -13,6 +13,7 @@ mod caller;
 mod claims;
 mod face;
 mod families;
+mod finished;
 mod held;
 mod job;
 mod judge;
@@ -36,8 +37,9 @@ mod trouble;
 mod workers;
 
 pub use accounts::{Accounts, Tally};
-pub use face::{Ending, Finished, Observer, Outcome, is_held, run};
+pub use face::{is_held, run};
 pub use families::{Process, descendants};
+pub use finished::{Ending, Finished, Observer, Outcome};
 pub use held::{RUN_VARIABLE, outer};
 pub use options::{IoUring, Options};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Notice};

@@ -21,6 +21,7 @@ mod names;
 mod nesting;
 mod private;
 mod processes;
+mod raw_disks;
 mod roots;
 mod sealed;
 mod sealed_scope;
