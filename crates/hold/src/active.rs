@@ -12,11 +12,12 @@ use self::sealed_scope::SealedScope;
 use crate::options::Options;
 use crate::protocol::Notice;
 use crate::runfile::{Phase, RunFile};
+use crate::state::PATIENCE;
 use crate::trouble::{Act, Trouble};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use synconce_durable::earlier::News;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
@@ -34,8 +35,8 @@ pub(crate) struct Active {
     markers: Markers,
     /// Whether the markers are durable.
     marked: bool,
-    /// Whether a thread does [`Work`].
-    works: bool,
+    /// The [`Work`] that goes on, by [`Work::device`], and since when.
+    works: HashMap<Option<DeviceId>, Instant>,
     /// Where the markers are, when none of them is on a disk; until that is told.
     in_memory: Option<PathBuf>,
     run_file: Option<RunFile>,
@@ -47,8 +48,6 @@ pub(crate) struct Active {
     root: Option<PathBuf>,
     /// Interrupted runs that the user is to be told of.
     earlier: Option<News>,
-    /// File systems to which no way was found since the last unmount.
-    unreachable: HashSet<DeviceId>,
     /// File systems that are synced because they are unmounted.
     leaving: Vec<Arc<Leaving>>,
     patience: Duration,
@@ -90,14 +89,13 @@ impl Active {
             pins,
             markers: Markers::new(markers),
             marked: false,
-            works: false,
+            works: HashMap::new(),
             in_memory,
             run_file,
             commits,
             only,
             root,
             earlier: None,
-            unreachable: HashSet::new(),
             leaving: Vec::new(),
             patience: options.patience,
             written_before: if commits { Writes::now() } else { Writes::default() },
@@ -189,21 +187,21 @@ impl Active {
         if !self.commits {
             return Admission::Held;
         }
-        if let Some(device) = devices.iter().find(|device| !self.pins.covers(**device)) {
-            let is_asked = self.only.as_ref().is_none_or(|only| only.contains(device));
-            if !is_asked || self.is_lost(*device) || self.unreachable.contains(device) {
-                return Admission::Passed;
-            }
+        let uncovered = devices.iter().find(|device| !self.pins.covers(**device)).copied();
+        let is_asked = |device| self.only.as_ref().is_none_or(|only| only.contains(&device));
+        if uncovered.is_some_and(|device| !is_asked(device) || self.is_lost(device)) {
+            return Admission::Passed;
+        }
+        if !self.marked && !mutant::is_at_first("marker-late") {
+            return self.begin(Work::Mark(self.markers.clone()), may_wait);
+        }
+        if let Some(device) = uncovered {
             // Mounted meanwhile, let go for an unmount that failed, or not open to us at the
             // start: the caller's own file leads there.
             let root = self.root.clone();
             let root = root.map(|path| Box::new(Root { path, record: self.record.clone() }));
             let markers = self.markers.clone();
-            let work = Work::Pin { device: *device, via, root, markers };
-            return self.begin(work, may_wait);
-        }
-        if !self.marked && !mutant::is_at_first("marker-late") {
-            return self.begin(Work::Mark(self.markers.clone()), may_wait);
+            return self.begin(Work::Pin { device, via, root, markers }, may_wait);
         }
         // With --commit-only a sync() is for that file system alone, as was asked.
         self.holds_sync |= devices.is_empty() && self.only.is_none();
@@ -211,16 +209,21 @@ impl Active {
     }
 
     fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
-        if self.works || !may_wait {
-            return Admission::Busy;
+        match self.works.get(&work.device()) {
+            // What hangs shall not make every call wait.
+            Some(began) if began.elapsed() >= PATIENCE => Admission::Passed,
+            Some(_) => Admission::Busy,
+            None if !may_wait => Admission::Busy,
+            None => {
+                self.works.insert(work.device(), Instant::now());
+                Admission::After(work)
+            }
         }
-        self.works = true;
-        Admission::After(work)
     }
 
-    /// Whether a thread does work.
-    pub(crate) fn works(&self) -> bool {
-        self.works
+    /// Notes that `work`, which [`Active::admit`] gave out, is not done.
+    pub(crate) fn give_up(&mut self, work: &Work) {
+        self.works.remove(&work.device());
     }
 
     /// Notes what work has `done`. What the user should know of it.
@@ -228,24 +231,18 @@ impl Active {
     /// # Errors
     /// Nothing may be held any more.
     pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, Trouble> {
-        self.works = false;
+        self.works.remove(&done.device());
         match done {
-            Done::Pinned(pins) => self.pins.join(pins),
-            Done::Unpinned(device) => drop(self.unreachable.insert(device)),
-            Done::Marked(marked) => {
-                marked?;
-                self.marked = true;
-                return Ok(self.news_of_marker());
-            }
+            Done::Pinned(_, pins) => self.pins.join(pins),
+            Done::Unpinned(_) => {}
+            Done::Marked(marked) => self.marked = marked.map(|_| true)?,
         }
-        Ok(None)
+        Ok(if self.marked { self.news_of_marker() } else { None })
     }
 
     /// Lets go of the mount, which is about to be unmounted, once what is returned has been
     /// done. That may take long.
     pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
-        // Its number may be used again.
-        self.unreachable.clear();
         let Some(pin) = self.pins.take(mount) else {
             // Another call to unmount it may have the pin.
             let leaving = self.leaving.iter().find(|leaving| leaving.mount == mount)?;

@@ -129,8 +129,8 @@ struct Face<'a> {
     command: Option<u32>,
     /// Whether a commit was asked for.
     commits: bool,
-    /// Where the marker is, if it is durable.
-    marker: Option<PathBuf>,
+    /// Where the marker is, from the moment at which calls may be held.
+    marker: Option<Option<PathBuf>>,
     /// Signals that came before we knew of the command, and when: ticks since the boot.
     early: Vec<(Received, u64)>,
     takeover: Takeover,
@@ -189,10 +189,8 @@ impl Face<'_> {
 
     fn heed(&mut self, message: Message) -> Option<Finished> {
         match message {
-            Message::Started { pid, marker } => {
-                self.marker = marker;
-                self.command_runs(pid);
-            }
+            Message::Started { pid } => self.command_runs(pid),
+            Message::Marked { path } => self.marker = Some(path),
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {
@@ -316,13 +314,14 @@ impl Face<'_> {
 
     /// What became of the work of a run that ends with `trouble`.
     fn outcome(&self, trouble: Option<&Trouble>) -> Outcome {
-        let marker = self.marker.clone().filter(|path| path.exists());
-        match trouble {
+        match (trouble, &self.marker) {
             _ if !self.commits => Outcome::NotAsked,
-            None | Some(Trouble::Clear(_)) => Outcome::Committed,
-            Some(Trouble::Commit) => Outcome::Interrupted { marker },
-            Some(_) if marker.is_some() => Outcome::Interrupted { marker },
-            Some(_) => Outcome::NothingHeld,
+            (None | Some(Trouble::Clear(_)), _) => Outcome::Committed,
+            (Some(Trouble::Commit), None) => Outcome::Interrupted { marker: None },
+            (Some(_), None) => Outcome::NothingHeld,
+            (Some(_), Some(path)) => {
+                Outcome::Interrupted { marker: path.clone().filter(|path| path.exists()) }
+            }
         }
     }
 }

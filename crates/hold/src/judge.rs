@@ -1,15 +1,16 @@
 //! Answers one call: decides, makes the marker durable, holds, counts.
 
 use crate::accounts::End;
-use crate::active::{Admission, Via, Work};
+use crate::active::{Done, Via, Work};
 use crate::answers::{Change, Decision, Waiting, decide};
 use crate::claims::{Claim, Claims};
+use crate::families;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
-use crate::protocol::{Message, Notice, offer};
+use crate::protocol::{Message, Notice, offer, send};
 use crate::rewrite::{Rewrite, Rewritten};
 use crate::rights::Gain;
-use crate::state::{Changing, Shared, State, Unsynced};
+use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::targets::Targets;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -41,14 +42,6 @@ impl From<Answer> for Reply {
     }
 }
 
-/// Whether a call may be held.
-enum Admitted {
-    Held,
-    Passed,
-    /// Nothing is held any more.
-    Over,
-}
-
 /// Answers calls, from any thread.
 pub(crate) struct Judge {
     options: Options,
@@ -56,6 +49,8 @@ pub(crate) struct Judge {
     face: Arc<OwnedFd>,
     command: u32,
     state: Shared,
+    /// Whether `/proc` shows callers.
+    looks: bool,
     /// Threads whose last call a signal came upon while it was to be changed.
     disturbed: Mutex<HashSet<u32>>,
     traced: Claims,
@@ -72,13 +67,17 @@ impl Judge {
         state: Shared,
     ) -> Self {
         let (disturbed, traced) = Default::default();
-        Self { options: options.clone(), listener, face, command, state, disturbed, traced }
+        let (options, looks) = (options.clone(), families::proc_is_ours());
+        Self { options, listener, face, command, state, looks, disturbed, traced }
     }
 
     /// Answers `waiting`. What has to be done before that, and may take long, is done only if
     /// the calling thread `may_wait`.
     pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting, may_wait: bool) -> Judged {
-        let decision = decide(targets, waiting, &self.options);
+        let decision = match decide(targets, waiting, &self.options) {
+            Decision::Hold(_) | Decision::Rewrite(_) if !self.looks => Decision::Pass,
+            decision => decision,
+        };
         if targets.take_missed() {
             return Judged::Patience;
         }
@@ -120,7 +119,7 @@ impl Judge {
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
             Decision::Unmount(mount) => {
-                let unmount = |mount| self.state.lock().active()?.unmount(mount);
+                let unmount = |mount| self.state.lock().unmount(mount);
                 if let Some(depart) = mount.and_then(unmount) {
                     depart();
                 }
@@ -145,63 +144,53 @@ impl Judge {
         let count = |state: &mut State| {
             state.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
         };
-        let admitted = self.admit(waiting, devices, may_wait, count)?;
-        Ok(match admitted {
+        Ok(match self.admit(waiting, devices, may_wait, count) {
             Admitted::Held => {
                 Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) }
             }
             Admitted::Passed => self.count(waiting, End::Passed, Answer::Continue),
             Admitted::Over => Answer::Continue.into(),
+            Admitted::Patience => return Err(Judged::Patience),
         })
     }
 
     fn change(&self, waiting: &Waiting, change: &Change, may_wait: bool) -> Result<Reply, Judged> {
-        match self.admit(waiting, &change.devices, may_wait, |_| {})? {
+        match self.admit(waiting, &change.devices, may_wait, |_| {}) {
             Admitted::Held => Err(self.rewrite(waiting, change, self.program(waiting))),
             Admitted::Passed => Ok(self.count(waiting, End::Passed, Answer::Continue)),
             Admitted::Over => Ok(Answer::Continue.into()),
+            Admitted::Patience => Err(Judged::Patience),
         }
     }
 
-    /// Finds out whether a call on `devices` may be held, and does `note` with the state at
-    /// the moment at which it may. What has to be done first is begun here, and waited for.
-    ///
-    /// # Errors
-    /// It may take long, and that takes another thread.
     fn admit(
         &self,
         waiting: &Waiting,
         devices: &[DeviceId],
         may_wait: bool,
-        note: impl Fn(&mut State),
-    ) -> Result<Admitted, Judged> {
+        note: impl FnOnce(&mut State),
+    ) -> Admitted {
         let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
         let via = Via { thread: waiting.notification.thread, fd };
-        loop {
-            match self.state.admit(devices, via, may_wait, &note) {
-                None => return Ok(Admitted::Over),
-                Some(Admission::Held) => return Ok(Admitted::Held),
-                Some(Admission::Passed) => return Ok(Admitted::Passed),
-                Some(Admission::Busy) if !may_wait => return Err(Judged::Patience),
-                Some(Admission::Busy) => {}
-                Some(Admission::After(work)) => self.begin(work),
-            }
-            if !self.state.wait_for_work() {
-                return Ok(Admitted::Passed);
-            }
-        }
+        self.state.admit(devices, via, may_wait, note, |work| self.begin(work))
     }
 
     /// Has `work` done by a thread of its own: the calling process may be the server that the
     /// work will wait for, and then its call has to go on.
     fn begin(&self, work: Work) {
         let (state, face, command) = (self.state.clone(), Arc::clone(&self.face), self.command);
-        let conclude = move |done| match state.conclude(done) {
-            Ok(news) => {
-                news.into_iter().for_each(|notice| offer(&*face, &Message::Notice(notice)));
+        let conclude = move |done: Done| {
+            if let Done::Marked(Ok(path)) = &done {
+                // Before a call is held: without the supervisor only the face can tell.
+                let _ = send(&*face, &Message::Marked { path: path.clone() });
             }
-            // The command cannot be held as was asked, so it shall not go on.
-            Err(_) => drop(synconce_sys::signals::send(command, SIGTERM)),
+            match state.conclude(done) {
+                Ok(news) => {
+                    news.into_iter().for_each(|notice| offer(&*face, &Message::Notice(notice)));
+                }
+                // The command cannot be held as was asked, so it shall not go on.
+                Err(_) => drop(synconce_sys::signals::send(command, SIGTERM)),
+            }
         };
         work.start(conclude);
     }
@@ -221,6 +210,11 @@ impl Judge {
         if matches!(rewritten, Rewritten::Disturbed | Rewritten::Left) {
             self.disturbed().insert(thread);
         }
+        // The caller goes on already: its file may be one of a server that waits for us.
+        let opened = match rewritten {
+            Rewritten::Done(fd) if change.opens => unsynced(thread, fd),
+            _ => None,
+        };
         // In one step with its count: a close in between would count it as well.
         let mut state = self.state.lock();
         state.changing.remove(&id);
@@ -231,9 +225,7 @@ impl Judge {
             _ => return Judged::Done,
         };
         state.accounts.count(waiting.call.name(), program.as_deref(), end);
-        if let (true, Rewritten::Done(fd)) = (change.opens, rewritten) {
-            state.unsynced.extend(unsynced(thread, fd));
-        }
+        state.unsynced.extend(opened);
         Judged::Done
     }
 

@@ -93,7 +93,7 @@ fn start(
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut active = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut active, mask, &takeover);
+    let launched = launch_held(options, &mut active, mask, &takeover, face);
     let (launched, presence) = launched.inspect_err(|_| {
         // Nothing was held. A marker that cannot be removed says too much, not too little.
         let _ = active.clear(false);
@@ -105,7 +105,7 @@ fn start(
         listener.wake_on_same_cpu();
     }
     // The face's end is noticed by the loop.
-    let _ = send(face, &Message::Started { pid: launched.pid, marker: active.marker() });
+    let _ = send(face, &Message::Started { pid: launched.pid });
     if let Some(notice) = active.news_of_earlier() {
         let _ = send(face, &Message::Notice(notice));
     }
@@ -133,6 +133,7 @@ fn launch_held(
     active: &mut Active,
     mask: Set,
     takeover: &Takeover,
+    face: &OwnedFd,
 ) -> Result<(Launched, Option<Presence>), Trouble> {
     let bad = |error: std::io::Error| Trouble::set_up("cannot use the command", &error);
     let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
@@ -143,6 +144,8 @@ fn launch_held(
             Trouble::Marker(act) => Trouble::MarkerUnwritable(act),
             other => other,
         })?;
+        // Before a call is held: without the supervisor only the face can tell.
+        let _ = send(face, &Message::Marked { path: active.marker() });
         // Without a socket, an inner run has to find us in /proc.
         let presence = Presence::new().ok();
         let spec = Spec {

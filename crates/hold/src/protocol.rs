@@ -12,11 +12,12 @@ use synconce_durable::text;
 /// One message. Its paths are for people to read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// The command runs. Where its marker is, or will be.
-    Started {
-        pid: u32,
+    /// The command runs.
+    Started { pid: u32 },
+    /// The marker is durable; where the first one is. Calls may be held from now on.
+    Marked {
         #[serde(serialize_with = "text::path_if_any")]
-        marker: Option<PathBuf>,
+        path: Option<PathBuf>,
     },
     /// Something the user should know.
     Notice(Notice),

@@ -6,19 +6,31 @@
 //! and then concluded.
 
 use crate::accounts::{Accounts, End};
-use crate::active::{Active, Admission, Done, Via};
+use crate::active::{Active, Admission, Done, Via, Work};
 use crate::protocol::Notice;
 use crate::rights::Gain;
 use crate::trouble::Trouble;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 
 /// How long a call waits for work. Its process may be the server that the work waits for; a
 /// sync too many is safe.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether a call may be held.
+pub(crate) enum Admitted {
+    /// It may.
+    Held,
+    /// The kernel has to do it.
+    Passed,
+    /// Something has to be done first, for which this thread may not wait.
+    Patience,
+    /// Nothing is held any more.
+    Over,
+}
 
 /// A descriptor whose sync flag was taken away, by its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,10 +90,18 @@ impl State {
     }
 
     /// The run, as long as calls may be held.
-    pub(crate) fn active(&mut self) -> Option<&mut Active> {
+    fn active(&mut self) -> Option<&mut Active> {
         match &mut self.stage {
             Stage::Active(active) => Some(active),
             Stage::Failed(..) | Stage::Over => None,
+        }
+    }
+
+    /// What lets go of `mount`, which is about to be unmounted.
+    pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
+        match &mut self.stage {
+            Stage::Active(active) | Stage::Failed(active, _) => active.unmount(mount),
+            Stage::Over => None,
         }
     }
 
@@ -115,7 +135,7 @@ impl State {
         let mut accounts = self.accounts;
         let mut unfinished = HashSet::new();
         for Changing { thread, call, program } in self.changing.into_values() {
-            // Nobody will count them when they are done.
+            // When they are done they are not counted any more.
             accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
@@ -137,22 +157,49 @@ impl Shared {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a call on `devices` may be held; `note` is done with the state at the moment
-    /// at which it may. Work is for a thread that `may_wait`. `None` when nothing is held
-    /// any more.
+    /// Finds out whether a call on `devices` may be held, and does `note` with the state at
+    /// the moment at which it may. What has to be done before that is given to `begin`, and
+    /// waited for if this thread `may_wait`.
     pub(crate) fn admit(
         &self,
         devices: &[DeviceId],
         via: Via,
         may_wait: bool,
         note: impl FnOnce(&mut State),
-    ) -> Option<Admission> {
+        begin: impl Fn(Work),
+    ) -> Admitted {
+        let (mut deadline, mut tried) = (None, HashSet::new());
         let mut state = self.lock();
-        let admission = state.active()?.admit(devices, via, may_wait);
-        if matches!(admission, Admission::Held) {
-            note(&mut state);
+        loop {
+            let Some(active) = state.active() else { return Admitted::Over };
+            match active.admit(devices, via, may_wait) {
+                Admission::Held => {
+                    note(&mut state);
+                    return Admitted::Held;
+                }
+                Admission::Passed => return Admitted::Passed,
+                Admission::Busy if !may_wait => return Admitted::Patience,
+                Admission::After(work) if !tried.insert(work.device()) => {
+                    // No way leads to the file system from this caller.
+                    active.give_up(&work);
+                    return Admitted::Passed;
+                }
+                Admission::After(work) => {
+                    drop(state);
+                    begin(work);
+                    state = self.lock();
+                    continue;
+                }
+                Admission::Busy => {}
+            }
+            let end = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Admitted::Passed;
+            }
+            let waited = self.0.1.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Some(admission)
     }
 
     /// Concludes work that was done without the lock. What the user should know of it.
@@ -160,21 +207,23 @@ impl Shared {
     /// # Errors
     /// Why nothing can be held any more.
     pub(crate) fn conclude(&self, done: Done) -> Result<Option<Notice>, Trouble> {
-        let concluded = self.lock().conclude(done);
+        let mut state = self.lock();
+        if state.active().is_none() {
+            // To let go of a pin may take long.
+            drop(state);
+            drop(done);
+            return Ok(None);
+        }
+        let concluded = state.conclude(done);
         self.0.1.notify_all();
         concluded
     }
 
-    /// Waits for the end of work, but not for ever; `false` when it goes on.
-    pub(crate) fn wait_for_work(&self) -> bool {
-        let works = |state: &mut State| state.active().is_some_and(|active| active.works());
-        let waited = self.0.1.wait_timeout_while(self.lock(), PATIENCE, works);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-    }
-
     /// Ends the holding: from here on every call goes to the kernel.
     pub(crate) fn close(&self) -> Closed {
-        std::mem::replace(&mut *self.lock(), State::new(Stage::Over)).close()
+        let state = std::mem::replace(&mut *self.lock(), State::new(Stage::Over));
+        self.0.1.notify_all();
+        state.close()
     }
 }
 

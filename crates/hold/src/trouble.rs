@@ -41,6 +41,8 @@ pub enum Trouble {
     },
     /// The marker cannot be written.
     MarkerUnwritable(Act),
+    /// The marker below `--root` cannot be written.
+    RootUnwritable(Act),
     /// A process, thread or descriptor cannot be had: the act, and errno(3).
     SetUp(String, i32),
     /// The filter cannot be installed: errno(3) of `seccomp(2)`.
@@ -66,6 +68,8 @@ pub enum Trouble {
 }
 
 mod errno {
+    pub(super) const AGAIN: i32 = 11;
+    pub(super) const NOMEM: i32 = 12;
     pub(super) const NFILE: i32 = 23;
     pub(super) const MFILE: i32 = 24;
     pub(super) const FBIG: i32 = 27;
@@ -84,6 +88,9 @@ impl Trouble {
         Some(match self {
             Self::SetUp(_, errno::MFILE | errno::NFILE)
             | Self::Filter(errno::MFILE | errno::NFILE) => FILES,
+            Self::Path(act) if matches!(act.errno, errno::MFILE | errno::NFILE) => FILES,
+            Self::SetUp(_, errno::AGAIN) => "raise the limit of processes (ulimit -u)",
+            Self::Filter(errno::NOMEM) => return None,
             Self::Filter(_) => "the kernel or a container's profile refuses seccomp(2)",
             Self::VolatileOverlay(_) => {
                 "use --no-commit when the result is thrown away, or --commit-only PATH"
@@ -100,7 +107,9 @@ impl Trouble {
                 errno::MFILE | errno::NFILE => FILES,
                 _ => "the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory",
             },
-            Self::SupervisorDied { started: false } => "run the command again",
+            Self::RootUnwritable(_) => {
+                "a second marker is kept below --root, which has to be writable"
+            }
             _ => return None,
         })
     }
@@ -116,7 +125,7 @@ impl fmt::Display for Trouble {
             Self::NoStateDirectory => {
                 f.write_str("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
             }
-            Self::Path(act) | Self::MarkerUnwritable(act) => act.fmt(f),
+            Self::Path(act) | Self::MarkerUnwritable(act) | Self::RootUnwritable(act) => act.fmt(f),
             Self::NoDisk(path) => {
                 write!(f, "cannot commit {}: it is on no disk file system", path.display())
             }

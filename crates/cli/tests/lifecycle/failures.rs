@@ -90,5 +90,8 @@ fn a_killed_supervisor_leaves_the_word_to_status_only_where_a_marker_is() {
             "the run is marked as interrupted; `synconce status` shows what to do about it";
         assert_eq!(said, format!("{died}synconce: hint: {marked}\n"));
         eventually("status shows it", || place.status(&[]).status.code() == Some(4));
+        let said = killed(place, &[], "sync .; rm -r state;");
+        let unmarked = "nothing marks the run; throw its result away and run it again";
+        assert!(said.ends_with(&format!("{died}synconce: hint: {unmarked}\n")), "{said}");
     });
 }

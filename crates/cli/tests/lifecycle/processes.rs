@@ -64,10 +64,20 @@ fn a_proc_of_another_pid_namespace_is_said_to_make_every_sync_real() {
     isolated(|place| {
         place.write("data", "x");
         let mut run = place.command("unshare");
-        run.args(["--pid", "--fork", SYNCONCE, "run", "--", "sync", "data"]);
+        run.args(["--pid", "--fork", SYNCONCE, "run", "--stats", "--json", "--"]).args([
+            "sh",
+            "-c",
+            "sync; sync data",
+        ]);
         let finished = finish(&mut run);
         assert_eq!(finished.status.code(), Some(0), "{finished:?}");
         assert!(finished.stderr.starts_with("synconce: /proc does not show this pid namespace"));
         assert!(finished.stderr.contains("synconce: hint: mount /proc anew"), "{finished:?}");
+        let stats = finished.stderr.lines().find(|line| line.starts_with('{')).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(stats).unwrap();
+        for call in ["sync", "fsync"] {
+            assert_eq!(stats["calls"][call]["held"], 0, "{stats}");
+            assert_eq!(stats["calls"][call]["passed"], 1, "{stats}");
+        }
     });
 }

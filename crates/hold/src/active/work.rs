@@ -38,13 +38,32 @@ pub(crate) enum Work {
 
 /// What work has done.
 pub(crate) enum Done {
-    Marked(Result<(), Trouble>),
-    Pinned(Pins),
+    /// Where the first marker is, if there is one.
+    Marked(Result<Option<PathBuf>, Trouble>),
+    Pinned(DeviceId, Pins),
     /// No way leads to this file system.
     Unpinned(DeviceId),
 }
 
+impl Done {
+    /// As [`Work::device`].
+    pub(super) fn device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Marked(_) => None,
+            Self::Pinned(device, _) | Self::Unpinned(device) => Some(*device),
+        }
+    }
+}
+
 impl Work {
+    /// The file system that it is about; `None` is all of them.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Mark(_) => None,
+            Self::Pin { device, .. } => Some(*device),
+        }
+    }
+
     /// Does it on a thread of its own, or here if none can be had, and then `conclude`.
     pub(crate) fn start(self, conclude: impl FnOnce(Done) + Send + 'static) {
         let (hand_over, take_over) = mpsc::channel::<(Self, _)>();
@@ -63,12 +82,12 @@ impl Work {
 
     fn perform(self) -> Done {
         match self {
-            Self::Mark(markers) => Done::Marked(markers.engage()),
+            Self::Mark(markers) => Done::Marked(markers.engage().map(|()| markers.path())),
             Self::Pin { device, via, root, markers } => {
                 let pins = find(device, via);
                 let is_marked = |root: Box<Root>| markers.mark_again(&root).is_ok();
                 if pins.covers(device) && root.is_none_or(is_marked) {
-                    return Done::Pinned(pins);
+                    return Done::Pinned(device, pins);
                 }
                 Done::Unpinned(device)
             }

@@ -42,6 +42,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, Trouble> {
             let below = root.join(places::STATE_BELOW_ROOT);
             if !is_same(&below, &state) {
                 let marker = Marker::arm(&below, &record, Some(root));
+                let unwritable = |error: Error| Trouble::RootUnwritable(Act::from(&error));
                 markers.push(marker.map_err(unwritable)?);
             }
         }

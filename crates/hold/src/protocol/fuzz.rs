@@ -60,7 +60,8 @@ impl Parts {
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
         match self.kind % 16 {
-            0 => Message::Started { pid: number.cast_unsigned(), marker: self.paths().pop() },
+            0 => Message::Started { pid: number.cast_unsigned() },
+            15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
             2 => Message::Ended(CommandEnd::Exited(number)),
             3 => Message::Ended(CommandEnd::Killed(number)),

@@ -48,7 +48,9 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
     Ok(match &finished.trouble {
         Some(trouble) => {
             let code = fail(trouble, &finished);
-            if !matches!(trouble, Trouble::Exec { .. } | Trouble::SupervisorDied { started: false })
+            let had_started = Trouble::SupervisorDied { started: true };
+            if matches!(trouble, Trouble::Marker(_) | Trouble::Commit | Trouble::Clear(_))
+                || *trouble == had_started
             {
                 say("what the command had done in the tree was thrown away");
             }
