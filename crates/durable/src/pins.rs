@@ -30,6 +30,8 @@ pub struct Pin {
     pub source: String,
     /// Whether it is a volatile overlay, through which nothing becomes durable.
     pub volatile: bool,
+    /// The file system under a writable overlay, where it could be found.
+    pub upper: Option<DeviceId>,
     /// Whether it is an overlay of memory, which a commit does not make last.
     pub in_memory: bool,
     /// Whether the descriptor was opened before the run.
@@ -55,6 +57,7 @@ impl Pin {
             type_name: mount.type_name.clone(),
             source: mount.source.clone(),
             volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
+            upper: None,
             in_memory: mount.is_in_memory(),
             early,
             mount: mount.id,
@@ -131,8 +134,7 @@ impl Pins {
             let mount = mount_of(path, mounts)?;
             asked.push((path, mount.device));
             wanted.insert(mount.device);
-            let upper = mount.option("upperdir");
-            wanted.extend(upper.and_then(|upper| device_of(&upper, mounts)));
+            wanted.extend(upper_of(mount, mounts));
         }
         let wanted = mounts.iter().filter(|mount| wanted.contains(&mount.device));
         let pins = Self::open(&wanted.cloned().collect::<Vec<_>>(), Path::new("/"), true);
@@ -152,7 +154,7 @@ impl Pins {
                 self.0.extend(pin(mount, prefix, early));
             }
         }
-        self.resolve_volatile(mounts);
+        self.find_uppers(mounts);
     }
 
     /// Adds pins for the file systems of `mounts` that only a sealed run holds: those of a
@@ -173,21 +175,27 @@ impl Pins {
         }
     }
 
-    /// A volatile overlay is committed by its upper file system, where that can be reached.
-    fn resolve_volatile(&mut self, mounts: &[Mount]) {
-        let durable: Vec<bool> =
-            self.0.iter().map(|pin| pin.volatile && self.has_upper(pin, mounts)).collect();
-        let mut durable = durable.into_iter();
-        self.0.iter_mut().for_each(|pin| pin.volatile &= !durable.next().unwrap_or(false));
+    /// Finds what is under the overlays: an overlay's own sync reports no error of it, and a
+    /// volatile one does not reach it.
+    fn find_uppers(&mut self, mounts: &[Mount]) {
+        let mount_of = |pin: &Pin| mounts.iter().find(|mount| mount.id == pin.mount);
+        let uppers = self.0.iter().map(|pin| upper_of(mount_of(pin)?, mounts));
+        let uppers: Vec<_> = uppers.collect();
+        let covered: Vec<_> = uppers.iter().map(|it| it.filter(|it| self.covers(*it))).collect();
+        for (pin, upper) in self.0.iter_mut().zip(covered) {
+            pin.upper = pin.upper.or(upper);
+            pin.volatile &= pin.upper.is_none();
+        }
     }
 
-    fn has_upper(&self, pin: &Pin, mounts: &[Mount]) -> bool {
-        mounts
-            .iter()
-            .find(|mount| mount.device == pin.device)
-            .and_then(|mount| mount.option("upperdir"))
-            .and_then(|upper| device_of(&upper, mounts))
-            .is_some_and(|device| self.covers(device))
+    /// Lets go of the volatile overlays, through which nothing becomes durable.
+    pub fn drop_volatile(&mut self) {
+        self.0.retain(|pin| !pin.volatile);
+    }
+
+    /// The pin of the file system `device`.
+    pub fn of(&self, device: DeviceId) -> Option<&Pin> {
+        self.0.iter().find(|pin| pin.device == device)
     }
 
     /// Whether the file system `device` is pinned.
@@ -287,6 +295,9 @@ pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error
         .ok_or_else(|| Error::new("cannot find the mount of", path, Errno::NODEV))
 }
 
-fn device_of(path: &Path, mounts: &[Mount]) -> Option<DeviceId> {
-    mount_of(path, mounts).ok().map(|mount| mount.device)
+/// The file system of the upper directory of the overlay `mount`. A relative name is of the
+/// directory of the process that mounted it, which is not known.
+pub fn upper_of(mount: &Mount, mounts: &[Mount]) -> Option<DeviceId> {
+    let upper = mount.option("upperdir").filter(|upper| upper.is_absolute())?;
+    mount_of(&upper, mounts).ok().map(|mount| mount.device)
 }

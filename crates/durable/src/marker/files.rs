@@ -100,6 +100,18 @@ impl Armed {
         Ok(rustix::fs::fsync(&self.public)?)
     }
 
+    /// Adds `text` to the public file, durably.
+    pub(super) fn append(&self, text: &[u8]) -> io::Result<()> {
+        // Its lock belongs to the opening that we keep, which is for reading.
+        let path = format!("/proc/self/fd/{}", self.public.file.as_raw_fd());
+        let mut file = File::options().append(true).open(path)?;
+        file.write_all(text)?;
+        if mutant::is("marker-file-systems-unsynced") {
+            return Ok(());
+        }
+        file.sync_data()
+    }
+
     /// Gives both files their names in `to`. The private file is first: whoever
     /// finds the public one finds both.
     ///

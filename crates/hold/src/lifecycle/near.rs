@@ -1,0 +1,60 @@
+//! The file systems on which nearly every run writes. They are pinned before the command
+//! starts, so that no error of a write-back goes unseen.
+
+use crate::options::Options;
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
+use std::env;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use synconce_durable::pins::{mount_id, upper_of};
+use synconce_durable::places;
+use synconce_probe::mounts::{DeviceId, Mount};
+
+/// The devices of the file systems of /, the working directory, `HOME`, `TMPDIR`, `--root`,
+/// the marker, and of inherited descriptors; and of what is under those that are overlays.
+pub(super) fn devices(options: &Options, mounts: &[Mount]) -> HashSet<DeviceId> {
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let named = [home, Some(temporary), places::state()].into_iter().flatten();
+    let named = named.filter_map(|path| by_name(&path, mounts));
+    let places = places_of_work(options, mounts).map(|(_, mount)| mount);
+    let near: Vec<&Mount> = places.chain(named).chain(inherited(mounts)).collect();
+    let uppers = near.iter().filter_map(|mount| upper_of(mount, mounts));
+    near.iter().map(|mount| mount.device).chain(uppers).collect()
+}
+
+/// Where a run works: /, the working directory, and `--root`; and the mount of each.
+pub(super) fn places_of_work<'a>(
+    options: &'a Options,
+    mounts: &'a [Mount],
+) -> impl Iterator<Item = (&'a Path, &'a Mount)> {
+    let places = [Path::new("/"), Path::new(".")].into_iter().chain(options.root.as_deref());
+    places.filter_map(|path| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+        Some((path, mount_of(&file, mounts)?))
+    })
+}
+
+/// The mount of `path` by its name alone: nothing is opened, because a server may hang.
+fn by_name<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    // Of two at one point the later one is on top.
+    above.max_by_key(|mount| mount.point.components().count())
+}
+
+/// The mounts of the descriptors that we were given.
+fn inherited(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = rustix::fs::open(entry.path(), flags, Mode::empty()).ok()?;
+        mount_of(&file, mounts)
+    })
+}
+
+fn mount_of<'a>(file: &OwnedFd, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let id = mount_id(file)?;
+    mounts.iter().find(|mount| mount.id == id)
+}
