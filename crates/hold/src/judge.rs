@@ -14,6 +14,7 @@ use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::targets::Targets;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
@@ -51,6 +52,8 @@ pub(crate) struct Judge {
     state: Shared,
     /// Whether `/proc` shows callers.
     looks: bool,
+    /// Whether the user was told that it does not.
+    said_why: AtomicBool,
     /// Threads whose last call a signal came upon while it was to be changed.
     disturbed: Mutex<HashSet<u32>>,
     traced: Claims,
@@ -66,16 +69,21 @@ impl Judge {
         command: u32,
         state: Shared,
     ) -> Self {
-        let (disturbed, traced) = Default::default();
+        let (disturbed, traced, said_why) = Default::default();
         let (options, looks) = (options.clone(), families::proc_is_ours());
-        Self { options, listener, face, command, state, looks, disturbed, traced }
+        Self { options, listener, face, command, state, looks, said_why, disturbed, traced }
     }
 
     /// Answers `waiting`. What has to be done before that, and may take long, is done only if
     /// the calling thread `may_wait`.
     pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting, may_wait: bool) -> Judged {
         let decision = match decide(targets, waiting, &self.options) {
-            Decision::Hold(_) | Decision::Rewrite(_) if !self.looks => Decision::Pass,
+            Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.looks => {
+                if !self.said_why.swap(true, Relaxed) {
+                    self.tell(Notice::ForeignProc);
+                }
+                Decision::Pass
+            }
             decision => decision,
         };
         if targets.take_missed() {

@@ -117,9 +117,6 @@ fn start(
     if listener.is_none() && !options.sealed {
         let _ = send(face, &Message::Notice(Notice::ForeignListener));
     }
-    if listener.is_some() && !families::proc_is_ours() {
-        let _ = send(face, &Message::Notice(Notice::ForeignProc));
-    }
     let told = no_rights.as_deref().map(Gain::of);
     if let Some(path) = no_rights {
         let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)));

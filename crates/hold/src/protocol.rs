@@ -78,7 +78,7 @@ pub enum Notice {
     /// A sealed run held syncs on FUSE file systems mounted here and committed none.
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
     /// `/proc` is of another pid namespace, or is not there: no call can be looked at, so
-    /// none is held.
+    /// none is held. Comes with the first sync.
     ForeignProc,
     /// io_uring was let through; its syncs were not held.
     IoUringPassed,
