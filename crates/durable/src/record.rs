@@ -1,5 +1,6 @@
 //! What is written down about a run.
 
+use crate::pins::Pin;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -99,6 +100,17 @@ pub struct FileSystem {
     pub type_name: String,
     /// What was mounted.
     pub source: String,
+}
+
+impl FileSystem {
+    /// That of `pin`.
+    pub fn of(pin: &Pin) -> Self {
+        Self {
+            mount_point: pin.point.clone(),
+            type_name: pin.type_name.clone(),
+            source: pin.source.clone(),
+        }
+    }
 }
 
 /// The boot id of the running kernel (`random(4)`); empty when /proc has none.

@@ -12,7 +12,7 @@ use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
 use crate::orphaned;
-use crate::protocol::{Message, Summary, receive};
+use crate::protocol::{CommitReport, Message, Summary, receive};
 use crate::trouble::Trouble;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -229,7 +229,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: summary.accounts,
-            outcome: self.outcome(summary.trouble.as_ref()),
+            outcome: self.outcome(summary.trouble.as_ref(), summary.commit.as_ref()),
             commit: summary.commit,
             trouble: summary.trouble,
             unfinished: Vec::new(),
@@ -281,7 +281,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
-            outcome: self.outcome(Some(&Trouble::Commit)),
+            outcome: self.outcome(Some(&Trouble::Commit), None),
             commit: None,
             trouble: Some(Trouble::Commit),
             unfinished: std::mem::take(&mut self.waiting),
@@ -305,7 +305,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
-            outcome: self.outcome(Some(&trouble)),
+            outcome: self.outcome(Some(&trouble), None),
             commit: None,
             trouble: Some(trouble),
             unfinished: Vec::new(),
@@ -313,9 +313,10 @@ impl Face<'_> {
     }
 
     /// What became of the work of a run that ends with `trouble`.
-    fn outcome(&self, trouble: Option<&Trouble>) -> Outcome {
+    fn outcome(&self, trouble: Option<&Trouble>, commit: Option<&CommitReport>) -> Outcome {
         match (trouble, &self.marker) {
             _ if !self.commits => Outcome::NotAsked,
+            (None, _) if commit.is_none() => Outcome::NothingHeld,
             (None | Some(Trouble::Clear(_)), _) => Outcome::Committed,
             (Some(Trouble::Commit), None) => Outcome::Interrupted { marker: None },
             (Some(_), None) => Outcome::NothingHeld,

@@ -12,12 +12,15 @@ use crate::rewrite::{Rewrite, Rewritten};
 use crate::rights::Gain;
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::targets::Targets;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
+use synconce_sys::write_back;
 
 /// How far a judge came with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,9 +156,17 @@ impl Judge {
             state.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
         };
         Ok(match self.admit(waiting, devices, may_wait, count) {
-            Admitted::Held => {
-                Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) }
-            }
+            Admitted::Held { late } => match late.then(|| earlier_error(waiting)) {
+                None | Some(Ok(0)) => {
+                    Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) }
+                }
+                Some(told) => {
+                    let name = waiting.call.name();
+                    self.state.lock().accounts.take_back(name, program.as_deref(), End::Held);
+                    let answer = told.map_or(Answer::Continue, Answer::Errno);
+                    self.count(waiting, End::Passed, answer)
+                }
+            },
             Admitted::Passed => self.count(waiting, End::Passed, Answer::Continue),
             Admitted::Over => Answer::Continue.into(),
             Admitted::Patience => return Err(Judged::Patience),
@@ -164,7 +175,7 @@ impl Judge {
 
     fn change(&self, waiting: &Waiting, change: &Change, may_wait: bool) -> Result<Reply, Judged> {
         match self.admit(waiting, &change.devices, may_wait, |_| {}) {
-            Admitted::Held => Err(self.rewrite(waiting, change, self.program(waiting))),
+            Admitted::Held { .. } => Err(self.rewrite(waiting, change, self.program(waiting))),
             Admitted::Passed => Ok(self.count(waiting, End::Passed, Answer::Continue)),
             Admitted::Over => Ok(Answer::Continue.into()),
             Admitted::Patience => Err(Judged::Patience),
@@ -254,6 +265,26 @@ impl Judge {
 
     fn tell(&self, notice: Notice) {
         offer(&*self.face, &Message::Notice(notice));
+    }
+}
+
+/// The errno of a write-back of the caller's file that its own descriptor was not told of yet;
+/// 0 when there was none. Once told it is told to nobody else: the caller gets it.
+///
+/// # Errors
+/// It cannot be found out: the kernel has to do the call.
+fn earlier_error(waiting: &Waiting) -> Result<i32, ()> {
+    if !matches!(waiting.call, Call::Fsync | Call::Fdatasync | Call::SyncFileRange) {
+        return Err(());
+    }
+    let process = families::process_of(waiting.notification.thread).ok_or(())?;
+    let pid = Pid::from_raw(process.cast_signed()).ok_or(())?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(drop)?;
+    let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
+    let file = pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).map_err(drop)?;
+    match write_back::error_of(file.as_fd()) {
+        Ok(()) => Ok(0),
+        Err(error) => error.raw_os_error().ok_or(()),
     }
 }
 

@@ -37,3 +37,10 @@ pub struct Options {
     /// Account by program, too.
     pub by_program: bool,
 }
+
+impl Options {
+    /// Whether all that is mounted is committed: a sealed filter does not know what was held.
+    pub(crate) fn commits_all(&self) -> bool {
+        self.commit_all || self.sealed
+    }
+}

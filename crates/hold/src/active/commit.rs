@@ -10,28 +10,40 @@ use std::time::{Duration, Instant};
 use synconce_durable::commit::{self, Outcome, Progress};
 use synconce_durable::everything::Everything;
 use synconce_durable::mutant;
-use synconce_durable::pins::Pins;
+use synconce_durable::pins::{Pins, mount_of};
 use synconce_durable::synced::Synced;
 use synconce_probe::device;
 use synconce_probe::mounts::{self, Mount};
 
 impl Active {
-    /// Makes everything durable that the run could have written.
+    /// Makes everything durable on the file systems on which a call was held, and on those
+    /// that were named. `None` when there is nothing of that kind.
     pub(crate) fn commit(
         &mut self,
         survivors: &[Process],
         progress: &mut dyn FnMut(&Progress<'_>),
-    ) -> CommitReport {
+    ) -> Option<CommitReport> {
         let began = Instant::now();
+        let is_sealed = self.sealed.is_some();
+        if !is_sealed && !self.holds_sync && self.scope.is_empty() {
+            return None;
+        }
         self.enter(Phase::Committing);
         self.wait_for_unmounts(progress);
         let mut pins = std::mem::take(&mut self.pins);
         if mutant::is("pins-late") {
             pins = Pins::default();
         }
-        self.add_late(&mut pins, survivors);
+        if is_sealed || self.commits_all {
+            self.add_late(&mut pins, survivors);
+        } else {
+            self.add_root(&mut pins);
+            // A held sync() was about all disks, of which those that are pinned say more.
+            pins.retain(|device| self.holds_sync || self.scope.contains(&device));
+        }
         // What has failed is not tried again.
         pins.retain(|device| !self.is_lost(device));
+        pins.drop_volatile();
         let left: Vec<_> =
             self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
         let (pins, everything) = mutated(pins, self.everything());
@@ -44,7 +56,17 @@ impl Active {
         if !report.is_durable() {
             self.run_file.iter().for_each(|file| file.note(&report));
         }
-        report
+        Some(report)
+    }
+
+    /// Pins the file system of `--root`, which the command may have mounted.
+    fn add_root(&mut self, pins: &mut Pins) {
+        let Some(root) = &self.root else { return };
+        let mounts = mounts::ours().unwrap_or_default();
+        if let Ok(mount) = mount_of(root, &mounts) {
+            self.scope.insert(mount.device);
+            pins.add(std::slice::from_ref(mount), Path::new("/"), false);
+        }
     }
 
     /// What the commit does beside the pins: a sealed filter has answered calls on whatever
