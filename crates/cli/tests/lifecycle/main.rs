@@ -23,6 +23,7 @@ mod private;
 mod processes;
 mod raw_disks;
 mod roots;
+mod scope;
 mod sealed;
 mod sealed_scope;
 mod status;
