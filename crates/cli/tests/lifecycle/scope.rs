@@ -141,6 +141,7 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             let told = rustix::fs::syncfs(&other);
             assert!(told.is_err(), "another process is told: {told:?}");
             rig.disk().fail_writes(false).unwrap();
+            drop(other);
             place.write("go", "");
             let code = going.end().code();
             assert_eq!((code, going.text().as_str()), (Some(0), "failed synced"), "{held}");
