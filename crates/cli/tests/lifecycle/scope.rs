@@ -144,7 +144,9 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             drop(other);
             place.write("go", "");
             let code = going.end().code();
-            assert_eq!((code, going.text().as_str()), (Some(0), "failed synced"), "{held}");
+            assert!(going.text().starts_with("failed synced"), "{held}: {}", going.text());
+            // ext4 tells its next syncfs(2), too, which is that of the commit.
+            assert!(code == Some(0) || held && code == Some(125), "{held}: {}", going.text());
             ["written", "go"].into_iter().for_each(|name| place.remove(name));
             rig.down().unwrap();
         }
