@@ -25,12 +25,12 @@ impl Active {
     ) -> Option<CommitReport> {
         let began = Instant::now();
         let is_sealed = self.sealed.is_some();
+        let mut pins = std::mem::take(&mut self.pins);
         if !is_sealed && !self.holds_sync && self.scope.is_empty() {
             return None;
         }
         self.enter(Phase::Committing);
         self.wait_for_unmounts(progress);
-        let mut pins = std::mem::take(&mut self.pins);
         if mutant::is("pins-late") {
             pins = Pins::default();
         }
