@@ -37,7 +37,7 @@ pub enum Command {
 /// `synconce run`
 ///
 /// Every disk sync of COMMAND and its descendants succeeds at once without
-/// being done. When COMMAND ends, each file system that it could have written
+/// being done. When COMMAND ends, each file system on which a sync was held
 /// is synced once, and only then does synconce exit. Until then a marker says
 /// that the run is in flight: if it is cut short, `synconce status` says so.
 ///
@@ -65,8 +65,8 @@ pub struct Run {
     pub commit_only: Vec<PathBuf>,
     /// Commit every mounted file system, whether or not a sync on it was held
     ///
-    /// Without it the commit covers what the command asked to be synced, and leaves alone
-    /// what it wrote elsewhere, as the command by itself would.
+    /// Use it for a command that asks for no sync, such as tar. Otherwise the commit leaves
+    /// file systems alone on which COMMAND asked for no sync.
     #[arg(long, conflicts_with = "commit_only")]
     pub commit_all: bool,
     /// Give a device up that completes nothing for this long during the commit

@@ -1,4 +1,4 @@
-//! The file systems that a run could write, each with a descriptor that was
+//! The file systems on which calls may be held, each with a descriptor that was
 //! opened before it.
 //!
 //! Only such a descriptor sees every write-back error of the run: the kernel

@@ -156,14 +156,11 @@ impl Judge {
             state.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
         };
         Ok(match self.admit(waiting, devices, may_wait, count) {
-            Admitted::Held { late } => match late.then(|| earlier_error(waiting)) {
-                None | Some(Ok(0)) => {
-                    Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) }
-                }
-                Some(told) => {
+            Admitted::Held { late } => match late.then(|| not_held(waiting)).flatten() {
+                None => Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) },
+                Some(answer) => {
                     let name = waiting.call.name();
                     self.state.lock().accounts.take_back(name, program.as_deref(), End::Held);
-                    let answer = told.map_or(Answer::Continue, Answer::Errno);
                     self.count(waiting, End::Passed, answer)
                 }
             },
@@ -175,7 +172,13 @@ impl Judge {
 
     fn change(&self, waiting: &Waiting, change: &Change, may_wait: bool) -> Result<Reply, Judged> {
         match self.admit(waiting, &change.devices, may_wait, |_| {}) {
-            Admitted::Held { .. } => Err(self.rewrite(waiting, change, self.program(waiting))),
+            Admitted::Held { late } => {
+                // A file that is about to be opened has no error of before.
+                match (late && !change.opens).then(|| not_held(waiting)).flatten() {
+                    None => Err(self.rewrite(waiting, change, self.program(waiting))),
+                    Some(answer) => Ok(self.count(waiting, End::Passed, answer)),
+                }
+            }
             Admitted::Passed => Ok(self.count(waiting, End::Passed, Answer::Continue)),
             Admitted::Over => Ok(Answer::Continue.into()),
             Admitted::Patience => Err(Judged::Patience),
@@ -268,24 +271,25 @@ impl Judge {
     }
 }
 
-/// The errno of a write-back of the caller's file that its own descriptor was not told of yet;
-/// 0 when there was none. Once told it is told to nobody else: the caller gets it.
-///
-/// # Errors
-/// It cannot be found out: the kernel has to do the call.
-fn earlier_error(waiting: &Waiting) -> Result<i32, ()> {
-    if !matches!(waiting.call, Call::Fsync | Call::Fdatasync | Call::SyncFileRange) {
-        return Err(());
-    }
-    let process = families::process_of(waiting.notification.thread).ok_or(())?;
-    let pid = Pid::from_raw(process.cast_signed()).ok_or(())?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(drop)?;
+/// The answer to a call on a file system that was pinned late, if the call cannot be held: the
+/// error of a write-back that the caller's descriptor has not reported yet. The look reports
+/// the error, so no later call would.
+fn not_held(waiting: &Waiting) -> Option<Answer> {
+    let one_file =
+        [Call::Fsync, Call::Fdatasync, Call::SyncFileRange, Call::Preadv2, Call::Pwritev2];
+    let file = one_file.contains(&waiting.call).then(|| callers_file(waiting)).flatten();
+    // The kernel reports errors of a mapping, of a whole file system, or of aio requests.
+    let Some(file) = file else { return Some(Answer::Continue) };
+    let error = write_back::error_of(file.as_fd()).err()?;
+    Some(error.raw_os_error().map_or(Answer::Continue, Answer::Errno))
+}
+
+/// A duplicate of the descriptor that the call is about (`pidfd_getfd(2)`, Linux 5.6).
+fn callers_file(waiting: &Waiting) -> Option<OwnedFd> {
+    let process = families::process_of(waiting.notification.thread)?;
+    let process = pidfd_open(Pid::from_raw(process.cast_signed())?, PidfdFlags::empty()).ok()?;
     let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
-    let file = pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).map_err(drop)?;
-    match write_back::error_of(file.as_fd()) {
-        Ok(()) => Ok(0),
-        Err(error) => error.raw_os_error().ok_or(()),
-    }
+    pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
 }
 
 fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {
