@@ -8,7 +8,7 @@
 
 use crate::error::{Context, Error};
 use crate::synced::{Failure, Synced};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -277,7 +277,10 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 /// is asked.
 pub fn mount_id(file: impl AsFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?;
+    id_of(&rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?)
+}
+
+fn id_of(stat: &Statx) -> Option<u64> {
     (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
@@ -286,9 +289,10 @@ pub fn mount_id(file: impl AsFd) -> Option<u64> {
 /// # Errors
 /// Names a path that cannot be opened, or whose mount is not among `mounts`.
 pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)?;
-    let id = mount_id(&file);
+    // No server is asked (statx(2)), which may hang.
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID);
+    let id = id_of(&stat.on("cannot open", path)?);
     mounts
         .iter()
         .find(|mount| Some(mount.id) == id)

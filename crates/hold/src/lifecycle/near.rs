@@ -2,12 +2,10 @@
 //! starts, so that no error of a write-back goes unseen.
 
 use crate::options::Options;
-use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::env;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::{mount_id, upper_of};
+use synconce_durable::pins::{mount_of, upper_of};
 use synconce_durable::places;
 use synconce_probe::mounts::{DeviceId, Mount};
 
@@ -30,11 +28,7 @@ pub(super) fn places_of_work<'a>(
     mounts: &'a [Mount],
 ) -> impl Iterator<Item = (&'a Path, &'a Mount)> {
     let places = [Path::new("/"), Path::new(".")].into_iter().chain(options.root.as_deref());
-    places.filter_map(|path| {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-        Some((path, mount_of(&file, mounts)?))
-    })
+    places.filter_map(|path| Some((path, mount_of(path, mounts).ok()?)))
 }
 
 /// The mount of `path` by its name alone: nothing is opened, because a server may hang.
@@ -47,14 +41,5 @@ fn by_name<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
 /// The mounts of the descriptors that we were given.
 fn inherited(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    entries.filter_map(move |entry| {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let file = rustix::fs::open(entry.path(), flags, Mode::empty()).ok()?;
-        mount_of(&file, mounts)
-    })
-}
-
-fn mount_of<'a>(file: &OwnedFd, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    let id = mount_id(file)?;
-    mounts.iter().find(|mount| mount.id == id)
+    entries.filter_map(move |entry| mount_of(&entry.path(), mounts).ok())
 }
