@@ -5,9 +5,10 @@ use crate::options::Options;
 use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::{mount_of, upper_of};
+use synconce_durable::pins::{mount_id, mount_of, upper_of};
 use synconce_durable::places;
 use synconce_probe::mounts::{DeviceId, Mount};
+use synconce_sys::process;
 
 /// The devices of the file systems of /, the working directory, `HOME`, `TMPDIR`, `--root`,
 /// the marker, and of inherited descriptors; and of what is under those that are overlays.
@@ -40,6 +41,6 @@ fn by_name<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
 
 /// The mounts of the descriptors that we were given.
 fn inherited(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    entries.filter_map(move |entry| mount_of(&entry.path(), mounts).ok())
+    let ids = process::inherited().into_iter().filter_map(mount_id);
+    ids.filter_map(|id| mounts.iter().find(|mount| mount.id == id))
 }
