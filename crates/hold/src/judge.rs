@@ -23,6 +23,9 @@ use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::write_back;
 
+/// `pidfd_open(2)`, Linux 6.9; rustix has no name for it.
+const PIDFD_THREAD: u32 = 0o200;
+
 /// How far a judge came with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
@@ -288,12 +291,17 @@ fn not_held(waiting: &Waiting) -> Option<Answer> {
     Some(error.raw_os_error().map_or(Answer::Continue, Answer::Errno))
 }
 
-/// A duplicate of the descriptor that the call is about (`pidfd_getfd(2)`, Linux 5.6).
+/// A duplicate of the descriptor that the call is about (`pidfd_getfd(2)`, Linux 5.6). None
+/// before Linux 6.9 for another thread than the first of its process, which may have
+/// descriptors of its own (`unshare(2)`, CLONE_FILES).
 fn callers_file(waiting: &Waiting) -> Option<OwnedFd> {
-    let process = families::process_of(waiting.notification.thread)?;
-    let process = pidfd_open(Pid::from_raw(process.cast_signed())?, PidfdFlags::empty()).ok()?;
+    let thread = Pid::from_raw(waiting.notification.thread.cast_signed())?;
+    let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
+    let thread = pidfd_open(thread, of_a_thread)
+        .or_else(|_| pidfd_open(thread, PidfdFlags::empty()))
+        .ok()?;
     let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
-    pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
+    pidfd_getfd(thread, fd, PidfdGetfdFlags::empty()).ok()
 }
 
 fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {
