@@ -139,7 +139,7 @@ impl Active {
             return Ok(());
         }
         self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
-        if !options.sealed {
+        if !options.sealed && self.only.is_none() {
             // The listener around us was not known when the marker was armed.
             let mounts = mounts::ours().unwrap_or_default();
             self.pins.add(&mounts, Path::new("/"), true);

@@ -24,6 +24,7 @@ mod processes;
 mod raw_disks;
 mod roots;
 mod scope;
+mod scope_edges;
 mod sealed;
 mod sealed_scope;
 mod status;
