@@ -3,6 +3,7 @@
 
 use super::support::{Place, SYNCONCE, Started, finish, isolated, perl, under_a_listener};
 use std::fs;
+use synconce_durable::record::Record;
 use synconce_testkit::rig::Rig;
 
 fn rig() -> Rig {
@@ -107,5 +108,34 @@ fn all_is_committed_although_no_disk_was_writable_at_the_start() {
         assert!(run.status.success(), "{run:?}");
         assert!(run.stderr.contains(&format!("\"mount_point\":\"{point}\"")), "{run:?}");
         rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_name_that_was_written_in_part_hides_none_that_follows() {
+    isolated(|place| {
+        // A page of the marker's file is not enough for this name.
+        let long = place.path(&vec!["d".repeat(250); 15].join("/"));
+        fs::create_dir_all(&long).unwrap();
+        let rigs = [Rig::builder().at(&long), Rig::builder()];
+        let rigs = rigs.map(|rig| rig.size(64 << 20).passthrough(false).up().unwrap());
+        let points = rigs.each_ref().map(|rig| rig.path().display());
+        fs::create_dir(place.path("state")).unwrap();
+        let mounted = place.bare(&["mount", "-t", "tmpfs", "-o", "size=1m", "state", "state"]);
+        assert!(mounted.status.success(), "{mounted:?}");
+        let script = format!(
+            "sync_file('data'); system 'cat /dev/zero > state/filler 2>/dev/null'; \
+             sync_file('{}/data'); unlink 'state/filler'; sync_file('{}/data'); \
+             say_to('held', 1); wait_for('go');",
+            points[0], points[1]
+        );
+        let going = start(place, &[], &script);
+        place.wait_for("held");
+        let record = Record::from_public(&fs::read(&place.markers()[0]).unwrap()).unwrap();
+        let named = record.file_systems.iter().any(|one| one.mount_point == rigs[1].path());
+        assert!(named, "{record:?}");
+        place.write("go", "");
+        assert!(going.end().success(), "{}", going.text());
+        rigs.into_iter().for_each(|rig| rig.down().unwrap());
     });
 }
