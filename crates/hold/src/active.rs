@@ -236,7 +236,7 @@ impl Active {
         self.holds_sync |= devices.is_empty() && self.only.is_none();
         for device in devices {
             self.scope.insert(*device);
-            self.scope.extend(self.pins.of(*device).and_then(|pin| pin.upper));
+            self.scope.extend(self.pins.of(*device).into_iter().flat_map(|pin| &pin.uppers));
         }
         let is_late = |device| self.pins.of(device).is_some_and(|pin| !pin.early);
         Admission::Held { late: devices.iter().copied().any(is_late) }
