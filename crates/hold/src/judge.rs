@@ -12,9 +12,10 @@ use crate::rewrite::{Rewrite, Rewritten};
 use crate::rights::Gain;
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::targets::Targets;
+use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_durable::mutant;
@@ -290,10 +291,20 @@ fn not_held(waiting: &Waiting) -> Option<Answer> {
 
 /// A duplicate of the descriptor that the call is about (`pidfd_getfd(2)`, Linux 5.6).
 fn callers_file(waiting: &Waiting) -> Option<OwnedFd> {
-    let process = families::process_of(waiting.notification.thread)?;
-    let process = pidfd_open(Pid::from_raw(process.cast_signed())?, PidfdFlags::empty()).ok()?;
+    /// `PIDFD_THREAD`, Linux 6.9: a thread may have descriptors of its own.
+    const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
+    let thread = waiting.notification.thread;
     let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
-    pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
+    let file_of = |id: u32, flags| {
+        let owner = pidfd_open(Pid::from_raw(id.cast_signed())?, flags).ok()?;
+        pidfd_getfd(owner, fd, PidfdGetfdFlags::empty()).ok()
+    };
+    file_of(thread, THREAD).or_else(|| {
+        let file = file_of(families::process_of(thread)?, PidfdFlags::empty())?;
+        // The number may mean another file to the process than to its thread.
+        let ours = unsynced(std::process::id(), file.as_raw_fd().into());
+        (ours == unsynced(thread, fd.into())).then_some(file)
+    })
 }
 
 fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {

@@ -25,6 +25,7 @@ mod raw_disks;
 mod roots;
 mod scope;
 mod scope_edges;
+mod scope_errors;
 mod scope_overlays;
 mod sealed;
 mod sealed_scope;
