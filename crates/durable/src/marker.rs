@@ -122,9 +122,14 @@ impl Marker {
     /// # Errors
     /// Names the act and path.
     pub fn name(&mut self, system: &FileSystem) -> Result<(), Error> {
+        let written = &mut self.content.public.text;
+        if Record::from_public(written).is_ok_and(|record| record.file_systems.contains(system)) {
+            return Ok(());
+        }
         let text = line(serde_json::to_vec(system).unwrap_or_default());
-        self.armed.append(&text).on("cannot write the marker in", &self.directory)?;
-        self.content.public.text.extend(text);
+        let appended = self.armed.append(written.len() as u64, &text);
+        appended.on("cannot write the marker in", &self.directory)?;
+        written.extend(text);
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 
 use crate::error::{Context, Error};
 use crate::synced::{Failure, Synced};
-use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,8 +30,8 @@ pub struct Pin {
     pub source: String,
     /// Whether it is a volatile overlay, through which nothing becomes durable.
     pub volatile: bool,
-    /// The file system under a writable overlay, where it could be found.
-    pub upper: Option<DeviceId>,
+    /// The file system under a writable overlay, or those that may be it.
+    pub uppers: Vec<DeviceId>,
     /// Whether it is an overlay of memory, which a commit does not make last.
     pub in_memory: bool,
     /// Whether the descriptor was opened before the run.
@@ -56,8 +56,8 @@ impl Pin {
             point: mount.point.clone(),
             type_name: mount.type_name.clone(),
             source: mount.source.clone(),
-            volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
-            upper: None,
+            volatile: is_volatile(mount),
+            uppers: Vec::new(),
             in_memory: mount.is_in_memory(),
             early,
             mount: mount.id,
@@ -134,7 +134,7 @@ impl Pins {
             let mount = mount_of(path, mounts)?;
             asked.push((path, mount.device));
             wanted.insert(mount.device);
-            wanted.extend(upper_of(mount, mounts));
+            wanted.extend(uppers_of(mount, mounts, Path::new("/")));
         }
         let wanted = mounts.iter().filter(|mount| wanted.contains(&mount.device));
         let pins = Self::open(&wanted.cloned().collect::<Vec<_>>(), Path::new("/"), true);
@@ -154,7 +154,7 @@ impl Pins {
                 self.0.extend(pin(mount, prefix, early));
             }
         }
-        self.find_uppers(mounts);
+        self.find_uppers(mounts, prefix);
     }
 
     /// Adds pins for the file systems of `mounts` that only a sealed run holds: those of a
@@ -177,14 +177,16 @@ impl Pins {
 
     /// Finds what is under the overlays: an overlay's own sync reports no error of it, and a
     /// volatile one does not reach it.
-    fn find_uppers(&mut self, mounts: &[Mount]) {
-        let mount_of = |pin: &Pin| mounts.iter().find(|mount| mount.id == pin.mount);
-        let uppers = self.0.iter().map(|pin| upper_of(mount_of(pin)?, mounts));
-        let uppers: Vec<_> = uppers.collect();
-        let covered: Vec<_> = uppers.iter().map(|it| it.filter(|it| self.covers(*it))).collect();
-        for (pin, upper) in self.0.iter_mut().zip(covered) {
-            pin.upper = pin.upper.or(upper);
-            pin.volatile &= pin.upper.is_none();
+    fn find_uppers(&mut self, mounts: &[Mount], prefix: &Path) {
+        let uppers = |pin: &Pin| {
+            let mount = mounts.iter().find(|mount| mount.id == pin.mount);
+            let uppers = mount.map(|mount| uppers_of(mount, mounts, prefix)).unwrap_or_default();
+            uppers.into_iter().filter(|upper| self.covers(*upper)).collect::<Vec<_>>()
+        };
+        let found: Vec<_> = self.0.iter().map(uppers).collect();
+        for (pin, uppers) in self.0.iter_mut().zip(found).filter(|(pin, _)| pin.uppers.is_empty()) {
+            pin.volatile &= uppers.is_empty();
+            pin.uppers = uppers;
         }
     }
 
@@ -259,8 +261,7 @@ impl From<Pin> for Pins {
 }
 
 fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
-    let relative = mount.point.strip_prefix("/").unwrap_or(&mount.point);
-    let handle = open(&prefix.join(relative)).ok()?;
+    let handle = open(&below(prefix, &mount.point)).ok()?;
     // Another mount may lie over this one: then the path leads elsewhere.
     if mount_id(handle.as_fd())? != mount.id {
         return None;
@@ -299,9 +300,48 @@ pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error
         .ok_or_else(|| Error::new("cannot find the mount of", path, Errno::NODEV))
 }
 
-/// The file system of the upper directory of the overlay `mount`. A relative name is of the
-/// directory of the process that mounted it, which is not known.
-pub fn upper_of(mount: &Mount, mounts: &[Mount]) -> Option<DeviceId> {
-    let upper = mount.option("upperdir").filter(|upper| upper.is_absolute())?;
-    mount_of(&upper, mounts).ok().map(|mount| mount.device)
+/// The file system of the upper directory of the overlay `mount`, which is seen below `root`
+/// among `mounts`; none for any other mount.
+///
+/// A relative name is of the directory of the process that mounted it, which is not known, and
+/// a container does not see the directory. Then they are the disks of the overlay's size,
+/// because statfs(2) of an overlay is that of its upper file system. For a volatile overlay
+/// that is not certain enough.
+pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
+    let Some(upper) = mount.option("upperdir") else { return Vec::new() };
+    match named_upper(&upper, mounts, root) {
+        Some(device) => vec![device],
+        None if is_volatile(mount) => Vec::new(),
+        None => of_size(mount, mounts, root),
+    }
+}
+
+fn is_volatile(mount: &Mount) -> bool {
+    mount.has_option("volatile") || mount.has_option("fsync=volatile")
+}
+
+fn named_upper(upper: &Path, mounts: &[Mount], root: &Path) -> Option<DeviceId> {
+    let upper = upper.strip_prefix("/").ok()?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, flags, Mode::empty()).ok()?;
+    // Links are those of the process that has this root.
+    let within = ResolveFlags::IN_ROOT;
+    let id = mount_id(rustix::fs::openat2(root, upper, flags, Mode::empty(), within).ok()?);
+    mounts.iter().find(|mount| Some(mount.id) == id).map(|mount| mount.device)
+}
+
+fn of_size(overlay: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
+    let size = |mount: &Mount| {
+        let system = rustix::fs::statfs(below(root, &mount.point)).ok()?;
+        Some((system.f_blocks, system.f_bsize))
+    };
+    let is_disk = |mount: &&Mount| mount.writable && matches!(mount.kind(), Kind::Disk { .. });
+    let Some(of_overlay) = size(overlay) else { return Vec::new() };
+    let disks = mounts.iter().filter(is_disk).filter(|mount| size(mount) == Some(of_overlay));
+    disks.map(|mount| mount.device).collect()
+}
+
+/// `path`, which is absolute, as seen from the root `prefix`.
+fn below(prefix: &Path, path: &Path) -> PathBuf {
+    prefix.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -139,7 +139,7 @@ impl Active {
             return Ok(());
         }
         self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
-        if !options.sealed {
+        if !options.sealed && self.only.is_none() {
             // The listener around us was not known when the marker was armed.
             let mounts = mounts::ours().unwrap_or_default();
             self.pins.add(&mounts, Path::new("/"), true);
@@ -236,7 +236,7 @@ impl Active {
         self.holds_sync |= devices.is_empty() && self.only.is_none();
         for device in devices {
             self.scope.insert(*device);
-            self.scope.extend(self.pins.of(*device).and_then(|pin| pin.upper));
+            self.scope.extend(self.pins.of(*device).into_iter().flat_map(|pin| &pin.uppers));
         }
         let is_late = |device| self.pins.of(device).is_some_and(|pin| !pin.early);
         Admission::Held { late: devices.iter().copied().any(is_late) }

@@ -15,6 +15,7 @@ use crate::orphaned;
 use crate::protocol::{CommitReport, Message, Summary, receive};
 use crate::trouble::Trouble;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,6 +53,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     origin::forget_runtime_stdio();
     origin::learn_of_children();
     if is_held() {
+        ask_outer_run(options);
         return Ok(execute_in_place(options));
     }
     // If the supervisor is killed, its children become ours.
@@ -97,6 +99,19 @@ pub fn is_held() -> bool {
     let outer = outer();
     // A sealed hold outlives its run; then nobody would commit for us.
     outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
+}
+
+/// Makes the run that we are in commit what `options` name: it commits the file systems on
+/// which a sync was asked for.
+fn ask_outer_run(options: &Options) {
+    if options.commit_all {
+        rustix::fs::sync();
+    }
+    for path in options.commit_only.iter().chain(&options.root) {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        // What cannot be opened is for the command to report.
+        let _ = rustix::fs::open(path, flags, Mode::empty()).and_then(rustix::fs::fsync);
+    }
 }
 
 fn execute_in_place(options: &Options) -> Finished {

@@ -9,7 +9,7 @@ use std::thread;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
-use synconce_durable::pins::{Pins, mount_id, upper_of};
+use synconce_durable::pins::{Pins, mount_id, uppers_of};
 use synconce_durable::places;
 use synconce_durable::record::{FileSystem, Record};
 use synconce_probe::mounts::{self, DeviceId, Mount};
@@ -95,7 +95,9 @@ impl Work {
                     return Done::Volatile(device);
                 }
                 let is_marked = |root: Box<Root>| markers.mark_again(&root).is_ok();
-                if root.is_none_or(is_marked) && markers.name(&FileSystem::of(pin)).is_ok() {
+                // What is under an overlay, too.
+                let name = |pin| markers.name(&FileSystem::of(pin));
+                if root.is_none_or(is_marked) && pins.iter().try_for_each(name).is_ok() {
                     return Done::Pinned(device, pins);
                 }
                 Done::Unpinned(device)
@@ -109,13 +111,12 @@ fn find(device: DeviceId, via: Via) -> Pins {
     let process = Path::new("/proc").join(via.thread.to_string());
     let mut mounts = mounts::read(&via.thread.to_string()).unwrap_or_default();
     let of_device = mounts.iter().filter(|mount| mount.device == device);
-    let uppers: Vec<_> = of_device.filter_map(|mount| upper_of(mount, &mounts)).collect();
+    let root = process.join("root");
+    let uppers: Vec<_> = of_device.flat_map(|mount| uppers_of(mount, &mounts, &root)).collect();
     mounts.retain(|mount| mount.device == device || uppers.contains(&mount.device));
     let mut pins = Pins::default();
-    pins.add(&mounts, &process.join("root"), false);
-    for path in
-        [process.join("fd").join(via.fd.to_string()), process.join("cwd"), process.join("root")]
-    {
+    pins.add(&mounts, &root, false);
+    for path in [process.join("fd").join(via.fd.to_string()), process.join("cwd"), root] {
         if !pins.covers(device) {
             adopt(&mut pins, via.thread, device, &path);
         }

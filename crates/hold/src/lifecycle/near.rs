@@ -5,7 +5,7 @@ use crate::options::Options;
 use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::{mount_id, mount_of, upper_of};
+use synconce_durable::pins::{mount_id, mount_of, uppers_of};
 use synconce_durable::places;
 use synconce_probe::mounts::{DeviceId, Mount};
 use synconce_sys::process;
@@ -19,7 +19,7 @@ pub(super) fn devices(options: &Options, mounts: &[Mount]) -> HashSet<DeviceId> 
     let named = named.filter_map(|path| by_name(&path, mounts));
     let places = places_of_work(options, mounts).map(|(_, mount)| mount);
     let near: Vec<&Mount> = places.chain(named).chain(inherited(mounts)).collect();
-    let uppers = near.iter().filter_map(|mount| upper_of(mount, mounts));
+    let uppers = near.iter().flat_map(|mount| uppers_of(mount, mounts, Path::new("/")));
     near.iter().map(|mount| mount.device).chain(uppers).collect()
 }
 
