@@ -4,7 +4,7 @@
 //! ended it. The others follow `env(1)` and `timeout(1)`.
 
 use std::process::ExitCode;
-use synconce_hold::Trouble;
+use synconce_hold::RunError;
 use synconce_sys::signals;
 
 /// An exit code of ours.
@@ -28,12 +28,12 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// The exit code of a run that ends with `trouble`.
-pub fn of(trouble: &Trouble) -> Code {
+/// The exit code of a run that ends with `error`.
+pub fn of(error: &RunError) -> Code {
     const ENOENT: i32 = 2;
-    match trouble {
-        Trouble::Exec { errno: ENOENT, .. } => NOT_FOUND,
-        Trouble::Exec { .. } => CANNOT_EXECUTE,
+    match error {
+        RunError::Exec { errno: ENOENT, .. } => NOT_FOUND,
+        RunError::Exec { .. } => CANNOT_EXECUTE,
         _ => FAILED,
     }
 }

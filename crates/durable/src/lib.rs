@@ -16,11 +16,11 @@ pub mod marker;
 #[doc(hidden)]
 pub mod mutant;
 pub mod pins;
-pub mod places;
 pub mod record;
 pub mod recovery;
 pub mod registry;
 pub mod replace;
+pub mod standard_paths;
 pub mod synced;
 #[doc(hidden)]
 pub mod text;

@@ -8,9 +8,9 @@
 use crate::directories::{self, Directories};
 use crate::error::{Context, Error};
 use crate::marker::{Part, Unnamed};
-use crate::places;
 use crate::record::FileSystem;
 use crate::recovery;
+use crate::standard_paths;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ pub(crate) fn register(state: &Path, registry: &Path) {
     if rustix::process::geteuid().is_root() && !is_open_to_all(registry) {
         let _ = make(registry);
     }
-    if state != places::systems() {
+    if state != standard_paths::systems() {
         let _ = state.canonicalize().map(|state| point_to(&state, registry));
     }
 }

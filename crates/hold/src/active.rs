@@ -2,18 +2,18 @@
 
 mod commit;
 mod in_memory;
-mod leaving;
 mod sealed_scope;
+mod unmount_sync;
 mod work;
 
 use self::in_memory::place_in_memory;
-use self::leaving::Leaving;
 use self::sealed_scope::SealedScope;
+use self::unmount_sync::UnmountSync;
 use crate::options::Options;
 use crate::protocol::Notice;
+use crate::run_error::{Act, RunError};
 use crate::runfile::{Phase, RunFile};
 use crate::state::PATIENCE;
-use crate::trouble::{Act, Trouble};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) struct Active {
     /// Interrupted runs that the user is to be told of.
     earlier: Option<News>,
     /// File systems that are synced because they are unmounted.
-    leaving: Vec<Arc<Leaving>>,
+    leaving: Vec<Arc<UnmountSync>>,
     patience: Duration,
     /// What the disks had been asked to write before the command started.
     written_before: Writes,
@@ -134,7 +134,7 @@ impl Active {
     ///
     /// # Errors
     /// The run would work on a file system that no commit reaches.
-    pub(crate) fn seal(&mut self, options: &Options) -> Result<(), Trouble> {
+    pub(crate) fn seal(&mut self, options: &Options) -> Result<(), RunError> {
         if !self.commits {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Active {
             let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
             let named = systems.map(|system| self.markers.name(&system));
             let named: Result<Vec<_>, _> = named.collect();
-            named.map_err(|error| Trouble::MarkerUnwritable(Act::from(&error)))?;
+            named.map_err(|error| RunError::MarkerUnwritable(Act::from(&error)))?;
         }
         self.pins.drop_volatile();
         Ok(())
@@ -174,7 +174,7 @@ impl Active {
     ///
     /// # Errors
     /// Nothing may be held then.
-    pub(crate) fn engage(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn engage(&mut self) -> Result<(), RunError> {
         self.markers.engage()?;
         self.marked = true;
         Ok(())
@@ -195,12 +195,12 @@ impl Active {
     }
 
     /// Removes the markers once all is durable; keeps them when `failed`.
-    pub(crate) fn clear(&mut self, failed: bool) -> Result<(), Trouble> {
+    pub(crate) fn clear(&mut self, failed: bool) -> Result<(), RunError> {
         if failed {
             self.markers.abandon();
             return Ok(());
         }
-        self.markers.clear().map_err(|error| Trouble::Clear(Act::from(&error)))
+        self.markers.clear().map_err(|error| RunError::Clear(Act::from(&error)))
     }
 }
 
@@ -264,7 +264,7 @@ impl Active {
     ///
     /// # Errors
     /// Nothing may be held any more.
-    pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, Trouble> {
+    pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         self.works.remove(&done.device());
         match done {
             Done::Pinned(_, pins) => self.pins.join(pins),
@@ -289,10 +289,10 @@ impl Active {
         if !self.scope.contains(&pin.device) && !self.holds_sync && self.sealed.is_none() {
             return Some(Box::new(move || drop(pin)));
         }
-        let leaving = Arc::new(Leaving::of(&pin));
+        let leaving = Arc::new(UnmountSync::of(&pin));
         self.leaving.push(Arc::clone(&leaving));
         let (markers, patience) = (self.markers.clone(), self.patience);
-        Some(Box::new(move || leaving.depart(pin, &markers, patience)))
+        Some(Box::new(move || leaving.sync(pin, &markers, patience)))
     }
 
     /// Whether `device` is being synced for an unmount, or that failed.

@@ -2,7 +2,7 @@
 
 use crate::accounts::Accounts;
 use crate::protocol::{CommandEnd, CommitReport, Notice};
-use crate::trouble::Trouble;
+use crate::run_error::RunError;
 use std::path::PathBuf;
 
 /// How the command ended.
@@ -53,7 +53,7 @@ pub struct Finished {
     /// How the commit went, when there was one.
     pub commit: Option<CommitReport>,
     /// Why the run failed; `None` when it kept its promise.
-    pub trouble: Option<Trouble>,
+    pub error: Option<RunError>,
     /// File systems that were not durable yet when the user lost patience.
     pub unfinished: Vec<PathBuf>,
 }

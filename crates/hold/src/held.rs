@@ -1,6 +1,6 @@
 //! How a command can know that it is held.
 
-use crate::{families, presence};
+use crate::{presence, process_tree};
 use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
 use synconce_sys::seccomp::{self, Outer};
 
@@ -25,6 +25,6 @@ pub fn outer() -> Outer {
 pub(crate) fn has_supervisor() -> bool {
     let identity = seccomp::ask_identity(HANDSHAKE_FLAGS);
     identity.is_some_and(|identity| presence::is_alive(&identity))
-        || families::ancestors(std::process::id())
-            .any(|ancestor| ancestor.name == families::SUPERVISOR)
+        || process_tree::ancestors(std::process::id())
+            .any(|ancestor| ancestor.name == process_tree::SUPERVISOR)
 }

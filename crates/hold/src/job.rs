@@ -1,6 +1,6 @@
 //! Stopping with the command, and going on with it.
 
-use crate::families::{self, Job};
+use crate::process_tree::{self, Job};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
@@ -38,7 +38,7 @@ pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
 /// the supervisor traces is waited for.
 fn is_stopped(pid: u32, mut looks: u32) -> bool {
     for _ in 0..TRACED_LOOKS {
-        match families::job(pid) {
+        match process_tree::job(pid) {
             Job::Stopped => return true,
             Job::GoesOn => return false,
             Job::Runs if looks == 0 => return false,

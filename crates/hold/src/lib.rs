@@ -1,6 +1,6 @@
 //! A run: mark, launch, supervise, release, commit, clear.
 //!
-//! [`run`] is the only entrance. It forks once: the *face* stays where the user
+//! [`run`] is the only entrance. It forks once: the *frontend* stays where the user
 //! started it and mirrors the command's stops and end; the *supervisor* is the
 //! command's parent, answers its calls, commits, and stays for survivors.
 //! `lifecycle` alone owns the order of the steps.
@@ -8,42 +8,42 @@
 
 mod accounts;
 mod active;
-mod answers;
 mod caller;
-mod claims;
-mod face;
-mod families;
+mod fd_info;
 mod finished;
+mod frontend;
 mod held;
 mod job;
-mod judge;
 mod launching;
 mod lifecycle;
 mod mapping;
 mod options;
-mod orphaned;
 mod paths;
+mod policy;
 mod presence;
+mod process_tree;
 mod protocol;
 mod remains;
+mod responder;
 mod rewrite;
 mod rights;
+mod run_error;
 mod runfile;
 mod serve;
 mod state;
 mod supervisor;
-mod targets;
-mod trouble;
+mod supervisor_death;
+mod tracee_locks;
 mod workers;
 
 pub use accounts::{Accounts, Tally};
-pub use face::{is_held, run};
-pub use families::{Process, descendants};
 pub use finished::{Ending, Finished, Observer, Outcome};
+pub use frontend::{is_held, run};
 pub use held::{RUN_VARIABLE, outer};
 pub use options::{IoUring, Options};
+pub use process_tree::{Process, descendants};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Notice};
 pub use remains::processes_of;
 pub use rights::Gain;
+pub use run_error::{Act, RunError};
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
-pub use trouble::{Act, Trouble};

@@ -15,17 +15,17 @@ mod prepare;
 pub(crate) use prepare::record;
 
 use crate::active::Active;
-use crate::families::{self, Process};
 use crate::launching;
 use crate::options::{IoUring, Options};
 use crate::presence::Presence;
-use crate::protocol::{CommandEnd, Message, Notice, Summary, offer, send};
+use crate::process_tree::{self, Process};
+use crate::protocol::{CommandEnd, Message, Notice, Summary, send, try_send};
 use crate::rights::{self, Gain};
+use crate::run_error::RunError;
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
 use crate::state::Shared;
 use crate::supervisor::{Stopped, Supervisor};
-use crate::trouble::Trouble;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
@@ -44,7 +44,7 @@ use synconce_sys::process::{self, Change, WaitFor, Whose};
 use synconce_sys::seccomp::Instruction;
 use synconce_sys::signals::{Reader, Set, send as kill};
 
-/// As `families::SUPERVISOR`.
+/// As `process_tree::SUPERVISOR`.
 const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
 const EBUSY: i32 = 16;
 const SIGKILL: i32 = 9;
@@ -52,16 +52,21 @@ const SIGCHLD: i32 = 17;
 
 /// Supervises a run to its end and serves its survivors; the exit code is of no
 /// interest to anybody. `mask` is the signal mask for the command.
-pub(crate) fn supervise(options: &Options, face: OwnedFd, mask: Set, takeover: Takeover) -> i32 {
+pub(crate) fn supervise(
+    options: &Options,
+    frontend: OwnedFd,
+    mask: Set,
+    takeover: Takeover,
+) -> i32 {
     process::set_name(NAME_FOR_KERNEL);
-    match start(options, &face, mask, takeover) {
+    match start(options, &frontend, mask, takeover) {
         Ok(started) => {
-            started.go_on(options, face);
+            started.go_on(options, frontend);
             0
         }
-        Err(trouble) => {
-            // Without a face there is nobody to tell.
-            let _ = send(&face, &Message::Failed(trouble));
+        Err(error) => {
+            // Without a frontend there is nobody to tell.
+            let _ = send(&frontend, &Message::Failed(error));
             125
         }
     }
@@ -84,17 +89,17 @@ struct Started {
 /// Mark and launch.
 fn start(
     options: &Options,
-    face: &OwnedFd,
+    frontend: &OwnedFd,
     mask: Set,
     takeover: Takeover,
-) -> Result<Started, Trouble> {
-    let set_up = |act: &str, error: std::io::Error| Trouble::set_up(act, &error);
+) -> Result<Started, RunError> {
+    let set_up = |act: &str, error: std::io::Error| RunError::set_up(act, &error);
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
     let children = Set::of(&[SIGCHLD]);
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut active = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut active, mask, &takeover, face);
+    let launched = launch_held(options, &mut active, mask, &takeover, frontend);
     let (launched, presence) = launched.inspect_err(|_| {
         // Nothing was held. A marker that cannot be removed says too much, not too little.
         let _ = active.clear(false);
@@ -105,22 +110,22 @@ fn start(
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
     }
-    // The face's end is noticed by the loop.
-    let _ = send(face, &Message::Started { pid: launched.pid });
+    // The frontend's end is noticed by the loop.
+    let _ = send(frontend, &Message::Started { pid: launched.pid });
     if let Some(notice) = active.news_of_earlier() {
-        let _ = send(face, &Message::Notice(notice));
+        let _ = send(frontend, &Message::Notice(notice));
     }
     if listener.is_none()
         && let Some(notice) = active.news_of_marker()
     {
-        let _ = send(face, &Message::Notice(notice));
+        let _ = send(frontend, &Message::Notice(notice));
     }
     if listener.is_none() && !options.sealed {
-        let _ = send(face, &Message::Notice(Notice::ForeignListener));
+        let _ = send(frontend, &Message::Notice(Notice::ForeignListener));
     }
     let told = no_rights.as_deref().map(Gain::of);
     if let Some(path) = no_rights {
-        let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)));
+        let _ = send(frontend, &Message::Notice(Notice::NoRightsGained(path)));
     }
     let first_call = launched.first_call;
     Ok(Started { active, listener, signals, command: launched.pid, first_call, told, presence })
@@ -131,19 +136,19 @@ fn launch_held(
     active: &mut Active,
     mask: Set,
     takeover: &Takeover,
-    face: &OwnedFd,
-) -> Result<(Launched, Option<Presence>), Trouble> {
-    let bad = |error: std::io::Error| Trouble::set_up("cannot use the command", &error);
+    frontend: &OwnedFd,
+) -> Result<(Launched, Option<Presence>), RunError> {
+    let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
     let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
     // Nobody sees the first call of a sealed run, so its marker comes before it.
     let launch_sealed = |active: &mut Active| {
         active.seal(options)?;
-        active.engage().map_err(|trouble| match trouble {
-            Trouble::Marker(act) => Trouble::MarkerUnwritable(act),
+        active.engage().map_err(|error| match error {
+            RunError::Marker(act) => RunError::MarkerUnwritable(act),
             other => other,
         })?;
-        // Before a call is held: without the supervisor only the face can tell.
-        let _ = send(face, &Message::Marked { path: active.marker() });
+        // Before a call is held: without the supervisor only the frontend can tell.
+        let _ = send(frontend, &Message::Marked { path: active.marker() });
         // Without a socket, an inner run has to find us in /proc.
         let presence = Presence::new().ok();
         let spec = Spec {
@@ -183,14 +188,14 @@ fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
     rights::gains(&file).then(|| path.to_owned())
 }
 
-fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
+fn launch_trouble(error: LaunchError, options: &Options) -> RunError {
     match error {
-        LaunchError::Clone(error) => Trouble::set_up("cannot make a process", &error),
-        LaunchError::Filter(error) => Trouble::Filter(error.raw_os_error().unwrap_or(0)),
+        LaunchError::Clone(error) => RunError::set_up("cannot make a process", &error),
+        LaunchError::Filter(error) => RunError::Filter(error.raw_os_error().unwrap_or(0)),
         LaunchError::Handover(error) => {
-            Trouble::set_up("cannot pass the listener to the front process", &error)
+            RunError::set_up("cannot pass the listener to the front process", &error)
         }
-        LaunchError::Exec(error) => Trouble::Exec {
+        LaunchError::Exec(error) => RunError::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
             errno: error.raw_os_error().unwrap_or(0),
         },
@@ -214,14 +219,14 @@ fn instructions(program: &Program) -> Vec<Instruction> {
 }
 
 impl Started {
-    fn go_on(self, options: &Options, face: OwnedFd) {
-        let face = Arc::new(face);
+    fn go_on(self, options: &Options, frontend: OwnedFd) {
+        let frontend = Arc::new(frontend);
         let Self { active, listener, signals, command, first_call, told, presence } = self;
         let state = Shared::new(active);
         let supervisor = Supervisor::new(
             options,
             listener.clone(),
-            Arc::clone(&face),
+            Arc::clone(&frontend),
             &signals,
             command,
             state.clone(),
@@ -237,19 +242,19 @@ impl Started {
             Stopped::Ended(end) => {
                 let summary = Summary {
                     accounts: closed.accounts,
-                    trouble: closed.failure,
+                    error: closed.failure,
                     end: Some(end),
                     ..Summary::default()
                 };
-                over.finish(options, &face, end, summary, notices);
+                over.finish(options, &frontend, end, summary, notices);
             }
-            Stopped::FaceGone => {
+            Stopped::FrontendGone => {
                 // As a kill of the command itself would: it ends, its children do not.
                 kill(command, SIGKILL);
                 over.active.iter_mut().for_each(Active::abandon);
             }
         }
-        drop(face);
+        drop(frontend);
         over.serve_survivors();
     }
 }
@@ -277,14 +282,14 @@ impl Over {
     fn finish(
         &mut self,
         options: &Options,
-        face: &OwnedFd,
+        frontend: &OwnedFd,
         end: CommandEnd,
         mut summary: Summary,
         mut notices: Notices,
     ) {
-        let tell = |message: &Message| drop(send(face, message));
+        let tell = |message: &Message| drop(send(frontend, message));
         let survivors = self.survivors();
-        // Before the face may give up waiting.
+        // Before the frontend may give up waiting.
         notices.news(&survivors).into_iter().map(Message::Notice).for_each(|news| tell(&news));
         if options.commit {
             tell(&Message::Ended(end));
@@ -297,15 +302,15 @@ impl Over {
                 let report = active.commit(&survivors, &mut |progress| {
                     let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
                     let waiting = waiting.collect();
-                    offer(face, &Message::Progress { waiting, dirty: progress.dirty });
+                    try_send(frontend, &Message::Progress { waiting, dirty: progress.dirty });
                 });
                 if report.as_ref().is_some_and(|report| !report.is_durable()) {
-                    summary.trouble.get_or_insert(Trouble::Commit);
+                    summary.error.get_or_insert(RunError::Commit);
                 }
                 summary.commit = report;
             }
-            if let Err(error) = active.clear(summary.trouble == Some(Trouble::Commit)) {
-                summary.trouble.get_or_insert(error);
+            if let Err(error) = active.clear(summary.error == Some(RunError::Commit)) {
+                summary.error.get_or_insert(error);
             }
         }
         let mut news = notices.news(&self.survivors());
@@ -313,12 +318,12 @@ impl Over {
         news.into_iter().map(Message::Notice).for_each(|news| tell(&news));
         let serves = self.stays();
         if serves {
-            // Before the face ends: whoever looks then shall not see a commit.
+            // Before the frontend ends: whoever looks then shall not see a commit.
             self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
         }
-        summary.stays = serves || summary.trouble == Some(Trouble::Commit);
+        summary.stays = serves || summary.error == Some(RunError::Commit);
         let mut done = Message::Done(Box::new(summary));
-        if send(face, &done).is_err()
+        if send(frontend, &done).is_err()
             && let Message::Done(summary) = &mut done
         {
             // Too many programs for one message: their sum is in the calls.
@@ -334,7 +339,7 @@ impl Over {
         let peek = WaitFor { ends: true, peek: true, ..WaitFor::default() };
         match process::wait(Whose::Any, peek) {
             Err(_) => Vec::new(),
-            Ok(_) => families::descendants(std::process::id()),
+            Ok(_) => process_tree::descendants(std::process::id()),
         }
     }
 

@@ -53,7 +53,7 @@ impl Presence {
         self.identity
     }
 
-    /// Answers on a thread. Without a thread no process learns that the run goes on.
+    /// Policy on a thread. Without a thread no process learns that the run goes on.
     pub(crate) fn answer(&self) {
         let (socket, identity) = (Arc::clone(&self.socket), self.identity);
         let answer = move || loop {

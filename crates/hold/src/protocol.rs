@@ -1,7 +1,7 @@
-//! What the supervisor tells the face, over a pair of sockets.
+//! What the supervisor tells the frontend, over a pair of sockets.
 
 use crate::accounts::Accounts;
-use crate::trouble::Trouble;
+use crate::run_error::RunError;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) enum Message {
     /// All is done.
     Done(Box<Summary>),
     /// The run came to nothing, before the command started.
-    Failed(Trouble),
+    Failed(RunError),
 }
 
 /// How a command ended.
@@ -50,7 +50,7 @@ pub(crate) struct Summary {
     pub accounts: Accounts,
     pub commit: Option<CommitReport>,
     /// Why the run failed although the command ended.
-    pub trouble: Option<Trouble>,
+    pub error: Option<RunError>,
     /// How the command ended; `None` when it did not start.
     pub end: Option<CommandEnd>,
     /// Whether the supervisor stays, for survivors or a device that hangs.
@@ -141,9 +141,9 @@ pub(crate) fn send(socket: impl AsFd, message: &Message) -> io::Result<()> {
 }
 
 /// Sends `message` unless that would have to wait: whoever answers calls must
-/// not wait for a face that is stopped. A message that is lost is one among
-/// hundreds that were not read; the face's end is noticed elsewhere.
-pub(crate) fn offer(socket: impl AsFd, message: &Message) {
+/// not wait for a frontend that is stopped. A message that is lost is one among
+/// hundreds that were not read; the frontend's end is noticed elsewhere.
+pub(crate) fn try_send(socket: impl AsFd, message: &Message) {
     let _ = send_with(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 

@@ -1,7 +1,7 @@
 //! Processes that an interrupted run has left.
 
-use crate::families::{Process, Snapshot};
 use crate::held::RUN_VARIABLE;
+use crate::process_tree::{Process, Snapshot};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;

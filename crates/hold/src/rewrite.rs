@@ -7,9 +7,9 @@
 //! so that a storm of them cannot keep it from ever getting there. Where tracing
 //! is not allowed (a debugger is there already) the call passes as it is.
 
-use crate::answers::{Change, Patch, Waiting};
 use crate::caller::Memory;
-use crate::claims::Claim;
+use crate::policy::{Change, Patch, PendingCall};
+use crate::tracee_locks::TraceeLock;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -48,7 +48,7 @@ enum Entered {
 /// A call that is to be done without its sync flag.
 pub(crate) struct Rewrite<'a> {
     pub listener: &'a Listener,
-    pub waiting: &'a Waiting,
+    pub waiting: &'a PendingCall,
     pub change: &'a Change,
     /// Whether the caller gets its signals no earlier than at the call's entry.
     pub shielded: bool,
@@ -60,7 +60,7 @@ impl Rewrite<'_> {
     /// Changes and finishes the call. Unless `begin` says yes at its entry, it is
     /// left as it is. The calling thread traces the caller meanwhile, which it has
     /// claimed, and must trace nothing else.
-    pub(crate) fn perform(&self, claim: &Claim<'_>, begin: &dyn Fn() -> bool) -> Rewritten {
+    pub(crate) fn perform(&self, claim: &TraceeLock<'_>, begin: &dyn Fn() -> bool) -> Rewritten {
         let notification = &self.waiting.notification;
         if !self.listener.is_valid(notification.id) {
             return Rewritten::Dropped;
@@ -114,7 +114,7 @@ fn is_traced_by_us(thread: u32) -> bool {
 
 /// Makes the caller stop, and then make its call again; `Ok(false)` when the
 /// thread is not, or no longer, the caller.
-fn restart(listener: &Listener, waiting: &Waiting, tracee: &Tracee) -> io::Result<bool> {
+fn restart(listener: &Listener, waiting: &PendingCall, tracee: &Tracee) -> io::Result<bool> {
     let id = waiting.notification.id;
     let valid = listener.is_valid(id);
     tracee.interrupt()?;
@@ -159,8 +159,8 @@ fn block_signals<'a>(
 
 fn perform(
     tracee: &Tracee,
-    claim: &Claim<'_>,
-    waiting: &Waiting,
+    claim: &TraceeLock<'_>,
+    waiting: &PendingCall,
     change: &Change,
     begin: &dyn Fn() -> bool,
 ) -> io::Result<Rewritten> {
@@ -205,7 +205,7 @@ fn leave(tracee: &Tracee) -> io::Result<bool> {
     }
 }
 
-fn is_same_call(registers: &mut Registers, waiting: &Waiting) -> bool {
+fn is_same_call(registers: &mut Registers, waiting: &PendingCall) -> bool {
     let notification = &waiting.notification;
     registers.number() == notification.number
         && notification

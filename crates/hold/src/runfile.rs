@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::record::Record;
 use synconce_durable::recovery::PRIVATE;
-use synconce_durable::{places, recovery};
+use synconce_durable::{recovery, standard_paths};
 
 /// Where a living run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +142,7 @@ pub fn forget_failed_commit(id: &str) {
 }
 
 fn cause_of(id: &str) -> Option<PathBuf> {
-    Some(places::runtime()?.join(format!("{id}.{CAUSE}")))
+    Some(standard_paths::runtime()?.join(format!("{id}.{CAUSE}")))
 }
 
 /// A living run.
@@ -163,7 +163,7 @@ pub struct Live {
 /// # Errors
 /// Those of reading the runtime directory; an absent one has no runs.
 pub fn live() -> io::Result<Vec<Live>> {
-    let Some(directory) = places::runtime() else {
+    let Some(directory) = standard_paths::runtime() else {
         return Ok(Vec::new());
     };
     let entries = match fs::read_dir(&directory) {

@@ -6,7 +6,7 @@ use synconce_durable::mutant;
 use synconce_filter::{Call, HANDSHAKE_FLAGS, args};
 use synconce_sys::notify::{Answer, Listener, Notification};
 
-/// Answers every call with *continue* until the last process under the filter
+/// Policy every call with *continue* until the last process under the filter
 /// is gone.
 pub(crate) fn serve(listener: &Listener) {
     while wait_for_call(listener) {

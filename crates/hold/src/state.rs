@@ -9,7 +9,7 @@ use crate::accounts::{Accounts, End};
 use crate::active::{Active, Admission, Done, Via, Work};
 use crate::protocol::Notice;
 use crate::rights::Gain;
-use crate::trouble::Trouble;
+use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ pub(crate) struct Changing {
 enum Stage {
     Active(Active),
     /// Nothing can be held any more; what was held before is committed.
-    Failed(Active, Trouble),
+    Failed(Active, RunError),
     /// The run is over.
     Over,
 }
@@ -71,7 +71,7 @@ pub(crate) struct State {
 pub(crate) struct Closed {
     pub active: Option<Active>,
     /// Why nothing could be held any more.
-    pub failure: Option<Trouble>,
+    pub failure: Option<RunError>,
     pub accounts: Accounts,
     pub unsynced: HashSet<Unsynced>,
     /// Threads that are still in calls without their sync flag.
@@ -115,7 +115,7 @@ impl State {
         !is_over
     }
 
-    fn conclude(&mut self, done: Done) -> Result<Option<Notice>, Trouble> {
+    fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         let Some(active) = self.active() else { return Ok(None) };
         let concluded = active.conclude(done);
         if let Err(failure) = &concluded
@@ -206,7 +206,7 @@ impl Shared {
     ///
     /// # Errors
     /// Why nothing can be held any more.
-    pub(crate) fn conclude(&self, done: Done) -> Result<Option<Notice>, Trouble> {
+    pub(crate) fn conclude(&self, done: Done) -> Result<Option<Notice>, RunError> {
         let mut state = self.lock();
         if state.active().is_none() {
             // To let go of a pin may take long.

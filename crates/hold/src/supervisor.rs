@@ -1,15 +1,15 @@
-//! The loop that receives calls, reaps children, and minds the face.
+//! The loop that receives calls, reaps children, and minds the frontend.
 
 use crate::accounts::End;
-use crate::answers::{Waiting, may_block};
-use crate::families::{self, Job};
-use crate::judge::{Judge, Judged};
+use crate::fd_info::FdInfo;
 use crate::options::Options;
-use crate::protocol::{CommandEnd, Message, offer};
+use crate::policy::{PendingCall, may_block};
+use crate::process_tree::{self, Job};
+use crate::protocol::{CommandEnd, Message, try_send};
+use crate::responder::{Handled, Responder};
 use crate::rights::Gain;
 use crate::serve::released_answer;
 use crate::state::Shared;
-use crate::targets::Targets;
 use crate::workers::{After, Workers};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,21 +25,21 @@ use synconce_sys::signals::{self, Reader};
 pub(crate) enum Stopped {
     /// The command ended.
     Ended(CommandEnd),
-    /// The face is gone: the run was cut short.
-    FaceGone,
+    /// The frontend is gone: the run was cut short.
+    FrontendGone,
 }
 
 /// The state of the loop.
 pub(crate) struct Supervisor<'a> {
     listener: Option<Arc<Listener>>,
-    judge: Option<Arc<Judge>>,
+    responder: Option<Arc<Responder>>,
     state: Shared,
     workers: Workers,
-    targets: Targets,
-    face: Arc<OwnedFd>,
+    targets: FdInfo,
+    frontend: Arc<OwnedFd>,
     signals: &'a Reader,
     command: u32,
-    /// Whether the face was ever told of a stop.
+    /// Whether the frontend was ever told of a stop.
     stopped: bool,
     /// A child is in a ptrace stop, or may be, which hides others that have ended.
     reap_again: bool,
@@ -49,22 +49,22 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn new(
         options: &Options,
         listener: Option<Arc<Listener>>,
-        face: Arc<OwnedFd>,
+        frontend: Arc<OwnedFd>,
         signals: &'a Reader,
         command: u32,
         state: Shared,
     ) -> Self {
-        let judge = listener.clone().map(|listener| {
-            let (face, state) = (Arc::clone(&face), state.clone());
-            Arc::new(Judge::new(options, listener, face, command, state))
+        let responder = listener.clone().map(|listener| {
+            let (frontend, state) = (Arc::clone(&frontend), state.clone());
+            Arc::new(Responder::new(options, listener, frontend, command, state))
         });
         Self {
             listener,
-            judge,
+            responder,
             state,
             workers: Workers::new(),
-            targets: Targets::default(),
-            face,
+            targets: FdInfo::default(),
+            frontend,
             signals,
             command,
             stopped: false,
@@ -77,7 +77,7 @@ impl<'a> Supervisor<'a> {
         self.state.lock().rights_told.insert(gain);
     }
 
-    /// Answers until the command ends or the face is gone, and lets go of all threads.
+    /// Policy until the command ends or the frontend is gone, and lets go of all threads.
     /// `first_call` has been received already.
     pub(crate) fn run(mut self, first_call: Option<Notification>) -> Stopped {
         if let Some(notification) = first_call {
@@ -86,7 +86,7 @@ impl<'a> Supervisor<'a> {
         let mut listening = self.listener.clone();
         let stopped = loop {
             let again = self.reap_again;
-            let ready = wait(listening.as_deref(), self.signals, &self.face, again);
+            let ready = wait(listening.as_deref(), self.signals, &self.frontend, again);
             if ready.call
                 && let Some(Ok(Some(notification))) = listening.as_deref().map(Listener::receive)
             {
@@ -103,8 +103,8 @@ impl<'a> Supervisor<'a> {
             {
                 break Stopped::Ended(end);
             }
-            if ready.face {
-                break Stopped::FaceGone;
+            if ready.frontend {
+                break Stopped::FrontendGone;
             }
         };
         self.settle();
@@ -113,27 +113,31 @@ impl<'a> Supervisor<'a> {
     }
 
     fn answer(&mut self, notification: &Notification) {
-        let Some(judge) = &self.judge else { return };
+        let Some(responder) = &self.responder else { return };
         let Some((abi, call)) = Call::identify(notification.arch, notification.number) else {
             // Our filter stops nothing else; whatever it is, the kernel does it.
             return self.let_through(notification.id, released_answer(notification));
         };
-        let waiting = Waiting { notification: *notification, abi, call };
+        let waiting = PendingCall { notification: *notification, abi, call };
         let answers_here = !may_block(call);
-        if answers_here && judge.judge(&mut self.targets, &waiting, false) != Judged::Patience {
+        if answers_here
+            && responder.responder(&mut self.targets, &waiting, false) != Handled::MayBlock
+        {
             return;
         }
-        let (worker, mut targets) = (Arc::clone(judge), self.targets.patient());
-        // A patient look-up misses nothing.
-        let job = move || match worker.judge(&mut targets, &waiting, true) {
-            Judged::Left => After::End,
-            Judged::Done | Judged::Patience => After::Idle,
+        let (worker, mut targets) = (Arc::clone(responder), self.targets.may_block());
+        // A may_block look-up misses nothing.
+        let job = move || match worker.responder(&mut targets, &waiting, true) {
+            Handled::AbandonThread => After::End,
+            Handled::Done | Handled::MayBlock => After::Idle,
         };
         if self.workers.run(job).is_ok() {
             return;
         }
         // No thread can be had, at the limit of processes.
-        if !answers_here || judge.judge(&mut self.targets, &waiting, true) == Judged::Patience {
+        if !answers_here
+            || responder.responder(&mut self.targets, &waiting, true) == Handled::MayBlock
+        {
             // A sync too many is safe.
             self.state.lock().accounts.count(call.name(), None, End::Passed);
             self.let_through(notification.id, Answer::Continue);
@@ -173,10 +177,10 @@ impl<'a> Supervisor<'a> {
         end
     }
 
-    /// The face stops when the command does.
+    /// The frontend stops when the command does.
     fn pass_stops_on(&mut self) {
-        let judge = self.judge.clone();
-        let untraced = judge.as_ref().map(|judge| judge.untraced());
+        let responder = self.responder.clone();
+        let untraced = responder.as_ref().map(|responder| responder.untraced());
         if matches!(untraced, Some(None)) {
             // Not now: it would take a stop that the tracer waits for.
             self.reap_again = true;
@@ -189,12 +193,12 @@ impl<'a> Supervisor<'a> {
         self.reap_again |= matches!(seen, Ok(Some((_, Change::Trapped(_)))));
         if let Ok(Some((_, Change::Stopped(signal)))) = seen {
             let _ = process::wait(Whose::Id(self.command), take);
-            offer(&*self.face, &Message::Stopped(signal));
+            try_send(&*self.frontend, &Message::Stopped(signal));
             self.stopped = true;
         }
     }
 
-    /// The command has ended, perhaps while the face was on its way into a stop with it.
+    /// The command has ended, perhaps while the frontend was on its way into a stop with it.
     fn wake_face_for_good(&self) {
         for _ in 0..WAKES * u32::from(self.stopped) {
             wake_face();
@@ -213,7 +217,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Answers a call that comes within a millisecond.
+    /// Policy a call that comes within a millisecond.
     fn answer_soon(&mut self) {
         let Some(listener) = self.listener.clone() else { return };
         let mut fds = [PollFd::new(&*listener, PollFlags::IN)];
@@ -228,16 +232,17 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// The face may be on its way into its stop when the command ends: looks, a tick apart.
+/// The frontend may be on its way into its stop when the command ends: looks, a tick apart.
 const WAKES: u32 = 20;
 const TICK: Duration = Duration::from_millis(5);
 const SIGCONT: i32 = 18;
 
-/// Continues the face if it is stopped. It is our parent as long as it lives.
+/// Continues the frontend if it is stopped. It is our parent as long as it lives.
 fn wake_face() {
-    let face = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
-    if let Some(face) = face.filter(|face| families::job(*face) == Job::Stopped) {
-        signals::send(face, SIGCONT);
+    let frontend = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
+    if let Some(frontend) = frontend.filter(|frontend| process_tree::job(*frontend) == Job::Stopped)
+    {
+        signals::send(frontend, SIGCONT);
     }
 }
 
@@ -246,24 +251,24 @@ struct Ready {
     call: bool,
     unused: bool,
     signal: bool,
-    face: bool,
+    frontend: bool,
 }
 
 /// Waits for something to do; with `again`, not for long.
-fn wait(listener: Option<&Listener>, signals: &Reader, face: &OwnedFd, again: bool) -> Ready {
+fn wait(listener: Option<&Listener>, signals: &Reader, frontend: &OwnedFd, again: bool) -> Ready {
     let third = listener.map_or(signals.as_fd(), AsFd::as_fd);
-    let mut fds = [signals.as_fd(), face.as_fd(), third]
+    let mut fds = [signals.as_fd(), frontend.as_fd(), third]
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let tick = rustix::time::Timespec::try_from(TICK).ok().filter(|_| again);
     if rustix::event::poll(&mut fds, tick.as_ref()).is_err() {
         return Ready::default();
     }
-    let [signal, face, call] = fds.map(|fd| fd.revents());
+    let [signal, frontend, call] = fds.map(|fd| fd.revents());
     let call = if listener.is_some() { call } else { PollFlags::empty() };
     Ready {
         call: call.contains(PollFlags::IN),
         unused: !call.contains(PollFlags::IN) && call.contains(PollFlags::HUP),
         signal: signal.contains(PollFlags::IN),
-        face: !face.is_empty(),
+        frontend: !frontend.is_empty(),
     }
 }

@@ -9,9 +9,9 @@
 //! front process, in the [`Takeover`]. So there is no moment at which the command runs
 //! and only the supervisor could answer or find it: the supervisor may be killed any time.
 
-mod usher;
+mod exec_watcher;
 
-use self::usher::Usher;
+use self::exec_watcher::ExecWatcher;
 use crate::handover::Takeover;
 use crate::notify::{Listener, Notification};
 use crate::origin;
@@ -129,10 +129,10 @@ pub fn launch(
     takeover: &Takeover,
 ) -> Result<Launched, LaunchError> {
     let mut shared = Shared::new(command, filter, mask);
-    let watch = || Usher::start(Arc::clone(&shared.stage), Arc::clone(&takeover.handover));
-    let usher = filter.stops_exec.then(watch).transpose().map_err(LaunchError::Clone)?;
+    let watch = || ExecWatcher::start(Arc::clone(&shared.stage), Arc::clone(&takeover.handover));
+    let exec_watcher = filter.stops_exec.then(watch).transpose().map_err(LaunchError::Clone)?;
     let cloned = clone_and_wait(&mut Child { shared: &mut shared, takeover });
-    let first_call = usher.and_then(Usher::finish);
+    let first_call = exec_watcher.and_then(ExecWatcher::finish);
     let pid = cloned.map_err(LaunchError::Clone)?;
     let fd = shared.stage.listener.load(SeqCst);
     // SAFETY: the child stored a descriptor that its filter made in the shared

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use synconce_hold::{
     CommitReport, Committed, Ending, Finished, Gain, IoUring as Answer, Notice, Observer, Options,
-    Outcome, Trouble,
+    Outcome, RunError,
 };
 
 /// Makes the run and ends as its command did.
@@ -35,8 +35,8 @@ pub fn run(arguments: Run) -> ExitCode {
     if wants_stats {
         stats::print(&finished, json);
     }
-    match &finished.trouble {
-        Some(trouble) => fail(trouble, &finished),
+    match &finished.error {
+        Some(error) => fail(error, &finished),
         None => end_as(finished.ending),
     }
 }
@@ -69,28 +69,28 @@ pub(super) fn end_as(ending: Ending) -> ExitCode {
 }
 
 /// Says why the run failed and what to do.
-pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
-    match trouble {
-        Trouble::Commit => say_not_durable(finished),
-        _ => say(&trouble.to_string()),
+pub(super) fn fail(error: &RunError, finished: &Finished) -> ExitCode {
+    match error {
+        RunError::Commit => say_not_durable(finished),
+        _ => say(&error.to_string()),
     }
-    if let Some(hint) = trouble.remedy().or_else(|| next_step(trouble, finished)) {
+    if let Some(hint) = error.remedy().or_else(|| next_step(error, finished)) {
         say(&format!("hint: {hint}"));
     }
-    exit::of(trouble).into()
+    exit::of(error).into()
 }
 
 /// What follows from what became of the work.
-fn next_step(trouble: &Trouble, finished: &Finished) -> Option<&'static str> {
-    Some(match (trouble, &finished.outcome) {
-        (Trouble::Commit, _) if finished.commit.is_none() => {
+fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
+    Some(match (error, &finished.outcome) {
+        (RunError::Commit, _) if finished.commit.is_none() => {
             "the commit goes on in the background; `synconce status` tells when it is done"
         }
-        (Trouble::Clear(_), _) => {
+        (RunError::Clear(_), _) => {
             "`synconce status`, with the same --root, shows the run as interrupted until it is \
              cleared"
         }
-        (Trouble::Commit | Trouble::SupervisorDied { .. }, Outcome::Interrupted { marker }) => {
+        (RunError::Commit | RunError::SupervisorDied { .. }, Outcome::Interrupted { marker }) => {
             match marker {
                 Some(_) => {
                     "the run is marked as interrupted; `synconce status` shows what to do about it"
@@ -98,10 +98,10 @@ fn next_step(trouble: &Trouble, finished: &Finished) -> Option<&'static str> {
                 None => "nothing marks the run; throw its result away and run it again",
             }
         }
-        (Trouble::SupervisorDied { .. }, Outcome::NothingHeld) => {
+        (RunError::SupervisorDied { .. }, Outcome::NothingHeld) => {
             "no sync had been held, so nothing is lost; run the command again"
         }
-        (Trouble::SupervisorDied { .. }, _) => "run the command again",
+        (RunError::SupervisorDied { .. }, _) => "run the command again",
         _ => return None,
     })
 }

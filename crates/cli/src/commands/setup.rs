@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_durable::error::{Context, Error as Failed};
-use synconce_durable::places;
+use synconce_durable::standard_paths;
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::{Act, Change};
@@ -53,7 +53,7 @@ fn host(arguments: &Setup) -> Result<Host, Error> {
         None => PathBuf::from("/"),
         Some(root) => root.canonicalize().on("cannot find", root)?,
     };
-    let state = places::system(arguments.root.as_ref().map(|_| root.as_path()));
+    let state = standard_paths::system(arguments.root.as_ref().map(|_| root.as_path()));
     let runtime = match &arguments.runtime {
         Some(runtime) => runtime.clone(),
         None => default_runtime(&root),

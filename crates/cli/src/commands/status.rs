@@ -17,9 +17,9 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use synconce_durable::places;
 use synconce_durable::record::{Record, boot_id};
 use synconce_durable::recovery::{self, Found, Run, State};
+use synconce_durable::standard_paths;
 use synconce_durable::text;
 use synconce_hold::{
     CommitReport, Live, Phase, Process, descendants, failed_commit, forget_failed_commit, live,
@@ -86,7 +86,7 @@ pub fn status(arguments: &Status) -> ExitCode {
 
 /// The markers in the own state directory.
 fn markers() -> Result<Vec<Found>, String> {
-    let state = places::state()
+    let state = standard_paths::state()
         .ok_or("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")?;
     recovery::markers(&state).map_err(|error| error.to_string())
 }
@@ -97,10 +97,10 @@ fn living() -> Option<Vec<Live>> {
         Ok(runs) => return Some(runs),
         Err(error) => error,
     };
-    let directory = places::runtime().unwrap_or_default();
+    let directory = standard_paths::runtime().unwrap_or_default();
     say(&format!("cannot read the run files in {}: {error}", directory.display()));
     // su and sudo may leave the variable of the user who called them.
-    if error.kind() == ErrorKind::PermissionDenied && !places::is_runtime_named() {
+    if error.kind() == ErrorKind::PermissionDenied && !standard_paths::is_runtime_named() {
         say("hint: env --unset=XDG_RUNTIME_DIR synconce status");
     }
     None

@@ -42,7 +42,7 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
         place.wait_for("asked");
         for _ in 0..100 {
             kill(command, Signal::STOP);
-            eventually("the face stops", || said(run.pid(), "State").starts_with('T'));
+            eventually("the frontend stops", || said(run.pid(), "State").starts_with('T'));
             kill(run.pid(), Signal::CONT);
             eventually("the command goes on", || !said(command, "State").starts_with('T'));
         }
@@ -60,7 +60,7 @@ fn assert_stops_are_passed_on(place: &Place, words: &[&str], code: i32) {
     let command: u32 = place.wait_for("before").trim().parse().unwrap();
     for _ in 0..5 {
         kill(command, Signal::STOP);
-        eventually("the face stops", || said(run.pid(), "State").starts_with('T'));
+        eventually("the frontend stops", || said(run.pid(), "State").starts_with('T'));
         kill(run.pid(), Signal::CONT);
         eventually("a thread goes on", || is_running(command));
     }

@@ -359,7 +359,7 @@ fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on()
             let (run, _stalled) = stalled(place, &rig, &[], &[]);
             // Told after the first quarter of a second, when others are done.
             std::thread::sleep(std::time::Duration::from_millis(700));
-            // It may be sent before the face knows that the command has ended.
+            // It may be sent before the frontend knows that the command has ended.
             eventually("the wait is given up", || {
                 signal(&run, by);
                 run.wait(std::time::Duration::from_millis(20)).unwrap().is_some()

@@ -104,7 +104,7 @@ fn a_command_whose_supervisor_is_killed_goes_on_with_real_syncs() {
         let supervisor = place.supervisor();
         assert_eq!(parent(command), supervisor);
         kill(supervisor, Signal::KILL);
-        eventually("the command is the face's", || parent(command) == run.pid());
+        eventually("the command is the frontend's", || parent(command) == run.pid());
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "free synced\n");
         assert_eq!(run.end().code(), Some(125));
@@ -121,7 +121,7 @@ fn a_signal_still_reaches_a_command_whose_supervisor_was_killed() {
         let (run, command) = start(place, script);
         place.wait_for("waits");
         kill(parent(command), Signal::KILL);
-        eventually("the command is the face's", || parent(command) == run.pid());
+        eventually("the command is the frontend's", || parent(command) == run.pid());
         kill(run.pid(), Signal::TERM);
         assert_eq!(run.end().code(), Some(125));
         assert_eq!(place.read("caught"), "1\n");

@@ -118,7 +118,7 @@ fn the_supervisor_keeps_nothing_open_that_it_inherited() {
                 || link.starts_with("anon_inode:")
                 || link.starts_with(&place.text("runtime"))
         };
-        // The way to the face is closed just after the face ends.
+        // The way to the frontend is closed just after the frontend ends.
         eventually("only what is needed is open", || links(supervisor).iter().all(ours));
         let cwd = std::fs::read_link(format!("/proc/{supervisor}/cwd")).unwrap();
         assert_eq!(cwd.to_str(), Some("/"));
@@ -243,10 +243,10 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
             place.write("stalled", "");
             if stalls {
                 rig.disk().wait_for_waiting_flush(limit()).unwrap();
-                // It may be sent before the face knows that the command has ended.
+                // It may be sent before the frontend knows that the command has ended.
                 eventually("the wait is given up", || {
-                    let face = Pid::from_raw(run.pid().cast_signed()).unwrap();
-                    let _ = kill_process(face, Signal::INT);
+                    let frontend = Pid::from_raw(run.pid().cast_signed()).unwrap();
+                    let _ = kill_process(frontend, Signal::INT);
                     run.wait(Duration::from_millis(20)).unwrap().is_some()
                 });
                 assert!(run.text().contains("not yet durable: "), "{}", run.text());

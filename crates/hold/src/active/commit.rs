@@ -1,7 +1,7 @@
 //! The commit of a run.
 
 use super::Active;
-use crate::families::Process;
+use crate::process_tree::Process;
 use crate::protocol::{CommitReport, Committed, CommittedEverything};
 use crate::runfile::Phase;
 use rustix::fs::{Mode, OFlags};

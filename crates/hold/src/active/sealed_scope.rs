@@ -7,7 +7,7 @@
 
 use crate::options::Options;
 use crate::protocol::Notice;
-use crate::trouble::Trouble;
+use crate::run_error::RunError;
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,7 +29,7 @@ impl SealedScope {
     /// # Errors
     /// The working directory, `--root`, `--commit-only` or an inherited descriptor is on a
     /// FUSE file system that no commit reaches.
-    pub(super) fn new(options: &Options, pins: &mut Pins) -> Result<Self, Trouble> {
+    pub(super) fn new(options: &Options, pins: &mut Pins) -> Result<Self, RunError> {
         let mounts = mounts::ours().unwrap_or_default();
         let mut scope = Self::default();
         scope.add(&mounts, pins, true);
@@ -41,13 +41,13 @@ impl SealedScope {
             if let Some(fuse) = file.ok().and_then(|file| fuse_of(file.as_fd(), &mounts)) {
                 let path = std::path::absolute(&path).unwrap_or(path);
                 let what = format!("the {what} {}", path.display());
-                return Err(Trouble::FuseInSealed { what, fuse });
+                return Err(RunError::FuseInSealed { what, fuse });
             }
         }
         match inherited_on_fuse(&mounts) {
             Some((number, fuse)) => {
                 let what = format!("the open descriptor {number}");
-                Err(Trouble::FuseInSealed { what, fuse })
+                Err(RunError::FuseInSealed { what, fuse })
             }
             None => Ok(scope),
         }

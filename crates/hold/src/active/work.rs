@@ -1,7 +1,7 @@
 //! What has to be done before a call is held, and may take long: it waits for a disk, or
 //! for a server that may be part of the run.
 
-use crate::trouble::{Act, Trouble};
+use crate::run_error::{Act, RunError};
 use rustix::fs::{Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -10,8 +10,8 @@ use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::{Pins, mount_id, uppers_of};
-use synconce_durable::places;
 use synconce_durable::record::{FileSystem, Record};
+use synconce_durable::standard_paths;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 const STACK: usize = 256 * 1024;
@@ -40,7 +40,7 @@ pub(crate) enum Work {
 /// What work has done.
 pub(crate) enum Done {
     /// Where the first marker is, if there is one.
-    Marked(Result<Option<PathBuf>, Trouble>),
+    Marked(Result<Option<PathBuf>, RunError>),
     Pinned(DeviceId, Pins),
     /// No way leads to this file system.
     Unpinned(DeviceId),
@@ -158,9 +158,9 @@ impl Markers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn engage(&self) -> Result<(), Trouble> {
+    pub(super) fn engage(&self) -> Result<(), RunError> {
         let engaged = self.lock().iter_mut().try_for_each(Marker::engage);
-        engaged.map_err(|error| Trouble::Marker(Act::from(&error)))
+        engaged.map_err(|error| RunError::Marker(Act::from(&error)))
     }
 
     /// Adds `system` to what the markers name.
@@ -175,7 +175,7 @@ impl Markers {
     fn mark_again(&self, root: &Root) -> Result<(), Error> {
         let mut markers = self.lock();
         if markers.len() == 1 {
-            let state = root.path.join(places::STATE_BELOW_ROOT);
+            let state = root.path.join(standard_paths::STATE_BELOW_ROOT);
             let mut marker = Marker::arm(&state, &root.record, Some(&root.path))?;
             marker.engage()?;
             markers.push(marker);

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::{mount_id, mount_of, uppers_of};
-use synconce_durable::places;
+use synconce_durable::standard_paths;
 use synconce_probe::mounts::{DeviceId, Mount};
 use synconce_sys::process;
 
@@ -15,7 +15,7 @@ use synconce_sys::process;
 pub(super) fn devices(options: &Options, mounts: &[Mount]) -> HashSet<DeviceId> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    let named = [home, Some(temporary), places::state()].into_iter().flatten();
+    let named = [home, Some(temporary), standard_paths::state()].into_iter().flatten();
     let named = named.filter_map(|path| by_name(&path, mounts));
     let places = places_of_work(options, mounts).map(|(_, mount)| mount);
     let near: Vec<&Mount> = places.chain(named).chain(inherited(mounts)).collect();

@@ -1,7 +1,7 @@
 //! What the user should know when a run is over.
 
-use crate::families::Process;
 use crate::options::{IoUring, Options};
+use crate::process_tree::Process;
 use crate::protocol::Notice;
 use crate::state::{Closed, Unsynced};
 use rustix::process::Pid;

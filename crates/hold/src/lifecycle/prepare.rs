@@ -4,8 +4,8 @@ use super::near;
 use crate::active::Active;
 use crate::held::RUN_VARIABLE;
 use crate::options::Options;
+use crate::run_error::{Act, RunError};
 use crate::runfile::RunFile;
-use crate::trouble::{Act, Trouble};
 use std::collections::HashSet;
 use std::env;
 use std::path::Path;
@@ -13,44 +13,45 @@ use synconce_durable::earlier;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_of};
-use synconce_durable::places;
 use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
+use synconce_durable::standard_paths;
 use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 const ENODEV: i32 = 19;
 
 /// Finds the file systems, arms the markers, writes the run file.
-pub(super) fn prepare(options: &Options) -> Result<Active, Trouble> {
+pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
     if options.commit && syncs_are_swallowed() {
-        return Err(Trouble::SyncsSwallowed);
+        return Err(RunError::SyncsSwallowed);
     }
     // Without a commit there is nothing to find file systems for.
     let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
     let mounts = mounts.map_err(|error| {
-        Trouble::Path(Act::new("cannot read", Path::new("/proc/self/mountinfo"), &error))
+        RunError::Path(Act::new("cannot read", Path::new("/proc/self/mountinfo"), &error))
     })?;
     let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
     let record = record(options, &pins);
     let (mut markers, mut earlier) = (Vec::new(), None);
     if options.commit {
-        let unwritable = |error: Error| Trouble::MarkerUnwritable(Act::from(&error));
-        let state = places::state().ok_or(Trouble::NoStateDirectory)?;
+        let unwritable = |error: Error| RunError::MarkerUnwritable(Act::from(&error));
+        let state = standard_paths::state().ok_or(RunError::NoStateDirectory)?;
         let marker = Marker::arm(&state, &record, None).map_err(unwritable)?;
-        markers.push(marker.registered_in(places::registry()));
+        markers.push(marker.registered_in(standard_paths::registry()));
         // The user of a nested run was told by the outer one.
         earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::look(&state)).flatten();
         if let Some(root) = &options.root {
-            let below = root.join(places::STATE_BELOW_ROOT);
+            let below = root.join(standard_paths::STATE_BELOW_ROOT);
             if !is_same(&below, &state) {
                 let marker = Marker::arm(&below, &record, Some(root));
-                let unwritable = |error: Error| Trouble::RootUnwritable(Act::from(&error));
+                let unwritable = |error: Error| RunError::RootUnwritable(Act::from(&error));
                 markers.push(marker.map_err(unwritable)?);
             }
         }
     }
     // The run file is for people and tests; a run can do without.
-    let directory = places::runtime().filter(|path| options.commit || may_hold_a_trace(path));
+    let directory =
+        standard_paths::runtime().filter(|path| options.commit || may_hold_a_trace(path));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
     let named = named(options, &mounts, &pins);
     Ok(Active::new(options, record, pins, named, markers, run_file).after(earlier))
@@ -61,7 +62,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, Trouble> {
 /// where the directory would stay, and the time of the one above it.
 fn may_hold_a_trace(directory: &Path) -> bool {
     let system = directory.ancestors().find_map(|above| rustix::fs::statfs(above).ok());
-    places::is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))
+    standard_paths::is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))
 }
 
 /// Whether a sync that must fail, of an `O_PATH` descriptor (open(2)), succeeds.
@@ -86,15 +87,15 @@ fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> 
 }
 
 /// What is pinned before the command starts.
-fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
+fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
     if !options.commit_only.is_empty() {
         let pins = Pins::open_only(&options.commit_only, mounts);
         let pins = pins.map_err(|error| match error.io().raw_os_error() {
-            Some(ENODEV) => Trouble::NoDisk(error.path().to_owned()),
-            _ => Trouble::Path(Act::from(&error)),
+            Some(ENODEV) => RunError::NoDisk(error.path().to_owned()),
+            _ => RunError::Path(Act::from(&error)),
         })?;
         let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
-        return volatile.map_or(Ok(pins), |point| Err(Trouble::VolatileOverlay(point)));
+        return volatile.map_or(Ok(pins), |point| Err(RunError::VolatileOverlay(point)));
     }
     let mut pins = if options.commits_all() {
         Pins::open(mounts, Path::new("/"), true)
@@ -106,7 +107,7 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
     for (path, mount) in near::places_of_work(options, mounts) {
         if pins.of(mount.device).is_some_and(|pin| pin.volatile) {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-            return Err(Trouble::VolatileOverlay(path));
+            return Err(RunError::VolatileOverlay(path));
         }
     }
     pins.drop_volatile();

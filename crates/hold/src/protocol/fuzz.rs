@@ -1,7 +1,7 @@
 //! Fuzzing of what goes over the sockets, paths of any bytes included.
 
 use super::*;
-use crate::trouble::Act;
+use crate::run_error::Act;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -74,8 +74,8 @@ impl Parts {
             14 => Message::Notice(Notice::ForeignProc),
             12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
             13 => Message::Notice(Notice::EarlierInterrupted),
-            10 => Message::Failed(Trouble::SetUp(self.text(), number)),
-            11 => Message::Failed(Trouble::Exec { command: self.text(), errno: number }),
+            10 => Message::Failed(RunError::SetUp(self.text(), number)),
+            11 => Message::Failed(RunError::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),
         }
     }
@@ -93,10 +93,10 @@ impl Parts {
             self.text.clone().map(|text| CommittedEverything { micros: None, error: Some(text) });
         let mut summary = Summary {
             commit: Some(CommitReport { micros: self.long, file_systems, everything }),
-            trouble: self
+            error: self
                 .text
                 .clone()
-                .map(|act| Trouble::Marker(Act { act, path: self.path(), errno: self.number })),
+                .map(|act| RunError::Marker(Act { act, path: self.path(), errno: self.number })),
             end: Some(CommandEnd::Exited(self.number)),
             stays: self.kind & 1 != 0,
             ..Summary::default()

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_durable::places;
 use synconce_durable::registry::{self, Registered};
+use synconce_durable::standard_paths;
 
 /// Most state directories of one user that root looks at: a limit for a hostile user.
 pub const MOST: usize = 64;
@@ -49,7 +49,7 @@ struct Entry<'a> {
 /// keeps some from being found, for people to read.
 pub fn all() -> (Vec<Account>, Vec<String>) {
     let mut troubles = Vec::new();
-    let registry = places::registry();
+    let registry = standard_paths::registry();
     let (pointers, others) = registry::pointers(&registry).unwrap_or_else(|error| {
         troubles.push(error.to_string());
         (Vec::new(), 0)
@@ -101,7 +101,7 @@ fn merge(passwd: &str, group: &str, pointers: Vec<Registered>) -> Vec<Account> {
         let new = || Account::new(entry.user, entry.name.to_owned(), entry.group);
         let account = accounts.entry(entry.user).or_insert_with(new);
         account.groups.extend(groups.get(entry.name).into_iter().flatten());
-        let directory = places::state_in_home(Path::new(entry.home));
+        let directory = standard_paths::state_in_home(Path::new(entry.home));
         if directory.is_absolute() && !account.places.iter().any(|it| it.directory == directory) {
             account.places.push(Place { directory, pointer: None });
         }

@@ -4,9 +4,9 @@ use super::accounts::{self, MOST, Place};
 use super::ask::{Answer, MOST_FILES, Order, ask};
 use crate::text::{is_typable, say, shell};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use synconce_durable::places;
 use synconce_durable::recovery::{self, Found, State};
 use synconce_durable::replace;
+use synconce_durable::standard_paths;
 
 /// Directories that are named in one message.
 const NAMED: usize = 3;
@@ -16,12 +16,12 @@ const NAMED_USERS: usize = 16;
 /// Whether other state directories than the own one are looked at: not when that one
 /// was named.
 fn are_wanted() -> bool {
-    !places::is_state_named()
+    !standard_paths::is_state_named()
 }
 
 /// Whether our own markers are root's.
 fn is_root() -> bool {
-    places::state().as_deref() == Some(&places::systems())
+    standard_paths::state().as_deref() == Some(&standard_paths::systems())
 }
 
 /// The interrupted runs of every user, for root. What cannot be looked at is said,
@@ -151,7 +151,7 @@ pub fn of_root() -> Vec<Found> {
     if !are_wanted() || is_root() {
         return Vec::new();
     }
-    let mut found = recovery::markers(&places::systems()).unwrap_or_default();
+    let mut found = recovery::markers(&standard_paths::systems()).unwrap_or_default();
     found.retain(|found| found.state == State::Interrupted);
     found
 }

@@ -7,8 +7,8 @@ use super::apart;
 use crate::commands::root;
 use std::collections::HashSet;
 use std::path::Path;
-use synconce_durable::places::STATE_BELOW_ROOT;
 use synconce_durable::recovery::{self, Found, Run, State};
+use synconce_durable::standard_paths::STATE_BELOW_ROOT;
 
 /// Why `root` cannot be used, in lines for people.
 pub fn trouble(root: &Path) -> Option<Vec<String>> {

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_durable::pins;
-use synconce_hold::{Accounts, Ending, Finished, IoUring, Options, Outcome, Trouble};
+use synconce_hold::{Accounts, Ending, Finished, IoUring, Options, Outcome, RunError};
 use synconce_probe::mounts;
 use synconce_tree::enter::{Bind, EnterSpec, Environment};
 use synconce_tree::record::Name;
@@ -45,12 +45,12 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
     end(session, fate, &finished)?;
     // A command's signal is ours too, and nothing comes after it.
     empty_in_background(store);
-    Ok(match &finished.trouble {
-        Some(trouble) => {
-            let code = fail(trouble, &finished);
-            let had_started = Trouble::SupervisorDied { started: true };
-            if matches!(trouble, Trouble::Marker(_) | Trouble::Commit | Trouble::Clear(_))
-                || *trouble == had_started
+    Ok(match &finished.error {
+        Some(error) => {
+            let code = fail(error, &finished);
+            let had_started = RunError::SupervisorDied { started: true };
+            if matches!(error, RunError::Marker(_) | RunError::Commit | RunError::Clear(_))
+                || *error == had_started
             {
                 say("what the command had done in the tree was thrown away");
             }
@@ -179,12 +179,12 @@ fn bare(command: &[OsString]) -> Result<Finished, Failure> {
     };
     let accounts = Accounts::default();
     let (outcome, unfinished) = (Outcome::NotAsked, Vec::new());
-    Ok(Finished { ending, accounts, outcome, commit: None, trouble: None, unfinished })
+    Ok(Finished { ending, accounts, outcome, commit: None, error: None, unfinished })
 }
 
 /// Keeps, commits or throws away.
 fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Failure> {
-    let fate = if finished.trouble.is_some() { Fate::Discarded } else { fate };
+    let fate = if finished.error.is_some() { Fate::Discarded } else { fate };
     match (fate, finished.ending) {
         (Fate::Discarded, _) => session.discard()?,
         (Fate::Kept | Fate::Committed(..), Ending::Killed(signal)) => {

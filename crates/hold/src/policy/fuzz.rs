@@ -34,22 +34,26 @@ fn spec() -> Spec {
     Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: true, identity: None }
 }
 
-fn waiting(caller: &Caller, request: &Request) -> Option<Waiting> {
+fn waiting(caller: &Caller, request: &Request) -> Option<PendingCall> {
     let (arch, number) = request.number();
     let (abi, call) = Call::identify(arch, number)?;
     let (thread, args) = (caller.thread(), request.args());
-    Some(Waiting { notification: Notification { id: 0, thread, number, arch, args }, abi, call })
+    Some(PendingCall {
+        notification: Notification { id: 0, thread, number, arch, args },
+        abi,
+        call,
+    })
 }
 
 /// Whether our filter lets the supervisor see the call.
-fn is_notified(filter: &Program, waiting: &Waiting) -> bool {
+fn is_notified(filter: &Program, waiting: &PendingCall) -> bool {
     let Notification { number: nr, arch, args, .. } = waiting.notification;
     let data = SeccompData { nr, arch, instruction_pointer: 0, args };
     interpret(filter, &data) == Ok(Verdict::Notify)
 }
 
 /// What must be true of every decision.
-fn check(caller: &Caller, waiting: &Waiting, decision: &Decision) {
+fn check(caller: &Caller, waiting: &PendingCall, decision: &Decision) {
     let call = waiting.call;
     match decision {
         Decision::Pass | Decision::Ignore => {}
@@ -72,7 +76,7 @@ fn check(caller: &Caller, waiting: &Waiting, decision: &Decision) {
     }
 }
 
-fn check_change(caller: &Caller, waiting: &Waiting, change: &Change) {
+fn check_change(caller: &Caller, waiting: &PendingCall, change: &Change) {
     assert!(!change.devices.is_empty());
     assert!(change.argument.is_some() == change.patches.is_empty());
     if let Some((index, bits)) = change.argument {
@@ -94,7 +98,7 @@ fn check_change(caller: &Caller, waiting: &Waiting, change: &Change) {
 fn no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision() {
     let place = tempfile::tempdir().expect("a directory");
     let caller = Caller::start(place.path());
-    let (mut targets, options) = (Targets::default().patient(), options());
+    let (mut targets, options) = (FdInfo::default().may_block(), options());
     let filter = program(&spec(), native_abis());
     let on_disk = targets.descriptor(caller.thread(), 3).is_some_and(|target| target.is_held());
     let mut seen: BTreeMap<(Call, &str), u32> = BTreeMap::new();

@@ -50,16 +50,16 @@ struct Place {
 
 /// Looks targets up, remembering mounts.
 #[derive(Debug, Default)]
-pub(crate) struct Targets {
+pub(crate) struct FdInfo {
     places: Arc<Mutex<HashMap<u64, Place>>>,
     /// Whether a file system may be asked itself, which its server may delay.
-    patient: bool,
+    may_block: bool,
     /// Whether one had to be asked that may not.
     missed: bool,
     directories: VecDeque<(u32, OwnedFd)>,
 }
 
-impl Targets {
+impl FdInfo {
     /// What descriptor `fd` of `thread` leads to; `None` when it is closed,
     /// `O_PATH`, or cannot be looked at.
     pub(crate) fn descriptor(&mut self, thread: u32, fd: i32) -> Option<Target> {
@@ -102,11 +102,11 @@ impl Targets {
 
     /// Another look-up that shares the known mounts and may wait for a file
     /// system to say what it is.
-    pub(crate) fn patient(&self) -> Self {
-        Self { places: Arc::clone(&self.places), patient: true, ..Self::default() }
+    pub(crate) fn may_block(&self) -> Self {
+        Self { places: Arc::clone(&self.places), may_block: true, ..Self::default() }
     }
 
-    /// Whether the last look-up met a file system that only a patient one may ask.
+    /// Whether the last look-up met a file system that only a may_block one may ask.
     pub(crate) fn take_missed(&mut self) -> bool {
         std::mem::take(&mut self.missed)
     }
@@ -147,7 +147,7 @@ impl Targets {
         let (id, device) = mount_of(path)?;
         let place = match listed(thread, id) {
             Some(place) => place,
-            None if self.patient => Place { id, device, on_disk: mounts::at(path).is_some() },
+            None if self.may_block => Place { id, device, on_disk: mounts::at(path).is_some() },
             None => {
                 self.missed = true;
                 return None;

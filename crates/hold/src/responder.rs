@@ -1,17 +1,17 @@
-//! Answers one call: decides, makes the marker durable, holds, counts.
+//! Policy one call: decides, makes the marker durable, holds, counts.
 
 use crate::accounts::End;
 use crate::active::{Done, Via, Work};
-use crate::answers::{Change, Decision, Waiting, decide};
-use crate::claims::{Claim, Claims};
-use crate::families;
+use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
-use crate::protocol::{Message, Notice, offer, send};
+use crate::policy::{Change, Decision, PendingCall, decide};
+use crate::process_tree;
+use crate::protocol::{Message, Notice, send, try_send};
 use crate::rewrite::{Rewrite, Rewritten};
 use crate::rights::Gain;
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
-use crate::targets::Targets;
+use crate::tracee_locks::{TraceeLock, TraceeLocks};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,15 +26,15 @@ use synconce_sys::write_back;
 /// `pidfd_open(2)`, Linux 6.9; rustix has no name for it.
 const PIDFD_THREAD: u32 = 0o200;
 
-/// How far a judge came with a call.
+/// How far a responder came with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
+pub(crate) enum Handled {
     /// It is answered, or nobody waits for an answer any more.
     Done,
-    /// That takes patient targets, and a thread that may wait.
-    Patience,
+    /// That takes may_block targets, and a thread that may wait.
+    MayBlock,
     /// As done, but the calling thread has to end, to let go of the caller.
-    Left,
+    AbandonThread,
 }
 
 /// What is answered, and what was counted for that.
@@ -50,11 +50,11 @@ impl From<Answer> for Reply {
     }
 }
 
-/// Answers calls, from any thread.
-pub(crate) struct Judge {
+/// Policy calls, from any thread.
+pub(crate) struct Responder {
     options: Options,
     listener: Arc<Listener>,
-    face: Arc<OwnedFd>,
+    frontend: Arc<OwnedFd>,
     command: u32,
     state: Shared,
     /// Whether `/proc` shows callers.
@@ -63,27 +63,32 @@ pub(crate) struct Judge {
     said_why: AtomicBool,
     /// Threads whose last call a signal came upon while it was to be changed.
     disturbed: Mutex<HashSet<u32>>,
-    traced: Claims,
+    traced: TraceeLocks,
 }
 
 const SIGTERM: i32 = 15;
 
-impl Judge {
+impl Responder {
     pub(crate) fn new(
         options: &Options,
         listener: Arc<Listener>,
-        face: Arc<OwnedFd>,
+        frontend: Arc<OwnedFd>,
         command: u32,
         state: Shared,
     ) -> Self {
         let (disturbed, traced, said_why) = Default::default();
-        let (options, looks) = (options.clone(), families::proc_is_ours());
-        Self { options, listener, face, command, state, looks, said_why, disturbed, traced }
+        let (options, looks) = (options.clone(), process_tree::proc_is_ours());
+        Self { options, listener, frontend, command, state, looks, said_why, disturbed, traced }
     }
 
-    /// Answers `waiting`. What has to be done before that, and may take long, is done only if
+    /// Policy `waiting`. What has to be done before that, and may take long, is done only if
     /// the calling thread `may_wait`.
-    pub(crate) fn judge(&self, targets: &mut Targets, waiting: &Waiting, may_wait: bool) -> Judged {
+    pub(crate) fn responder(
+        &self,
+        targets: &mut FdInfo,
+        waiting: &PendingCall,
+        may_wait: bool,
+    ) -> Handled {
         let decision = match decide(targets, waiting, &self.options) {
             Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.looks => {
                 if !self.said_why.swap(true, Relaxed) {
@@ -94,7 +99,7 @@ impl Judge {
             decision => decision,
         };
         if targets.take_missed() {
-            return Judged::Patience;
+            return Handled::MayBlock;
         }
         let Reply { answer, counted } = match self.consider(waiting, decision, may_wait) {
             Ok(reply) => reply,
@@ -107,12 +112,12 @@ impl Judge {
             let name = waiting.call.name();
             self.state.lock().accounts.take_back(name, program.as_deref(), end);
         }
-        Judged::Done
+        Handled::Done
     }
 
     /// Keeps the command's first thread from being traced as long as it is held;
     /// `None` while it is.
-    pub(crate) fn untraced(&self) -> Option<Claim<'_>> {
+    pub(crate) fn untraced(&self) -> Option<TraceeLock<'_>> {
         self.traced.take(self.command)
     }
 
@@ -122,10 +127,10 @@ impl Judge {
     /// How far we came, when there is none to give.
     fn consider(
         &self,
-        waiting: &Waiting,
+        waiting: &PendingCall,
         decision: Decision,
         may_wait: bool,
-    ) -> Result<Reply, Judged> {
+    ) -> Result<Reply, Handled> {
         Ok(match decision {
             Decision::Hold(devices) => return self.hold(waiting, &devices, may_wait),
             Decision::Rewrite(change) => return self.change(waiting, &change, may_wait),
@@ -135,8 +140,8 @@ impl Judge {
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
             Decision::Unmount(mount) => {
                 let unmount = |mount| self.state.lock().unmount(mount);
-                if let Some(depart) = mount.and_then(unmount) {
-                    depart();
+                if let Some(sync) = mount.and_then(unmount) {
+                    sync();
                 }
                 Answer::Continue.into()
             }
@@ -151,10 +156,10 @@ impl Judge {
 
     fn hold(
         &self,
-        waiting: &Waiting,
+        waiting: &PendingCall,
         devices: &[DeviceId],
         may_wait: bool,
-    ) -> Result<Reply, Judged> {
+    ) -> Result<Reply, Handled> {
         let program = self.program(waiting);
         let count = |state: &mut State| {
             state.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
@@ -170,11 +175,16 @@ impl Judge {
             },
             Admitted::Passed => self.count(waiting, End::Passed, Answer::Continue),
             Admitted::Over => Answer::Continue.into(),
-            Admitted::Patience => return Err(Judged::Patience),
+            Admitted::Patience => return Err(Handled::MayBlock),
         })
     }
 
-    fn change(&self, waiting: &Waiting, change: &Change, may_wait: bool) -> Result<Reply, Judged> {
+    fn change(
+        &self,
+        waiting: &PendingCall,
+        change: &Change,
+        may_wait: bool,
+    ) -> Result<Reply, Handled> {
         match self.admit(waiting, &change.devices, may_wait, |_| {}) {
             Admitted::Held { late } => {
                 // A file that is about to be opened has no error of before.
@@ -185,13 +195,13 @@ impl Judge {
             }
             Admitted::Passed => Ok(self.count(waiting, End::Passed, Answer::Continue)),
             Admitted::Over => Ok(Answer::Continue.into()),
-            Admitted::Patience => Err(Judged::Patience),
+            Admitted::Patience => Err(Handled::MayBlock),
         }
     }
 
     fn admit(
         &self,
-        waiting: &Waiting,
+        waiting: &PendingCall,
         devices: &[DeviceId],
         may_wait: bool,
         note: impl FnOnce(&mut State),
@@ -204,15 +214,17 @@ impl Judge {
     /// Has `work` done by a thread of its own: the calling process may be the server that the
     /// work will wait for, and then its call has to go on.
     fn begin(&self, work: Work) {
-        let (state, face, command) = (self.state.clone(), Arc::clone(&self.face), self.command);
+        let (state, frontend, command) =
+            (self.state.clone(), Arc::clone(&self.frontend), self.command);
         let conclude = move |done: Done| {
             if let Done::Marked(Ok(path)) = &done {
-                // Before a call is held: without the supervisor only the face can tell.
-                let _ = send(&*face, &Message::Marked { path: path.clone() });
+                // Before a call is held: without the supervisor only the frontend can tell.
+                let _ = send(&*frontend, &Message::Marked { path: path.clone() });
             }
             match state.conclude(done) {
                 Ok(news) => {
-                    news.into_iter().for_each(|notice| offer(&*face, &Message::Notice(notice)));
+                    news.into_iter()
+                        .for_each(|notice| try_send(&*frontend, &Message::Notice(notice)));
                 }
                 // The command cannot be held as was asked, so it shall not go on.
                 Err(_) => drop(synconce_sys::signals::send(command, SIGTERM)),
@@ -221,7 +233,7 @@ impl Judge {
         work.start(conclude);
     }
 
-    fn rewrite(&self, waiting: &Waiting, change: &Change, program: Option<String>) -> Judged {
+    fn rewrite(&self, waiting: &PendingCall, change: &Change, program: Option<String>) -> Handled {
         let (thread, id) = (waiting.notification.thread, waiting.notification.id);
         let claim = self.traced.wait_for(thread);
         let shielded = self.disturbed().remove(&thread);
@@ -247,16 +259,16 @@ impl Judge {
         let end = match rewritten {
             Rewritten::Done(value) if value >= 0 => End::Held,
             Rewritten::Passed => End::Passed,
-            Rewritten::Left => return Judged::Left,
-            _ => return Judged::Done,
+            Rewritten::Left => return Handled::AbandonThread,
+            _ => return Handled::Done,
         };
         state.accounts.count(waiting.call.name(), program.as_deref(), end);
         state.unsynced.extend(opened);
-        Judged::Done
+        Handled::Done
     }
 
     /// Counts a call before it is answered: once it is, the run may end.
-    fn count(&self, waiting: &Waiting, end: End, answer: Answer) -> Reply {
+    fn count(&self, waiting: &PendingCall, end: End, answer: Answer) -> Reply {
         let program = self.program(waiting);
         self.state.lock().accounts.count(waiting.call.name(), program.as_deref(), end);
         Reply { answer, counted: Some((end, program)) }
@@ -266,19 +278,19 @@ impl Judge {
         self.disturbed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn program(&self, waiting: &Waiting) -> Option<String> {
+    fn program(&self, waiting: &PendingCall) -> Option<String> {
         self.options.by_program.then(|| waiting.program()).flatten()
     }
 
     fn tell(&self, notice: Notice) {
-        offer(&*self.face, &Message::Notice(notice));
+        try_send(&*self.frontend, &Message::Notice(notice));
     }
 }
 
 /// The answer to a call on a file system that was pinned late, if the call cannot be held: the
 /// error of a write-back that the caller's descriptor has not reported yet. The look reports
 /// the error, so no later call would.
-fn not_held(waiting: &Waiting) -> Option<Answer> {
+fn not_held(waiting: &PendingCall) -> Option<Answer> {
     if mutant::is("late-look-skipped") {
         return None;
     }
@@ -294,7 +306,7 @@ fn not_held(waiting: &Waiting) -> Option<Answer> {
 /// A duplicate of the descriptor that the call is about (`pidfd_getfd(2)`, Linux 5.6). None
 /// before Linux 6.9 for another thread than the first of its process, which may have
 /// descriptors of its own (`unshare(2)`, CLONE_FILES).
-fn callers_file(waiting: &Waiting) -> Option<OwnedFd> {
+fn callers_file(waiting: &PendingCall) -> Option<OwnedFd> {
     let thread = Pid::from_raw(waiting.notification.thread.cast_signed())?;
     let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
     let thread = pidfd_open(thread, of_a_thread)

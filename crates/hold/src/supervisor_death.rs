@@ -1,7 +1,7 @@
-//! When the supervisor is killed: the face lets every call go to the kernel, so
+//! When the supervisor is killed: the frontend lets every call go to the kernel, so
 //! that nothing hangs and nothing is held, until the command has ended.
 
-use crate::families;
+use crate::process_tree;
 use crate::serve::serve;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -87,7 +87,7 @@ fn give_mask_back(tracee: Tracee, mask: Mask, command: u32) {
 pub(crate) fn reap(pid: u32) {
     let peek = WaitFor { ends: true, block: true, peek: true, ..WaitFor::default() };
     let take = WaitFor { ends: true, ..WaitFor::default() };
-    while families::exists(pid)
+    while process_tree::exists(pid)
         && let Ok(Some((ended, change))) = process::wait(Whose::Any, peek)
     {
         if !matches!(change, Change::Exited(_) | Change::Killed(_)) {

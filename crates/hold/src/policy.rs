@@ -1,11 +1,11 @@
 //! What is answered to each way into a sync.
 
 use crate::caller::{Memory, program};
+use crate::fd_info::{FdInfo, Target};
 use crate::mapping;
 use crate::options::{IoUring, Options};
 use crate::paths::{self, Start};
 use crate::rights;
-use crate::targets::{Target, Targets};
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -57,13 +57,13 @@ pub(crate) struct Patch {
 
 /// A call that waits, and what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingCall {
     pub notification: Notification,
     pub abi: Abi,
     pub call: Call,
 }
 
-impl Waiting {
+impl PendingCall {
     fn thread(&self) -> u32 {
         self.notification.thread
     }
@@ -102,7 +102,7 @@ pub(crate) fn may_block(call: Call) -> bool {
 }
 
 /// Decides what becomes of `waiting`.
-pub(crate) fn decide(targets: &mut Targets, waiting: &Waiting, options: &Options) -> Decision {
+pub(crate) fn decide(targets: &mut FdInfo, waiting: &PendingCall, options: &Options) -> Decision {
     match waiting.call {
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(targets, waiting, Target::is_held)),
         Call::Syncfs => hold_if(sync_target(targets, waiting, |target| target.on_disk)),
@@ -131,15 +131,15 @@ fn hold_if(device: Option<DeviceId>) -> Decision {
 }
 
 fn sync_target(
-    targets: &mut Targets,
-    waiting: &Waiting,
+    targets: &mut FdInfo,
+    waiting: &PendingCall,
     held: impl Fn(&Target) -> bool,
 ) -> Option<DeviceId> {
     let target = targets.descriptor(waiting.thread(), waiting.descriptor(0))?;
     held(&target).then_some(target.device)
 }
 
-fn sync_file_range(targets: &mut Targets, waiting: &Waiting) -> Decision {
+fn sync_file_range(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     let (offset, length, flags) = args::sync_file_range(waiting.abi, &waiting.notification.args);
     if flags == HANDSHAKE_FLAGS && waiting.descriptor(0) == -1 {
         return Decision::Handshake;
@@ -155,8 +155,8 @@ fn sync_file_range(targets: &mut Targets, waiting: &Waiting) -> Decision {
 }
 
 /// Held when the kernel would only write back: bad arguments, holes and
-/// `MS_INVALIDATE`, which looks at locks, are the kernel's to judge.
-fn msync(waiting: &Waiting) -> Decision {
+/// `MS_INVALIDATE`, which looks at locks, are the kernel's to responder.
+fn msync(waiting: &PendingCall) -> Decision {
     let (address, length) = (waiting.argument(0), waiting.argument(1));
     let flags = args::low(waiting.argument(2));
     let page = rustix::param::page_size() as u64;
@@ -170,7 +170,7 @@ fn msync(waiting: &Waiting) -> Decision {
     let Some(mapping) = mapping::of(waiting.thread(), address..end) else {
         return Decision::Pass;
     };
-    let disks = Targets::disks(waiting.thread());
+    let disks = FdInfo::disks(waiting.thread());
     let on_disk =
         !mapping.devices.is_empty() && mapping.devices.iter().all(|device| disks.contains(device));
     if !mapping.complete || !on_disk {
@@ -185,7 +185,7 @@ fn msync(waiting: &Waiting) -> Decision {
 }
 
 /// A call whose path is argument `path` and whose flags are an argument.
-fn open(targets: &mut Targets, waiting: &Waiting, directory: i32, path: usize) -> Decision {
+fn open(targets: &mut FdInfo, waiting: &PendingCall, directory: i32, path: usize) -> Decision {
     let Some(index) = args::open_flags_index(waiting.call) else {
         return Decision::Ignore;
     };
@@ -214,7 +214,7 @@ fn strip_open(target: Option<Target>, change: Change) -> Decision {
     }
 }
 
-fn open_by_handle(targets: &mut Targets, waiting: &Waiting) -> Decision {
+fn open_by_handle(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     let directory = waiting.descriptor(0);
     if ignores_sync(args::low(waiting.argument(2)).into()) {
         return Decision::Ignore;
@@ -236,7 +236,7 @@ mod open_how {
 }
 
 /// `struct open_how` begins with the flags, 64 bits.
-fn openat2(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
+fn openat2(targets: &mut FdInfo, waiting: &PendingCall) -> Option<Decision> {
     let how = waiting.argument(2);
     let memory = Memory::open(waiting.thread(), false).ok()?;
     let old = memory.bytes::<8>(how).ok()?;
@@ -253,8 +253,8 @@ fn openat2(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
 }
 
 fn path_target(
-    targets: &mut Targets,
-    waiting: &Waiting,
+    targets: &mut FdInfo,
+    waiting: &PendingCall,
     directory: i32,
     path: usize,
     is_root: bool,
@@ -264,7 +264,7 @@ fn path_target(
     targets.path(Start { thread: waiting.thread(), directory, is_root }, &path)
 }
 
-fn transfer(targets: &mut Targets, waiting: &Waiting) -> Decision {
+fn transfer(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     // Of a directory the kernel refuses the flag, and else something else.
     let regular = |target: &Target| target.on_disk && target.file_type == FileType::RegularFile;
     match sync_target(targets, waiting, regular) {
@@ -293,7 +293,7 @@ mod iocb {
 
 /// A sync among the requests becomes a transfer of no bytes, which completes
 /// with the same event; a transfer loses its sync flag.
-fn io_submit(targets: &mut Targets, waiting: &Waiting) -> Option<Decision> {
+fn io_submit(targets: &mut FdInfo, waiting: &PendingCall) -> Option<Decision> {
     let memory = Memory::open(waiting.thread(), false).ok()?;
     let width = if matches!(waiting.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
     // The kernel takes a long of the caller's width, and refuses a negative one.
@@ -331,7 +331,7 @@ enum Stripped {
 }
 
 fn strip_request(
-    targets: &mut Targets,
+    targets: &mut FdInfo,
     thread: u32,
     address: u64,
     request: &[u8; iocb::LENGTH],
@@ -364,7 +364,7 @@ fn strip_request(
     Stripped::Held(Patch { address: address + at as u64, old, new }, target.device)
 }
 
-fn unmount(targets: &mut Targets, waiting: &Waiting) -> Decision {
+fn unmount(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     // A lazy unmount leaves the file system in use, and does not mind our pin.
     if waiting.argument(1) & MNT_DETACH != 0 {
         return Decision::Ignore;
@@ -378,7 +378,7 @@ fn unmount(targets: &mut Targets, waiting: &Waiting) -> Decision {
 /// `MNT_DETACH` of umount2(2); the old umount(2) has no flags, and is never lazy.
 const MNT_DETACH: u64 = 2;
 
-fn execute(waiting: &Waiting, directory: i32, path: usize) -> Decision {
+fn execute(waiting: &PendingCall, directory: i32, path: usize) -> Decision {
     let memory = Memory::open(waiting.thread(), false);
     let path = memory.and_then(|memory| memory.path(waiting.argument(path)));
     let start = Start::new(waiting.thread(), directory);

@@ -21,7 +21,7 @@ pub struct Act {
 
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Trouble {
+pub enum RunError {
     /// A filter around us answers syncs without doing them, and no run commits for it.
     SyncsSwallowed,
     /// Neither `XDG_STATE_HOME` nor `HOME` says where the marker shall be.
@@ -77,7 +77,7 @@ mod errno {
     pub(super) const DQUOT: i32 = 122;
 }
 
-impl Trouble {
+impl RunError {
     pub(crate) fn set_up(act: &str, error: &io::Error) -> Self {
         Self::SetUp(act.to_owned(), number(error))
     }
@@ -115,7 +115,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SyncsSwallowed => f.write_str(

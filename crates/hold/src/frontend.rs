@@ -4,16 +4,16 @@
 //! its end, passes on signals that were sent to it alone, and shows the commit.
 
 use crate::accounts::Accounts;
-use crate::families;
 use crate::finished::{Ending, Finished, Observer, Outcome};
 use crate::held::{has_supervisor, outer};
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
-use crate::orphaned;
+use crate::process_tree;
 use crate::protocol::{CommitReport, Message, Summary, receive};
-use crate::trouble::Trouble;
+use crate::run_error::RunError;
+use crate::supervisor_death;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -73,7 +73,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
         }
         Side::Parent(supervisor) => {
             drop(theirs);
-            let face = Face {
+            let frontend = Frontend {
                 socket: ours,
                 signals,
                 observer,
@@ -88,7 +88,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
-            face.watch()
+            frontend.watch()
         }
     }
 }
@@ -124,7 +124,7 @@ fn execute_in_place(options: &Options) -> Finished {
         accounts: Accounts::default(),
         outcome: Outcome::NotAsked,
         commit: None,
-        trouble: Some(Trouble::Exec {
+        error: Some(RunError::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
             errno: error.raw_os_error().unwrap_or(0),
         }),
@@ -132,7 +132,7 @@ fn execute_in_place(options: &Options) -> Finished {
     }
 }
 
-struct Face<'a> {
+struct Frontend<'a> {
     socket: OwnedFd,
     signals: Reader,
     observer: &'a mut dyn Observer,
@@ -153,7 +153,7 @@ struct Face<'a> {
     waiting: Vec<PathBuf>,
 }
 
-impl Face<'_> {
+impl Frontend<'_> {
     fn watch(mut self) -> io::Result<Finished> {
         loop {
             let mut fds = [self.socket.as_fd(), self.signals.as_fd(), self.third()]
@@ -169,7 +169,7 @@ impl Face<'_> {
             if message {
                 match receive(&self.socket) {
                     Ok(Some(message)) => {
-                        if let Some(finished) = self.heed(message) {
+                        if let Some(finished) = self.handle(message) {
                             return Ok(finished);
                         }
                     }
@@ -198,11 +198,11 @@ impl Face<'_> {
     /// well when the command had ended before.
     fn release(&self) {
         if let Some(listener) = self.takeover.mailbox.take() {
-            orphaned::release(&listener, &self.takeover.handover);
+            supervisor_death::release(&listener, &self.takeover.handover);
         }
     }
 
-    fn heed(&mut self, message: Message) -> Option<Finished> {
+    fn handle(&mut self, message: Message) -> Option<Finished> {
         match message {
             Message::Started { pid } => self.command_runs(pid),
             Message::Marked { path } => self.marker = Some(path),
@@ -223,8 +223,8 @@ impl Face<'_> {
                 self.waiting = waiting;
             }
             Message::Done(summary) => return Some(self.done(*summary)),
-            Message::Failed(trouble) => {
-                let summary = Summary { trouble: Some(trouble), ..Summary::default() };
+            Message::Failed(error) => {
+                let summary = Summary { error: Some(error), ..Summary::default() };
                 return Some(self.done(summary));
             }
         }
@@ -244,9 +244,9 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: summary.accounts,
-            outcome: self.outcome(summary.trouble.as_ref(), summary.commit.as_ref()),
+            outcome: self.outcome(summary.error.as_ref(), summary.commit.as_ref()),
             commit: summary.commit,
-            trouble: summary.trouble,
+            error: summary.error,
             unfinished: Vec::new(),
         }
     }
@@ -256,7 +256,7 @@ impl Face<'_> {
         self.command = Some(pid);
         for (received, arrived) in self.early.drain(..) {
             // In a job that there was already, the terminal told the command, too.
-            let was_there = families::began(pid).is_some_and(|began| began < arrived);
+            let was_there = process_tree::began(pid).is_some_and(|began| began < arrived);
             if received.by_process || !was_there {
                 signals::send(pid, received.signal);
             }
@@ -273,7 +273,7 @@ impl Face<'_> {
                 _ if Some(received.signal) == known => {}
                 Some(pid) => pass(&received, pid),
                 None if matches!(self.ending, Ending::Unknown) => {
-                    self.early.push((received, families::ticks()));
+                    self.early.push((received, process_tree::ticks()));
                 }
                 None if signal::STOPS.contains(&received.signal) => {
                     signals::stop_by(received.signal);
@@ -296,9 +296,9 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
-            outcome: self.outcome(Some(&Trouble::Commit), None),
+            outcome: self.outcome(Some(&RunError::Commit), None),
             commit: None,
-            trouble: Some(Trouble::Commit),
+            error: Some(RunError::Commit),
             unfinished: std::mem::take(&mut self.waiting),
         }
     }
@@ -310,30 +310,30 @@ impl Face<'_> {
         if let (Ending::Unknown, Some(pid)) = (self.ending, started) {
             self.command_runs(pid);
         }
-        let masks = orphaned::give_masks_back(&self.takeover.handover, self.command);
+        let masks = supervisor_death::give_masks_back(&self.takeover.handover, self.command);
         if let Some(pid) = self.command {
             self.attend_orphan(pid);
-            orphaned::reap(pid);
+            supervisor_death::reap(pid);
         }
-        orphaned::wait_for(masks);
-        let trouble = Trouble::SupervisorDied { started: started.is_some() };
+        supervisor_death::wait_for(masks);
+        let error = RunError::SupervisorDied { started: started.is_some() };
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
-            outcome: self.outcome(Some(&trouble), None),
+            outcome: self.outcome(Some(&error), None),
             commit: None,
-            trouble: Some(trouble),
+            error: Some(error),
             unfinished: Vec::new(),
         }
     }
 
-    /// What became of the work of a run that ends with `trouble`.
-    fn outcome(&self, trouble: Option<&Trouble>, commit: Option<&CommitReport>) -> Outcome {
-        match (trouble, &self.marker) {
+    /// What became of the work of a run that ends with `error`.
+    fn outcome(&self, error: Option<&RunError>, commit: Option<&CommitReport>) -> Outcome {
+        match (error, &self.marker) {
             _ if !self.commits => Outcome::NotAsked,
             (None, _) if commit.is_none() => Outcome::NothingHeld,
-            (None | Some(Trouble::Clear(_)), _) => Outcome::Committed,
-            (Some(Trouble::Commit), None) => Outcome::Interrupted { marker: None },
+            (None | Some(RunError::Clear(_)), _) => Outcome::Committed,
+            (Some(RunError::Commit), None) => Outcome::Interrupted { marker: None },
             (Some(_), None) => Outcome::NothingHeld,
             (Some(_), Some(path)) => {
                 Outcome::Interrupted { marker: path.clone().filter(|path| path.exists()) }
@@ -342,7 +342,7 @@ impl Face<'_> {
     }
 }
 
-impl Face<'_> {
+impl Frontend<'_> {
     /// Passes signals on until the command `pid`, which is ours now, has ended.
     fn attend_orphan(&mut self, pid: u32) {
         // Without it the command is only waited for.

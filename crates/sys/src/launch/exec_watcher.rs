@@ -14,22 +14,22 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::thread::{Builder, JoinHandle};
 
 /// A thread that lets the executions of one launch go on.
-pub(super) struct Usher {
+pub(super) struct ExecWatcher {
     thread: JoinHandle<Option<Notification>>,
     /// Closed when the launch is over.
     over: PipeWriter,
 }
 
-impl Usher {
+impl ExecWatcher {
     /// Starts it for the child that has `stage`, whose listener stays open until
-    /// [`Usher::finish`]. Notes the calls that it receives in `handover`.
+    /// [`ExecWatcher::finish`]. Notes the calls that it receives in `handover`.
     ///
     /// # Errors
     /// No thread or pipe can be had.
     pub(super) fn start(stage: Arc<Stage>, handover: Arc<Handover>) -> io::Result<Self> {
         let (reader, over) = io::pipe()?;
-        let usher = Builder::new().name("usher".into()).stack_size(64 * 1024);
-        let thread = usher.spawn(move || attend(&stage, &reader, handover))?;
+        let exec_watcher = Builder::new().name("exec_watcher".into()).stack_size(64 * 1024);
+        let thread = exec_watcher.spawn(move || attend(&stage, &reader, handover))?;
         Ok(Self { thread, over })
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The threads that are claimed.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct TraceeLocks {
     threads: Mutex<HashMap<u32, Traced>>,
     changed: Condvar,
 }
@@ -24,22 +24,22 @@ enum Traced {
 
 /// The right to trace a thread; ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim<'a> {
-    claims: &'a Claims,
+pub(crate) struct TraceeLock<'a> {
+    claims: &'a TraceeLocks,
     thread: u32,
 }
 
-impl Claims {
-    /// Claims `thread`, once nobody else does. `None` when it is in a call that is
+impl TraceeLocks {
+    /// TraceeLocks `thread`, once nobody else does. `None` when it is in a call that is
     /// done with its tracer's knowledge: what it is notified of then, is that call.
-    pub(crate) fn wait_for(&self, thread: u32) -> Option<Claim<'_>> {
+    pub(crate) fn wait_for(&self, thread: u32) -> Option<TraceeLock<'_>> {
         let led = |threads: &mut HashMap<_, _>| threads.get(&thread) == Some(&Traced::Led);
         let waited = self.changed.wait_while(self.threads(), led);
         claim(self, &mut waited.unwrap_or_else(PoisonError::into_inner), thread)
     }
 
-    /// Claims `thread`, if nobody does.
-    pub(crate) fn take(&self, thread: u32) -> Option<Claim<'_>> {
+    /// TraceeLocks `thread`, if nobody does.
+    pub(crate) fn take(&self, thread: u32) -> Option<TraceeLock<'_>> {
         claim(self, &mut self.threads(), thread)
     }
 
@@ -49,18 +49,18 @@ impl Claims {
 }
 
 fn claim<'a>(
-    claims: &'a Claims,
+    claims: &'a TraceeLocks,
     threads: &mut HashMap<u32, Traced>,
     thread: u32,
-) -> Option<Claim<'a>> {
+) -> Option<TraceeLock<'a>> {
     if threads.contains_key(&thread) {
         return None;
     }
     threads.insert(thread, Traced::Led);
-    Some(Claim { claims, thread })
+    Some(TraceeLock { claims, thread })
 }
 
-impl Claim<'_> {
+impl TraceeLock<'_> {
     /// Lets the thread do its call, by `wait`.
     pub(crate) fn call<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.set(Traced::Calls);
@@ -75,7 +75,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for TraceeLock<'_> {
     fn drop(&mut self) {
         self.claims.threads().remove(&self.thread);
         self.claims.changed.notify_all();
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_claimed_once_at_a_time() {
-        let claims = Claims::default();
+        let claims = TraceeLocks::default();
         let claim = claims.take(7).expect("it is free");
         assert!(claims.take(7).is_none());
         assert!(claims.take(8).is_some());
@@ -102,8 +102,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     /// Somebody waits for thread 7, which is claimed; what he gets after `then`.
-    fn waits(then: impl FnOnce(Claim<'_>, &dyn Fn(Duration) -> Option<bool>)) {
-        let claims = Claims::default();
+    fn waits(then: impl FnOnce(TraceeLock<'_>, &dyn Fn(Duration) -> Option<bool>)) {
+        let claims = TraceeLocks::default();
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             let claim = claims.take(7).expect("it is free");
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_thread_that_does_its_call() {
-        let claims = Claims::default();
+        let claims = TraceeLocks::default();
         let claim = claims.take(7).expect("it is free");
         claim.call(|| assert!(claims.wait_for(7).is_none()));
         assert!(claims.take(7).is_none());

@@ -10,7 +10,7 @@ use synconce_durable::pins::{Pin, Pins};
 use synconce_probe::mounts::DeviceId;
 
 /// An unmount, from the call until the file system is durable or given up.
-pub(super) struct Leaving {
+pub(super) struct UnmountSync {
     pub(super) mount: u64,
     pub(super) device: DeviceId,
     pub(super) point: PathBuf,
@@ -27,7 +27,7 @@ enum Sync {
     },
 }
 
-impl Leaving {
+impl UnmountSync {
     pub(super) fn of(pin: &Pin) -> Self {
         Self {
             mount: pin.mount,
@@ -40,7 +40,7 @@ impl Leaving {
 
     /// Syncs the file system of `pin`, and removes the one of `markers` that is on it, if
     /// that went well; otherwise that marker stays, and lets go of the disk.
-    pub(super) fn depart(&self, pin: Pin, markers: &Markers, patience: Duration) {
+    pub(super) fn sync(&self, pin: Pin, markers: &Markers, patience: Duration) {
         let marker = markers.take_on(pin.mount);
         let outcome = commit(Pins::from(pin), None, patience, &mut |_| {}).file_systems.pop();
         let durable = outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok());
@@ -48,14 +48,14 @@ impl Leaving {
             // A marker that stays says too much, not too little.
             let _ = marker.clear();
         }
-        *self.sync() = Sync::Over { outcome, durable };
+        *self.lock() = Sync::Over { outcome, durable };
         self.over.notify_all();
     }
 
     /// Whether it is over, within `limit`.
     pub(super) fn is_over_within(&self, limit: Duration) -> bool {
         let goes_on = |sync: &mut Sync| matches!(sync, Sync::GoesOn);
-        let waited = self.over.wait_timeout_while(self.sync(), limit, goes_on);
+        let waited = self.over.wait_timeout_while(self.lock(), limit, goes_on);
         !goes_on(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
@@ -66,18 +66,18 @@ impl Leaving {
 
     /// Whether it is over, and went well.
     pub(super) fn is_durable(&self) -> bool {
-        matches!(*self.sync(), Sync::Over { durable: true, .. })
+        matches!(*self.lock(), Sync::Over { durable: true, .. })
     }
 
     /// How it went; once.
     pub(super) fn take_outcome(&self) -> Option<Outcome> {
-        match &mut *self.sync() {
+        match &mut *self.lock() {
             Sync::Over { outcome, .. } => outcome.take(),
             Sync::GoesOn => None,
         }
     }
 
-    fn sync(&self) -> MutexGuard<'_, Sync> {
+    fn lock(&self) -> MutexGuard<'_, Sync> {
         self.sync.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
