@@ -6,7 +6,7 @@ mod apt;
 use self::apt::Source;
 use crate::Error;
 use crate::launcher::Launcher;
-use crate::mounts::{self, Furnished};
+use crate::mounts::{self, ChrootMounts};
 use crate::scenario::Need;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -274,7 +274,7 @@ fn furnish(
     launcher: &Launcher,
 ) -> Result<BTreeMap<String, String>, Error> {
     configure(root, recipe, configuration)?;
-    let mut inside = Furnished::new(root)?;
+    let mut inside = ChrootMounts::new(root)?;
     let apt = |purpose: &str, words: &[&str], packages: &[String]| {
         let before = ["chroot", &show(root), "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive"];
         let before = before.into_iter().chain(["apt-get", "-y"]).chain(words.iter().copied());

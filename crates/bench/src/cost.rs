@@ -15,7 +15,7 @@ use crate::report::Report;
 use crate::report::host::Host;
 use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{
-    Measure, Need, Place, Promise, Scenario, Steps, Tool, Turn, Variant, select,
+    Iteration, Measure, Need, Place, Promise, Scenario, Steps, Tool, Variant, select,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -180,7 +180,7 @@ impl Stage {
 }
 
 impl Steps for Stage {
-    fn reset(&mut self, turn: &Turn<'_>, _launcher: &Launcher) -> Result<Place, Error> {
+    fn reset(&mut self, turn: &Iteration<'_>, _launcher: &Launcher) -> Result<Place, Error> {
         let path = |name: &str| self.dir.path().join(name);
         if turn.variant.name.starts_with("container/") {
             container::furnish(&path("containers"), &self.synconce)?;

@@ -8,7 +8,7 @@
 
 mod cgroup;
 mod docker;
-mod ground;
+mod fixture;
 mod progress;
 mod variants;
 
@@ -19,7 +19,7 @@ use crate::report::host::Host;
 use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Need, Scenario, Tool, select};
 use crate::{Error, base, mounts};
-use ground::Ground;
+use fixture::Fixture;
 use std::path::{Path, PathBuf};
 
 /// What to build, where and how often.
@@ -103,7 +103,7 @@ fn with_launcher(options: &Options, synconce: &Path, launcher: &Launcher) -> Res
         name: "build".to_owned(),
         about: format!(
             "docker build: COPY {} files, apt-get install {} on {}",
-            ground::FILES,
+            fixture::FILES,
             options.base.packages.join(" "),
             options.base.suite,
         ),
@@ -114,7 +114,7 @@ fn with_launcher(options: &Options, synconce: &Path, launcher: &Launcher) -> Res
             tool("dockerd", "dockerd"),
             tool("runc", "runc"),
         ],
-        steps: Box::new(Ground::new(options, synconce)?),
+        steps: Box::new(Fixture::new(options, synconce)?),
     };
     let host = Host::read(&options.dir, &scenario.tools, launcher)?;
     let record = run(&mut scenario, &settings, launcher)?;

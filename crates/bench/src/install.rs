@@ -5,7 +5,7 @@
 //! service started. Needs root, apt sources for the suite, and mmdebstrap or
 //! debootstrap.
 
-mod ground;
+mod fixture;
 mod manifest;
 mod variants;
 
@@ -17,7 +17,7 @@ use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Finding, Scenario, Tool, select};
 use crate::workplace::Workplace;
 use crate::{Error, base, mounts};
-use ground::Ground;
+use fixture::Fixture;
 use std::path::{Path, PathBuf};
 
 /// File systems that have no disk to wait for.
@@ -129,7 +129,7 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
             tool("systemd-nspawn", "systemd-nspawn"),
             tool("chroot", "chroot"),
         ],
-        steps: Box::new(Ground::new(options)?),
+        steps: Box::new(Fixture::new(options)?),
     })
 }
 

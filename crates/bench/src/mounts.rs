@@ -71,12 +71,12 @@ impl Drop for Hidden {
 }
 
 /// A root with /proc and /dev mounted in it, until it is dropped.
-pub(crate) struct Furnished {
+pub(crate) struct ChrootMounts {
     root: PathBuf,
     mounted: Vec<PathBuf>,
 }
 
-impl Furnished {
+impl ChrootMounts {
     /// Mounts a proc and a /dev with nodes of its own, so that nothing done in
     /// it can reach the host's.
     pub(crate) fn new(root: &Path) -> Result<Self, Error> {
@@ -127,7 +127,7 @@ impl Furnished {
     }
 }
 
-impl Drop for Furnished {
+impl Drop for ChrootMounts {
     fn drop(&mut self) {
         // Whoever wants the reason calls dismantle; the namespace's end unmounts in any case.
         let _ = self.dismantle();
@@ -197,7 +197,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().expect("a directory can be made");
         in_private_namespace(|| {
-            let furnished = Furnished::new(dir.path())?;
+            let furnished = ChrootMounts::new(dir.path())?;
             std::mem::forget(furnished);
             assert!(below(dir.path())?.len() >= 3);
             unmount_below(dir.path())?;
@@ -217,7 +217,7 @@ mod tests {
         let root = dir.path().join("a root");
         let null = root.join("dev/null");
         in_private_namespace(|| {
-            let mut furnished = Furnished::new(&root)?;
+            let mut furnished = ChrootMounts::new(&root)?;
             assert!(null.exists());
             assert_eq!(below(&dir.path().join("a r"))?, Vec::<PathBuf>::new());
             let refused = remove_tree(dir.path()).expect_err("it must not be removed");

@@ -8,7 +8,7 @@ mod device;
 
 use crate::launcher::{Launcher, Outcome};
 use crate::processes;
-use crate::scenario::{Finding, Measure, Part, Phase, Place, Scenario, Turn, Variant, fill};
+use crate::scenario::{Finding, Iteration, Measure, Part, Phase, Place, Scenario, Variant, fill};
 use crate::{Error, Failure};
 use device::Flushes;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -127,7 +127,7 @@ pub fn run(
         let mut order: Vec<usize> = (0..variants.len()).collect();
         random.shuffle(&mut order);
         for (position, index) in (1..).zip(order) {
-            let turn = Turn {
+            let turn = Iteration {
                 phase: Phase::Round(round),
                 last: round == settings.rounds,
                 variant: &variants[index],
@@ -186,7 +186,7 @@ fn take_usable(
             usable.push(variant);
             continue;
         };
-        let turn = Turn { phase: Phase::Trial, last: false, variant: &variant };
+        let turn = Iteration { phase: Phase::Trial, last: false, variant: &variant };
         let log = launcher.log(&turn.file_name());
         let outcome = on_stage(scenario, &turn, launcher, |_, place| {
             launcher.run_in(place.dir.as_deref(), &fill(&trial, &place.values), &log, None)
@@ -217,7 +217,7 @@ fn warm_up(
         WarmUp::All => true,
     };
     for variant in variants.iter().filter(wanted) {
-        let turn = Turn { phase: Phase::WarmUp, last: false, variant };
+        let turn = Iteration { phase: Phase::WarmUp, last: false, variant };
         bar.set_message(format!("{} {}", turn.phase, variant.name));
         play(scenario, &turn, launcher)?;
     }
@@ -227,7 +227,7 @@ fn warm_up(
 /// Sets the stage, acts, and clears it however the act ended.
 fn on_stage<T>(
     scenario: &mut Scenario,
-    turn: &Turn<'_>,
+    turn: &Iteration<'_>,
     launcher: &Launcher,
     act: impl FnOnce(&mut Scenario, &Place) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -240,7 +240,11 @@ fn on_stage<T>(
     cleared.map(|()| value)
 }
 
-fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result<Sample, Error> {
+fn play(
+    scenario: &mut Scenario,
+    turn: &Iteration<'_>,
+    launcher: &Launcher,
+) -> Result<Sample, Error> {
     on_stage(scenario, turn, launcher, |scenario, place| {
         let sample = measure(turn, place, launcher)?;
         let log = launcher.log(&turn.file_name());
@@ -250,7 +254,7 @@ fn play(scenario: &mut Scenario, turn: &Turn<'_>, launcher: &Launcher) -> Result
     })
 }
 
-fn measure(turn: &Turn<'_>, place: &Place, launcher: &Launcher) -> Result<Sample, Error> {
+fn measure(turn: &Iteration<'_>, place: &Place, launcher: &Launcher) -> Result<Sample, Error> {
     let variant = turn.variant;
     let commands: Vec<_> = variant.commands.iter().map(|c| fill(c, &place.values)).collect();
     let log = launcher.log(&turn.file_name());

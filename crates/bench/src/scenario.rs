@@ -171,7 +171,7 @@ impl std::fmt::Display for Phase {
 
 /// One run of one variant.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn<'a> {
+pub struct Iteration<'a> {
     /// Where in the benchmark.
     pub phase: Phase,
     /// True in the last measured round.
@@ -180,7 +180,7 @@ pub struct Turn<'a> {
     pub variant: &'a Variant,
 }
 
-impl Turn<'_> {
+impl Iteration<'_> {
     /// What files about it are called, without an extension.
     pub fn file_name(&self) -> String {
         format!("{}-{}", self.phase, self.variant.name).replace([' ', '/'], "-")
@@ -240,14 +240,19 @@ pub trait Steps {
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error>;
+    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error>;
 
     /// After a turn that ended with exit code 0: the parts of its time, of which
     /// `timed` are those of [`Variant::parts`] and `log` is all that it printed.
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn parts(&mut self, turn: &Turn<'_>, timed: Vec<Part>, log: &Path) -> Result<Vec<Part>, Error> {
+    fn parts(
+        &mut self,
+        turn: &Iteration<'_>,
+        timed: Vec<Part>,
+        log: &Path,
+    ) -> Result<Vec<Part>, Error> {
         let _ = (turn, log);
         Ok(timed)
     }
@@ -256,7 +261,7 @@ pub trait Steps {
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let _ = (turn, launcher);
         Ok(())
     }
@@ -265,7 +270,7 @@ pub trait Steps {
     ///
     /// # Errors
     /// An error ends the benchmark unless the turn had one already.
-    fn clear(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let _ = (turn, launcher);
         Ok(())
     }

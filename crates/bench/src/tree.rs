@@ -8,7 +8,7 @@
 mod clearing;
 mod commands;
 mod copies;
-mod ground;
+mod fixture;
 mod life;
 mod payload;
 mod visits;
@@ -20,7 +20,7 @@ use crate::report::host::Host;
 use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Scenario, Tool, Variant, select};
 use crate::{Error, base, mounts};
-use ground::Ground;
+use fixture::Fixture;
 use std::path::{Path, PathBuf};
 
 /// Packages that make a root of about 100,000 entries: a compiler, headers and sources,
@@ -115,7 +115,7 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
         dir: options.dir.clone(),
         variants: select(variants(synconce), &options.variants)?,
         tools: tools(synconce),
-        steps: Box::new(Ground::new(options, synconce)?),
+        steps: Box::new(Fixture::new(options, synconce)?),
     })
 }
 

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use synconce_bench::Error;
 use synconce_bench::launcher::Launcher;
 use synconce_bench::runner::{Settings, WarmUp, run};
-use synconce_bench::scenario::{Place, Scenario, Steps, Turn, Variant};
+use synconce_bench::scenario::{Iteration, Place, Scenario, Steps, Variant};
 
 struct Stage(Rc<Cell<bool>>);
 
 impl Steps for Stage {
-    fn reset(&mut self, _: &Turn<'_>, _: &Launcher) -> Result<Place, Error> {
+    fn reset(&mut self, _: &Iteration<'_>, _: &Launcher) -> Result<Place, Error> {
         Ok(Place::default())
     }
 
-    fn clear(&mut self, _: &Turn<'_>, _: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, _: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
         self.0.set(true);
         Ok(())
     }

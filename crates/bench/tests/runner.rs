@@ -9,7 +9,7 @@ use synconce_bench::launcher::Launcher;
 use synconce_bench::report::{Report, host::Host};
 use synconce_bench::runner::{Record, Settings, WarmUp, run};
 use synconce_bench::scenario::{
-    Finding, Measure, Need, Place, Scenario, Steps, Turn, Variant, select,
+    Finding, Iteration, Measure, Need, Place, Scenario, Steps, Variant, select,
 };
 
 /// Writes down what it is asked to do.
@@ -19,7 +19,7 @@ struct Diary {
 }
 
 impl Steps for Diary {
-    fn reset(&mut self, turn: &Turn<'_>, _: &Launcher) -> Result<Place, Error> {
+    fn reset(&mut self, turn: &Iteration<'_>, _: &Launcher) -> Result<Place, Error> {
         self.note("reset", turn);
         Ok(Place {
             values: BTreeMap::from([("file".to_owned(), self.file.display().to_string())]),
@@ -29,12 +29,12 @@ impl Steps for Diary {
         })
     }
 
-    fn check(&mut self, turn: &Turn<'_>, _: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, turn: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
         self.note("check", turn);
         Ok(())
     }
 
-    fn clear(&mut self, turn: &Turn<'_>, _: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, turn: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
         self.note("clear", turn);
         Ok(())
     }
@@ -45,7 +45,7 @@ impl Steps for Diary {
 }
 
 impl Diary {
-    fn note(&self, act: &str, turn: &Turn<'_>) {
+    fn note(&self, act: &str, turn: &Iteration<'_>) {
         let last = if turn.last { " last" } else { "" };
         self.lines.borrow_mut().push(format!("{act} {} {}{last}", turn.phase, turn.variant.name));
     }

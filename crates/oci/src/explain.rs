@@ -1,8 +1,8 @@
 //! `--explain BUNDLE`: what would be done with a container, and why.
 
-use crate::call::Call;
-use crate::operator::Settings;
-use crate::recognise::Verdict;
+use crate::classify::Verdict;
+use crate::config::Settings;
+use crate::invocation::Invocation;
 use crate::runtime::{self, Tried};
 use crate::wrap::Plan;
 use std::ffi::{OsStr, OsString};
@@ -29,7 +29,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
     let settings = Settings::of_this_machine()?;
     let (mut call, directory) = match rest {
         [] => (guess(&place), Some(place.as_path())),
-        words => (Call::parse(words), None),
+        words => (Invocation::parse(words), None),
     };
     call.bundle.get_or_insert_with(|| place.clone());
     let plan = Plan::of(call, &settings, directory).map_err(|trouble| trouble.to_string())?;
@@ -66,19 +66,24 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
 }
 
 /// The call that the engine would make whose place `bundle` is in.
-fn guess(bundle: &Path) -> Call {
+fn guess(bundle: &Path) -> Invocation {
     let name = bundle.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let parent = bundle.parent().unwrap_or(Path::new("/"));
     let id = Some(name.clone());
     if parent.file_name() == Some(OsStr::new("executor")) {
         let log = Some(parent.join("runc-log.json"));
-        return Call { verb: "run".to_owned(), log, id, ..Call::default() };
+        return Invocation { verb: "run".to_owned(), log, id, ..Invocation::default() };
     }
     let verb = "create".to_owned();
     if name.starts_with("buildah") {
         let pid_file = Some(bundle.join("pid"));
-        return Call { verb, pid_file, id: Some(format!("buildah-{name}")), ..Call::default() };
+        return Invocation {
+            verb,
+            pid_file,
+            id: Some(format!("buildah-{name}")),
+            ..Invocation::default()
+        };
     }
     // .../io.containerd.runtime.v2.task/NAMESPACE/ID
-    Call { verb, root: Some(parent.to_owned()), id, ..Call::default() }
+    Invocation { verb, root: Some(parent.to_owned()), id, ..Invocation::default() }
 }

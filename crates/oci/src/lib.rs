@@ -3,11 +3,11 @@
 //! # Terms
 //! - **runtime**: what the engine believes to call, and what we execute: runc,
 //!   crun, or what the operator configured.
-//! - **call** ([`call::Call`]): one command line for a runtime.
+//! - **invocation** ([`invocation::Invocation`]): one command line for a runtime.
 //! - **bundle** ([`bundle::Bundle`]): the directory with `config.json`.
 //! - **build container**: runs one step of an image build; every process in it
 //!   ends with the step, and the engine stores the result.
-//! - **verdict** ([`recognise::Verdict`]): whether a container is held, and why.
+//! - **verdict** ([`classify::Verdict`]): whether a container is held, and why.
 //!
 //! Only `create` and `run` are looked at. The sealed hold goes into
 //! `linux.seccomp` of the bundle's `config.json` ([`profile`]), and the runtime is
@@ -17,12 +17,12 @@
 #![forbid(unsafe_code)]
 
 pub mod bundle;
-pub mod call;
+pub mod classify;
+pub mod config;
 pub mod docker;
 pub mod explain;
-pub mod operator;
+pub mod invocation;
 pub mod podman;
 pub mod profile;
-pub mod recognise;
 pub mod runtime;
 pub mod wrap;

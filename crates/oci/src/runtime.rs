@@ -1,6 +1,6 @@
 //! The runtime that does the work.
 
-use crate::operator::Settings;
+use crate::config::Settings;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! In the runtime's place: decide, put the hold in, execute the runtime.
 
 use crate::bundle::Bundle;
-use crate::call::Call;
-use crate::operator::Settings;
+use crate::classify::{Context, Verdict, classify};
+use crate::config::Settings;
+use crate::invocation::Invocation;
 use crate::profile::{self, Edited};
-use crate::recognise::{Scene, Verdict, recognise};
 use crate::runtime::{self, Tried};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Does what an engine asks of a runtime that it calls `name`; comes back only
 /// with an error.
 pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
-    let call = Call::parse(arguments);
+    let call = Invocation::parse(arguments);
     let pid = std::process::id();
     let tried = Tried::parse(std::env::var_os(Tried::VARIABLE).as_deref(), pid);
     let path = std::env::var_os("PATH");
@@ -47,7 +47,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
 /// Tells the operator: in the runtime's log, if that is a file of JSON, since
 /// standard error may be the container's own. Engines take lines of the level
 /// `error` alone for failures.
-fn note(call: &Call, message: &str) {
+fn note(call: &Invocation, message: &str) {
     let line = json!({
         "level": "warning",
         "msg": format!("synconce-oci: {message}"),
@@ -65,7 +65,7 @@ fn note(call: &Call, message: &str) {
 }
 
 /// Puts the hold into the bundle of `call`, if its container is held.
-fn hold(call: &Call, settings: &Settings) -> Result<(), String> {
+fn hold(call: &Invocation, settings: &Settings) -> Result<(), String> {
     let plan = match Plan::of(call.clone(), settings, None) {
         // The runtime does not find it either, and tells.
         Err(Trouble::Missing(_)) => return Ok(()),
@@ -111,7 +111,11 @@ impl Plan {
     ///
     /// # Errors
     /// What the user is told.
-    pub fn of(call: Call, settings: &Settings, directory: Option<&Path>) -> Result<Self, Trouble> {
+    pub fn of(
+        call: Invocation,
+        settings: &Settings,
+        directory: Option<&Path>,
+    ) -> Result<Self, Trouble> {
         let here = || std::env::current_dir();
         let directory = directory
             .map_or_else(here, |directory| Ok(directory.to_owned()))
@@ -128,7 +132,7 @@ impl Plan {
         })?;
         let facts = bundle.facts().map_err(Trouble::Content)?;
         let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
-        let scene = Scene {
+        let context = Context {
             call: &call,
             bundle: &place,
             directory: &directory,
@@ -136,7 +140,7 @@ impl Plan {
             settings,
             mounts: &mounts,
         };
-        let verdict = recognise(&scene);
+        let verdict = classify(&context);
         let edited = match &verdict {
             Verdict::Leave(_) => None,
             Verdict::Hold(_) => {

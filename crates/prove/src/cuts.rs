@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::judge::{Finding, Moment, Tree, judge, judge_unmountable};
-use crate::take::{Part, Take, manifest, mark, places};
+use crate::recording::{Part, Recorded, manifest, mark, places};
 use crate::work::is_durable;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -116,10 +116,15 @@ impl Bounds {
 }
 
 /// Cuts `take` at `count` places; with `until_broken` stops at the first finding.
-pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> Result<Findings> {
+pub(crate) fn cut(
+    recorded: &Recorded,
+    count: usize,
+    seed: u64,
+    until_broken: bool,
+) -> Result<Findings> {
     let began = Instant::now();
-    let log = take.disk.log()?;
-    let other_log = take.other.as_ref().map(|tape| tape.log()).transpose()?;
+    let log = recorded.disk.log()?;
+    let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
     let place = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
     let bounds = Bounds {
         start: place(mark::START)?,
@@ -127,11 +132,11 @@ pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
         served: log.mark(mark::SERVED),
         end: place(mark::END)?,
     };
-    let disk = take.disk.replay().up()?;
-    let other = take.other.as_ref().map(|tape| tape.replay().up()).transpose()?;
+    let disk = recorded.disk.replay().up()?;
+    let other = recorded.other.as_ref().map(|tape| tape.replay().up()).transpose()?;
     let control = tempfile::tempdir()?;
     let second = other.as_ref().map(|other| other.path());
-    let places = places(take.scene, take.work, disk.path(), second, control.path());
+    let places = places(recorded.config, recorded.work, disk.path(), second, control.path());
     let mut findings = Findings::default();
     for place in choose(&log, other_log.as_ref(), bounds, count, seed) {
         // A disk that cannot be cut is no finding, but one that cannot be mounted then is.
@@ -141,7 +146,7 @@ pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
         other.as_ref().map(cut_other).transpose()?;
         let other = other.as_ref().map(Replay::mount);
         let (finding, detail) = match (mounted, other.transpose()) {
-            (Ok(_), Ok(_)) => look(take, &places, bounds, place)?,
+            (Ok(_), Ok(_)) => look(recorded, &places, bounds, place)?,
             (Err(error), _) | (_, Err(error)) => {
                 (judge_unmountable(bounds.moment(place)), format!("unmountable: {error}"))
             }
@@ -171,22 +176,23 @@ pub(crate) fn cut_at(place: Place, at: usize) -> Cut {
 
 /// Judges the recovered disks, which are mounted at `places`.
 fn look(
-    take: &Take,
+    recorded: &Recorded,
     places: &crate::tool::Places,
     bounds: Bounds,
     place: Place,
 ) -> Result<(Finding, String)> {
-    let found = places.disks().map(|disk| manifest(&take.tool, disk).unwrap_or_default());
+    let found = places.disks().map(|disk| manifest(&recorded.tool, disk).unwrap_or_default());
     let found: Vec<_> = found.collect();
-    let trees: Vec<_> = take.parts.iter().zip(&found).map(|(part, it)| compare(part, it)).collect();
-    let parts = take.parts.iter().zip(&trees);
+    let trees: Vec<_> =
+        recorded.parts.iter().zip(&found).map(|(part, it)| compare(part, it)).collect();
+    let parts = recorded.parts.iter().zip(&trees);
     let changed = parts.filter(|(_, tree)| **tree == Tree::Between).map(|(part, _)| &*part.point);
-    let status = take.tool.status(take.scene, places, &changed.collect::<Vec<_>>())?;
+    let status = recorded.tool.status(recorded.config, places, &changed.collect::<Vec<_>>())?;
     let first = trees[0];
     let tree = if trees.iter().all(|tree| *tree == first) { first } else { Tree::Between };
     let finding = match judge(bounds.moment(place), status, tree) {
         // Nothing was held.
-        Finding::Undetected if !take.work.asks_for_syncs() => Finding::Kept,
+        Finding::Undetected if !recorded.work.asks_for_syncs() => Finding::Kept,
         finding => finding,
     };
     let served = bounds.served.is_some_and(|served| place.disk >= served);
@@ -194,7 +200,7 @@ fn look(
         Finding::Kept if served && !is_durable(&places.daemon()) => Finding::SurvivorLost,
         other => other,
     };
-    let detail = if finding == Finding::Kept { String::new() } else { detail(take, &found) };
+    let detail = if finding == Finding::Kept { String::new() } else { detail(recorded, &found) };
     Ok((finding, format!("{status:?}, {tree:?} {detail}")))
 }
 
@@ -209,12 +215,12 @@ fn compare(part: &Part, found: &Manifest) -> Tree {
 }
 
 /// The first differences from the finished trees.
-fn detail(take: &Take, found: &[Manifest]) -> String {
+fn detail(recorded: &Recorded, found: &[Manifest]) -> String {
     const SHOWN: usize = 3;
-    let parts = take.parts.iter().zip(found);
+    let parts = recorded.parts.iter().zip(found);
     let differences: Vec<_> = parts.flat_map(|(part, found)| diff(&part.finished, found)).collect();
     let shown: Vec<String> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
-    let of = differences.first().and_then(|first| take.work.explain(first.path()));
+    let of = differences.first().and_then(|first| recorded.work.explain(first.path()));
     let of = of.map_or_else(String::new, |of| format!("; {of}"));
     format!("({} differences from the finished tree: {}{of})", differences.len(), shown.join("; "))
 }

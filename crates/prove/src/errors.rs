@@ -2,10 +2,10 @@
 //! descriptor that is older than the error reports it. Where there is none, a look at the caller's
 //! own file has to report it.
 
+use crate::config::{Config, Disk, MarkerPlace};
 use crate::cuts::Findings;
+use crate::recording::places;
 use crate::row::{Role, Row};
-use crate::scene::{Disk, MarkerPlace, Scene};
-use crate::take::places;
 use crate::tool::Tool;
 use crate::work::Work;
 use crate::{Arguments, Result};
@@ -69,10 +69,10 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (role, name, case, tool) in all {
         for disk in Disk::SOUND {
-            let scene = Scene::supervised(disk, case.marker);
-            if arguments.wants(role.group(), name, scene) {
-                let findings = meet(scene, case.when, &tool)?;
-                let row = Row { role, name: name.to_owned(), scene, findings };
+            let config = Config::supervised(disk, case.marker);
+            if arguments.wants(role.group(), name, config) {
+                let findings = meet(config, case.when, &tool)?;
+                let row = Row { role, name: name.to_owned(), config, findings };
                 eprintln!("{row}");
                 rows.push(row);
             }
@@ -82,12 +82,12 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 }
 
 /// Makes one such error; broken is a run in which no call fails and that returns 0.
-fn meet(scene: Scene, when: &str, tool: &Tool) -> Result<Findings> {
+fn meet(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::tempdir()?;
-    let rig = Rig::builder().fs(scene.disk.kind()).size(SIZE).passthrough(false).up()?;
-    let elsewhere = (scene.marker == MarkerPlace::Other).then_some(control.path());
-    let places = places(scene, Work::Files, rig.path(), elsewhere, control.path());
+    let rig = Rig::builder().fs(config.disk.kind()).size(SIZE).passthrough(false).up()?;
+    let elsewhere = (config.marker == MarkerPlace::Other).then_some(control.path());
+    let places = places(config, Work::Files, rig.path(), elsewhere, control.path());
     fs::create_dir_all(places.tree())?;
     let files = ["data", "other"].map(|name| places.tree().join(name));
     // There before, so that to write it needs no journal, which an error would end.
@@ -99,7 +99,7 @@ fn meet(scene: Scene, when: &str, tool: &Tool) -> Result<Findings> {
     let [data, second] = &files;
     let arguments = [data, second, control.path()].map(|path: &Path| path.display().to_string());
     let words: Vec<String> = words.chain(arguments).collect();
-    let run = Group::spawn(&mut tool.command(scene, &places, &words)?)?;
+    let run = Group::spawn(&mut tool.command(config, &places, &words)?)?;
     wait_for(&control.path().join("written"))?;
     rig.disk().fail_writes(true)?;
     let told = rustix::fs::syncfs(&other);

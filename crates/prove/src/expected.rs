@@ -39,7 +39,7 @@ pub(crate) fn failures(rows: &[Row], allow_missing: bool) -> Vec<String> {
     for row in rows {
         match &row.findings.skipped {
             Some(reason) if !allow_missing => {
-                failures.push(format!("{}, {}: skipped: {reason}", row.name, row.scene));
+                failures.push(format!("{}, {}: skipped: {reason}", row.name, row.config));
             }
             Some(_) => {}
             None => failures.extend(failure(row)),
@@ -62,14 +62,14 @@ fn failure(row: &Row) -> Option<String> {
     match row.role.expected() {
         Expected::Kept if broken => {
             let first = findings.first.as_deref().unwrap_or_default();
-            Some(format!("{} {}, {}: {first}", row.role.group(), row.name, row.scene))
+            Some(format!("{} {}, {}: {first}", row.role.group(), row.name, row.config))
         }
         // A promise that was never looked at is not kept.
         Expected::Kept if findings.refused == findings.cuts => {
-            Some(format!("{}, {}: no disk could be mounted", row.name, row.scene))
+            Some(format!("{}, {}: no disk could be mounted", row.name, row.config))
         }
         Expected::Broken if !broken => {
-            Some(format!("{}, {}: nothing was seen", row.name, row.scene))
+            Some(format!("{}, {}: nothing was seen", row.name, row.config))
         }
         _ => None,
     }
@@ -78,12 +78,12 @@ fn failure(row: &Row) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Disk, MarkerPlace};
     use crate::cuts::Findings;
-    use crate::scene::{Disk, MarkerPlace, Scene};
 
     fn row(role: Role, findings: Findings) -> Row {
-        let scene = Scene::supervised(Disk::Ext4, MarkerPlace::Same);
-        Row { role, name: "row".to_owned(), scene, findings }
+        let config = Config::supervised(Disk::Ext4, MarkerPlace::Same);
+        Row { role, name: "row".to_owned(), config, findings }
     }
 
     fn broken() -> Findings {

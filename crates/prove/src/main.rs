@@ -1,13 +1,14 @@
 //! `prove`: cuts the power of recorded disks, thousands of times, and judges what is found.
 //!
-//! A *scene* is a file system, a place for the marker and a mode; a *take* is one recorded run of a
-//! workload in a scene; every take is cut at many places, and each recovered disk is judged by
+//! A *config* is a file system, a place for the marker and a mode; a *take* is one recorded run of a
+//! workload in a config; every take is cut at many places, and each recovered disk is judged by
 //! `synconce status` and by manifests. Mutants (a build feature of the tool that takes one step away)
 //! show that a lost step would be seen; rivals stand beside as controls. Trees have rows of their own
 //! ([`tree`]). Needs root.
 #![forbid(unsafe_code)]
 
-mod bystanders;
+mod background_load;
+mod config;
 mod cuts;
 mod errors;
 mod expected;
@@ -16,16 +17,15 @@ mod judge;
 mod matrix;
 mod mutants;
 mod reach;
+mod recording;
 mod report;
 mod row;
-mod scene;
-mod take;
 mod tool;
 mod tree;
 mod work;
 
 use clap::Parser;
-use scene::Scene;
+use config::Config;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -66,7 +66,7 @@ struct Arguments {
     /// Cuts of each row
     #[arg(long, value_name = "N", default_value_t = 60)]
     cuts: usize,
-    /// Cuts of each mutant in each scene, at most
+    /// Cuts of each mutant in each config, at most
     #[arg(long, value_name = "N", default_value_t = 150)]
     mutant_cuts: usize,
     /// Cuts of each row of trees [default: as --cuts]; fewer than 20 make a few rows only
@@ -112,9 +112,9 @@ struct Arguments {
 
 impl Arguments {
     /// Whether the row of this name is wanted.
-    fn wants(&self, group: &str, name: &str, scene: Scene) -> bool {
-        let name = format!("{group} {name} {scene}");
-        let kind = scene.disk.kind().name();
+    fn wants(&self, group: &str, name: &str, config: Config) -> bool {
+        let name = format!("{group} {name} {config}");
+        let kind = config.disk.kind().name();
         if !self.fs.is_empty() && !self.fs.iter().any(|wanted| wanted == kind) {
             return false;
         }

@@ -2,13 +2,13 @@
 
 mod tasks;
 
-use crate::bystanders::Company;
+use crate::background_load::LoadKind;
+use crate::config::Scope;
 use crate::cuts::{Findings, cut};
 use crate::expected::{Expected, verdict};
+use crate::recording::record;
 use crate::report::{print, write_json};
 use crate::row::{Job, Row};
-use crate::scene::Scope;
-use crate::take::record;
 use crate::tool::Tool;
 use crate::{Arguments, Result};
 use std::sync::Mutex;
@@ -17,18 +17,18 @@ use tasks::{Task, tasks};
 
 /// Rigs side by side: one records or mounts while another waits for its disk.
 const WORKERS: usize = 3;
-/// Cuts of one take, at most: then another one is recorded, which goes differently.
-const PER_TAKE: usize = 120;
+/// Cuts of one recorded, at most: then another one is recorded, which goes differently.
+const PER_RECORDING: usize = 120;
 
 /// Makes every row; `true` when each shows what is expected of it.
 pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let tasks = tasks(arguments);
     let mut jobs: Vec<Job<'_>> = tasks.iter().map(Task::job).collect();
     jobs.extend(crate::tree::jobs(arguments));
-    jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.scene));
+    jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.config));
     // A run that commits all that is mounted keeps the disks of rows beside it busy.
     let (alone, beside): (Vec<_>, Vec<_>) =
-        jobs.into_iter().partition(|job| job.scene.scope == Scope::All);
+        jobs.into_iter().partition(|job| job.config.scope == Scope::All);
     let mut rows = work_off(&beside, arguments.seed, WORKERS)?;
     rows.extend(work_off(&alone, arguments.seed, 1)?);
     rows.extend(crate::errors::rows(arguments)?);
@@ -66,7 +66,7 @@ fn work_off(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
                         }
                         Err(error) => {
                             let (group, name) = (job.role.group(), &job.name);
-                            let error = format!("{group} {name}, {}: {error}", job.scene);
+                            let error = format!("{group} {name}, {}: {error}", job.config);
                             failure.lock().expect("no row panics").get_or_insert(error);
                         }
                     }
@@ -88,7 +88,7 @@ static BIG: Mutex<()> = Mutex::new(());
 impl Task {
     fn job(&self) -> Job<'_> {
         let make = Box::new(|seed| self.make(seed));
-        Job { role: self.role, name: self.name.clone(), scene: self.scene, make }
+        Job { role: self.role, name: self.name.clone(), config: self.config, make }
     }
 
     /// Records and cuts until the row has its cuts; a mutant's row ends when it is caught.
@@ -102,17 +102,17 @@ impl Task {
         let mut findings = Findings::default();
         let _alone = self.work.is_big().then(|| BIG.lock());
         // Every part is run and cut, however few cuts are asked for.
-        let takes = self.work.takes().max(self.cuts.div_ceil(PER_TAKE));
-        let cuts = self.cuts.max(takes);
-        for round in 0..takes {
+        let recordings = self.work.recordings().max(self.cuts.div_ceil(PER_RECORDING));
+        let cuts = self.cuts.max(recordings);
+        for round in 0..recordings {
             if until_broken && findings.broken() > 0 {
                 break;
             }
             let work = self.work.part(round);
-            let take = record(self.scene, work, &self.tool, Company::of(3 * round as u64))?;
-            let count = cuts * (round + 1) / takes - cuts * round / takes;
+            let recorded = record(self.config, work, &self.tool, LoadKind::of(3 * round as u64))?;
+            let count = cuts * (round + 1) / recordings - cuts * round / recordings;
             let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
-            findings.merge(cut(&take, count, seed, until_broken)?);
+            findings.merge(cut(&recorded, count, seed, until_broken)?);
         }
         Ok(findings)
     }

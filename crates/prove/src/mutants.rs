@@ -2,8 +2,8 @@
 //!
 //! The names are those that the feature `mutants` of the tool knows.
 
+use crate::config::{Config, Disk, MarkerPlace};
 use crate::row::Role;
-use crate::scene::{Disk, MarkerPlace, Scene};
 use crate::work::Work;
 
 /// A missing or misplaced step.
@@ -97,10 +97,10 @@ impl Mutant {
         if self.needless { Role::NeedlessMutant } else { Role::Mutant }
     }
 
-    /// The scenes in which it is tried.
-    pub(crate) fn scenes(&self) -> Vec<Scene> {
+    /// The configs in which it is tried.
+    pub(crate) fn configs(&self) -> Vec<Config> {
         let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
-        let row = |marker: &MarkerPlace| disks.map(|disk| Scene::supervised(disk, *marker));
+        let row = |marker: &MarkerPlace| disks.map(|disk| Config::supervised(disk, *marker));
         self.markers.iter().flat_map(row).collect()
     }
 }

@@ -3,17 +3,17 @@
 //!
 //! One row at a time: a `sync(2)` of one run would save the data of another.
 
-mod ground;
+mod fixture;
 
-use crate::bystanders::{Bystanders, Company};
+use crate::background_load::{BackgroundLoad, LoadKind};
+use crate::config::{Config, Disk, MarkerPlace, Mode};
 use crate::cuts::{Findings, Place, cut_at, fate};
+use crate::recording::{finish, mark};
 use crate::row::{Role, Row};
-use crate::scene::{Disk, MarkerPlace, Mode, Scene};
-use crate::take::{finish, mark};
 use crate::tool::{Places, Tool, environment};
 use crate::work::{Work, is_installed};
 use crate::{Arguments, Result};
-use ground::{Ground, recovered};
+use fixture::{Fixture, recovered};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -69,10 +69,10 @@ pub(crate) const MUTANTS: [(&str, &str, &[Way]); 2] = [
 ];
 
 /// Cuts of one recorded run, at most.
-const PER_TAKE: usize = 60;
+const PER_RECORDING: usize = 60;
 /// Fewer cuts than these are for a quick look, on one kind of file system.
 const QUICK: usize = 100;
-/// How long bystanders go on after the run.
+/// How long background_load go on after the run.
 const AFTER: Duration = Duration::from_millis(80);
 
 impl Way {
@@ -128,13 +128,13 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut rows = Vec::new();
     let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: &Tool, cuts| -> Result<()> {
-        let scene = Scene { mode, ..Scene::supervised(disk, MarkerPlace::Nowhere) };
-        if arguments.wants(role.group(), name, scene) {
+        let config = Config { mode, ..Config::supervised(disk, MarkerPlace::Nowhere) };
+        if arguments.wants(role.group(), name, config) {
             let findings = match way.missing() {
                 Some(reason) => Findings { skipped: Some(reason), ..Findings::default() },
-                None => make(way, scene, tool, cuts, arguments.seed)?,
+                None => make(way, config, tool, cuts, arguments.seed)?,
             };
-            let row = Row { role, name: name.to_owned(), scene, findings };
+            let row = Row { role, name: name.to_owned(), config, findings };
             eprintln!("{row}");
             rows.push(row);
         }
@@ -160,20 +160,20 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 }
 
 /// Records as many runs as `cuts` ask for, and cuts each after its return.
-fn make(way: Way, scene: Scene, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
-    let takes = cuts.div_ceil(PER_TAKE);
+fn make(way: Way, config: Config, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
+    let recordings = cuts.div_ceil(PER_RECORDING);
     let mut findings = Findings::default();
-    for round in 0..takes {
-        let count = cuts * (round + 1) / takes - cuts * round / takes;
+    for round in 0..recordings {
+        let count = cuts * (round + 1) / recordings - cuts * round / recordings;
         let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003) + round as u64);
-        findings.merge(record_and_cut(way, scene, tool, round as u64, count, &mut random)?);
+        findings.merge(record_and_cut(way, config, tool, round as u64, count, &mut random)?);
     }
     Ok(findings)
 }
 
 fn record_and_cut(
     way: Way,
-    scene: Scene,
+    config: Config,
     tool: &Tool,
     round: u64,
     count: usize,
@@ -181,17 +181,17 @@ fn record_and_cut(
 ) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/var/tmp")?;
-    let mut ground = Ground::new(way, scene, control.path())?;
-    let pushed: &[_] = if let Way::Device { .. } = way { &[] } else { &[ground.path.clone()] };
-    let bystanders = Bystanders::start(Company::pushing(round), control.path(), pushed);
-    run(way, scene, tool, &ground, control.path())?;
-    ground.rig().disk().mark(mark::RETURNED)?;
-    let finished = ground.content()?;
+    let mut fixture = Fixture::new(way, config, control.path())?;
+    let pushed: &[_] = if let Way::Device { .. } = way { &[] } else { &[fixture.path.clone()] };
+    let background_load = BackgroundLoad::start(LoadKind::pushing(round), control.path(), pushed);
+    run(way, config, tool, &fixture, control.path())?;
+    fixture.rig().disk().mark(mark::RETURNED)?;
+    let finished = fixture.content()?;
     std::thread::sleep(AFTER);
-    drop(bystanders);
-    ground.rig().disk().mark(mark::END)?;
-    ground.reveal()?;
-    let recording = ground.rig().recording()?;
+    drop(background_load);
+    fixture.rig().disk().mark(mark::END)?;
+    fixture.reveal()?;
+    let recording = fixture.rig().recording()?;
     let log = recording.log()?;
     let at = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
     let instants: Vec<usize> = log.places(at(mark::RETURNED)?, at(mark::END)?).collect();
@@ -219,19 +219,19 @@ fn record_and_cut(
 }
 
 /// Runs the work under `tool` to its success.
-fn run(way: Way, scene: Scene, tool: &Tool, ground: &Ground, control: &Path) -> Result<()> {
+fn run(way: Way, config: Config, tool: &Tool, fixture: &Fixture, control: &Path) -> Result<()> {
     let (Tool::Synconce(program) | Tool::Mutant { program, .. }) = tool else {
         return Err("only the tool itself reaches such disks".into());
     };
     let mut command = Command::new(program);
     command.arg("run");
-    if scene.mode == Mode::Sealed {
+    if config.mode == Mode::Sealed {
         command.arg("--sealed");
     }
     if way == Way::OutsideCommitOnly {
         command.arg("--commit-only").arg(control);
     }
-    command.arg("--").args(way.words(&ground.path, control)?);
+    command.arg("--").args(way.words(&fixture.path, control)?);
     let (disk, state) = (control.to_owned(), control.join("state"));
     environment(&mut command, &Places { disk, second: None, state, control: control.to_owned() });
     if let Tool::Mutant { mutant, .. } = tool {

@@ -28,10 +28,10 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
     }
     for row in rows {
         if let (Some(first), Role::Mutant) = (&row.findings.first, row.role) {
-            println!("{}, {}: {first}", row.name, row.scene);
+            println!("{}, {}: {first}", row.name, row.config);
         }
         if let Some(refusal) = &row.findings.refusal {
-            println!("{} {}, {}: {refusal}", row.role.group(), row.name, row.scene);
+            println!("{} {}, {}: {refusal}", row.role.group(), row.name, row.config);
         }
     }
     let failures = failures(rows, allow_missing);

@@ -1,8 +1,8 @@
 //! A row of the table: what it is for, and what was found.
 
 use crate::Result;
+use crate::config::Config;
 use crate::cuts::Findings;
-use crate::scene::Scene;
 use serde::Serialize;
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl Role {
 pub(crate) struct Row {
     pub role: Role,
     pub name: String,
-    pub scene: Scene,
+    pub config: Config,
     #[serde(flatten)]
     pub findings: Findings,
 }
@@ -60,9 +60,9 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = self.findings.millis / self.findings.cuts.max(1) as u64;
-        let (group, name, scene) = (self.role.group(), &self.name, self.scene.to_string());
+        let (group, name, config) = (self.role.group(), &self.name, self.config.to_string());
         let Findings { cuts, refused, silent, .. } = self.findings;
-        write!(f, "{group:8} {name:26} {scene:38} {cuts:5} cuts  {each:4} ms each  ")?;
+        write!(f, "{group:8} {name:26} {config:38} {cuts:5} cuts  {each:4} ms each  ")?;
         write!(f, "{refused:3} refused  {}", self.found())?;
         if silent > 0 { write!(f, "  ({silent} lost before the disk knew)") } else { Ok(()) }
     }
@@ -75,7 +75,7 @@ type Make<'a> = Box<dyn Fn(u64) -> Result<Findings> + Sync + 'a>;
 pub(crate) struct Job<'a> {
     pub role: Role,
     pub name: String,
-    pub scene: Scene,
+    pub config: Config,
     pub make: Make<'a>,
 }
 
@@ -83,6 +83,6 @@ impl Job<'_> {
     /// Makes it.
     pub(crate) fn row(&self, seed: u64) -> Result<Row> {
         let findings = (self.make)(seed)?;
-        Ok(Row { role: self.role, name: self.name.clone(), scene: self.scene, findings })
+        Ok(Row { role: self.role, name: self.name.clone(), config: self.config, findings })
     }
 }

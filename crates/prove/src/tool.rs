@@ -3,8 +3,8 @@
 mod rivals;
 
 use crate::Result;
+use crate::config::{Config, MarkerPlace, Mode, Scope};
 use crate::judge::Status;
-use crate::scene::{MarkerPlace, Mode, Scene, Scope};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +28,7 @@ pub(crate) enum Tool {
     Volatile,
 }
 
-/// The places of a take, live or recovered.
+/// The places of a recorded, live or recovered.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// Where the disk that is written is mounted.
@@ -113,10 +113,10 @@ impl Tool {
         }
     }
 
-    /// The command that runs `words` in `scene`.
+    /// The command that runs `words` in `config`.
     pub(crate) fn command(
         &self,
-        scene: Scene,
+        config: Config,
         places: &Places,
         words: &[String],
     ) -> Result<Command> {
@@ -135,15 +135,15 @@ impl Tool {
         };
         let mut command = Command::new(program);
         command.arg("run");
-        match scene.scope {
+        match config.scope {
             Scope::Held => &mut command,
             Scope::Only => command.arg("--commit-only").arg(&places.disk),
             Scope::All => command.arg("--commit-all"),
         };
-        if scene.mode == Mode::Sealed {
+        if config.mode == Mode::Sealed {
             command.arg("--sealed");
         }
-        if scene.marker == MarkerPlace::Root {
+        if config.marker == MarkerPlace::Root {
             command.arg("--root").arg(places.tree());
         }
         command.arg("--").args(words);
@@ -175,7 +175,7 @@ impl Tool {
     /// file systems were mounted that the run had begun to change.
     pub(crate) fn status(
         &self,
-        scene: Scene,
+        config: Config,
         places: &Places,
         changed: &[&Path],
     ) -> Result<Status> {
@@ -184,7 +184,7 @@ impl Tool {
         };
         let mut command = Command::new(program);
         command.args(["status", "--json"]);
-        if scene.marker == MarkerPlace::Root {
+        if config.marker == MarkerPlace::Root {
             command.arg("--root").arg(places.tree());
         }
         environment(&mut command, places);

@@ -5,29 +5,29 @@
 //! that goes on.
 
 mod cuts;
-mod ground;
+mod fixture;
 mod judge;
 mod kills;
 mod mutants;
+mod recording;
 mod script;
 mod store;
-mod take;
 mod walk;
 
-use crate::bystanders::Company;
+use crate::background_load::LoadKind;
+use crate::config::{Config, Disk, MarkerPlace};
 use crate::cuts::Findings;
 use crate::row::{Job, Role};
-use crate::scene::{Disk, MarkerPlace, Scene};
 use crate::tool::Tool;
 use crate::{Arguments, Result};
-pub(crate) use ground::{Edit, perform as edit};
+pub(crate) use fixture::{Edit, perform as edit};
 pub(crate) use mutants::MUTANTS;
 use mutants::Shown;
 use walk::Sabotage;
 pub(crate) use walk::{Alter, Leash, alter, leash};
 
 /// Cuts of one recorded script, at most.
-const PER_TAKE: usize = 60;
+const PER_RECORDING: usize = 60;
 /// Seconds after which the walk has to have seen a tree that was altered.
 const CONTROLLED: u64 = 6;
 /// So few cuts are a quick look.
@@ -43,8 +43,8 @@ const WAYS: [(Disk, Option<&str>); 7] = [
     (Disk::Btrfs, Some("overlay")),
 ];
 
-fn scene(disk: Disk) -> Scene {
-    Scene::supervised(disk, MarkerPlace::Nowhere)
+fn config(disk: Disk) -> Config {
+    Config::supervised(disk, MarkerPlace::Nowhere)
 }
 
 /// Every row of trees.
@@ -58,10 +58,10 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
         let by = strategy.map_or_else(String::new, |strategy| format!(", {strategy}"));
         let (name, tool) = (format!("tree: cuts{by}"), shipped.clone());
         let cut = move |seed| cut(disk, strategy, &tool, cuts, seed);
-        jobs.push(Job { role: Role::Promise, name, scene: scene(disk), make: Box::new(cut) });
+        jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(cut) });
         let (name, tool) = (format!("tree: kills{by}"), shipped.clone());
         let kill = move |seed| kills::kill(disk, strategy, &tool, arguments.kills, seed);
-        jobs.push(Job { role: Role::Promise, name, scene: scene(disk), make: Box::new(kill) });
+        jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(kill) });
     }
     jobs.extend(walks(arguments));
     if is_quick {
@@ -71,7 +71,7 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
     jobs.push(Job {
         role: Role::Control,
         name: "tree: no flush reaches the disk".to_owned(),
-        scene: scene(Disk::Ext4NoBarrier),
+        config: config(Disk::Ext4NoBarrier),
         make: Box::new(control),
     });
     jobs.extend(mutated(arguments));
@@ -83,7 +83,7 @@ fn walks(arguments: &Arguments) -> Vec<Job<'_>> {
     let row = |role, name: &str, disk, seconds, sabotage| {
         let tool = Tool::Synconce(arguments.synconce.clone());
         let make = move |seed| walk::walk(disk, &tool, seconds, sabotage, seed);
-        Job { role, name: name.to_owned(), scene: scene(disk), make: Box::new(make) }
+        Job { role, name: name.to_owned(), config: config(disk), make: Box::new(make) }
     };
     let seconds = arguments.seconds;
     let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
@@ -107,7 +107,7 @@ fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
                 Shown::Walk => walk::walk(disk, &tool, arguments.seconds, Sabotage::Nothing, seed),
             };
             let (role, name) = (Role::Mutant, mutant.name.to_owned());
-            jobs.push(Job { role, name, scene: scene(disk), make: Box::new(make) });
+            jobs.push(Job { role, name, config: config(disk), make: Box::new(make) });
         }
     }
     jobs
@@ -123,15 +123,15 @@ fn cut(
 ) -> Result<Findings> {
     let until_broken = matches!(tool, Tool::Mutant { .. });
     let mut findings = Findings::default();
-    let takes = count.div_ceil(PER_TAKE);
-    for round in 0..takes {
+    let recordings = count.div_ceil(PER_RECORDING);
+    for round in 0..recordings {
         if until_broken && findings.broken() > 0 {
             break;
         }
-        let take = take::record(disk, strategy, tool, Company::of(3 * round as u64))?;
-        let cuts = count * (round + 1) / takes - count * round / takes;
+        let recorded = recording::record(disk, strategy, tool, LoadKind::of(3 * round as u64))?;
+        let cuts = count * (round + 1) / recordings - count * round / recordings;
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
-        findings.merge(cuts::cut(&take, cuts, seed, until_broken)?);
+        findings.merge(cuts::cut(&recorded, cuts, seed, until_broken)?);
     }
     Ok(findings)
 }

@@ -75,13 +75,13 @@ impl Work {
     }
 
     /// In how many takes it is recorded, at least, and all of it is run.
-    pub(crate) fn takes(self) -> usize {
-        /// One in each company.
-        const TAKES: usize = 4;
+    pub(crate) fn recordings(self) -> usize {
+        /// One in each load.
+        const RECORDINGS: usize = 4;
         match self {
-            Self::Random(programs) => TAKES.max(programs.batches()),
+            Self::Random(programs) => RECORDINGS.max(programs.batches()),
             Self::Real(_) => 2,
-            _ => TAKES,
+            _ => RECORDINGS,
         }
     }
 

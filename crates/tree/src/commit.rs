@@ -164,7 +164,7 @@ impl Store {
             Some(_) => self.close_durably(name)?,
             None => self.close(name)?,
         }
-        self.tidy(&old.into_iter().map(|layer| layer.id).collect::<Vec<_>>());
+        self.try_drop_unreferenced(&old.into_iter().map(|layer| layer.id).collect::<Vec<_>>());
         Ok(record)
     }
 
@@ -227,7 +227,7 @@ impl Store {
         self.forget(name)?;
         layers.sort_unstable();
         layers.dedup();
-        self.tidy(&layers);
+        self.try_drop_unreferenced(&layers);
         Ok(())
     }
 }

@@ -7,13 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+mod boot_epoch;
 mod busy;
 mod check;
 mod choose;
 mod commit;
 pub mod engine;
 pub mod enter;
-mod era;
 mod flags;
 mod layer;
 pub mod namespace;

@@ -119,7 +119,7 @@ impl Drop for Reading<'_> {
         if !unneeded.is_empty()
             && let Ok(_lock) = self.store.lock()
         {
-            self.store.tidy(&unneeded);
+            self.store.try_drop_unreferenced(&unneeded);
         }
     }
 }

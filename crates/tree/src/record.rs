@@ -131,7 +131,7 @@ pub struct Record {
 /// Where and when work was done: as long as both stay the same, what was written is
 /// there without having been synced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Era {
+pub struct BootEpoch {
     /// The kernel's `boot_id` (`random(4)`).
     pub boot: String,
     /// The number that the kernel gave the store's disk when it was attached
@@ -150,7 +150,7 @@ pub struct Open {
     /// [`FORMAT`].
     pub format: u32,
     /// When it was done.
-    pub era: Era,
+    pub boot_epoch: BootEpoch,
     /// The generation that it was done to.
     pub generation: u64,
     /// The whole stack as it is now, bottom first.
@@ -195,7 +195,7 @@ pub struct Session {
     /// When: seconds since 1970.
     pub began: u64,
     /// Where and when, for the system.
-    pub era: Era,
+    pub boot_epoch: BootEpoch,
 }
 
 #[cfg(test)]

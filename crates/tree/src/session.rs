@@ -6,7 +6,7 @@
 
 mod attach;
 mod content;
-mod leave;
+mod finish;
 mod reap;
 mod source;
 
@@ -65,7 +65,11 @@ impl Store {
     ///
     /// # Errors
     /// Names the act and path; when another session works on it.
-    pub fn work_on(&self, name: &Name, wanted: Option<Strategy>) -> Result<Session<'_>, Error> {
+    pub fn open_session(
+        &self,
+        name: &Name,
+        wanted: Option<Strategy>,
+    ) -> Result<Session<'_>, Error> {
         let _lock = self.lock()?;
         let source = self.current(name)?;
         let strategy = self.strategy_of(&source, wanted)?;
@@ -76,7 +80,7 @@ impl Store {
     ///
     /// # Errors
     /// Names the act and path; when `base` has something that is not committed.
-    pub fn work_from(
+    pub fn open_anonymous(
         &self,
         base: &Name,
         wanted: Option<Strategy>,
@@ -92,8 +96,8 @@ impl Store {
     /// A session that is to be mounted at `point`, and whose result stays in `name`.
     ///
     /// # Errors
-    /// As for [`Store::work_on`].
-    pub fn work_at(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
+    /// As for [`Store::open`].
+    pub fn open_mounted(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
         let _lock = self.lock()?;
         let source = self.current(name)?;
         let strategy = self.strategy_of(&source, None)?;
@@ -104,7 +108,7 @@ impl Store {
     ///
     /// # Errors
     /// Names the act and path.
-    pub fn look_at(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
+    pub fn open_read_only(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
         let _lock = self.lock()?;
         let mut source = self.stack(name)?;
         source.tree = None;
@@ -143,7 +147,7 @@ impl Store {
             purpose,
             pid: std::process::id(),
             began: now(),
-            era: self.era()?,
+            boot_epoch: self.boot_epoch()?,
         };
         let id = store::new_id()?;
         let directory = self.session(&id);

@@ -6,8 +6,8 @@ mod records;
 pub(crate) use self::lock::{is_leased, try_lease};
 pub(crate) use self::records::{Opened, encode, read, write_lightly};
 
-use crate::era;
-use crate::record::{Era, FORMAT};
+use crate::boot_epoch;
+use crate::record::{BootEpoch, FORMAT};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -155,10 +155,10 @@ impl Store {
         self.path.join(SESSIONS).join(id)
     }
 
-    /// The era that it is in.
-    pub(crate) fn era(&self) -> Result<Era, Error> {
+    /// The boot_epoch that it is in.
+    pub(crate) fn boot_epoch(&self) -> Result<BootEpoch, Error> {
         let mounts = mounts::ours().unwrap_or_default();
-        era::now(pins::mount_of(&self.path, &mounts).ok())
+        boot_epoch::now(pins::mount_of(&self.path, &mounts).ok())
     }
 
     /// Whether its file system has btrfs's subvolumes.

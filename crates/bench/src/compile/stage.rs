@@ -3,7 +3,7 @@
 use super::{Options, program, shell};
 use crate::launcher::Launcher;
 use crate::mounts::remove_tree;
-use crate::scenario::{Finding, Place, Steps, Turn, fill};
+use crate::scenario::{Finding, Iteration, Place, Steps, fill};
 use crate::workplace::Workplace;
 use crate::{Error, Failure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +126,7 @@ impl Steps for Stage {
         fs::rename(self.tree(), self.template()).map_err(Error::io("rename", self.tree()))
     }
 
-    fn reset(&mut self, _turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
+    fn reset(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
         let tree = self.tree();
         copy("copy the prepared tree", &self.template(), &tree, launcher)?;
         if !self.seen {
@@ -143,7 +143,7 @@ impl Steps for Stage {
         })
     }
 
-    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         self.seen = true;
         let Some(before) = self.untouched.take() else {
             return Ok(());
@@ -163,7 +163,7 @@ impl Steps for Stage {
         })
     }
 
-    fn clear(&mut self, _turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         // A server that a build has started would cost the next one time.
         launcher.end_strays();
         remove_tree(&self.tree())

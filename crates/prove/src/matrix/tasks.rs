@@ -1,9 +1,9 @@
 //! What rows there are.
 
 use crate::Arguments;
+use crate::config::{Config, Disk, MarkerPlace, Mode, Scope};
 use crate::mutants::{MUTANTS, Mutant};
 use crate::row::Role;
-use crate::scene::{Disk, MarkerPlace, Mode, Scene, Scope};
 use crate::tool::Tool;
 use crate::work::{Kind, Programs, Real, Work};
 
@@ -11,7 +11,7 @@ use crate::work::{Kind, Programs, Real, Work};
 pub(super) struct Task {
     pub role: Role,
     pub name: String,
-    pub scene: Scene,
+    pub config: Config,
     pub work: Work,
     pub tool: Tool,
     pub cuts: usize,
@@ -25,7 +25,7 @@ pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
     let mut tasks = promise(arguments);
     tasks.extend(random(arguments));
     if arguments.real {
-        let row = |disk, real| kept(arguments, scene_of(disk, Work::Real(real)), Work::Real(real));
+        let row = |disk, real| kept(arguments, config_of(disk, Work::Real(real)), Work::Real(real));
         tasks.extend(Real::ALL.iter().flat_map(|real| KINDS.map(|disk| row(disk, *real))));
     }
     tasks.extend(controls(arguments));
@@ -37,22 +37,22 @@ pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
 }
 
 /// Supervised, with the marker on the same file system.
-fn beside(disk: Disk) -> Scene {
-    Scene::supervised(disk, MarkerPlace::Same)
+fn beside(disk: Disk) -> Config {
+    Config::supervised(disk, MarkerPlace::Same)
 }
 
 /// The same, where `work` may hold nothing.
-fn scene_of(disk: Disk, work: Work) -> Scene {
+fn config_of(disk: Disk, work: Work) -> Config {
     let scope = if work.asks_for_syncs() { Scope::Held } else { Scope::All };
-    Scene { scope, ..beside(disk) }
+    Config { scope, ..beside(disk) }
 }
 
 /// A row of the promise.
-fn kept(arguments: &Arguments, scene: Scene, work: Work) -> Task {
+fn kept(arguments: &Arguments, config: Config, work: Work) -> Task {
     Task {
         role: Role::Promise,
         name: work.name(),
-        scene,
+        config,
         work,
         tool: Tool::Synconce(arguments.synconce.clone()),
         cuts: arguments.cuts,
@@ -60,14 +60,14 @@ fn kept(arguments: &Arguments, scene: Scene, work: Work) -> Task {
 }
 
 fn promise(arguments: &Arguments) -> Vec<Task> {
-    let works = |scene: Scene| match (scene.marker, scene.mode) {
+    let works = |config: Config| match (config.marker, config.mode) {
         (MarkerPlace::Same, Mode::Supervised) => &[Work::Files, Work::Daemon][..],
         (MarkerPlace::Other, _) => &[Work::Files, Work::TwoDisks],
         _ => &[Work::Files][..],
     };
-    let row = |scene| works(scene).iter().map(move |work| kept(arguments, scene, *work));
-    let all = Scene::all().into_iter().flat_map(row);
-    let unpack = |disk| kept(arguments, scene_of(disk, Work::Unpack), Work::Unpack);
+    let row = |config| works(config).iter().map(move |work| kept(arguments, config, *work));
+    let all = Config::all().into_iter().flat_map(row);
+    let unpack = |disk| kept(arguments, config_of(disk, Work::Unpack), Work::Unpack);
     all.chain(Disk::SOUND.map(unpack)).collect()
 }
 
@@ -82,8 +82,8 @@ fn random(arguments: &Arguments) -> Vec<Task> {
     let row = |disk, (kind, marker, count)| {
         let programs = Programs { kind, seed: arguments.seed, count, batch: 0 };
         // Their sync() would save what another row has to lose.
-        let scene = Scene { scope: Scope::Only, ..Scene::supervised(disk, marker) };
-        kept(arguments, scene, Work::Random(programs))
+        let config = Config { scope: Scope::Only, ..Config::supervised(disk, marker) };
+        kept(arguments, config, Work::Random(programs))
     };
     Disk::SOUND.iter().flat_map(|disk| kinds.map(|kind| row(*disk, kind))).collect()
 }
@@ -102,10 +102,10 @@ fn controls(arguments: &Arguments) -> Vec<Task> {
 
 fn mutants(arguments: &Arguments) -> Vec<Task> {
     let Some(program) = &arguments.mutants else { return Vec::new() };
-    let row = |mutant: Mutant, scene| Task {
+    let row = |mutant: Mutant, config| Task {
         role: mutant.role(),
         name: mutant.name.to_owned(),
-        scene,
+        config,
         work: mutant.work,
         tool: Tool::Mutant {
             program: program.clone(),
@@ -114,7 +114,7 @@ fn mutants(arguments: &Arguments) -> Vec<Task> {
         },
         cuts: arguments.mutant_cuts,
     };
-    let rows = |mutant: Mutant| mutant.scenes().into_iter().map(move |scene| row(mutant, scene));
+    let rows = |mutant: Mutant| mutant.configs().into_iter().map(move |config| row(mutant, config));
     MUTANTS.into_iter().flat_map(rows).collect()
 }
 

@@ -1,9 +1,9 @@
 //! Where a recorded script is cut, and what is found there.
 
 use super::judge::{Moment, is_silent, judge};
+use super::recording::{END, Recorded, START, control, mark, store_on};
 use super::script::{Effect, State};
-use super::store::{Blow, Store};
-use super::take::{END, START, Take, control, mark, store_on};
+use super::store::{Kill, Store};
 use crate::Result;
 use crate::cuts::{Findings, Place, cut_at, fate, mount};
 use std::collections::BTreeMap;
@@ -14,14 +14,19 @@ use synconce_testkit::rig::Log;
 const NEAR: usize = 30;
 
 /// Cuts `take` at `count` places; with `until_broken` stops at the first finding.
-pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> Result<Findings> {
+pub(super) fn cut(
+    recorded: &Recorded,
+    count: usize,
+    seed: u64,
+    until_broken: bool,
+) -> Result<Findings> {
     let began = Instant::now();
-    let log = take.disk.log()?;
-    let marks = marks(take, &log)?;
-    let replay = take.disk.replay().up()?;
+    let log = recorded.disk.log()?;
+    let marks = marks(recorded, &log)?;
+    let replay = recorded.disk.replay().up()?;
     let control = control()?;
     let store = Store {
-        tool: &take.tool,
+        tool: &recorded.tool,
         path: store_on(replay.path()),
         control: control.path().to_owned(),
         times: true,
@@ -29,11 +34,11 @@ pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
     };
     let mut findings = Findings::default();
     for (index, place) in choose(&log, &marks, count, seed).into_iter().enumerate() {
-        let moment = moment(take, &marks, place.disk);
+        let moment = moment(recorded, &marks, place.disk);
         replay.cut(cut_at(place, place.disk))?;
         let mounted = mount(|| replay.mount());
         let done = marks.iter().filter(|at| **at <= place.disk).count().saturating_sub(1);
-        let verb = take.steps.get(done).map_or("nothing".to_owned(), |step| step.name());
+        let verb = recorded.steps.get(done).map_or("nothing".to_owned(), |step| step.name());
         let at = || format!("in `{verb}` at {place:?}");
         findings.cuts += 1;
         match mounted {
@@ -42,7 +47,7 @@ pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
             }
             Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
             Ok(mounted) => {
-                match store.look(Blow::Power, index as u64) {
+                match store.look(Kill::Power, index as u64) {
                     // A disk that kept what it was not to keep gives errors to whoever looks.
                     Err(error) => findings.note("unreadable", || format!("{}: {error}", at())),
                     Ok(seen) => {
@@ -64,26 +69,26 @@ pub(super) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
 }
 
 /// The places of the start and of the end of every verb.
-fn marks(take: &Take, log: &Log) -> Result<Vec<usize>> {
-    let names = std::iter::once(START.to_owned()).chain((0..take.steps.len()).map(mark));
+fn marks(recorded: &Recorded, log: &Log) -> Result<Vec<usize>> {
+    let names = std::iter::once(START.to_owned()).chain((0..recorded.steps.len()).map(mark));
     let place = |name: String| log.mark(&name).ok_or_else(|| format!("the mark {name} is missing"));
     Ok(names.map(place).collect::<std::result::Result<_, _>>()?)
 }
 
 /// What has to be there at a place.
-fn moment<'a>(take: &'a Take, marks: &[usize], place: usize) -> Moment<'a> {
+fn moment<'a>(recorded: &'a Recorded, marks: &[usize], place: usize) -> Moment<'a> {
     let done = marks.iter().filter(|mark| **mark <= place).count().saturating_sub(1);
     let mut forgiven: BTreeMap<String, usize> = BTreeMap::new();
-    for step in &take.steps[..done] {
+    for step in &recorded.steps[..done] {
         if let Some((name, true)) = step.effect.session() {
             *forgiven.entry(name.to_owned()).or_default() += 1;
         }
     }
     Moment {
-        blow: Blow::Power,
-        before: &take.states[done],
-        after: take.states.get(done + 1).unwrap_or(&take.states[done]),
-        hit: take.steps.get(done).map_or(Effect::Nothing, |step| step.effect),
+        blow: Kill::Power,
+        before: &recorded.states[done],
+        after: recorded.states.get(done + 1).unwrap_or(&recorded.states[done]),
+        hit: recorded.steps.get(done).map_or(Effect::Nothing, |step| step.effect),
         forgiven,
     }
 }

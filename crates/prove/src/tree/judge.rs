@@ -1,7 +1,7 @@
 //! What a store has to be after a power cut or a kill.
 
 use super::script::{Effect, State, Trees};
-use super::store::{Blow, Seen};
+use super::store::{Kill, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use synconce_testkit::manifest::{Manifest, diff};
@@ -9,7 +9,7 @@ use synconce_testkit::manifest::{Manifest, diff};
 /// Where the blow fell.
 #[derive(Clone, Debug)]
 pub(super) struct Moment<'a> {
-    pub blow: Blow,
+    pub blow: Kill,
     /// As it was when the last verb had returned.
     pub before: &'a State,
     /// As it is when the verb that was hit returns.
@@ -82,8 +82,8 @@ impl Matched {
             .map(|tree| tree.name.clone())
             .collect();
         let is = |state: &State| match moment.blow {
-            Blow::Power => state.durable == *trees,
-            Blow::Kill => state.live() == *trees && state.open_names() == open,
+            Kill::Power => state.durable == *trees,
+            Kill::Kill => state.live() == *trees && state.open_names() == open,
         };
         let matched = Self { before: is(moment.before), after: is(moment.after) };
         match matched.before || matched.after {
@@ -96,8 +96,8 @@ impl Matched {
 /// In what the trees are neither the one state nor the other.
 fn differs(moment: &Moment<'_>, trees: &Trees, open: &BTreeSet<String>) -> Fault {
     let content = |state: &State| match moment.blow {
-        Blow::Power => state.durable.clone(),
-        Blow::Kill => state.live(),
+        Kill::Power => state.durable.clone(),
+        Kill::Kill => state.live(),
     };
     let (before, after) = (content(moment.before), content(moment.after));
     for (name, tree) in trees {
@@ -123,8 +123,8 @@ fn differs(moment: &Moment<'_>, trees: &Trees, open: &BTreeSet<String>) -> Fault
 /// Nothing is in use when nothing runs, and nothing is open when the power was gone.
 fn states(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
     let wrong = |state: &str| match moment.blow {
-        Blow::Power => state != "committed",
-        Blow::Kill => state != "committed" && state != "open",
+        Kill::Power => state != "committed",
+        Kill::Kill => state != "committed" && state != "open",
     };
     let wrong = seen.listed.iter().find(|tree| wrong(&tree.state))?;
     Some(("believed", format!("{} is {}", wrong.name, wrong.state)))
@@ -134,11 +134,11 @@ fn states(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
 fn lost(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
     let said: BTreeSet<String> = seen.first.lost.iter().cloned().collect();
     let (may, must) = losses(moment, matched);
-    let may = if moment.blow == Blow::Kill { BTreeSet::new() } else { may };
+    let may = if moment.blow == Kill::Kill { BTreeSet::new() } else { may };
     if let Some(name) = said.difference(&may).next() {
         return Some(("false alarm", format!("{name} is said to have lost something")));
     }
-    if moment.blow == Blow::Kill {
+    if moment.blow == Kill::Kill {
         return None;
     }
     // Of what no disk knows nothing can be said.
@@ -160,7 +160,7 @@ fn losses(moment: &Moment<'_>, matched: Matched) -> (BTreeSet<String>, BTreeSet<
 /// Whether something was lost with the power before the disk had heard of it.
 pub(super) fn is_silent(moment: &Moment<'_>, seen: &Seen) -> bool {
     let matched = readable(seen).ok().and_then(|trees| Matched::find(moment, seen, &trees).ok());
-    let Some(matched) = matched.filter(|_| moment.blow == Blow::Power) else { return false };
+    let Some(matched) = matched.filter(|_| moment.blow == Kill::Power) else { return false };
     losses(moment, matched).1.iter().any(|name| !seen.tells(name) && !seen.noted.contains(name))
 }
 
@@ -176,7 +176,7 @@ fn interrupted(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fau
     }
     let mut allowed = moment.forgiven.clone();
     if let Some((name, passing)) = moment.hit.session()
-        && (passing && moment.blow == Blow::Power || matched.before)
+        && (passing && moment.blow == Kill::Power || matched.before)
     {
         *allowed.entry(name.to_owned()).or_default() += 1;
     }

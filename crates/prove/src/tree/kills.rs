@@ -2,16 +2,16 @@
 
 mod victims;
 
-pub(super) use self::victims::Weapon;
-use self::victims::{Blow, wait_for_the_end};
-use super::ground;
+pub(super) use self::victims::Trigger;
+use self::victims::{Kill, wait_for_the_end};
+use super::fixture;
 use super::judge::{Moment, judge};
+use super::recording::{control, store_on};
 use super::script::{Effect, State, Step, Trees, step};
 use super::store::{self, LIMIT, Store};
-use super::take::{control, store_on};
 use crate::Result;
+use crate::config::Disk;
 use crate::cuts::Findings;
-use crate::scene::Disk;
 use crate::tool::Tool;
 use std::collections::BTreeMap;
 use std::fs;
@@ -206,9 +206,9 @@ impl<'a> Ring<'a> {
             return Ok(Arc::clone(known));
         }
         let place = self.store.control.join("beside");
-        ground::copy(&self.store.control.join("source"), &place)?;
+        fixture::copy(&self.store.control.join("source"), &place)?;
         for number in edits {
-            ground::edit(&place, *number, Duration::ZERO)?;
+            fixture::edit(&place, *number, Duration::ZERO)?;
         }
         let manifest = Arc::new(Manifest::of(&place)?);
         fs::remove_dir_all(&place)?;
@@ -250,22 +250,22 @@ impl<'a> Ring<'a> {
             self.perform(step)?;
         }
         if let Some(number) = scenario.mount.and_then(|mount| mount.edit) {
-            ground::edit(&point(&self.store.control), number, Duration::ZERO)?;
+            fixture::edit(&point(&self.store.control), number, Duration::ZERO)?;
         }
         if scenario.garbage {
             let layer = self.store.path.join(format!("layers/{round:016x}"));
             fs::create_dir(&layer)?;
-            ground::copy(&self.store.control.join("source"), &layer.join("tree"))?;
+            fixture::copy(&self.store.control.join("source"), &layer.join("tree"))?;
         }
         let words = self.by(&scenario.hit).words;
         let span = self.spans.get(scenario.name).copied().unwrap_or(SPAN);
-        let weapon = Weapon::random(&mut self.random, span);
+        let weapon = Trigger::random(&mut self.random, span);
         let began = Instant::now();
-        let Blow { hit, fault } = self.strike(&weapon, &words, scenario.mount)?;
+        let Kill { hit, fault } = self.strike(&weapon, &words, scenario.mount)?;
         if !hit {
             self.spans.insert(scenario.name, began.elapsed());
         }
-        let seen = self.store.look(store::Blow::Kill, round as u64)?;
+        let seen = self.store.look(store::Kill::Kill, round as u64)?;
         // Of two records one can be written and the other not: each of the two trees is whole.
         let mut between = after.clone();
         if let Effect::CommitsAs(name, _) = scenario.hit.effect {
@@ -277,7 +277,7 @@ impl<'a> Ring<'a> {
             );
         }
         let moment = Moment {
-            blow: store::Blow::Kill,
+            blow: store::Kill::Kill,
             before: &before,
             after: &after,
             hit: scenario.hit.effect,
@@ -301,7 +301,7 @@ impl<'a> Ring<'a> {
         Ok(hit)
     }
 
-    fn strike(&self, weapon: &Weapon, words: &[String], mount: Option<Mount>) -> Result<Blow> {
+    fn strike(&self, weapon: &Trigger, words: &[String], mount: Option<Mount>) -> Result<Kill> {
         let mut command = weapon.wielded(self.store.command(words));
         let group = Group::spawn(&mut command)?;
         weapon.strike(&group);
@@ -309,12 +309,12 @@ impl<'a> Ring<'a> {
         let hit = weapon.has_hit(ended);
         if ended.is_none() {
             let error = format!("{words:?} goes on: {}", group.stderr()?);
-            return Ok(Blow { hit, fault: Some(("runs on", error)) });
+            return Ok(Kill { hit, fault: Some(("runs on", error)) });
         }
         if let Some(Mount { end, .. }) = mount {
             self.store.verb(end)?;
         }
         let fault = wait_for_the_end(&self.store.path).map(|who| ("runs on", who));
-        Ok(Blow { hit, fault })
+        Ok(Kill { hit, fault })
     }
 }

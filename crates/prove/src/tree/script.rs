@@ -1,6 +1,6 @@
 //! Every verb, one after the other, and what each has to leave.
 
-use super::ground;
+use super::fixture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Step {
         let mut step = Self::new(text, effect);
         let own = std::env::current_exe().unwrap_or_default();
         step.words.extend(["--bind".to_owned(), bind(&own), "--".to_owned()]);
-        step.words.extend(ground::words(number, millis));
+        step.words.extend(fixture::words(number, millis));
         step
     }
 
@@ -108,7 +108,7 @@ impl Step {
 }
 
 fn bind(program: &Path) -> String {
-    format!("{}:{}:ro", program.display(), ground::PROGRAM)
+    format!("{}:{}:ro", program.display(), fixture::PROGRAM)
 }
 
 /// A verb as [`Step`]s are written down elsewhere.

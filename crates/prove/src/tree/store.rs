@@ -1,6 +1,6 @@
 //! A store as its user sees it: by the tool's verbs, and by the names in its directories.
 
-use super::ground;
+use super::fixture;
 use super::script::{Step, step};
 use crate::Result;
 use crate::tool::Tool;
@@ -19,7 +19,7 @@ use synconce_testkit::process::{self, Finished};
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// The tree in which is shown that the store works on, and the edit.
 const LATER: &str = "later";
-const LATER_EDIT: u64 = ground::EDITS - 1;
+const LATER_EDIT: u64 = fixture::EDITS - 1;
 
 /// A store, and the tool that it is used by.
 pub(super) struct Store<'a> {
@@ -84,7 +84,7 @@ impl Seen {
 
 /// How a store came to be as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blow {
+pub(super) enum Kill {
     /// The power went.
     Power,
     /// Processes were killed.
@@ -137,7 +137,7 @@ impl Store<'_> {
     }
 
     /// Looks at everything; `variant` chooses the command that comes first.
-    pub(super) fn look(&self, blow: Blow, variant: u64) -> Result<Seen> {
+    pub(super) fn look(&self, blow: Kill, variant: u64) -> Result<Seen> {
         let mut seen = Seen { store: self.path.join("store.json").exists(), ..Seen::default() };
         if !seen.store {
             seen.stuck = self.perform(&step("init", super::script::Effect::Makes)).err().map(text);
@@ -181,11 +181,11 @@ impl Store<'_> {
 
     /// The sessions of which a command has to say that they were cut short: those whose note is whole
     /// and whose layer is nobody's.
-    fn cut_short(&self, blow: Blow) -> Result<usize> {
+    fn cut_short(&self, blow: Kill) -> Result<usize> {
         let mut records = String::new();
         let directories: &[&str] = match blow {
-            Blow::Power => &["trees"],
-            Blow::Kill => &["trees", "open"],
+            Kill::Power => &["trees"],
+            Kill::Kill => &["trees", "open"],
         };
         for directory in directories {
             for name in names(&self.path.join(directory))? {

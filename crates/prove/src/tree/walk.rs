@@ -16,11 +16,11 @@ use self::model::{Model, WORKERS};
 use self::versions::Versions;
 use self::worker::{Walk, Worker};
 use super::judge::Fault;
-use super::store::{Blow, Seen, Store};
-use super::take::{control, store_on};
+use super::recording::{control, store_on};
+use super::store::{Kill, Seen, Store};
 use crate::Result;
+use crate::config::Disk;
 use crate::cuts::Findings;
-use crate::scene::Disk;
 use crate::tool::Tool;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ pub(super) fn walk(
     findings.millis = began.elapsed().as_millis() as u64;
     eprintln!(
         "tree-walk, {}, seed {seed}: {counts} in {} s",
-        super::scene(disk),
+        super::config(disk),
         findings.millis / 1000
     );
     // Busy is whatever has it mounted still, in whatever namespace.
@@ -94,7 +94,7 @@ pub(super) fn walk(
 /// Looks at the whole store when nothing runs any more.
 fn at_the_end(store: &Store<'_>, ended: worker::Ended) -> Result<Option<Fault>> {
     let worker::Ended { model, mut messages } = ended;
-    let seen = store.look(Blow::Kill, 0)?;
+    let seen = store.look(Kill::Kill, 0)?;
     if let Some(fault) = messages.heard(&seen.first).or_else(|| messages.heard(&seen.second)) {
         return Ok(Some(fault));
     }

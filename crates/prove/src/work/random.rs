@@ -1,7 +1,7 @@
 //! Random programs, CrashMonkey's idea: bugs of crash consistency need few operations on few names, so
 //! short sequences are tried one and all, and longer ones by chance.
 //!
-//! Hundreds of programs are run one after the other in one take, each in a directory of its own. Which
+//! Hundreds of programs are run one after the other in one recorded, each in a directory of its own. Which
 //! they are follows from a kind and a seed alone, so that whatever is found can be done again.
 
 mod operation;
@@ -139,7 +139,7 @@ impl Programs {
 }
 
 impl Kind {
-    /// How many are run in one take.
+    /// How many are run in one recorded.
     fn batch(self) -> usize {
         match self {
             Self::Pairs | Self::Triples => 1400,

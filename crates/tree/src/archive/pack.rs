@@ -67,16 +67,16 @@ pub fn pack(
         progress,
         done: Packed::default(),
     };
-    let mut descent = Descent::new(source);
+    let mut worker = Descent::new(source);
     let root = descend::open(source, b".").map_err(|errno| failed("cannot open", b"", errno))?;
     packer.directory(b"", &root)?;
-    descent.enter(root).map_err(|errno| failed("cannot list", b"", errno))?;
+    worker.enter(root).map_err(|errno| failed("cannot list", b"", errno))?;
     loop {
-        let next = descent.next();
-        let next = next.map_err(|errno| failed("cannot open again", descent.path(), errno))?;
+        let next = worker.next();
+        let next = next.map_err(|errno| failed("cannot open again", worker.path(), errno))?;
         let Some((dir, name)) = next else { break };
-        if let Some(dir) = packer.entry(&dir, &name, descent.path())? {
-            descent.enter(dir).map_err(|errno| failed("cannot list", descent.path(), errno))?;
+        if let Some(dir) = packer.entry(&dir, &name, worker.path())? {
+            worker.enter(dir).map_err(|errno| failed("cannot list", worker.path(), errno))?;
         }
     }
     packer.writer.finish().map_err(unwritable)?;

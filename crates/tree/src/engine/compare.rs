@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use self::same::Sides;
 use super::directory::{Mounts, look, look_at};
 use super::names::{Ended, Names, PIECE, read};
-use super::node::{Node, Pair, anew, path_of_root, shown};
+use super::node::{DirFds, Node, anew, path_of_root, shown};
 use super::progress::{Progress, Tally};
 use super::visitor::{At, Entered, Left, Visitor};
 use super::walk::walk;
@@ -53,7 +53,7 @@ pub fn compare(
     b: BorrowedFd<'_>,
     progress: &dyn Progress,
 ) -> Result<Vec<Change>, Error> {
-    let root = Pair { first: anew(a)?, second: Some(anew(b)?) };
+    let root = DirFds { first: anew(a)?, second: Some(anew(b)?) };
     let comparison = Comparison { roots: (a, b), progress, changes: Mutex::default() };
     let at = |directory, fd| {
         look_at(fd).map_err(|errno| Error::new("cannot look at", &path_of_root(directory), errno))
@@ -153,7 +153,7 @@ impl<'a> Comparison<'a> {
         name: &CStr,
     ) -> Entered<Side> {
         let first = self.open(at, side, directory, name)?;
-        Ok(Some((Pair { first, second: None }, side)))
+        Ok(Some((DirFds { first, second: None }, side)))
     }
 
     /// Tells of what only the second side has in a directory, and passes its directories on.
@@ -281,7 +281,7 @@ impl<'a> Visitor for Comparison<'a> {
         }
         let (first, second) =
             (self.open(at, Side::First, first, name)?, self.open(at, Side::Second, second, name)?);
-        let pair = Pair { first, second: Some(second) };
+        let pair = DirFds { first, second: Some(second) };
         let sides = Sides { first: pair.first(), second: pair.second(), name: c"." };
         if !self.agree(&sides, &(a, b), own, &|| at.node.path_to(name))? {
             Self::tell(at, own, name, ChangeKind::Changed);
@@ -320,22 +320,27 @@ impl<'a> Visitor for Comparison<'a> {
         if at.node.data == Side::Both { self.added(at, own, more) } else { Ok(()) }
     }
 
-    fn leave(&self, _: &Here<'_, 'a>, own: &mut Own<'a>, _: Option<&Pair>) -> Result<Left, Error> {
+    fn leave(
+        &self,
+        _: &Here<'_, 'a>,
+        own: &mut Own<'a>,
+        _: Option<&DirFds>,
+    ) -> Result<Left, Error> {
         own.tally.entry()?;
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &Pair, node: &Node<Side>) -> Result<Pair, Errno> {
+    fn reopen(&self, parent: &DirFds, node: &Node<Side>) -> Result<DirFds, Errno> {
         let alone = |directory| {
             let first = Mounts::Stop.directory(directory, node.name())?;
-            Ok(Pair { first, second: None })
+            Ok(DirFds { first, second: None })
         };
         match node.data {
             Side::First => alone(parent.first()),
             Side::Second => alone(parent.second()),
             Side::Both => {
                 let second = Mounts::Stop.directory(parent.second(), node.name())?;
-                Ok(Pair { second: Some(second), ..alone(parent.first())? })
+                Ok(DirFds { second: Some(second), ..alone(parent.first())? })
             }
         }
     }

@@ -11,7 +11,6 @@
 
 mod compare;
 mod copy;
-mod descent;
 mod directory;
 mod extents;
 mod names;
@@ -22,6 +21,7 @@ mod remove;
 mod seal;
 mod visitor;
 mod walk;
+mod worker;
 mod xattrs;
 
 pub use synconce_durable::error::Error;

@@ -14,12 +14,12 @@ use super::directory::{Identity, Mounts, above};
 
 /// The open directory of a walk, and its counterpart in the other tree if there are two.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct DirFds {
     pub first: OwnedFd,
     pub second: Option<OwnedFd>,
 }
 
-impl Pair {
+impl DirFds {
     pub fn first(&self) -> BorrowedFd<'_> {
         self.first.as_fd()
     }
@@ -72,7 +72,7 @@ impl<D> Node<D> {
     }
 
     /// Writes down which directories these are, so that they are known again.
-    pub fn remember(&self, pair: &Pair) {
+    pub fn remember(&self, pair: &DirFds) {
         if self.identity.get().is_none() {
             let second = pair.second.as_ref().map(Identity::of).transpose();
             if let (Ok(first), Ok(second)) = (Identity::of(&pair.first), second) {
@@ -82,7 +82,7 @@ impl<D> Node<D> {
     }
 
     /// Opens this directory by the ".." of one in it.
-    pub fn open_from_below(&self, below: &Pair) -> Option<Pair> {
+    pub fn open_from_below(&self, below: &DirFds) -> Option<DirFds> {
         let &(first, second) = self.identity.get()?;
         let first = above(&below.first, first)?;
         let second = match (second, &below.second) {
@@ -90,7 +90,7 @@ impl<D> Node<D> {
             (Some(identity), Some(below)) => Some(above(below, identity)?),
             (Some(_), None) => return None,
         };
-        Some(Pair { first, second })
+        Some(DirFds { first, second })
     }
 
     /// Opens this directory, which is not the root, by the names from there on, with `open`.
@@ -113,7 +113,7 @@ impl<D> Node<D> {
     }
 
     /// Opens the counterpart of this directory.
-    pub fn open_target(&self, root: &Pair) -> Result<OwnedFd, Errno> {
+    pub fn open_target(&self, root: &DirFds) -> Result<OwnedFd, Errno> {
         let root = root.second().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         self.open_from_root(&root, |parent, node| {
             Mounts::Stop.directory(parent.as_fd(), node.name())

@@ -7,12 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Error;
 use super::names::Names;
-use super::node::{Node, Pair};
+use super::node::{DirFds, Node};
 
 /// Something to do in a directory that is open. It has a hold on the directory.
 pub(super) struct Task<D> {
     pub node: Arc<Node<D>>,
-    pub pair: Arc<Pair>,
+    pub pair: Arc<DirFds>,
     pub what: What,
 }
 

@@ -15,7 +15,7 @@ use synconce_sys::btrfs;
 
 use self::refusal::overcome;
 use super::directory::Mounts;
-use super::node::{Node, Pair, path_of_root, shown};
+use super::node::{DirFds, Node, path_of_root, shown};
 use super::progress::{Progress, Tally};
 use super::visitor::{At, Entered, Left, Visitor};
 use super::walk::walk_entry;
@@ -84,7 +84,7 @@ pub fn remove(
         .map_err(|error| Error::new("cannot use the descriptor of", &base, error))?;
     let is_btrfs = btrfs::is_btrfs(first.as_fd()).unwrap_or(false);
     let removal = Removal { base: &base, progress, is_btrfs, removed: Mutex::default() };
-    let parent = Pair { first, second: None };
+    let parent = DirFds { first, second: None };
     walk_entry(&removal, parent, Fate::default(), &name, options.threads)?;
     let mut removed = removal.removed.into_inner().unwrap_or_else(PoisonError::into_inner);
     removed.left.sort_by_cached_key(ToString::to_string);
@@ -190,7 +190,7 @@ impl<'a> Visitor for Removal<'a> {
 
     fn enter(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, name: &CStr) -> Entered<Fate> {
         let directory = self.open(at, own, name);
-        Ok(directory.map(|first| (Pair { first, second: None }, Fate::default())))
+        Ok(directory.map(|first| (DirFds { first, second: None }, Fate::default())))
     }
 
     fn entry(
@@ -213,7 +213,7 @@ impl<'a> Visitor for Removal<'a> {
         &self,
         at: &Here<'_, 'a>,
         own: &mut Own<'a>,
-        above: Option<&Pair>,
+        above: Option<&DirFds>,
     ) -> Result<Left, Error> {
         // The root of the walk is the directory in which something is removed.
         let (Some(above), Some(parent)) = (above, at.node.parent()) else { return Ok(Left::Done) };
@@ -235,8 +235,8 @@ impl<'a> Visitor for Removal<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &Pair, node: &Node<Fate>) -> Result<Pair, Errno> {
-        Ok(Pair { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
+    fn reopen(&self, parent: &DirFds, node: &Node<Fate>) -> Result<DirFds, Errno> {
+        Ok(DirFds { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
     }
 
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {

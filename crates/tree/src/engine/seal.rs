@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 pub use self::order::compare_seals;
 use super::directory::{Mounts, look, look_at};
-use super::node::{Node, Pair, anew, path_of_root, shown};
+use super::node::{DirFds, Node, anew, path_of_root, shown};
 use super::progress::{Progress, Tally};
 use super::visitor::{At, Entered, Left, Visitor};
 use super::walk::walk;
@@ -95,7 +95,7 @@ pub fn seal(
     options: &SealOptions,
     progress: &dyn Progress,
 ) -> Result<Seal, Error> {
-    let root = Pair { first: anew(tree)?, second: None };
+    let root = DirFds { first: anew(tree)?, second: None };
     let sealing = Sealing {
         tree,
         ignores_links: options.ignore_links,
@@ -244,7 +244,7 @@ impl<'a> Visitor for Sealing<'a> {
         match Mounts::Stop.directory(at.pair.first(), name) {
             Ok(first) => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
-                Ok(Some((Pair { first, second: None }, Sheet::new(number))))
+                Ok(Some((DirFds { first, second: None }, Sheet::new(number))))
             }
             Err(Errno::XDEV | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(errno) => Err(self.error("cannot open", &at.node.path_to(name), errno)),
@@ -269,7 +269,12 @@ impl<'a> Visitor for Sealing<'a> {
         Ok(false)
     }
 
-    fn leave(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, _: Option<&Pair>) -> Result<Left, Error> {
+    fn leave(
+        &self,
+        at: &Here<'_, 'a>,
+        own: &mut Own<'a>,
+        _: Option<&DirFds>,
+    ) -> Result<Left, Error> {
         own.tally.entry()?;
         let sheet = &at.node.data;
         let parent = at.node.parent().map_or(0, |parent| parent.data.number);
@@ -278,8 +283,8 @@ impl<'a> Visitor for Sealing<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &Pair, node: &Node<Sheet>) -> Result<Pair, Errno> {
-        Ok(Pair { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
+    fn reopen(&self, parent: &DirFds, node: &Node<Sheet>) -> Result<DirFds, Errno> {
+        Ok(DirFds { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
     }
 
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {

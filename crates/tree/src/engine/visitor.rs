@@ -1,7 +1,7 @@
 //! What is done on a walk.
 
 use super::Error;
-use super::node::{Node, Pair};
+use super::node::{DirFds, Node};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -46,11 +46,11 @@ pub(super) trait Visitor: Sync {
         &self,
         at: &At<'_, Self>,
         own: &mut Self::Own,
-        above: Option<&Pair>,
+        above: Option<&DirFds>,
     ) -> Result<Left, Error>;
 
     /// Opens a directory that was entered before again, in the one that it is in.
-    fn reopen(&self, parent: &Pair, node: &Node<Self::Data>) -> Result<Pair, Errno>;
+    fn reopen(&self, parent: &DirFds, node: &Node<Self::Data>) -> Result<DirFds, Errno>;
 
     /// The error of an act on a directory that is visited.
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error;
@@ -60,7 +60,7 @@ pub(super) trait Visitor: Sync {
 }
 
 /// An entered directory.
-pub(super) type Entered<D> = Result<Option<(Pair, D)>, Error>;
+pub(super) type Entered<D> = Result<Option<(DirFds, D)>, Error>;
 
 /// Whether a directory is finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(super) enum Left {
 /// The directory where something is visited.
 pub(super) struct At<'a, V: Visitor + ?Sized> {
     pub node: &'a Arc<Node<V::Data>>,
-    pub pair: &'a Arc<Pair>,
+    pub pair: &'a Arc<DirFds>,
 }
 
 impl<V: Visitor + ?Sized> Clone for At<'_, V> {

@@ -7,16 +7,16 @@ use std::thread;
 use rustix::fs::FileType;
 
 use super::Error;
-use super::descent::Descent;
 use super::names::Names;
-use super::node::{Node, Pair};
+use super::node::{DirFds, Node};
 use super::pool::{Pool, Task, What};
 use super::visitor::Visitor;
+use super::worker::Descent;
 
 /// Walks over the tree that begins with the open directory `root`.
 pub(super) fn walk<V: Visitor>(
     visitor: &V,
-    root: Pair,
+    root: DirFds,
     data: V::Data,
     threads: usize,
 ) -> Result<(), Error> {
@@ -27,7 +27,7 @@ pub(super) fn walk<V: Visitor>(
 /// nothing else is visited. It is the root of the walk nonetheless.
 pub(super) fn walk_entry<V: Visitor>(
     visitor: &V,
-    parent: Pair,
+    parent: DirFds,
     data: V::Data,
     name: &CStr,
     threads: usize,
@@ -39,7 +39,7 @@ pub(super) fn walk_entry<V: Visitor>(
 
 fn begin<V: Visitor>(
     visitor: &V,
-    root: Pair,
+    root: DirFds,
     data: V::Data,
     what: What,
     threads: usize,

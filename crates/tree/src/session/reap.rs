@@ -144,7 +144,7 @@ impl Store {
             |note: &record::Session| matches!(note.purpose, Purpose::Mount(_) | Purpose::View(_));
         let mount = note.filter(|note| is_mount(note));
         if let Some(note) = mount
-            && note.era.is_over(&self.era()?)
+            && note.boot_epoch.is_over(&self.boot_epoch()?)
         {
             return Ok(true);
         }

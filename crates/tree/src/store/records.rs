@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// What runs did to `record`'s tree, if that is still to be had: of its generation
-    /// and of this era.
+    /// and of this boot_epoch.
     pub(crate) fn opened(&self, record: &Record) -> Result<Opened, Error> {
         let path = self.open_path(&record.name);
         let open = match read::<Open>(&path) {
@@ -91,7 +91,8 @@ impl Store {
             return Ok(Opened::Stale);
         }
         let there = |layer: &Layer| self.content(&layer.id).exists();
-        let same = !open.era.is_over(&self.era()?) || mutant::is("tree-open-believed");
+        let same =
+            !open.boot_epoch.is_over(&self.boot_epoch()?) || mutant::is("tree-open-believed");
         let holds = same && open.layers.iter().all(there);
         Ok(if holds { Opened::Yes(open.layers) } else { Opened::Lost })
     }
@@ -108,7 +109,7 @@ impl Store {
     pub(crate) fn note_open(&self, record: &Record, layers: Vec<Layer>) -> Result<(), Error> {
         let path = self.open_path(&record.name);
         let (format, generation) = (FORMAT, record.generation);
-        let open = Open { format, era: self.era()?, generation, layers };
+        let open = Open { format, boot_epoch: self.boot_epoch()?, generation, layers };
         write_lightly(&path, &encode(&open, &path)?)
     }
 

@@ -96,7 +96,7 @@ fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed()
     assert_eq!(store.opened(&record("a", 2, &["x"])).expect("it is read"), Opened::Stale);
     let path = directory.path().join("open/a.json");
     let text = fs::read_to_string(&path).expect("it is read");
-    let boot = store.era().expect("there is one").boot;
+    let boot = store.boot_epoch().expect("there is one").boot;
     fs::write(&path, text.replace(&boot, "another")).expect("it is written");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
     // As ext4 leaves a file whose content was not written yet.
@@ -137,7 +137,7 @@ fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
         store.note_open(&one, saved.layers.clone()).expect("it is noted");
         let path = directory.path().join("open/a.json");
         let note = fs::read_to_string(&path).expect("it is read");
-        let boot = store.era().expect("there is one").boot;
+        let boot = store.boot_epoch().expect("there is one").boot;
         fs::write(&path, note.replace(&boot, "another")).expect("it is written");
         if committed {
             store.write(&saved).expect("it is written");

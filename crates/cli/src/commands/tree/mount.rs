@@ -23,8 +23,8 @@ pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Fail
         return Err(Error::new("cannot mount on", &at, why).into());
     }
     let session = match arguments.read_only {
-        true => store.look_at(&arguments.name, &at)?,
-        false => store.work_at(&arguments.name, &at)?,
+        true => store.open_read_only(&arguments.name, &at)?,
+        false => store.open_mounted(&arguments.name, &at)?,
     };
     let mounted = session.prepare(&Bar::new("copied")).and_then(|()| session.attach_at(&at));
     match mounted {

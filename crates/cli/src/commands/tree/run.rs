@@ -63,13 +63,13 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
 fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a>, Fate), Failure> {
     let strategy = arguments.strategy.map(Into::into);
     if let Some(name) = &arguments.name {
-        let session = store.work_on(name, strategy)?;
+        let session = store.open_session(name, strategy)?;
         let fate = if arguments.discard { Fate::Discarded } else { Fate::Kept };
         return Ok((session, fate));
     }
     let base =
         arguments.from.as_ref().ok_or_else(|| Failure::from("no tree is named".to_owned()))?;
-    let (session, base) = store.work_from(base, strategy)?;
+    let (session, base) = store.open_anonymous(base, strategy)?;
     let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
     // Before the command takes its time, and again when it has.
     match store.next_generation(new, Some(&base)) {

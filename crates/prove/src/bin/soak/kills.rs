@@ -24,7 +24,7 @@ const INTERRUPTED: i32 = 4;
 
 /// Who is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victim {
+enum Target {
     Supervisor,
     Face,
     Both,
@@ -33,13 +33,13 @@ enum Victim {
 
 /// By what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum Kill {
     Signal(Signal),
     /// The kernel's, in a memory cgroup.
     OutOfMemory,
 }
 
-impl fmt::Display for Blow {
+impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Signal(Signal::KILL) => f.write_str("SIGKILL"),
@@ -54,20 +54,20 @@ impl fmt::Display for Blow {
 /// What happens in one run, and when.
 #[derive(Clone, Copy, Debug)]
 struct Hit {
-    victim: Victim,
-    blow: Blow,
+    victim: Target,
+    blow: Kill,
     delay: Duration,
 }
 
 impl Hit {
     fn random(random: &mut fastrand::Rng) -> Self {
         // A crash is SIGILL: Rust's handler for SIGSEGV lets one that was sent pass.
-        let signals = [Signal::KILL, Signal::ILL, Signal::STOP].map(Blow::Signal);
+        let signals = [Signal::KILL, Signal::ILL, Signal::STOP].map(Kill::Signal);
         let blow = signals.get(random.usize(..=signals.len())).copied();
-        let blow = blow.unwrap_or(Blow::OutOfMemory);
-        let victims: &[Victim] = match blow {
-            Blow::OutOfMemory => &[Victim::Supervisor, Victim::Command],
-            Blow::Signal(_) => &[Victim::Supervisor, Victim::Face, Victim::Both, Victim::Command],
+        let blow = blow.unwrap_or(Kill::OutOfMemory);
+        let victims: &[Target] = match blow {
+            Kill::OutOfMemory => &[Target::Supervisor, Target::Command],
+            Kill::Signal(_) => &[Target::Supervisor, Target::Face, Target::Both, Target::Command],
         };
         let victim = victims[random.usize(..victims.len())];
         Self { victim, blow, delay: Duration::from_micros(random.u64(..800_000)) }
@@ -90,7 +90,7 @@ pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
         let hit = Hit::random(&mut random);
         let failed = |error| format!("round {round}: {hit} after {:?}: {error}", hit.delay);
         let outcome = match (hit.blow, &memory) {
-            (Blow::OutOfMemory, Err(reason)) => format!("SKIPPED: {reason}"),
+            (Kill::OutOfMemory, Err(reason)) => format!("SKIPPED: {reason}"),
             (_, memory) => meet(synconce, &rig, hit, memory.as_ref().ok()).map_err(failed)?,
         };
         *outcomes.entry(format!("{hit}: {outcome}")).or_default() += 1;
@@ -104,7 +104,7 @@ pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
 /// Makes a run that is hit, and says what became of it.
 fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Result<String> {
     // Before the run, so that it is removed after the run was killed.
-    let wanted = memory.filter(|_| hit.blow == Blow::OutOfMemory);
+    let wanted = memory.filter(|_| hit.blow == Kill::OutOfMemory);
     let cage = wanted.map(Cage::new).transpose()?;
     let place = tempfile::tempdir()?;
     let mut command = tool(synconce, place.path());
@@ -119,14 +119,14 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
         runs.any(|file| file.is_ok_and(|it| it.path().extension().is_some_and(|it| it == "json")))
     });
     let pids: Vec<u64> = match hit.victim {
-        Victim::Supervisor => supervisor.into_iter().collect(),
-        Victim::Face => vec![face],
-        Victim::Both => supervisor.into_iter().chain([face]).collect(),
-        Victim::Command => payload.into_iter().collect(),
+        Target::Supervisor => supervisor.into_iter().collect(),
+        Target::Face => vec![face],
+        Target::Both => supervisor.into_iter().chain([face]).collect(),
+        Target::Command => payload.into_iter().collect(),
     };
     let struck = strike(hit.blow, &pids, cage.as_ref())?;
     // The marker was there, and the run cannot have come to its end.
-    let orphaned = hit.victim == Victim::Supervisor && !supervisor.is_some_and(is_alive);
+    let orphaned = hit.victim == Target::Supervisor && !supervisor.is_some_and(is_alive);
     let cut_short = marked && orphaned && payload.is_some_and(is_alive);
     let (since, flushes) = (Instant::now(), rig.disk().stats()?.flushes);
     let Some(status) = run.wait(patiently(LIMIT))? else {
@@ -148,7 +148,7 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
         return Err("it returned 0 and is found interrupted".into());
     }
     let missed = if struck { "" } else { "missed, " };
-    if status.code() == Some(FAILED) && !alarmed && hit.victim != Victim::Command {
+    if status.code() == Some(FAILED) && !alarmed && hit.victim != Target::Command {
         // Nothing was held yet, or all had been committed.
         return Ok(format!("{missed}125, nothing to repair"));
     }
@@ -156,11 +156,11 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
 }
 
 /// Hits the processes; `false` when they had ended before.
-fn strike(blow: Blow, pids: &[u64], cage: Option<&Cage>) -> Result<bool> {
+fn strike(blow: Kill, pids: &[u64], cage: Option<&Cage>) -> Result<bool> {
     match (blow, cage, pids) {
-        (Blow::OutOfMemory, Some(cage), &[victim]) => cage.kill(victim),
-        (Blow::OutOfMemory, ..) => Ok(false),
-        (Blow::Signal(signal), ..) => {
+        (Kill::OutOfMemory, Some(cage), &[victim]) => cage.kill(victim),
+        (Kill::OutOfMemory, ..) => Ok(false),
+        (Kill::Signal(signal), ..) => {
             let sent = send(pids, signal);
             match signal {
                 Signal::STOP => {

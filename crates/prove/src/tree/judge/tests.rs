@@ -38,10 +38,10 @@ fn seen(trees: &Trees) -> Seen {
 
 /// The kind of what is wrong with `seen` after the power went in a commit.
 fn power(seen: &Seen) -> Option<&'static str> {
-    judged(Blow::Power, Effect::Commits("a"), &commit(), seen)
+    judged(Kill::Power, Effect::Commits("a"), &commit(), seen)
 }
 
-fn judged(blow: Blow, hit: Effect, states: &[State; 2], seen: &Seen) -> Option<&'static str> {
+fn judged(blow: Kill, hit: Effect, states: &[State; 2], seen: &Seen) -> Option<&'static str> {
     let [before, after] = states;
     let moment = Moment { blow, before, after, hit, forgiven: BTreeMap::new() };
     judge(&moment, seen).map(|(kind, _)| kind)
@@ -81,7 +81,7 @@ fn two_trees_that_are_not_of_one_moment_are_found() {
     let durable = trees(&[("a", &["one", "two"]), ("b", &["two"])]);
     let both = [before, State { store: true, durable, open: Trees::new() }];
     let mixed = seen(&trees(&[("a", &["one"]), ("b", &["two"])]));
-    assert_eq!(judged(Blow::Power, Effect::Nothing, &both, &mixed), Some("half"));
+    assert_eq!(judged(Kill::Power, Effect::Nothing, &both, &mixed), Some("half"));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_removed_tree_that_is_there_again_is_found() {
     gone.durable.remove("b");
     let again = seen(&after.durable);
     let states = [gone.clone(), gone];
-    assert_eq!(judged(Blow::Power, Effect::Nothing, &states, &again), Some("came back"));
+    assert_eq!(judged(Kill::Power, Effect::Nothing, &states, &again), Some("came back"));
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn a_store_that_is_gone_is_found_and_one_that_was_never_made_is_not() {
     let none = Seen::default();
     assert_eq!(power(&none), Some("lost"));
     let states = [State::default(), State { store: true, ..State::default() }];
-    assert_eq!(judged(Blow::Power, Effect::Makes, &states, &none), None);
+    assert_eq!(judged(Kill::Power, Effect::Makes, &states, &none), None);
     let stuck = Seen { stuck: Some("no".to_owned()), ..none };
-    assert_eq!(judged(Blow::Power, Effect::Makes, &states, &stuck), Some("does not work on"));
+    assert_eq!(judged(Kill::Power, Effect::Makes, &states, &stuck), Some("does not work on"));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn open_work_that_is_believed_after_a_cut_is_found() {
     believed.listed[0].state = "open".to_owned();
     assert_eq!(power(&believed), Some("believed"));
     believed.listed[0].state = "in use".to_owned();
-    assert_eq!(judged(Blow::Kill, Effect::Nothing, &commit(), &believed), Some("altered"));
+    assert_eq!(judged(Kill::Kill, Effect::Nothing, &commit(), &believed), Some("altered"));
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn what_was_cut_short_is_said_once_and_nothing_else_is() {
     let [_, state] = commit();
     let states = [state.clone(), state];
     let one = Seen { sessions: 1, first: said.clone(), ..after() };
-    let run = |seen: &Seen| judged(Blow::Power, Effect::Runs("b", 1), &states, seen);
+    let run = |seen: &Seen| judged(Kill::Power, Effect::Runs("b", 1), &states, seen);
     assert_eq!(run(&one), None);
     assert_eq!(run(&Seen { first: Said::default(), ..one.clone() }), Some("forgotten"));
     assert_eq!(run(&Seen { second: said, ..one.clone() }), Some("said twice"));
-    let nothing = judged(Blow::Power, Effect::Nothing, &states, &one);
+    let nothing = judged(Kill::Power, Effect::Nothing, &states, &one);
     assert_eq!(nothing, Some("false alarm"));
     let twice = Said { interrupted: vec!["b".to_owned(), "b".to_owned()], lost: Vec::new() };
     assert_eq!(run(&Seen { first: twice, ..one }), Some("false alarm"));
@@ -165,8 +165,8 @@ fn a_commit_that_is_durable_is_not_said_to_have_been_interrupted() {
     let first = Said { interrupted: vec!["b".to_owned()], lost: Vec::new() };
     let becomes = Effect::Becomes("b", "c", 1);
     let told = Seen { first, ..seen(&made.durable) };
-    assert_eq!(judged(Blow::Power, becomes, &states, &told), Some("false alarm"));
-    assert_eq!(judged(Blow::Kill, becomes, &states, &told), Some("false alarm"));
+    assert_eq!(judged(Kill::Power, becomes, &states, &told), Some("false alarm"));
+    assert_eq!(judged(Kill::Kill, becomes, &states, &told), Some("false alarm"));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_kill_loses_no_open_work() {
     let [state, after] = commit();
     let mut live = seen(&state.live());
     live.listed[0].state = "open".to_owned();
-    let kill = |seen: &Seen| judged(Blow::Kill, Effect::Commits("a"), &commit(), seen);
+    let kill = |seen: &Seen| judged(Kill::Kill, Effect::Commits("a"), &commit(), seen);
     assert_eq!(kill(&live), None);
     assert_eq!(kill(&seen(&after.durable)), None);
     assert_eq!(kill(&seen(&state.durable)), Some("altered"));

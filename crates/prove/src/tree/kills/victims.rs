@@ -23,7 +23,7 @@ const ENDING: Duration = Duration::from_secs(20);
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tree) enum Victim {
+pub(in crate::tree) enum Target {
     /// The command line's own process.
     Itself,
     /// Its process group: not the supervisor.
@@ -36,21 +36,21 @@ pub(in crate::tree) enum Victim {
 
 /// A way to be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tree) enum Weapon {
+pub(in crate::tree) enum Trigger {
     /// After a while.
-    Later { victim: Victim, after: Duration },
+    Later { victim: Target, after: Duration },
     /// As it makes a call for the nth time.
     AtCall { call: &'static str, nth: u64 },
 }
 
 /// What came of it.
-pub(super) struct Blow {
+pub(super) struct Kill {
     /// Whether it came before the end.
     pub hit: bool,
     pub fault: Option<Fault>,
 }
 
-impl Weapon {
+impl Trigger {
     /// One for a verb that takes as long as `span`.
     pub(in crate::tree) fn random(random: &mut fastrand::Rng, span: Duration) -> Self {
         if random.bool() {
@@ -59,10 +59,10 @@ impl Weapon {
             return Self::AtCall { call, nth: random.u64(1..=most) };
         }
         let victim = match random.u8(..6) {
-            0 | 1 => Victim::Itself,
-            2 => Victim::Group,
-            3 => Victim::All,
-            _ => Victim::Descendant { which: random.usize(..8) },
+            0 | 1 => Target::Itself,
+            2 => Target::Group,
+            3 => Target::All,
+            _ => Target::Descendant { which: random.usize(..8) },
         };
         Self::Later { victim, after: span.mul_f64(random.f64()) }
     }
@@ -90,15 +90,15 @@ impl Weapon {
         std::thread::sleep(*after);
         let own = group.pid();
         match victim {
-            Victim::Itself => kill(own),
+            Target::Itself => kill(own),
             // Its process is not collected before the group is dropped: the number is its own.
-            Victim::Group => drop(group.signal(Signal::KILL)),
-            Victim::All => {
+            Target::Group => drop(group.signal(Signal::KILL)),
+            Target::All => {
                 let below = descendants(own);
                 kill(own);
                 below.into_iter().for_each(kill);
             }
-            Victim::Descendant { which } => {
+            Target::Descendant { which } => {
                 let below = descendants(own);
                 if !below.is_empty() {
                     kill(below[which % below.len()]);

@@ -1,7 +1,7 @@
 //! Random changes of a tree: the hidden command `prove alter`, which runs in a clone. Done to the same
 //! content by the same seed they make the same content, times included, wherever that is.
 
-use super::super::ground::{self, PROGRAM, filler};
+use super::super::fixture::{self, PROGRAM, filler};
 use crate::Result;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, XattrFlags,
@@ -190,7 +190,7 @@ impl Change<'_> {
         match self.random.u8(..6) {
             0 => Ok(fs::create_dir(path)?),
             1 => Ok(symlink(format!("to-{}", self.seed), path)?),
-            2 => ground::fifo(&path),
+            2 => fixture::fifo(&path),
             3 => match self.file() {
                 Some(file) => Ok(fs::hard_link(file, path)?),
                 None => Ok(()),
@@ -304,10 +304,10 @@ mod tests {
     fn the_same_seed_makes_the_same_of_the_same_and_another_seed_something_else() {
         let place = tempfile::tempdir().unwrap();
         let base = place.path().join("base");
-        ground::make(&base).unwrap();
+        fixture::make(&base).unwrap();
         make(&base).unwrap();
         let copies = ["one", "two", "three"].map(|name| place.path().join(name));
-        copies.iter().for_each(|copy| ground::copy(&base, copy).unwrap());
+        copies.iter().for_each(|copy| fixture::copy(&base, copy).unwrap());
         for seed in 0..150 {
             for (copy, seed) in copies.iter().zip([seed, seed, seed + 1000]) {
                 alter(copy, seed, Duration::ZERO).unwrap();

@@ -1,7 +1,7 @@
 //! The hidden command `prove leash`: runs a command, kills it or a process of it, and returns only when
 //! no process of the command is left.
 
-use super::super::kills::Weapon;
+use super::super::kills::Trigger;
 use crate::Result;
 use rustix::process::{Pid, WaitOptions, set_child_subreaper, waitpid};
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub(crate) fn perform(arguments: &Leash) -> Result<()> {
     let span = Duration::from_millis(arguments.span);
     let weapon = arguments.kill.map(|seed| {
         let mut random = fastrand::Rng::with_seed(seed);
-        Weapon::random(&mut random, span)
+        Trigger::random(&mut random, span)
     });
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);

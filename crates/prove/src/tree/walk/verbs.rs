@@ -169,7 +169,7 @@ impl Verb {
             self
         {
             let own = std::env::current_exe()?;
-            let bind = format!("{}:{}:ro", own.display(), super::super::ground::PROGRAM);
+            let bind = format!("{}:{}:ro", own.display(), super::super::fixture::PROGRAM);
             words.extend(["--bind".to_owned(), bind, "--".to_owned()]);
             words.extend(alter::words(seed, SPREAD));
         }

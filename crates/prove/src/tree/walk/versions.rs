@@ -1,6 +1,6 @@
 //! The contents that trees can have, each made in a plain directory without the tool.
 
-use super::super::ground;
+use super::super::fixture;
 use super::alter::alter;
 use crate::Result;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,7 +34,7 @@ impl Versions {
         fs::create_dir(&place)?;
         let mut versions =
             Self { place, next: FIRST, made: HashMap::new(), known: BTreeMap::new() };
-        ground::copy(source, &versions.directory(FIRST))?;
+        fixture::copy(source, &versions.directory(FIRST))?;
         versions.add()?;
         Ok(versions)
     }
@@ -56,7 +56,7 @@ impl Versions {
             return Ok(*version);
         }
         let directory = self.directory(self.next);
-        ground::copy(&self.directory(of), &directory)?;
+        fixture::copy(&self.directory(of), &directory)?;
         alter(&directory, seed, Duration::ZERO)?;
         let version = self.add()?;
         self.made.insert((of, seed), version);

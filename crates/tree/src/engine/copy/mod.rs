@@ -13,7 +13,7 @@ use std::path::Path;
 pub use self::report::CopyReport;
 use self::visit::Copying;
 use super::directory::{Mounts, look_at};
-use super::node::{Pair, anew, path_of_root};
+use super::node::{DirFds, anew, path_of_root};
 use super::walk::walk;
 use super::{Error, Progress, threads};
 
@@ -68,13 +68,13 @@ pub fn copy(
     options: &CopyOptions,
     progress: &dyn Progress,
 ) -> Result<CopyReport, Error> {
-    let pair = Pair { first: anew(source)?, second: Some(anew(target)?) };
+    let pair = DirFds { first: anew(source)?, second: Some(anew(target)?) };
     let stat = look_at(&pair.first)
         .map_err(|errno| Error::new("cannot look at", &path_of_root(source), errno))?;
     let mounts = if options.cross_mounts { Mounts::Cross } else { Mounts::Stop };
     let copying = Copying::new(&pair, options.mode, mounts, progress)?;
     copying.begin(&pair)?;
-    let root = Pair { first: anew(source)?, second: Some(anew(target)?) };
+    let root = DirFds { first: anew(source)?, second: Some(anew(target)?) };
     walk(&copying, root, stat, options.threads)?;
     Ok(copying.report())
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::super::Error;
 use super::super::directory::{Mounts, look, look_at};
-use super::super::node::{Node, Pair, path_of_root, shown};
+use super::super::node::{DirFds, Node, path_of_root, shown};
 use super::super::progress::{Progress, Tally};
 use super::super::visitor::{At, Entered, Left, Visitor};
 use super::attributes::{Maker, Whole};
@@ -21,7 +21,7 @@ use super::{CopyMode, CopyReport, below};
 
 /// A copy under way.
 pub(super) struct Copying<'a> {
-    pub root: &'a Pair,
+    pub root: &'a DirFds,
     pub mode: CopyMode,
     pub mounts: Mounts,
     pub maker: Maker,
@@ -45,7 +45,7 @@ pub(super) type Here<'a, 'c> = At<'a, Copying<'c>>;
 
 impl<'a> Copying<'a> {
     pub fn new(
-        root: &'a Pair,
+        root: &'a DirFds,
         mode: CopyMode,
         mounts: Mounts,
         progress: &'a dyn Progress,
@@ -66,7 +66,7 @@ impl<'a> Copying<'a> {
     }
 
     /// Prepares the target's root.
-    pub fn begin(&self, root: &Pair) -> Result<(), Error> {
+    pub fn begin(&self, root: &DirFds) -> Result<(), Error> {
         let Some(target) = &root.second else { return Ok(()) };
         self.maker.take(target).map_err(|(act, errno)| self.target_error(act, b"", errno))
     }
@@ -176,7 +176,7 @@ impl<'a> Visitor for Copying<'a> {
         }
         self.note(at, own, name, &stat);
         let target = self.make(at, name)?;
-        Ok(Some((Pair { first: source, second: Some(target) }, stat)))
+        Ok(Some((DirFds { first: source, second: Some(target) }, stat)))
     }
 
     fn entry(
@@ -193,7 +193,12 @@ impl<'a> Visitor for Copying<'a> {
         Ok(is_directory)
     }
 
-    fn leave(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, _: Option<&Pair>) -> Result<Left, Error> {
+    fn leave(
+        &self,
+        at: &Here<'_, 'a>,
+        own: &mut Own<'a>,
+        _: Option<&DirFds>,
+    ) -> Result<Left, Error> {
         let stat = &at.node.data;
         let path = || at.node.path();
         let now = look_at(&at.pair.first)
@@ -213,10 +218,10 @@ impl<'a> Visitor for Copying<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &Pair, node: &Made) -> Result<Pair, Errno> {
+    fn reopen(&self, parent: &DirFds, node: &Made) -> Result<DirFds, Errno> {
         let name = node.name();
         let first = self.mounts.directory(parent.first(), name)?;
-        Ok(Pair { first, second: Some(Mounts::Stop.directory(parent.second(), name)?) })
+        Ok(DirFds { first, second: Some(Mounts::Stop.directory(parent.second(), name)?) })
     }
 
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {

@@ -9,7 +9,7 @@ use super::{Options, life, visits};
 use crate::base::{Base, Recipe};
 use crate::launcher::Launcher;
 use crate::mounts::{remove_tree, unmount_below};
-use crate::scenario::{Finding, Need, Part, Phase, Place, Steps, Turn};
+use crate::scenario::{Finding, Iteration, Need, Part, Phase, Place, Steps};
 use crate::workplace::Workplace;
 use crate::{Error, Failure};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ const SETTINGS: &str = "APTCACHE=\nHOOKDIR=\nUSECGROUP=no\nCCACHEDIR=\nUSECOLORS
     PKGNAME_LOGFILE=\nAUTOCLEANAPTCACHE=no\n";
 
 /// Makes clones' places and clears them.
-pub(super) struct Ground {
+pub(super) struct Fixture {
     options: Options,
     recipe: Option<Recipe>,
     synconce: PathBuf,
@@ -52,7 +52,7 @@ pub(super) struct Ground {
     work: Workplace,
 }
 
-impl Ground {
+impl Fixture {
     pub(super) fn new(options: &Options, synconce: &Path) -> Result<Self, Error> {
         let recipe = match &options.source {
             None => Some(Recipe::new(&options.base)?),
@@ -167,7 +167,7 @@ impl Ground {
     }
 
     /// Looks whether the base is as it was, and says so in the last round.
-    fn judge_base(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn judge_base(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let name = turn.variant.name.clone();
         if !is_ours(&name) {
             if let Some(payload) = &self.payload {
@@ -191,7 +191,7 @@ impl Ground {
     }
 
     /// Makes a clone of ours for turns that begin with one.
-    fn is_visiting(turn: &Turn<'_>) -> bool {
+    fn is_visiting(turn: &Iteration<'_>) -> bool {
         let name = &turn.variant.name;
         turn.phase != Phase::Trial
             && is_ours(name)
@@ -229,7 +229,7 @@ impl Ground {
     }
 }
 
-impl Steps for Ground {
+impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.take()?;
         unmount_below(self.work.path())?;
@@ -247,7 +247,7 @@ impl Steps for Ground {
         self.import(launcher)
     }
 
-    fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
+    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
         self.turns += 1;
         self.clone = format!("clone-{}", self.turns);
         for name in ["overlay/upper", "overlay/work", "point"] {
@@ -267,7 +267,12 @@ impl Steps for Ground {
         Ok(Place { values: self.values(), settle: Some(work), cold, ..Place::default() })
     }
 
-    fn parts(&mut self, turn: &Turn<'_>, timed: Vec<Part>, log: &Path) -> Result<Vec<Part>, Error> {
+    fn parts(
+        &mut self,
+        turn: &Iteration<'_>,
+        timed: Vec<Part>,
+        log: &Path,
+    ) -> Result<Vec<Part>, Error> {
         if turn.variant.name.starts_with("enter/") {
             let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
             return visit(&text).ok_or_else(|| Error::Variant {
@@ -279,7 +284,7 @@ impl Steps for Ground {
         Ok(with_removal(timed))
     }
 
-    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let clone = self.path(&self.clone);
         let removes = turn.variant.parts.iter().any(|part| part == life::REMOVE);
         if removes && clone.symlink_metadata().is_ok() {
@@ -294,7 +299,7 @@ impl Steps for Ground {
         self.judge_base(turn, launcher)
     }
 
-    fn clear(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let removed = if Self::is_visiting(turn) {
             // Its mount is gone by now if the turn went well.
             launcher.help("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
@@ -321,7 +326,7 @@ impl Steps for Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Fixture {
     fn drop(&mut self) {
         // After a failure or an interrupt; the workplace removes itself then.
         let _ = unmount_below(self.work.path());

@@ -2,8 +2,8 @@
 
 use super::{Content, Way};
 use crate::Result;
-use crate::scene::Scene;
-use crate::take::finish;
+use crate::config::Config;
+use crate::recording::finish;
 use crate::work::Work;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use synconce_testkit::rig::{Replay, Rig};
 const BYTES: usize = 4 << 20;
 
 /// A disk that is ready for a run.
-pub(super) struct Ground {
+pub(super) struct Fixture {
     way: Way,
     rig: Rig,
     /// What leads to the tree or the device.
@@ -38,19 +38,20 @@ struct Server {
     point: Option<PathBuf>,
 }
 
-impl Ground {
+impl Fixture {
     /// Makes the disk and hides it, as `way` has it. `control` is on another disk.
-    pub(super) fn new(way: Way, scene: Scene, control: &Path) -> Result<Self> {
-        let rig = scene.disk.rig(384 << 20).record(true).up()?;
-        let mut ground = Self { way, path: rig.path().join("tree"), rig, open: None, server: None };
+    pub(super) fn new(way: Way, config: Config, control: &Path) -> Result<Self> {
+        let rig = config.disk.rig(384 << 20).record(true).up()?;
+        let mut fixture =
+            Self { way, path: rig.path().join("tree"), rig, open: None, server: None };
         if !matches!(way, Way::Device { .. } | Way::FuseDisk) {
-            ground.prepare()?;
+            fixture.prepare()?;
         }
-        ground.hide(scene, control)?;
+        fixture.hide(config, control)?;
         if way == Way::FuseDisk {
-            ground.prepare()?;
+            fixture.prepare()?;
         }
-        Ok(ground)
+        Ok(fixture)
     }
 
     fn prepare(&self) -> Result<()> {
@@ -59,7 +60,7 @@ impl Ground {
         finish("sync", Work::Files.limit(), Command::new("sync").arg("-f").arg(&self.path))
     }
 
-    fn hide(&mut self, scene: Scene, control: &Path) -> Result<()> {
+    fn hide(&mut self, config: Config, control: &Path) -> Result<()> {
         match self.way {
             Way::OutsideCommitOnly => {}
             Way::UnmountedLazily | Way::MountedOver => {
@@ -77,7 +78,7 @@ impl Ground {
                 self.rig.unmount()?;
                 let point = control.join("there");
                 fs::create_dir(&point)?;
-                let (server, pid) = in_other_namespace(scene, self.rig.device(), &point)?;
+                let (server, pid) = in_other_namespace(config, self.rig.device(), &point)?;
                 let below = point.join("tree").display().to_string();
                 self.path = format!("/proc/{pid}/root{below}").into();
                 self.server = Some(server);
@@ -150,11 +151,11 @@ fn content(way: Way, path: &Path) -> Result<Content> {
 }
 
 /// Mounts `device` at `point` in a mount namespace that only the returned process keeps.
-fn in_other_namespace(scene: Scene, device: &Path, point: &Path) -> Result<(Server, u32)> {
+fn in_other_namespace(config: Config, device: &Path, point: &Path) -> Result<(Server, u32)> {
     let script = "mount -o \"$1\" \"$2\" \"$3\"; touch \"$3/../mounted\"; exec sleep 600";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]);
-    command.arg(scene.disk.options().unwrap_or("defaults")).arg(device).arg(point);
+    command.arg(config.disk.options().unwrap_or("defaults")).arg(device).arg(point);
     let group = Group::spawn(&mut command)?;
     wait_until("the disk is mounted", || point.with_file_name("mounted").exists())?;
     let pid = group.pid();

@@ -6,9 +6,9 @@
 //! had by `docker run`, and decide nothing. What an image brings asks for nothing.
 
 use crate::bundle::{Facts, Mount};
-use crate::call::Call;
+use crate::config::Settings;
 use crate::docker::Records;
-use crate::operator::Settings;
+use crate::invocation::Invocation;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub enum Reason {
     Annotation,
     /// It says so itself, by a label of Docker's.
     Label,
-    /// The operator's rule of this number, from 1.
+    /// the configured rule of this number, from 1.
     Rule(usize),
     /// It can write to this place of the host's.
     Volume(PathBuf),
@@ -58,9 +58,9 @@ pub enum Reason {
 
 /// What is known when a runtime is called.
 #[derive(Debug)]
-pub struct Scene<'a> {
+pub struct Context<'a> {
     /// The runtime's arguments.
-    pub call: &'a Call,
+    pub call: &'a Invocation,
     /// The bundle, absolute.
     pub bundle: &'a Path,
     /// Where the runtime was called.
@@ -73,15 +73,15 @@ pub struct Scene<'a> {
     pub mounts: &'a [synconce_probe::mounts::Mount],
 }
 
-/// Whether the container of `scene` is held.
+/// Whether the container of `context` is held.
 ///
 /// What makes a hold impossible comes first, then what the container says
-/// itself against it, the operator's rules, what it is, and what it asks for.
-pub fn recognise(scene: &Scene<'_>) -> Verdict {
-    let annotation = |key: &str| scene.facts.annotations.get(key).map(String::as_str);
-    let own = |key: &str| annotation(key).filter(|_| scene.is_own(key));
+/// itself against it, the configured rules, what it is, and what it asks for.
+pub fn classify(context: &Context<'_>) -> Verdict {
+    let annotation = |key: &str| context.facts.annotations.get(key).map(String::as_str);
+    let own = |key: &str| annotation(key).filter(|_| context.is_own(key));
     let other = [CRUN_FILTER, CRUN_HANDLER].into_iter().find(|key| annotation(key).is_some());
-    if scene.facts.foreign {
+    if context.facts.foreign {
         return Verdict::Leave(Reason::Foreign);
     }
     if let Some(key) = other {
@@ -90,17 +90,17 @@ pub fn recognise(scene: &Scene<'_>) -> Verdict {
     if annotation(HOLD) == Some("false") {
         return Verdict::Leave(Reason::Annotation);
     }
-    let mut rules = scene.settings.rules.iter().zip(1..);
-    let records = scene.records();
+    let mut rules = context.settings.rules.iter().zip(1..);
+    let records = context.records();
     if records.as_ref().and_then(|records| records.label(HOLD)) == Some("false") {
         return Verdict::Leave(Reason::Label);
     }
-    if let Some((rule, at)) = rules.find(|(rule, _)| rule.fits(scene.namespace(), own)) {
+    if let Some((rule, at)) = rules.find(|(rule, _)| rule.fits(context.namespace(), own)) {
         let reason = Reason::Rule(at);
         return if rule.hold { Verdict::Hold(reason) } else { Verdict::Leave(reason) };
     }
-    if let Some(reason) = scene.build() {
-        return match scene.volume() {
+    if let Some(reason) = context.build() {
+        return match context.volume() {
             Some(volume) if reason == Reason::Buildah => Verdict::Leave(Reason::Volume(volume)),
             _ => Verdict::Hold(reason),
         };
@@ -115,7 +115,7 @@ pub fn recognise(scene: &Scene<'_>) -> Verdict {
     }
 }
 
-impl Scene<'_> {
+impl Context<'_> {
     /// containerd's namespace: its shim gives every one a `--root` of its own.
     fn namespace(&self) -> Option<&str> {
         self.call.root.as_deref()?.file_name()?.to_str()
@@ -210,7 +210,7 @@ impl fmt::Display for Reason {
             Self::ClassicBuild => f.write_str("a build step of dockerd's classic builder"),
             Self::Annotation => write!(f, "its annotation {HOLD}"),
             Self::Label => write!(f, "its label {HOLD}"),
-            Self::Rule(at) => write!(f, "rule {at} of {}", crate::operator::PATH),
+            Self::Rule(at) => write!(f, "rule {at} of {}", crate::config::PATH),
             Self::Volume(path) => {
                 write!(f, "a step of Buildah's that can write to {}", path.display())
             }
@@ -229,9 +229,9 @@ mod tests {
     use std::ffi::OsString;
 
     fn recognised(line: &str, directory: &str, facts: &Facts, settings: &Settings) -> Verdict {
-        let call = Call::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let call = Invocation::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         let bundle = call.bundle.clone().unwrap_or_else(|| directory.into());
-        recognise(&Scene {
+        classify(&Context {
             call: &call,
             bundle: &bundle,
             directory: Path::new(directory),

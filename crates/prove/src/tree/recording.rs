@@ -1,11 +1,11 @@
 //! The script, recorded.
 
-use super::ground;
+use super::fixture;
 use super::script::{Effect, State, Step, script};
 use super::store::{LIMIT, Store};
 use crate::Result;
-use crate::bystanders::{Bystanders, Company};
-use crate::scene::Disk;
+use crate::background_load::{BackgroundLoad, LoadKind};
+use crate::config::Disk;
 use crate::tool::Tool;
 use std::fs;
 use std::path::Path;
@@ -19,13 +19,13 @@ use synconce_testkit::rig::Tape;
 use tempfile::TempDir;
 
 const SIZE: u64 = 512 << 20;
-/// How long the bystanders go on after the last verb.
+/// How long the background_load go on after the last verb.
 const AFTER: Duration = Duration::from_millis(80);
 pub(super) const START: &str = "start";
 pub(super) const END: &str = "end";
 
 /// A recorded script.
-pub(super) struct Take {
+pub(super) struct Recorded {
     pub tool: Tool,
     pub disk: Tape,
     pub steps: Vec<Step>,
@@ -42,7 +42,7 @@ pub(super) fn mark(index: usize) -> String {
 pub(super) fn control() -> Result<TempDir> {
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/dev/shm")?;
     fs::create_dir(control.path().join("source"))?;
-    ground::make(&control.path().join("source"))?;
+    fixture::make(&control.path().join("source"))?;
     Ok(control)
 }
 
@@ -56,9 +56,9 @@ pub(super) fn record(
     disk: Disk,
     strategy: Option<&'static str>,
     tool: &Tool,
-    company: Company,
-) -> Result<Take> {
-    let _shared = crate::take::without_sync();
+    load: LoadKind,
+) -> Result<Recorded> {
+    let _shared = crate::recording::without_sync();
     let control = control()?;
     let rig = disk.rig(SIZE).record(true).up()?;
     let store = Store {
@@ -74,7 +74,8 @@ pub(super) fn record(
     if !synced.status.success() {
         return Err(format!("{synced:?}").into());
     }
-    let bystanders = Bystanders::start(company, &bystander, std::slice::from_ref(&store.path));
+    let background_load =
+        BackgroundLoad::start(load, &bystander, std::slice::from_ref(&store.path));
     rig.disk().mark(START)?;
     let steps = script(&control.path().join("source"), strategy);
     let mut states = vec![State::default()];
@@ -89,8 +90,8 @@ pub(super) fn record(
     }
     std::thread::sleep(AFTER);
     rig.disk().mark(END)?;
-    drop(bystanders);
-    Ok(Take { tool: tool.clone(), disk: rig.finish()?, steps, states })
+    drop(background_load);
+    Ok(Recorded { tool: tool.clone(), disk: rig.finish()?, steps, states })
 }
 
 /// The same done in plain directories, so that what the tool writes and reads in the same wrong way
@@ -113,17 +114,19 @@ impl<'a> Beside<'a> {
         match step.effect {
             Effect::Makes | Effect::Nothing | Effect::Discards(_) | Effect::Squashes(_) => {}
             Effect::Commits(_) => {}
-            Effect::Imports(name) => ground::copy(&self.control.join("source"), &self.place(name))?,
-            Effect::Clones(base, name) => ground::copy(&self.place(base), &self.place(name))?,
+            Effect::Imports(name) => {
+                fixture::copy(&self.control.join("source"), &self.place(name))?;
+            }
+            Effect::Clones(base, name) => fixture::copy(&self.place(base), &self.place(name))?,
             Effect::Runs(name, number) => {
-                ground::edit(&self.place(name), number, Duration::ZERO)?;
+                fixture::edit(&self.place(name), number, Duration::ZERO)?;
             }
             // What the first is then is known from before.
             Effect::CommitsAs(name, new) => fs::rename(self.place(name), self.place(new))?,
             Effect::Becomes(from, name, number) => {
                 let made = self.place("new generation");
-                ground::copy(&self.place(from), &made)?;
-                ground::edit(&made, number, Duration::ZERO)?;
+                fixture::copy(&self.place(from), &made)?;
+                fixture::edit(&made, number, Duration::ZERO)?;
                 if from == name {
                     fs::remove_dir_all(self.place(name))?;
                 }

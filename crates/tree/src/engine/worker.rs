@@ -7,7 +7,7 @@ use rustix::fs::{FileType, SeekFrom, seek};
 
 use super::Error;
 use super::names::{self, Ended, Names};
-use super::node::{Node, Pair};
+use super::node::{DirFds, Node};
 use super::pool::{Pool, Task, What};
 use super::visitor::{At, Left, Visitor};
 
@@ -25,9 +25,9 @@ const WORTH: usize = 32;
 struct Frame<D> {
     node: Arc<Node<D>>,
     /// None while it is closed.
-    pair: Option<Arc<Pair>>,
+    pair: Option<Arc<DirFds>>,
     /// The directory that it is in, if that is not the next on the stack.
-    above: Option<Arc<Pair>>,
+    above: Option<Arc<DirFds>>,
     directories: Names,
     list: List,
 }
@@ -46,7 +46,7 @@ enum List {
 pub(super) struct Descent<'a, V: Visitor> {
     visitor: &'a V,
     pool: &'a Pool<V::Data>,
-    root: &'a Arc<Pair>,
+    root: &'a Arc<DirFds>,
     own: &'a mut V::Own,
     frames: Vec<Frame<V::Data>>,
     /// What `getdents64` writes to.
@@ -58,7 +58,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
     pub fn new(
         visitor: &'a V,
         pool: &'a Pool<V::Data>,
-        root: &'a Arc<Pair>,
+        root: &'a Arc<DirFds>,
         own: &'a mut V::Own,
     ) -> Self {
         let buffer = Vec::with_capacity(names::PIECE);
@@ -118,9 +118,9 @@ impl<'a, V: Visitor> Descent<'a, V> {
     fn enter(
         &mut self,
         node: &Arc<Node<V::Data>>,
-        pair: &Arc<Pair>,
+        pair: &Arc<DirFds>,
         name: CString,
-        above: Option<&Arc<Pair>>,
+        above: Option<&Arc<DirFds>>,
     ) -> Result<bool, Error> {
         let Some((below, data)) = self.visitor.enter(&At { node, pair }, self.own, &name)? else {
             return Ok(false);
@@ -130,7 +130,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         Ok(true)
     }
 
-    fn push(&mut self, node: Arc<Node<V::Data>>, pair: Arc<Pair>, above: Option<Arc<Pair>>) {
+    fn push(&mut self, node: Arc<Node<V::Data>>, pair: Arc<DirFds>, above: Option<Arc<DirFds>>) {
         let (directories, list) = (Names::default(), List::Open(0));
         self.frames.push(Frame { node, pair: Some(pair), above, directories, list });
         if let Some(index) = self.frames.len().checked_sub(OPEN + 1) {
@@ -183,7 +183,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
     fn entries_until(
         &mut self,
         node: &Arc<Node<V::Data>>,
-        pair: &Arc<Pair>,
+        pair: &Arc<DirFds>,
         mut names: Names,
     ) -> Result<Names, Error> {
         let at = At { node, pair };
@@ -211,7 +211,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
     fn entries(
         &mut self,
         node: &Arc<Node<V::Data>>,
-        pair: &Arc<Pair>,
+        pair: &Arc<DirFds>,
         names: Names,
     ) -> Result<(), Error> {
         let at = At { node, pair };
@@ -248,7 +248,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
     }
 
     /// The directory on top of the stack, opened again if it was closed.
-    fn pair_of_last(&mut self) -> Result<Arc<Pair>, Error> {
+    fn pair_of_last(&mut self) -> Result<Arc<DirFds>, Error> {
         let Some(frame) = self.frames.last_mut() else { return Ok(Arc::clone(self.root)) };
         if let Some(pair) = &frame.pair {
             return Ok(Arc::clone(pair));
@@ -277,8 +277,8 @@ impl<'a, V: Visitor> Descent<'a, V> {
     fn release(
         &mut self,
         mut node: Arc<Node<V::Data>>,
-        mut pair: Arc<Pair>,
-        mut above: Option<Arc<Pair>>,
+        mut pair: Arc<DirFds>,
+        mut above: Option<Arc<DirFds>>,
     ) -> Result<(), Error> {
         loop {
             if !node.is_held_once() {
@@ -317,10 +317,10 @@ impl<'a, V: Visitor> Descent<'a, V> {
 /// names from the root on.
 fn open_again<V: Visitor>(
     visitor: &V,
-    root: &Arc<Pair>,
+    root: &Arc<DirFds>,
     node: &Node<V::Data>,
-    below: Option<&Pair>,
-) -> Result<Arc<Pair>, Error> {
+    below: Option<&DirFds>,
+) -> Result<Arc<DirFds>, Error> {
     if node.parent().is_none() {
         return Ok(Arc::clone(root));
     }

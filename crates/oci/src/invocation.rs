@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// What an engine asks of a runtime, as far as we have to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Call {
+pub struct Invocation {
     /// `create`, `run`, `state`...; empty when there is none.
     pub verb: String,
     /// The bundle, when it is named.
@@ -34,7 +34,7 @@ const GLOBAL: &[&str] = &["log", "log-format", "root", "criu", "rootless", "cgro
 const OF_CREATE: &[&str] =
     &["bundle", "b", "config", "f", "console-socket", "pid-file", "preserve-fds", "pidfd-socket"];
 
-impl Call {
+impl Invocation {
     /// Reads `arguments`, without the program's name.
     pub fn parse(arguments: &[OsString]) -> Self {
         let mut call = Self::default();
@@ -147,8 +147,8 @@ impl<'a> Flag<'a> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Call {
-        Call::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    fn parse(line: &str) -> Invocation {
+        Invocation::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
     fn a_flag_without_a_value_takes_none() {
         let call = parse("--systemd-cgroup --debug create --no-pivot -d c1");
         assert_eq!((call.verb.as_str(), call.id.as_deref()), ("create", Some("c1")));
-        assert_eq!(parse("--version"), Call::default());
+        assert_eq!(parse("--version"), Invocation::default());
     }
 
     #[test]

@@ -146,14 +146,14 @@ impl Session<'_> {
             Err(error) => return self.discard().and(Err(error)),
         };
         let Self { store, id, pin, _lease: lease, .. } = self;
-        let put = || store.put(name, base, layers, choice, &id);
+        let publish = || store.publish(name, base, layers, choice, &id);
         let committed = match mutant::is("tree-record-first") {
-            false => pin.sync().and_then(|()| put()),
-            true => put().and_then(|record| pin.sync().map(|()| record)),
+            false => pin.sync().and_then(|()| publish()),
+            true => publish().and_then(|record| pin.sync().map(|()| record)),
         };
         if committed.is_err() {
             store.leave(&id, &[]);
-            store.tidy(&[id]);
+            store.try_drop_unreferenced(&[id]);
         }
         drop(lease);
         committed
@@ -164,9 +164,9 @@ impl Session<'_> {
     /// # Errors
     /// Names the act and path.
     pub fn discard(self) -> Result<(), Error> {
-        self.take_back()?;
+        self.roll_back()?;
         self.store.discard(&self.directory())?;
-        self.store.tidy(std::slice::from_ref(&self.id));
+        self.store.try_drop_unreferenced(std::slice::from_ref(&self.id));
         Ok(())
     }
 }
@@ -181,7 +181,7 @@ impl Session<'_> {
     }
 
     /// Undoes what a [`Session::keep`] that was cut short has noted.
-    fn take_back(&self) -> Result<(), Error> {
+    fn roll_back(&self) -> Result<(), Error> {
         let Some(tree) = &self.note.tree else { return Ok(()) };
         let is_noted = || -> Result<bool, Error> {
             let noted = self.store.noted(tree)?.unwrap_or_default();
@@ -203,7 +203,7 @@ impl Session<'_> {
 
 impl Store {
     /// Writes the record of what session `id` made, which is durable already.
-    fn put(
+    fn publish(
         &self,
         name: &Name,
         base: Option<Base>,
@@ -240,11 +240,13 @@ impl Store {
         if fs::remove_dir(&directory).is_err() {
             let _ = self.discard(&directory);
         }
-        self.tidy(&layers.iter().map(|layer| layer.id.clone()).collect::<Vec<_>>());
+        self.try_drop_unreferenced(
+            &layers.iter().map(|layer| layer.id.clone()).collect::<Vec<_>>(),
+        );
     }
 
     /// Moves to the trash what of `layers` is of no more use, as far as that can be said.
-    pub(crate) fn tidy(&self, layers: &[String]) {
+    pub(crate) fn try_drop_unreferenced(&self, layers: &[String]) {
         let _ = self.drop_unreferenced(layers);
     }
 

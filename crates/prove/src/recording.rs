@@ -1,8 +1,8 @@
 //! One recorded run.
 
 use crate::Result;
-use crate::bystanders::{Bystanders, Company};
-use crate::scene::{MarkerPlace, Mode, Scene};
+use crate::background_load::{BackgroundLoad, LoadKind};
+use crate::config::{Config, MarkerPlace, Mode};
 use crate::tool::{Places, Tool};
 use crate::work::Work;
 use std::fs;
@@ -15,8 +15,8 @@ use synconce_testkit::process;
 use synconce_testkit::rig::{Rig, Tape};
 
 /// A recorded run, and what its tree was before and after.
-pub(crate) struct Take {
-    pub scene: Scene,
+pub(crate) struct Recorded {
+    pub config: Config,
     pub work: Work,
     pub tool: Tool,
     /// The disk that was written.
@@ -46,7 +46,7 @@ pub(crate) mod mark {
     pub(crate) const END: &str = "end";
 }
 
-/// How long the bystanders go on after the run.
+/// How long the background_load go on after the run.
 const AFTER: Duration = Duration::from_millis(80);
 
 /// The manifest of what `tool` has written on the disk that is mounted at `disk`: all but the marker
@@ -66,16 +66,16 @@ pub(crate) fn without_sync() -> RwLockReadGuard<'static, ()> {
     DISKS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records `work` under `tool` in `scene`, in the company of bystanders.
-pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) -> Result<Take> {
-    let is_sealed = scene.mode == Mode::Sealed;
+/// Records `work` under `tool` in `config`, in the load of background_load.
+pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) -> Result<Recorded> {
+    let is_sealed = config.mode == Mode::Sealed;
     let _alone = is_sealed.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
     let _shared = (!is_sealed).then(without_sync);
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir()?;
-    let builder = scene.disk.rig(work.size()).record(true);
+    let builder = config.disk.rig(work.size()).record(true);
     let disk = builder.clone().up()?;
-    let other = (scene.marker == MarkerPlace::Other).then(|| builder.up()).transpose()?;
-    let places = places(scene, work, disk.path(), other.as_ref().map(Rig::path), control.path());
+    let other = (config.marker == MarkerPlace::Other).then(|| builder.up()).transpose()?;
+    let places = places(config, work, disk.path(), other.as_ref().map(Rig::path), control.path());
     let mut pushed: Vec<_> = places.disks().map(|disk| tool.judged(disk)).collect();
     let own = [places.tree(), places.bystander(), places.daemon(), places.state.clone()];
     pushed.iter().chain(&own).try_for_each(fs::create_dir_all)?;
@@ -87,11 +87,11 @@ pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) ->
     let manifests = || places.disks().map(|disk| manifest(tool, disk)).collect::<Result<Vec<_>>>();
     let before = manifests()?;
     pushed.push(places.state.clone());
-    let bystanders = Bystanders::start(company, &places.bystander(), &pushed);
+    let background_load = BackgroundLoad::start(load, &places.bystander(), &pushed);
     disk.disk().mark(mark::START)?;
     let [seen_tree, seen_control, seen_daemon] = tool.sees(&places);
     let words = work.words(&seen_tree, &seen_control, &seen_daemon)?;
-    finish(tool.name(), work.limit(), &mut tool.command(scene, &places, &words)?)?;
+    finish(tool.name(), work.limit(), &mut tool.command(config, &places, &words)?)?;
     disk.disk().mark(mark::RETURNED)?;
     if work.leaves_daemon() {
         serve(control.path(), work.limit())?;
@@ -100,23 +100,23 @@ pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) ->
     let finished = manifests()?;
     std::thread::sleep(AFTER);
     disk.disk().mark(mark::END)?;
-    drop(bystanders);
+    drop(background_load);
     let parts = places.disks().cloned().zip(before).zip(finished);
     let parts = parts.map(|((point, before), finished)| Part { point, before, finished }).collect();
     let other = other.map(Rig::finish).transpose()?;
     let disk = disk.finish()?;
-    Ok(Take { scene, work, tool: tool.clone(), disk, other, parts })
+    Ok(Recorded { config, work, tool: tool.clone(), disk, other, parts })
 }
 
 /// The places of a take of `work` on disks that are mounted there.
 pub(crate) fn places(
-    scene: Scene,
+    config: Config,
     work: Work,
     disk: &Path,
     other: Option<&Path>,
     control: &Path,
 ) -> Places {
-    let state = match (scene.marker, other) {
+    let state = match (config.marker, other) {
         (MarkerPlace::Other, Some(other)) => other.join("state"),
         // What the machine itself knew is gone with it.
         (MarkerPlace::Root, _) => control.join("state"),

@@ -7,7 +7,7 @@ use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
 use crate::base::{Base, Recipe};
 use crate::launcher::Launcher;
-use crate::scenario::{Finding, Part, Place, Steps, Turn};
+use crate::scenario::{Finding, Iteration, Part, Place, Steps};
 use crate::workplace::Workplace;
 use crate::{Error, Failure};
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ const DEFAULT_STEPS: &str =
 const TOOL_STEPS: &str = "FROM scratch\nCOPY synconce /synconce\n";
 
 /// Builds, checks and forgets images.
-pub(super) struct Ground {
+pub(super) struct Fixture {
     options: Options,
     recipe: Recipe,
     synconce: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Ground {
     work: Workplace,
 }
 
-impl Ground {
+impl Fixture {
     pub(super) fn new(options: &Options, synconce: &Path) -> Result<Self, Error> {
         Ok(Self {
             recipe: Recipe::new(&options.base)?,
@@ -98,7 +98,7 @@ impl Ground {
     }
 
     /// Fails unless the image has the packages.
-    fn require_installed(&self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn require_installed(&self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let Some(docker) = &self.docker else { return Ok(()) };
         let container = docker.ask(&["create", "--network", "none", RESULT, "true"], launcher)?;
         let status = self.dir("status");
@@ -130,7 +130,7 @@ fn is_installed(status: &str, package: &str) -> bool {
     })
 }
 
-impl Steps for Ground {
+impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.take()?;
         // The step of a benchmark that was killed goes on without its daemon.
@@ -146,7 +146,7 @@ impl Steps for Ground {
         result
     }
 
-    fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
+    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
         let context = self.context().display().to_string();
         let mut place = Place::default();
         if let Some(docker) = &mut self.docker {
@@ -166,7 +166,7 @@ impl Steps for Ground {
 
     fn parts(
         &mut self,
-        _turn: &Turn<'_>,
+        _turn: &Iteration<'_>,
         _timed: Vec<Part>,
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
@@ -174,11 +174,11 @@ impl Steps for Ground {
         Ok(progress::parts(&text))
     }
 
-    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         self.require_installed(turn, launcher)
     }
 
-    fn clear(&mut self, _turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let Some(docker) = &mut self.docker else { return Ok(()) };
         let forgotten = match docker.pid() {
             None => Ok(()),

@@ -12,15 +12,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Who stands by. A disk that somebody else keeps syncing hides what a run leaves unsafe, so no one
-/// company will do.
+/// load will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Company {
+pub(crate) struct LoadKind {
     syncs: bool,
     pushes: bool,
 }
 
-impl Company {
-    /// The company of the take with this number: all four in turn.
+impl LoadKind {
+    /// The load of the take with this number: all four in turn.
     pub(crate) fn of(round: u64) -> Self {
         Self { syncs: round % 4 >= 2, pushes: round % 2 == 1 }
     }
@@ -31,24 +31,24 @@ impl Company {
     }
 }
 
-/// The bystanders of a take; they end with the value.
-pub(crate) struct Bystanders {
+/// The background_load of a recorded; they end with the value.
+pub(crate) struct BackgroundLoad {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 const PAUSE: Duration = Duration::from_millis(3);
 
-impl Bystanders {
+impl BackgroundLoad {
     /// Starts them: one syncs files of its own in `own`, one pushes the files below each of `others`.
-    pub(crate) fn start(company: Company, own: &Path, others: &[PathBuf]) -> Self {
+    pub(crate) fn start(load: LoadKind, own: &Path, others: &[PathBuf]) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
-        if company.syncs {
+        if load.syncs {
             let (over, own) = (Arc::clone(&over), own.to_owned());
             threads.push(thread::spawn(move || repeat(&over, |round| sync_one(&own, round))));
         }
-        if company.pushes {
+        if load.pushes {
             let (over, others) = (Arc::clone(&over), others.to_vec());
             let push_each = move || others.iter().for_each(|path| push_all(path));
             threads.push(thread::spawn(move || repeat(&over, |_| push_each())));
@@ -57,7 +57,7 @@ impl Bystanders {
     }
 }
 
-impl Drop for Bystanders {
+impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         self.over.store(true, SeqCst);
         for thread in self.threads.drain(..) {

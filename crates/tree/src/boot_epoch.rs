@@ -1,14 +1,14 @@
 //! Whether the power can have been lost since something was written.
 
-use crate::record::Era;
+use crate::record::BootEpoch;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_probe::mounts::Mount;
 
-impl Era {
-    /// Whether the power may have been lost between this era and `now`. A number that
+impl BootEpoch {
+    /// Whether the power may have been lost between this boot_epoch and `now`. A number that
     /// somebody cannot see, as in a chroot without /sys, says nothing.
     pub(crate) fn is_over(&self, now: &Self) -> bool {
         let other_disk = self.disk.zip(now.disk).is_some_and(|(then, now)| then != now);
@@ -18,15 +18,19 @@ impl Era {
     }
 }
 
-/// The era that a store on `mount` is in.
+/// The boot_epoch that a store on `mount` is in.
 ///
 /// # Errors
 /// The kernel's `boot_id` cannot be read.
-pub(crate) fn now(mount: Option<&Mount>) -> Result<Era, Error> {
+pub(crate) fn now(mount: Option<&Mount>) -> Result<BootEpoch, Error> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let boot = fs::read_to_string(path).on("cannot read", path)?.trim().to_owned();
     let btrfs = mount.filter(|mount| mount.type_name == "btrfs");
-    Ok(Era { boot, disk: mount.and_then(disk_sequence), mount: btrfs.and_then(btrfs_directory) })
+    Ok(BootEpoch {
+        boot,
+        disk: mount.and_then(disk_sequence),
+        mount: btrfs.and_then(btrfs_directory),
+    })
 }
 
 /// The number of the directory `/sys/fs/btrfs/UUID`, which is made when the file system is
@@ -55,19 +59,19 @@ fn disk_sequence(mount: &Mount) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn era(boot: &str, disk: Option<u64>, mount: Option<u64>) -> Era {
-        Era { boot: boot.to_owned(), disk, mount }
+    fn boot_epoch(boot: &str, disk: Option<u64>, mount: Option<u64>) -> BootEpoch {
+        BootEpoch { boot: boot.to_owned(), disk, mount }
     }
 
     #[test]
     fn another_boot_or_disk_ends_an_era_and_a_disk_that_was_replaced_does_not() {
-        let began = era("a", Some(1), Some(7));
+        let began = boot_epoch("a", Some(1), Some(7));
         assert!(!began.is_over(&began));
-        assert!(began.is_over(&era("b", Some(1), Some(7))));
-        assert!(began.is_over(&era("a", Some(2), Some(8))));
-        assert!(!began.is_over(&era("a", Some(2), Some(7))), "btrfs replace");
-        assert!(!began.is_over(&era("a", Some(1), Some(8))), "unmounted and mounted again");
-        assert!(!began.is_over(&era("a", None, None)), "nothing can be seen");
-        assert!(era("a", Some(1), None).is_over(&era("a", Some(2), None)));
+        assert!(began.is_over(&boot_epoch("b", Some(1), Some(7))));
+        assert!(began.is_over(&boot_epoch("a", Some(2), Some(8))));
+        assert!(!began.is_over(&boot_epoch("a", Some(2), Some(7))), "btrfs replace");
+        assert!(!began.is_over(&boot_epoch("a", Some(1), Some(8))), "unmounted and mounted again");
+        assert!(!began.is_over(&boot_epoch("a", None, None)), "nothing can be seen");
+        assert!(boot_epoch("a", Some(1), None).is_over(&boot_epoch("a", Some(2), None)));
     }
 }

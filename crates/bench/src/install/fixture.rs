@@ -5,8 +5,8 @@ use super::manifest::{self, Manifest};
 use super::variants::{FURNISHES_ITSELF, PLAIN};
 use crate::base::{Base, Recipe};
 use crate::launcher::Launcher;
-use crate::mounts::{Furnished, remove_tree};
-use crate::scenario::{Finding, Phase, Place, Steps, Turn};
+use crate::mounts::{ChrootMounts, remove_tree};
+use crate::scenario::{Finding, Iteration, Phase, Place, Steps};
 use crate::workplace::Workplace;
 use crate::{Error, Failure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +14,13 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 
 /// Unpacks, furnishes, checks and removes roots.
-pub(super) struct Ground {
+pub(super) struct Fixture {
     options: Options,
     recipe: Recipe,
     base: Option<Base>,
     turns: u32,
     root: PathBuf,
-    furnished: Option<Furnished>,
+    furnished: Option<ChrootMounts>,
     /// Where all roots are; dropped after what is mounted in one.
     work: Workplace,
     /// The first plain tree, and the trees of the last round.
@@ -28,7 +28,7 @@ pub(super) struct Ground {
     last: BTreeMap<String, Manifest>,
 }
 
-impl Ground {
+impl Fixture {
     pub(super) fn new(options: &Options) -> Result<Self, Error> {
         Ok(Self {
             options: options.clone(),
@@ -43,7 +43,7 @@ impl Ground {
         })
     }
 
-    fn require_installed(&self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn require_installed(&self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let log =
             launcher.log(&format!("{}-{}-check", turn.phase, turn.variant.name).replace(' ', "-"));
         let out = log.with_extension("out");
@@ -70,7 +70,7 @@ impl Ground {
     }
 
     /// Keeps the trees that the identity check needs.
-    fn remember(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn remember(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let plain = turn.variant.name == PLAIN;
         let first = plain && self.reference.is_none();
         if !self.options.identity || turn.phase == Phase::Trial || !(turn.last || first) {
@@ -132,21 +132,21 @@ fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
     }
 }
 
-impl Steps for Ground {
+impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.occupy()?;
         self.base = Some(Base::obtain(&self.recipe, launcher)?);
         Ok(())
     }
 
-    fn reset(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<Place, Error> {
+    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
         self.turns += 1;
         self.root = self.work.path().join(format!("root-{}", self.turns));
         if let Some(base) = &self.base {
             base.unpack(&self.root, launcher)?;
         }
         if turn.variant.name != FURNISHES_ITSELF {
-            self.furnished = Some(Furnished::new(&self.root)?);
+            self.furnished = Some(ChrootMounts::new(&self.root)?);
         }
         let dir = File::open(&self.root).map_err(Error::io("open", &self.root))?;
         rustix::fs::syncfs(&dir).map_err(Error::io("sync", &self.root))?;
@@ -158,7 +158,7 @@ impl Steps for Ground {
         })
     }
 
-    fn check(&mut self, turn: &Turn<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         self.require_installed(turn, launcher)?;
         if let Some(mut furnished) = self.furnished.take() {
             furnished.dismantle()?;
@@ -166,7 +166,7 @@ impl Steps for Ground {
         self.remember(turn, launcher)
     }
 
-    fn clear(&mut self, turn: &Turn<'_>, _launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, turn: &Iteration<'_>, _launcher: &Launcher) -> Result<(), Error> {
         if let Some(mut furnished) = self.furnished.take() {
             furnished.dismantle()?;
         }

@@ -51,9 +51,9 @@ pub(crate) enum Scope {
     All,
 }
 
-/// A scene.
+/// A config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Scene {
+pub(crate) struct Config {
     pub disk: Disk,
     pub marker: MarkerPlace,
     pub mode: Mode,
@@ -103,7 +103,7 @@ impl Disk {
     }
 }
 
-impl Scene {
+impl Config {
     /// A supervised run that commits what it held.
     pub(crate) const fn supervised(disk: Disk, marker: MarkerPlace) -> Self {
         Self { disk, marker, mode: Mode::Supervised, scope: Scope::Held }
@@ -127,7 +127,7 @@ impl Scene {
     }
 }
 
-impl fmt::Display for Scene {
+impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let marker = match self.marker {
             MarkerPlace::Same => ", marker beside",
