@@ -1,5 +1,5 @@
 //! The engine by hand, to measure it beside `cp` and `rm`:
-//! `engine copy|auto|reflink|link|compare SOURCE TARGET`, `engine remove|seal PATH`.
+//! `engine copy|auto|reflink|link|compare SOURCE TARGET`, `engine remove|fingerprint PATH`.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use synconce_tree::engine::{
-    CopyMode, CopyOptions, RemoveOptions, SealOptions, compare, copy, remove, seal, threads,
+    CopyMode, CopyOptions, FingerprintOptions, RemoveOptions, compare, copy, fingerprint, remove,
+    threads,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -44,16 +45,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             let options = CopyOptions { mode, threads, ..CopyOptions::default() };
             eprintln!("{:?}", copy(source.as_fd(), target.as_fd(), &options, &())?);
         }
-        Some("seal") => {
-            let options = SealOptions { threads, ..SealOptions::default() };
-            let seal = seal(File::open(&path)?.as_fd(), &options, &())?;
-            eprintln!("{} entries, {} bytes", seal.entries, seal.bytes);
+        Some("fingerprint") => {
+            let options = FingerprintOptions { threads, ..FingerprintOptions::default() };
+            let fingerprint = fingerprint(File::open(&path)?.as_fd(), &options, &())?;
+            eprintln!("{} entries, {} bytes", fingerprint.entries, fingerprint.bytes);
         }
         Some("compare") => {
             let (a, b) = (File::open(&path)?, File::open(next()?)?);
             eprintln!("{} changes", compare(a.as_fd(), b.as_fd(), &())?.len());
         }
-        _ => return Err("engine copy|auto|reflink|link|compare|remove|seal".into()),
+        _ => return Err("engine copy|auto|reflink|link|compare|remove|fingerprint".into()),
     }
     eprintln!("{:?}", start.elapsed());
     Ok(())

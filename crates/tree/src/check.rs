@@ -63,7 +63,7 @@ impl Store {
         }
         let mut sizes = HashMap::new();
         for id in users.keys() {
-            sizes.insert(*id, self.seal(id).ok().map(|seal| seal.bytes));
+            sizes.insert(*id, self.fingerprint(id).ok().map(|fingerprint| fingerprint.bytes));
         }
         let sum = |layers: &[Layer], shared: bool| -> Option<u64> {
             let wanted = layers.iter().filter(|layer| (users[layer.id.as_str()] > 1) == shared);
@@ -89,7 +89,7 @@ impl Store {
         let mut altered = Vec::new();
         let reading = self.reading(name)?;
         let committed = reading.committed();
-        let is_due = |layer: &&Layer| committed.contains(layer) || self.is_sealed(&layer.id);
+        let is_due = |layer: &&Layer| committed.contains(layer) || self.has_fingerprint(&layer.id);
         for layer in reading.source().layers.iter().filter(is_due) {
             let directories = self.altered(&layer.id, progress)?;
             if !directories.is_empty() {
@@ -141,7 +141,7 @@ impl Store {
             };
             let committed = reading.committed();
             let open = reading.source().layers.iter();
-            let open = open.filter(|layer| self.is_sealed(&layer.id));
+            let open = open.filter(|layer| self.has_fingerprint(&layer.id));
             for layer in committed.iter().chain(open) {
                 if looked_at.insert(layer.id.clone()) {
                     faults.extend(self.fault_of(layer, progress));

@@ -132,7 +132,7 @@ impl Store {
         if let Some(new) = new {
             self.next_generation(new, None)?;
         }
-        self.seal_all(&source.layers, Links::Own, progress)?;
+        self.fingerprint_all(&source.layers, Links::Own, progress)?;
         let mut pin = Some(pin);
         let late = pin.take_if(|_| mutant::is("tree-record-first"));
         pin.map_or(Ok(()), Pin::sync)?;

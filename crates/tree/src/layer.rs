@@ -1,7 +1,7 @@
 //! Layers: working copies that became immutable.
 
 use crate::engine::Progress;
-use crate::engine::{self, Seal, SealOptions};
+use crate::engine::{self, Fingerprint, FingerprintOptions};
 use crate::record::{Content, Layer};
 use crate::store::{CONTENT, LAYERS, Opened, Store, encode, open_directory, read, write_lightly};
 use rustix::fs::Mode;
@@ -18,7 +18,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::replace;
 use synconce_sys::btrfs;
 
-const SEAL: &str = "seal.json";
+const SEAL: &str = "fingerprint.json";
 
 /// Whose the links to the files of a layer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +48,9 @@ impl Store {
         Ok(Layer { id: id.to_owned(), content: kind })
     }
 
-    /// Seals those of `layers` that are not sealed yet: one that only a run's note names
+    /// Fingerprints those of `layers` that are not fingerprinted yet: one that only a run's note names
     /// is not, because that takes a look at each of its entries.
-    pub(crate) fn seal_all(
+    pub(crate) fn fingerprint_all(
         &self,
         layers: &[Layer],
         links: Links,
@@ -63,24 +63,24 @@ impl Store {
                 let content = open_directory(&frozen)?;
                 lock_subvolume(content.as_fd(), &frozen)?;
                 let ignore_links = links == Links::Shared;
-                let options = SealOptions { ignore_links, ..SealOptions::default() };
-                let seal = engine::seal(content.as_fd(), &options, progress)?;
-                write_lightly(&path, &encode(&seal, &path)?)?;
+                let options = FingerprintOptions { ignore_links, ..FingerprintOptions::default() };
+                let fingerprint = engine::fingerprint(content.as_fd(), &options, progress)?;
+                write_lightly(&path, &encode(&fingerprint, &path)?)?;
             }
         }
         Ok(())
     }
 
-    /// Whether layer `id` was sealed.
-    pub(crate) fn is_sealed(&self, id: &str) -> bool {
+    /// Whether layer `id` was fingerprinted.
+    pub(crate) fn has_fingerprint(&self, id: &str) -> bool {
         self.layer(id).join(SEAL).exists()
     }
 
     /// What layer `id` was when it was frozen.
     ///
     /// # Errors
-    /// Names the act and path; `ENOENT` where it has no seal.
-    pub(crate) fn seal(&self, id: &str) -> Result<Seal, Error> {
+    /// Names the act and path; `ENOENT` where it has no fingerprint.
+    pub(crate) fn fingerprint(&self, id: &str) -> Result<Fingerprint, Error> {
         let path = self.layer(id).join(SEAL);
         let missing = || Error::new("cannot open", &path, Errno::NOENT);
         read(&path)?.ok_or_else(missing)
@@ -88,31 +88,31 @@ impl Store {
 
     /// The directories of layer `id` that are not as they were frozen.
     pub(crate) fn altered(&self, id: &str, progress: &dyn Progress) -> Result<Vec<PathBuf>, Error> {
-        let mut sealed = self.seal(id)?;
+        let mut fingerprinted = self.fingerprint(id)?;
         let content = open_directory(&self.content(id))?;
         loop {
-            let ignore_links = sealed.ignores_links;
-            let options = SealOptions { ignore_links, ..SealOptions::default() };
-            let now = engine::seal(content.as_fd(), &options, progress)?;
-            let altered = engine::compare_seals(&sealed, &now);
-            // Before links are made to its files, a layer gets a seal that ignores links.
-            let sealed_now = self.seal(id)?;
-            if altered.is_empty() || sealed_now.ignores_links == ignore_links {
+            let ignore_links = fingerprinted.ignores_links;
+            let options = FingerprintOptions { ignore_links, ..FingerprintOptions::default() };
+            let now = engine::fingerprint(content.as_fd(), &options, progress)?;
+            let altered = engine::compare_fingerprints(&fingerprinted, &now);
+            // Before links are made to its files, a layer gets a fingerprint that ignores links.
+            let fingerprinted_now = self.fingerprint(id)?;
+            if altered.is_empty() || fingerprinted_now.ignores_links == ignore_links {
                 return Ok(altered
                     .into_iter()
                     .map(|path| OsString::from_vec(path).into())
                     .collect());
             }
-            sealed = sealed_now;
+            fingerprinted = fingerprinted_now;
         }
     }
 
-    /// Seals layer `id` anew, if it is as it was frozen, so that links that are made to
+    /// Fingerprints layer `id` anew, if it is as it was frozen, so that links that are made to
     /// its files from now on do not count: they change each one's number of links.
     pub(crate) fn allow_links(&self, id: &str, progress: &dyn Progress) -> Result<(), Error> {
-        let was_sealed = self.is_sealed(id);
-        if was_sealed {
-            if self.seal(id)?.ignores_links {
+        let was_fingerprinted = self.has_fingerprint(id);
+        if was_fingerprinted {
+            if self.fingerprint(id)?.ignores_links {
                 return Ok(());
             }
             if let Some(first) = self.altered(id, progress)?.first() {
@@ -122,14 +122,14 @@ impl Store {
             }
         }
         let content = open_directory(&self.content(id))?;
-        let options = SealOptions { ignore_links: true, ..SealOptions::default() };
-        let seal = engine::seal(content.as_fd(), &options, progress)?;
+        let options = FingerprintOptions { ignore_links: true, ..FingerprintOptions::default() };
+        let fingerprint = engine::fingerprint(content.as_fd(), &options, progress)?;
         let path = self.layer(id).join(SEAL);
-        let text = encode(&seal, &path)?;
-        match was_sealed {
-            // The layer may be durable, and nobody would commit its seal again.
+        let text = encode(&fingerprint, &path)?;
+        match was_fingerprinted {
+            // The layer may be durable, and nobody would commit its fingerprint again.
             true => replace::replace(&path, &text),
-            // Of work that is not committed: its commit takes the seal along.
+            // Of work that is not committed: its commit takes the fingerprint along.
             false => write_lightly(&path, &text),
         }
     }

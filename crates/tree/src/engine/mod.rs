@@ -13,12 +13,12 @@ mod compare;
 mod copy;
 mod directory;
 mod extents;
+mod fingerprint;
 mod names;
 mod node;
 mod pool;
 mod progress;
 mod remove;
-mod seal;
 mod visitor;
 mod walk;
 mod worker;
@@ -29,9 +29,11 @@ pub use synconce_durable::error::Error;
 pub use self::compare::{Change, ChangeKind, compare};
 pub use self::copy::{CopyMode, CopyOptions, CopyReport, copy};
 pub(crate) use self::extents::next_data;
+pub use self::fingerprint::{
+    Fingerprint, FingerprintOptions, Fingerprinted, compare_fingerprints, fingerprint,
+};
 pub use self::progress::Progress;
 pub use self::remove::{RemoveOptions, Removed, remove};
-pub use self::seal::{Seal, SealOptions, Sealed, compare_seals, seal};
 
 /// How many threads a walk takes unless said: the cores that this process may use, at
 /// least 2, because one waits while the disk works for the other, at most 8.

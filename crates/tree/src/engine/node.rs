@@ -36,7 +36,7 @@ pub(super) struct Node<D> {
     parent: Option<Arc<Self>>,
     name: CString,
     /// Who still works on it or in it.
-    holds: AtomicUsize,
+    references: AtomicUsize,
     /// Which directories they are, from the time at which they were closed.
     identity: OnceLock<(Identity, Option<Identity>)>,
     pub data: D,
@@ -45,8 +45,8 @@ pub(super) struct Node<D> {
 impl<D> Node<D> {
     /// The directory `name` in `parent`, with one hold on it.
     pub fn new(parent: Option<Arc<Self>>, name: CString, data: D) -> Arc<Self> {
-        let (holds, identity) = (AtomicUsize::new(1), OnceLock::new());
-        Arc::new(Self { parent, name, holds, identity, data })
+        let (references, identity) = (AtomicUsize::new(1), OnceLock::new());
+        Arc::new(Self { parent, name, references, identity, data })
     }
 
     pub fn parent(&self) -> Option<&Arc<Self>> {
@@ -57,18 +57,18 @@ impl<D> Node<D> {
         &self.name
     }
 
-    pub fn hold(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
+    pub fn acquire(&self) {
+        self.references.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether nobody else holds it, for the moment.
-    pub fn is_held_once(&self) -> bool {
-        self.holds.load(Ordering::Acquire) == 1
+    /// Whether nobody else references it, for the moment.
+    pub fn has_one_reference(&self) -> bool {
+        self.references.load(Ordering::Acquire) == 1
     }
 
-    /// Whether that was the last hold.
+    /// Drops a reference. Whether that was the last one.
     pub fn release(&self) -> bool {
-        self.holds.fetch_sub(1, Ordering::AcqRel) == 1
+        self.references.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Writes down which directories these are, so that they are known again.

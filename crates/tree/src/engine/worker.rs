@@ -102,7 +102,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
             let Some(frame) = self.frames.last_mut() else { break };
             if let Some(name) = frame.directories.pop() {
                 let (node, pair) = (Arc::clone(&frame.node), self.pair_of_last()?);
-                node.hold();
+                node.acquire();
                 if !self.enter(&node, &pair, name, None)? {
                     // The frame itself has a hold, so this is not the last.
                     node.release();
@@ -192,7 +192,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
             let left = names.len() - index;
             if left >= WORTH && self.pool.wants() {
                 let what = What::Entries(names.split_off(index + left / 2));
-                node.hold();
+                node.acquire();
                 self.pool.give(Task { node: Arc::clone(node), pair: Arc::clone(pair), what });
             }
             let (name, kind) = names.get(index);
@@ -222,7 +222,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
             let (name, kind) = names.get(index);
             if self.visitor.entry(&at, self.own, name, kind)? {
                 let what = What::Below(name.to_owned());
-                node.hold();
+                node.acquire();
                 self.pool.give(Task { node: Arc::clone(node), pair: Arc::clone(pair), what });
             }
         }
@@ -240,7 +240,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         for frame in &mut self.frames {
             let Some(pair) = &frame.pair else { continue };
             if let Some(name) = frame.directories.pop() {
-                frame.node.hold();
+                frame.node.acquire();
                 let (node, pair) = (Arc::clone(&frame.node), Arc::clone(pair));
                 return self.pool.give(Task { node, pair, what: What::Below(name) });
             }
@@ -281,7 +281,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         mut above: Option<Arc<DirFds>>,
     ) -> Result<(), Error> {
         loop {
-            if !node.is_held_once() {
+            if !node.has_one_reference() {
                 // Whoever finishes it will look for it by this.
                 node.remember(&pair);
             }
@@ -297,7 +297,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
             };
             let at = At { node: &node, pair: &pair };
             if self.visitor.leave(&at, self.own, upper.as_deref())? == Left::Again {
-                node.hold();
+                node.acquire();
                 self.push(node, pair, upper);
                 if let Some(frame) = self.frames.last_mut() {
                     frame.list = List::Closed(0);

@@ -41,7 +41,7 @@ impl Session<'_> {
             Strategy::Copy => self.copy(CopyMode::Copy, progress),
             Strategy::Hardlinks => {
                 {
-                    // One at a time: the seal of a layer is replaced by a name of its own.
+                    // One at a time: the fingerprint of a layer is replaced by a name of its own.
                     let _lock = self.store.lock()?;
                     for layer in &self.note.layers {
                         self.store.allow_links(&layer.id, progress)?;

@@ -83,9 +83,9 @@ impl Session<'_> {
         })?;
         let layers = self.freeze(progress)?;
         // An overlay's layer is small, as it has only what was written. A whole copy is
-        // sealed when it is committed; but how it was made is known only here.
+        // fingerprinted when it is committed; but how it was made is known only here.
         if matches!(self.note.strategy, Strategy::Overlay | Strategy::Hardlinks) {
-            self.store.seal_all(&layers, self.links(), progress)?;
+            self.store.fingerprint_all(&layers, self.links(), progress)?;
         }
         let _lock = self.store.lock()?;
         let record = self.store.existing(tree)?;
@@ -138,7 +138,7 @@ impl Session<'_> {
         progress: &dyn Progress,
     ) -> Result<Record, Error> {
         let frozen = self.freeze(progress).and_then(|layers| {
-            self.store.seal_all(&layers, self.links(), progress)?;
+            self.store.fingerprint_all(&layers, self.links(), progress)?;
             Ok(layers)
         });
         let layers = match frozen {

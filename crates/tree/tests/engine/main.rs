@@ -1,4 +1,4 @@
-//! The engine on real file systems: whole trees copied, removed, sealed and compared.
+//! The engine on real file systems: whole trees copied, removed, fingerprinted and compared.
 //!
 //! Tests that mount run in namespaces of their own, and so need root and util-linux.
 
@@ -8,10 +8,10 @@ mod isolation;
 mod changing;
 mod compare;
 mod copy;
+mod fingerprint;
 mod mounts;
 mod refusals;
 mod remove;
-mod seal;
 mod shapes;
 mod support;
 mod zoo;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use synconce_testkit::rig::{FsKind, Rig};
-use synconce_tree::engine::{CopyMode, SealOptions, compare, seal};
+use synconce_tree::engine::{CopyMode, FingerprintOptions, compare, fingerprint};
 
 use super::isolation::isolated;
 use super::support::{THREADS, copied, in_memory, open, options, remove_all, try_copy};
@@ -46,7 +46,7 @@ fn deep(root: &Path) -> u64 {
 }
 
 #[test]
-fn a_tree_far_deeper_than_a_path_is_long_is_copied_sealed_compared_and_removed() {
+fn a_tree_far_deeper_than_a_path_is_long_is_copied_fingerprinted_compared_and_removed() {
     isolated(
         || {},
         |_, _| {
@@ -63,9 +63,10 @@ fn a_tree_far_deeper_than_a_path_is_long_is_copied_sealed_compared_and_removed()
                 let (a, b) = (open(&source), open(&target));
                 let changes = compare(a.as_fd(), b.as_fd(), &()).unwrap();
                 assert!(changes.is_empty(), "{} changes", changes.len());
-                let asked = SealOptions { threads: THREADS, ..SealOptions::default() };
-                let seal = seal(b.as_fd(), &asked, &()).unwrap();
-                assert_eq!(seal.entries, entries);
+                let asked =
+                    FingerprintOptions { threads: THREADS, ..FingerprintOptions::default() };
+                let fingerprint = fingerprint(b.as_fd(), &asked, &()).unwrap();
+                assert_eq!(fingerprint.entries, entries);
                 assert_eq!(remove_all(&target), entries);
             }
             let mut one = options(CopyMode::Copy);

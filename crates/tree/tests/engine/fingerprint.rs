@@ -1,4 +1,4 @@
-//! A seal tells whether anything was touched.
+//! A fingerprint tells whether anything was touched.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -7,19 +7,21 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
 use synconce_testkit::rig::FsKind;
-use synconce_tree::engine::{CopyMode, Seal, SealOptions, compare_seals, seal};
+use synconce_tree::engine::{
+    CopyMode, Fingerprint, FingerprintOptions, compare_fingerprints, fingerprint,
+};
 
 use super::isolation::isolated;
 use super::support::{FILE_SYSTEMS, THREADS, copied, open, remove_all, rig};
 use super::zoo;
 
-fn sealed(tree: &Path, ignore_links: bool) -> Seal {
-    let asked = SealOptions { ignore_links, threads: THREADS };
-    seal(open(tree).as_fd(), &asked, &()).unwrap()
+fn fingerprinted(tree: &Path, ignore_links: bool) -> Fingerprint {
+    let asked = FingerprintOptions { ignore_links, threads: THREADS };
+    fingerprint(open(tree).as_fd(), &asked, &()).unwrap()
 }
 
-fn changed(one: &Seal, other: &Seal) -> Vec<String> {
-    let changed = compare_seals(one, other);
+fn changed(one: &Fingerprint, other: &Fingerprint) -> Vec<String> {
+    let changed = compare_fingerprints(one, other);
     changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
 }
 
@@ -27,7 +29,7 @@ fn changed(one: &Seal, other: &Seal) -> Vec<String> {
 type Touch<'a> = (&'a str, &'a dyn Fn(&Path));
 
 #[test]
-fn a_seal_is_the_same_until_something_is_touched() {
+fn a_fingerprint_is_the_same_until_something_is_touched() {
     isolated(
         || {},
         |_, _| {
@@ -35,10 +37,10 @@ fn a_seal_is_the_same_until_something_is_touched() {
                 let rig = rig(fs);
                 let tree = rig.path().join("tree");
                 zoo::make(&tree);
-                let before = sealed(&tree, false);
+                let before = fingerprinted(&tree, false);
                 copied(&tree, &rig.path().join("copy"), CopyMode::Auto);
                 fs::read(tree.join("size-4096")).unwrap();
-                assert_eq!(before, sealed(&tree, false), "{fs:?}");
+                assert_eq!(before, fingerprinted(&tree, false), "{fs:?}");
                 let blocks: u64 = blocks(&tree);
                 assert_eq!(before.bytes, blocks * 512, "{fs:?}");
 
@@ -64,9 +66,9 @@ fn a_seal_is_the_same_until_something_is_touched() {
                     }),
                 ];
                 for (path, touch) in touches {
-                    let before = sealed(&tree, false);
+                    let before = fingerprinted(&tree, false);
                     touch(&tree);
-                    let changed = changed(&before, &sealed(&tree, false));
+                    let changed = changed(&before, &fingerprinted(&tree, false));
                     assert!(changed.contains(&path.to_owned()), "{fs:?} {path}: {changed:?}");
                     assert!(!changed.contains(&"directory-0-ours".to_owned()));
                 }
@@ -102,28 +104,28 @@ fn blocks(root: &Path) -> u64 {
 }
 
 #[test]
-fn hard_links_made_elsewhere_break_a_seal_unless_it_ignores_them() {
+fn hard_links_made_elsewhere_break_a_fingerprint_unless_it_ignores_them() {
     isolated(
         || {},
         |_, _| {
             let rig = rig(FsKind::Ext4);
             let tree = rig.path().join("tree");
             zoo::make(&tree);
-            let seals = |tree| (sealed(tree, false), sealed(tree, true));
-            let (strict, lenient) = seals(&tree);
+            let fingerprints = |tree| (fingerprinted(tree, false), fingerprinted(tree, true));
+            let (strict, lenient) = fingerprints(&tree);
             copied(&tree, &rig.path().join("links"), CopyMode::Link);
             remove_all(&rig.path().join("links"));
-            let (strict_now, lenient_now) = seals(&tree);
+            let (strict_now, lenient_now) = fingerprints(&tree);
             assert!(!changed(&strict, &strict_now).is_empty());
             assert_eq!(lenient, lenient_now);
-            // Seals that do not take in the same cannot agree.
+            // Fingerprints that do not take in the same cannot agree.
             assert!(!changed(&strict_now, &lenient_now).is_empty());
         },
     );
 }
 
 #[test]
-fn a_seal_comes_back_from_json_and_names_directories_that_came_and_went() {
+fn a_fingerprint_comes_back_from_json_and_names_directories_that_came_and_went() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path();
     for name in ["a/b/c", "a/d", "e"] {
@@ -132,13 +134,13 @@ fn a_seal_comes_back_from_json_and_names_directories_that_came_and_went() {
     use std::os::unix::ffi::OsStrExt;
     let odd = std::ffi::OsStr::from_bytes(b"\xff\\\n");
     fs::create_dir(root.join(odd)).unwrap();
-    let before = sealed(root, false);
+    let before = fingerprinted(root, false);
     let json = serde_json::to_string(&before).unwrap();
-    assert_eq!(serde_json::from_str::<Seal>(&json).unwrap(), before);
+    assert_eq!(serde_json::from_str::<Fingerprint>(&json).unwrap(), before);
     assert_eq!(before.directories.len(), 7);
     fs::remove_dir(root.join("a/b/c")).unwrap();
     fs::create_dir_all(root.join("e/f/g")).unwrap();
-    let now = sealed(root, false);
+    let now = fingerprinted(root, false);
     let expected = ["", "a", "a/b", "a/b/c", "e", "e/f", "e/f/g"];
     assert_eq!(changed(&before, &now), expected);
     assert_eq!(changed(&now, &before), expected);

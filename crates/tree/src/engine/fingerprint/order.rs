@@ -1,16 +1,16 @@
-//! The directories of a seal in an order of their own, and two seals side by side.
+//! The directories of a fingerprint in an order of their own, and two fingerprints side by side.
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Seal, Sealed};
+use super::{Fingerprint, Fingerprinted};
 
-/// Puts directories, each with its number, in the order of [`Seal::directories`].
-pub(super) fn ordered(mut numbered: Vec<(u32, Sealed)>) -> Vec<Sealed> {
+/// Puts directories, each with its number, in the order of [`Fingerprint::directories`].
+pub(super) fn ordered(mut numbered: Vec<(u32, Fingerprinted)>) -> Vec<Fingerprinted> {
     // The last of each group comes first from the stack.
     numbered.sort_unstable_by(|(_, one), (_, other)| {
         (one.parent, &other.name).cmp(&(other.parent, &one.name))
     });
-    let mut groups: HashMap<u32, Vec<(u32, Sealed)>> = HashMap::new();
+    let mut groups: HashMap<u32, Vec<(u32, Fingerprinted)>> = HashMap::new();
     let mut stack = Vec::new();
     for (number, directory) in numbered {
         match number {
@@ -32,10 +32,10 @@ pub(super) fn ordered(mut numbered: Vec<(u32, Sealed)>) -> Vec<Sealed> {
 }
 
 /// The directories in which something is not the same, in the order of their paths, which
-/// begin below the root; the root's is empty. A directory that only one seal has counts, and
-/// so does every directory if the seals do not take in the same.
+/// begin below the root; the root's is empty. A directory that only one fingerprint has counts, and
+/// so does every directory if the fingerprints do not take in the same.
 #[must_use]
-pub fn compare_seals(one: &Seal, other: &Seal) -> Vec<Vec<u8>> {
+pub fn compare_fingerprints(one: &Fingerprint, other: &Fingerprint) -> Vec<Vec<u8>> {
     let comparable = one.ignores_links == other.ignores_links;
     let mut places: HashMap<(u32, &[u8]), u32> = HashMap::new();
     for (place, directory) in (0..).zip(&other.directories) {
@@ -70,10 +70,10 @@ pub fn compare_seals(one: &Seal, other: &Seal) -> Vec<Vec<u8>> {
     changed
 }
 
-fn path(seal: &Seal, mut place: usize) -> Vec<u8> {
+fn path(fingerprint: &Fingerprint, mut place: usize) -> Vec<u8> {
     let mut names = Vec::new();
     // A parent comes before what is in it; what says otherwise was not made here.
-    while let Some(directory) = seal.directories.get(place).filter(|_| place != 0) {
+    while let Some(directory) = fingerprint.directories.get(place).filter(|_| place != 0) {
         names.push(&directory.name[..]);
         place = (directory.parent as usize).min(place - 1);
     }

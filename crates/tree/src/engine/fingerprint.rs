@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use self::order::compare_seals;
+pub use self::order::compare_fingerprints;
 use super::directory::{Mounts, look, look_at};
 use super::node::{DirFds, Node, anew, path_of_root, shown};
 use super::progress::{Progress, Tally};
@@ -22,9 +22,9 @@ use super::visitor::{At, Entered, Left, Visitor};
 use super::walk::walk;
 use super::{Error, threads};
 
-/// What a seal takes in.
+/// What a fingerprint takes in.
 #[derive(Debug, Clone)]
-pub struct SealOptions {
+pub struct FingerprintOptions {
     /// Leaves out the number of links and the time of the last change of status, which a
     /// hard link made elsewhere changes. What changes nothing else is then not seen:
     /// extended attributes, and content written by who sets the time back.
@@ -33,7 +33,7 @@ pub struct SealOptions {
     pub threads: usize,
 }
 
-impl Default for SealOptions {
+impl Default for FingerprintOptions {
     fn default() -> Self {
         Self { ignore_links: false, threads: threads() }
     }
@@ -42,23 +42,23 @@ impl Default for SealOptions {
 /// A fingerprint of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Seal {
+pub struct Fingerprint {
     /// Files of all kinds and directories, the root among them.
     pub entries: u64,
     /// Bytes that the tree takes on the disk; a file with several names counts once.
     pub bytes: u64,
-    /// Whether it was made with [`SealOptions::ignore_links`].
+    /// Whether it was made with [`FingerprintOptions::ignore_links`].
     #[serde(default)]
     pub ignores_links: bool,
     /// The root first, and each before those in it, which are in the order of names. Not a
     /// map of paths, whose length would grow with the square of a tree's depth.
-    pub directories: Vec<Sealed>,
+    pub directories: Vec<Fingerprinted>,
 }
 
-/// A directory of a [`Seal`]. As JSON, an array of three.
+/// A directory of a [`Fingerprint`]. As JSON, an array of three.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u32, String, String)", into = "(u32, String, String)")]
-pub struct Sealed {
+pub struct Fingerprinted {
     /// The index of the directory that it is in; its own for the root.
     pub parent: u32,
     /// Its name; empty for the root.
@@ -67,14 +67,14 @@ pub struct Sealed {
     pub digest: u128,
 }
 
-impl From<Sealed> for (u32, String, String) {
-    fn from(directory: Sealed) -> Self {
+impl From<Fingerprinted> for (u32, String, String) {
+    fn from(directory: Fingerprinted) -> Self {
         let digest = format!("{:032x}", directory.digest);
         (directory.parent, escape::escape(&directory.name), digest)
     }
 }
 
-impl From<(u32, String, String)> for Sealed {
+impl From<(u32, String, String)> for Fingerprinted {
     /// What is no digest is none of this tree: the comparison says so.
     fn from((parent, name, digest): (u32, String, String)) -> Self {
         let digest = u128::from_str_radix(&digest, 16).unwrap_or_default();
@@ -82,21 +82,21 @@ impl From<(u32, String, String)> for Sealed {
     }
 }
 
-/// Seals the tree in the directory `tree`: one look at each entry (statx(2)), none at its
+/// Fingerprints the tree in the directory `tree`: one look at each entry (statx(2)), none at its
 /// content. Extended attributes are covered by the times of the last change of status.
 ///
 /// A rename of `tree` itself changes the root's. Not crossed are mounts; what is mounted
-/// makes the seal another one.
+/// makes the fingerprint another one.
 ///
 /// # Errors
 /// A directory cannot be read; `ECANCELED`.
-pub fn seal(
+pub fn fingerprint(
     tree: BorrowedFd<'_>,
-    options: &SealOptions,
+    options: &FingerprintOptions,
     progress: &dyn Progress,
-) -> Result<Seal, Error> {
+) -> Result<Fingerprint, Error> {
     let root = DirFds { first: anew(tree)?, second: None };
-    let sealing = Sealing {
+    let fingerprinting = Fingerprinting {
         tree,
         ignores_links: options.ignore_links,
         progress,
@@ -106,12 +106,12 @@ pub fn seal(
     let stat = look_at(&root.first)
         .map_err(|errno| Error::new("cannot look at", &path_of_root(tree), errno))?;
     let sheet = Sheet::new(0);
-    sheet.add(&sealing.digest(c"", &stat));
+    sheet.add(&fingerprinting.digest(c"", &stat));
     let blocks = stat.stx_blocks;
-    walk(&sealing, root, sheet, options.threads)?;
-    let sum = sealing.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    walk(&fingerprinting, root, sheet, options.threads)?;
+    let sum = fingerprinting.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     let linked: u64 = sum.linked.values().sum();
-    Ok(Seal {
+    Ok(Fingerprint {
         entries: sum.entries,
         bytes: (sum.blocks + linked + blocks) * 512,
         ignores_links: options.ignore_links,
@@ -119,7 +119,7 @@ pub fn seal(
     })
 }
 
-struct Sealing<'a> {
+struct Fingerprinting<'a> {
     tree: BorrowedFd<'a>,
     ignores_links: bool,
     progress: &'a dyn Progress,
@@ -135,7 +135,7 @@ struct Sum {
     blocks: u64,
     /// The blocks of inodes with several names.
     linked: HashMap<(u32, u32, u64), u64>,
-    directories: Vec<(u32, Sealed)>,
+    directories: Vec<(u32, Fingerprinted)>,
 }
 
 /// The digest of a directory while it is made. Digests of entries are added up, so that
@@ -170,9 +170,9 @@ struct Own<'a> {
     sum: Sum,
 }
 
-type Here<'a, 's> = At<'a, Sealing<'s>>;
+type Here<'a, 's> = At<'a, Fingerprinting<'s>>;
 
-impl Sealing<'_> {
+impl Fingerprinting<'_> {
     /// A digest of one entry. What depends on a machine or a mount alone, such as the number
     /// of the device, is not in it.
     fn digest(&self, name: &CStr, stat: &Statx) -> [u8; 32] {
@@ -229,12 +229,12 @@ impl Sealing<'_> {
     }
 }
 
-impl<'a> Visitor for Sealing<'a> {
+impl<'a> Visitor for Fingerprinting<'a> {
     type Data = Sheet;
     type Own = Own<'a>;
 
     fn own(&self) -> Own<'a> {
-        Own { tally: Tally::new(self.progress, "cannot seal"), sum: Sum::default() }
+        Own { tally: Tally::new(self.progress, "cannot fingerprint"), sum: Sum::default() }
     }
 
     fn enter(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, name: &CStr) -> Entered<Sheet> {
@@ -279,7 +279,9 @@ impl<'a> Visitor for Sealing<'a> {
         let sheet = &at.node.data;
         let parent = at.node.parent().map_or(0, |parent| parent.data.number);
         let name = at.node.name().to_bytes().to_vec();
-        own.sum.directories.push((sheet.number, Sealed { parent, name, digest: sheet.sum() }));
+        own.sum
+            .directories
+            .push((sheet.number, Fingerprinted { parent, name, digest: sheet.sum() }));
         Ok(Left::Done)
     }
 
