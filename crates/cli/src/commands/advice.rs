@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn the_first_file_systems_are_named_and_the_others_counted() {
         let record = |points: &[&str]| {
-            let systems = points.iter().map(|point| {
-                serde_json::json!({ "mount_point": point, "type": "ext4", "source": "x" })
-            });
+            let systems = points.iter().map(
+                |point| serde_json::json!({ "mount_point": point, "type": "ext4", "source": "x" }),
+            );
             let text = serde_json::json!({
                 "version": 2, "id": "x", "started": "", "boot": "", "user": 0, "supervisor": 1,
                 "sealed": false, "file_systems": systems.collect::<Vec<_>>(),
