@@ -1,8 +1,8 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
 use super::support::{
-    Place, SYNCONCE, Started, Trail, Turn, eventually, files, finish, isolated, limit, perl, stall,
-    without_stalls,
+    Place, SYNCONCE, Started, Trail, Turn, eventually, files, finish, isolated, isolated_alone,
+    limit, perl, stall, without_stalls,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -283,7 +283,8 @@ fn a_failing_device_is_named_and_the_others_commit() {
 
 #[test]
 fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
-    isolated(|place| {
+    // A sync(2) of another test would write the file before the disk fails.
+    isolated_alone(|place| {
         let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
         let file = rig.path().join("data");
         // There before, so that writing it needs no journal, which would be aborted.
