@@ -1,5 +1,5 @@
-# A caller: memory at known addresses, descriptors of every kind, and then nothing
-# more than to wait for the end of standard input.
+# A caller with memory at known addresses and descriptors of every kind. It waits for the end
+# of standard input.
 use strict;
 use Fcntl;
 use POSIX ();
