@@ -5,7 +5,8 @@ use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
 use synconce_sys::seccomp::{self, Outer};
 
 /// Set in the command's environment to the run's id, after which the run file is named:
-/// `/run/synconce/ID.json`.
+/// `/run/synconce/ID.json`. A process without this variable finds the run file by the supervisor
+/// recorded in it, which is one of the process's ancestors.
 pub const RUN_VARIABLE: &str = "SYNCONCE_RUN";
 
 /// The supervisor's answer to the question whether the caller is held.

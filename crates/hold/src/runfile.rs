@@ -151,7 +151,7 @@ fn cause_of(id: &str) -> Option<PathBuf> {
 /// A living run.
 #[derive(Debug)]
 pub struct Live {
-    /// Where it stands.
+    /// The current phase.
     pub phase: Phase,
     /// The run's record.
     pub record: Record,
