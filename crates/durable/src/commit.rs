@@ -39,7 +39,7 @@ pub struct Outcome {
 /// The progress of a commit, reported about four times a second.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// Time since the commit began.
+    /// The time since the commit began.
     pub elapsed: Duration,
     /// The syncs in progress: mount points, and the words "all disks" for [`Everything`].
     pub waiting: Vec<&'a Path>,

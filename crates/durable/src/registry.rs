@@ -25,7 +25,7 @@ const VERSION: u32 = 1;
 /// An upper bound of the size of a pointer, in bytes: two paths, each byte of which JSON may
 /// write as six.
 const LONGEST: u64 = 64 << 10;
-/// More pointers than a user has who does not flood the registry.
+/// The number of pointers read per user; only a user that floods the registry has more.
 const MOST: usize = 1024;
 /// The mode of a durable pointer: the last step of registration removes the write permission.
 const DURABLE: u32 = 0o444;

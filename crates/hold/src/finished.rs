@@ -52,7 +52,7 @@ pub struct Finished {
     pub outcome: Outcome,
     /// How the commit went, when there was one.
     pub commit: Option<CommitReport>,
-    /// Why the run failed; `None` when it kept its promise.
+    /// Why the run failed; `None` if the run succeeded.
     pub error: Option<RunError>,
     /// File systems that were not durable yet when the user stopped waiting.
     pub unfinished: Vec<PathBuf>,

@@ -85,7 +85,7 @@ pub(crate) enum Job {
     Traced,
     /// The process runs, perhaps only into its stop.
     Runs,
-    /// The process sleeps or was continued, or has ended.
+    /// The process has been continued, or has ended.
     GoesOn,
 }
 

@@ -26,7 +26,7 @@ impl fmt::Display for DeviceId {
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount's id, unique among the mounts that exist.
+    /// The mount's id, unique among the existing mounts.
     pub id: u64,
     /// The file system's device number. All subvolumes of a btrfs share it.
     pub device: DeviceId,
