@@ -81,7 +81,8 @@ impl Directories {
     /// A directory that may not be opened, or that cannot be synced alone, is synced with its
     /// whole file system.
     ///
-    /// # Errors Names the act and path.
+    /// # Errors
+    /// Names the act and path.
     pub(crate) fn sync_names(&self, handle: BorrowedFd<'_>, directory: &Path) -> Result<(), Error> {
         let Ok(levels) = climb(handle) else {
             return rustix::fs::syncfs(handle).on("cannot sync the file system of", directory);

@@ -50,7 +50,8 @@ impl std::error::Error for Error {
 pub trait Context<T> {
     /// Adds `act` and `path` to the error.
     ///
-    /// # Errors The error of `self`, with the act and path.
+    /// # Errors
+    /// The error of `self`, with the act and path.
     fn on(self, act: &'static str, path: &Path) -> Result<T, Error>;
 }
 

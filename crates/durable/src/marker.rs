@@ -56,7 +56,8 @@ impl Marker {
     /// only when the marker is engaged, because some programs that install a system refuse a
     /// root that is not empty. They are removed with the marker.
     ///
-    /// # Errors Names the act and path: a read-only or full file system, missing rights.
+    /// # Errors
+    /// Names the act and path: a read-only or full file system, missing rights.
     pub fn arm(state: &Path, record: &Record, root: Option<&Path>) -> Result<Self, Error> {
         let directory = state.join(RUNS);
         let content = Content::of(record).map_err(std::io::Error::from);
@@ -90,7 +91,8 @@ impl Marker {
     /// Makes the marker durable. Idempotent. A root that the command has removed gets no
     /// marker, because the command is about to make the root itself.
     ///
-    /// # Errors Names the act and path; no call may be held then.
+    /// # Errors
+    /// Names the act and path; no call may be held then.
     pub fn engage(&mut self) -> Result<(), Error> {
         let is_removed = |root: &PathBuf| {
             root.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -118,7 +120,8 @@ impl Marker {
     /// Adds `system` to the file systems of the engaged marker, durably. Calls on it may be
     /// held afterwards.
     ///
-    /// # Errors Names the act and path.
+    /// # Errors
+    /// Names the act and path.
     pub fn name(&mut self, system: &FileSystem) -> Result<(), Error> {
         let written = &mut self.content.public.text;
         if Record::from_public(written).is_ok_and(|record| record.file_systems.contains(system)) {
@@ -163,8 +166,8 @@ impl Marker {
     /// Removes the marker durably: the run's data are safe. A marker that is gone already,
     /// because the command emptied or replaced the directory, is cleared.
     ///
-    /// # Errors Names the act and path. The run is then reported as interrupted, which is
-    /// safe.
+    /// # Errors
+    /// Names the act and path. The run is then reported as interrupted, which is safe.
     pub fn clear(mut self) -> Result<(), Error> {
         let Some(directory) = self.named.as_ref().filter(|_| self.engaged) else {
             return Ok(());

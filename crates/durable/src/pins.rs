@@ -124,7 +124,8 @@ impl Pins {
     /// them, in this namespace and before the run. Opens no other file system: its server may
     /// hang, and another process may be about to unmount it.
     ///
-    /// # Errors Names a path that does not exist or is not on a disk file system.
+    /// # Errors
+    /// Names a path that does not exist or is not on a disk file system.
     pub fn open_only(paths: &[PathBuf], mounts: &[Mount]) -> Result<Self, Error> {
         let mut wanted = HashSet::new();
         let mut asked = Vec::new();
@@ -286,7 +287,8 @@ fn id_of(stat: &Statx) -> Option<u64> {
 
 /// Returns the mount among `mounts` that `path` is on.
 ///
-/// # Errors Names a path that cannot be opened, or whose mount is not among `mounts`.
+/// # Errors
+/// Names a path that cannot be opened, or whose mount is not among `mounts`.
 pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error> {
     // Sends no request to a file server (statx(2)), which may hang.
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;

@@ -60,7 +60,8 @@ impl Record {
     /// Reads the public part from `text`, followed by the file systems that were added later.
     /// An incomplete entry at the end was never durable, and no call was held because of it.
     ///
-    /// # Errors Those of `serde_json`.
+    /// # Errors
+    /// Those of `serde_json`.
     pub fn from_public(text: &[u8]) -> serde_json::Result<Self> {
         let mut reader = serde_json::Deserializer::from_slice(text);
         let mut record = Self::deserialize(&mut reader)?;

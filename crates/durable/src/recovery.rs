@@ -58,7 +58,8 @@ impl Found {
 /// Returns the markers below the state directory `state`, oldest first. A missing directory
 /// has none.
 ///
-/// # Errors Names a path that cannot be read. An unreadable directory is not an empty one.
+/// # Errors
+/// Names a path that cannot be read. An unreadable directory is not an empty one.
 pub fn markers(state: &Path) -> Result<Vec<Found>, Error> {
     Ok(markers_among(state, &mut { usize::MAX })?.0)
 }
@@ -66,7 +67,8 @@ pub fn markers(state: &Path) -> Result<Vec<Found>, Error> {
 /// Like [`markers`], but reads at most `left` names of any kind and subtracts them from
 /// `left`. Also returns whether all names were read.
 ///
-/// # Errors Those of [`markers`].
+/// # Errors
+/// Those of [`markers`].
 pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<Found>, bool), Error> {
     let directory = state.join(RUNS);
     let entries = match std::fs::read_dir(&directory) {
@@ -117,7 +119,8 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
 /// Reads the record whose public file is `file`, at `path`, and its private file if that can
 /// be read. A record of version 1 has both parts in one file.
 ///
-/// # Errors Those of [`read`], for the public file.
+/// # Errors
+/// Those of [`read`], for the public file.
 pub fn read_record(file: &File, path: &Path) -> io::Result<Record> {
     let mut record = Record::from_public(&content(file)?)?;
     if record.private.is_none() {
@@ -134,8 +137,9 @@ pub fn read_private(path: &Path) -> Option<Private> {
 /// Opens the marker or run file at `path` for reading. Follows no link and does not block:
 /// after a crash the directory may contain anything.
 ///
-/// # Errors `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a
-/// directory, and those of open(2).
+/// # Errors
+/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a directory,
+/// and those of open(2).
 pub fn open(path: &Path) -> Result<File, Errno> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
@@ -148,7 +152,8 @@ pub fn open(path: &Path) -> Result<File, Errno> {
 
 /// Reads the JSON in `file` from its start, up to the size limit of a record.
 ///
-/// # Errors Those of reading, and `InvalidData` if the content is not a `T`.
+/// # Errors
+/// Those of reading, and `InvalidData` if the content is not a `T`.
 pub fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
     Ok(serde_json::from_slice(&content(file)?)?)
 }
@@ -178,7 +183,8 @@ pub fn is_locked(file: &File) -> bool {
 /// Removes the marker `found` durably. A marker that is gone already, through another name of
 /// its directory or by another process, is no error.
 ///
-/// # Errors Names the act and path.
+/// # Errors
+/// Names the act and path.
 pub fn clear(found: &Found) -> Result<(), Error> {
     let directory = found.path.parent().unwrap_or(Path::new("/"));
     match std::fs::remove_file(&found.path) {

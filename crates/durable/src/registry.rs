@@ -186,7 +186,8 @@ fn hash(bytes: &[u8]) -> u64 {
 /// Returns the pointers in `registry`, and the number of names in it that are no pointers or
 /// were skipped because their owner has too many. A missing registry has no pointers.
 ///
-/// # Errors Names the registry if it cannot be read.
+/// # Errors
+/// Names the registry if it cannot be read.
 pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
     let entries = match fs::read_dir(registry) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),

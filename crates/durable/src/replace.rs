@@ -35,7 +35,8 @@ impl Rights {
 /// Replaces the file at `path`, which exists and is no link. The new file gets the old file's
 /// owner, mode and, where permitted, extended attributes.
 ///
-/// # Errors Names the act and path. The old file is then intact, or the new file is whole.
+/// # Errors
+/// Names the act and path. The old file is then intact, or the new file is whole.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let old = File::open(path).on("cannot open", path)?;
     let metadata = old.metadata().on("cannot look at", path)?;
@@ -57,7 +58,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
 
 /// Writes the file `path`, which does not exist yet.
 ///
-/// # Errors Names the act and path. A file that exists by then is left alone.
+/// # Errors
+/// Names the act and path. A file that exists by then is left alone.
 pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
     let place = Place::open(path)?;
     place.write(content, |new| give(new, rights))?;

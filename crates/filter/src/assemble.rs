@@ -48,9 +48,9 @@ impl Assembler {
 
     /// Turns labels into offsets.
     ///
-    /// # Panics A label was never bound, or a jump goes backwards or over more than 255
-    /// instructions: a defect of the generator. Tests cover every policy and every set of
-    /// ABIs.
+    /// # Panics
+    /// A label was never bound, or a jump goes backwards or over more than 255 instructions: a
+    /// defect of the generator. Tests cover every policy and every set of ABIs.
     pub(crate) fn finish(self) -> Program {
         let Self { instructions, bound } = self;
         let skip = |from: usize, label: Label| {

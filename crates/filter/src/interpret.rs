@@ -95,14 +95,16 @@ pub struct Trace {
 
 /// Returns the verdict of `program` on the call `data`.
 ///
-/// # Errors The kernel would refuse the program.
+/// # Errors
+/// The kernel would refuse the program.
 pub fn interpret(program: &Program, data: &SeccompData) -> Result<Verdict, InterpretError> {
     trace(program, data).map(|trace| trace.verdict)
 }
 
 /// Like [`interpret`], and returns the path to the verdict as well.
 ///
-/// # Errors The kernel would refuse the program.
+/// # Errors
+/// The kernel would refuse the program.
 pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretError> {
     let instructions = program.instructions();
     let (mut path, mut loads) = (Vec::new(), Vec::new());

@@ -14,10 +14,11 @@
 //! - **sealed**: the program itself answers, with `SECCOMP_RET_ERRNO`.
 //! - **verdict** ([`Verdict`]): the result of a program for one call.
 //!
-//! # Shape of a program The program reads the audit architecture first, then the number. An
-//! unknown architecture or any other number is allowed at once. No argument is read on those
-//! paths, so the kernel (5.11 and later, `seccomp_is_const_allow` in kernel/seccomp.c) can put
-//! such calls in a bitmap and skip the program for them.
+//! # Shape of a program
+//! The program reads the audit architecture first, then the number. An unknown architecture or
+//! any other number is allowed at once. No argument is read on those paths, so the kernel
+//! (5.11 and later, `seccomp_is_const_allow` in kernel/seccomp.c) can put such calls in a
+//! bitmap and skip the program for them.
 //!
 //! ```
 //! use synconce_filter::{Answer, Call, SeccompData, Spec, Verdict, Abi};

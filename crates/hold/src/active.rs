@@ -133,7 +133,8 @@ impl Active {
     /// Prepares for a filter that answers without a supervisor, on every file system: the
     /// scope of the commit becomes everything that the run can reach.
     ///
-    /// # Errors The run would work on a file system that no commit reaches.
+    /// # Errors
+    /// The run would work on a file system that no commit reaches.
     pub(crate) fn seal(&mut self, options: &Options) -> Result<(), RunError> {
         if !self.commits {
             return Ok(());
@@ -173,7 +174,8 @@ impl Active {
 
     /// Makes the markers durable.
     ///
-    /// # Errors No call may be held then.
+    /// # Errors
+    /// No call may be held then.
     pub(crate) fn engage(&mut self) -> Result<(), RunError> {
         self.markers.engage()?;
         self.marked = true;
@@ -263,7 +265,8 @@ impl Active {
 
     /// Records finished work and returns the notice about it.
     ///
-    /// # Errors No call may be held any more.
+    /// # Errors
+    /// No call may be held any more.
     pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         self.works.remove(&done.device());
         match done {

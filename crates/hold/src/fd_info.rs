@@ -54,7 +54,7 @@ pub(crate) struct FdInfo {
     places: Arc<Mutex<HashMap<u64, Place>>>,
     /// Whether the lookup may query a file system, whose server may delay the reply.
     may_block: bool,
-    /// Whether a lookup that may not block would have had to.
+    /// Whether a lookup was undecided because it may not block.
     missed: bool,
     directories: VecDeque<(u32, OwnedFd)>,
 }

@@ -48,7 +48,8 @@ mod signal {
 ///
 /// The process must have only one thread.
 ///
-/// # Errors Set-up failed before there was a supervisor.
+/// # Errors
+/// Set-up failed before there was a supervisor.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
@@ -187,7 +188,7 @@ impl Frontend<'_> {
     }
 
     /// Returns the third descriptor to wait for: the supervisor's pidfd until the supervisor
-    /// has exited, then the mailbox, in which the child that becomes the command leaves the
+    /// has exited, then the mailbox, into which the child that becomes the command puts the
     /// listener.
     fn third(&self) -> BorrowedFd<'_> {
         match &self.supervisor_end {

@@ -53,7 +53,8 @@ impl Start {
 /// Opens what `path` leads to, without side effects (`O_PATH`). For a name that does not
 /// exist, opens the directory that it would be in.
 ///
-/// # Errors The kernel's errors; `ELOOP` for a link that only the caller could follow.
+/// # Errors
+/// The kernel's errors; `ELOOP` for a link that only the caller could follow.
 pub(crate) fn find(start: Start, path: &Path) -> Result<OwnedFd, Errno> {
     let from = if path.is_absolute() { start.root()? } else { start.base()? };
     if path.as_os_str().is_empty() {

@@ -135,7 +135,8 @@ pub struct Committed {
 /// Sends `message`. Blocks while the receiver, which may be stopped, has too many unread
 /// messages.
 ///
-/// # Errors `EPIPE` if the other side is closed.
+/// # Errors
+/// `EPIPE` if the other side is closed.
 pub(crate) fn send(socket: impl AsFd, message: &Message) -> io::Result<()> {
     send_with(socket, message, SendFlags::NOSIGNAL)
 }
@@ -154,7 +155,8 @@ fn send_with(socket: impl AsFd, message: &Message, flags: SendFlags) -> io::Resu
 
 /// Receives the next message, waiting for it. Returns `None` if the other side is closed.
 ///
-/// # Errors Those of recvmsg(2), and a malformed message.
+/// # Errors
+/// Those of recvmsg(2), and a malformed message.
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
     // Reads the length first: only the last message is long.
     let look = RecvFlags::PEEK | RecvFlags::TRUNC;

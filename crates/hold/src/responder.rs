@@ -124,7 +124,8 @@ impl Responder {
 
     /// Returns the reply.
     ///
-    /// # Errors How far the handling came, if there is no reply.
+    /// # Errors
+    /// How far the handling came, if there is no reply.
     fn consider(
         &self,
         waiting: &PendingCall,

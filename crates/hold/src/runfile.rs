@@ -163,7 +163,8 @@ pub struct Live {
 /// Returns the living runs of this user, oldest first. Removes the files of supervisors that
 /// were killed; their markers remain.
 ///
-/// # Errors Those of reading the runtime directory. A missing directory has no runs.
+/// # Errors
+/// Those of reading the runtime directory. A missing directory has no runs.
 pub fn live() -> io::Result<Vec<Live>> {
     let Some(directory) = standard_paths::runtime() else {
         return Ok(Vec::new());

@@ -204,7 +204,8 @@ impl Shared {
 
     /// Records work that was done without the lock, and returns the notice about it.
     ///
-    /// # Errors Why no call can be held any more.
+    /// # Errors
+    /// Why no call can be held any more.
     pub(crate) fn conclude(&self, done: Done) -> Result<Option<Notice>, RunError> {
         let mut state = self.lock();
         if state.active().is_none() {

@@ -15,8 +15,8 @@ pub enum Kind {
     /// On another machine, or on the host of this virtual machine: `syncfs` sends everything
     /// to the server and reports errors.
     Network,
-    /// Served by a process (fuse(4)), to which `syncfs` and sync(2) send no request (Linux
-    /// 6.18, `fuse_sync_fs` in fs/fuse/inode.c).
+    /// Served by a process (fuse(4)), which `syncfs` and sync(2) do not ask to make anything
+    /// durable (Linux 6.18, `fuse_sync_fs` in fs/fuse/inode.c).
     Fuse {
         /// Whether the server keeps its data on the block device that is the mount's
         /// source (`fuseblk`).

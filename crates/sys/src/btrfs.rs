@@ -63,8 +63,9 @@ pub fn create_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 /// Makes the snapshot `name` of the subvolume `source` in the directory `dir` of the same file
 /// system. Subvolumes in `source` become empty directories in the snapshot.
 ///
-/// # Errors `EINVAL` if `source` is not the root of a subvolume, `EXDEV` if it is on another
-/// file system, `EPERM` if another user owns the subvolume; those of mkdir(2).
+/// # Errors
+/// `EINVAL` if `source` is not the root of a subvolume, `EXDEV` if it is on another file
+/// system, `EPERM` if another user owns the subvolume; those of mkdir(2).
 pub fn snapshot(
     source: BorrowedFd<'_>,
     dir: BorrowedFd<'_>,
@@ -86,8 +87,9 @@ pub fn snapshot(
 /// Deletes the subvolume `name` of the directory `dir` with its content. The kernel frees the
 /// space later. Without `CAP_SYS_ADMIN`, needs the mount option `user_subvol_rm_allowed`.
 ///
-/// # Errors `EINVAL` if `name` is not a subvolume, `ENOTEMPTY` if it contains another
-/// subvolume, `EPERM` without permission, or if it is the default subvolume.
+/// # Errors
+/// `EINVAL` if `name` is not a subvolume, `ENOTEMPTY` if it contains another subvolume,
+/// `EPERM` without permission, or if it is the default subvolume.
 pub fn delete_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let arguments = Named { fd: 0, name: terminated(name)? };
     // SAFETY: the opcode takes a `btrfs_ioctl_vol_args`, which this is, and only reads it.
@@ -97,8 +99,8 @@ pub fn delete_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 
 /// Makes a subvolume read-only, or writable again.
 ///
-/// # Errors `EINVAL` if `subvolume` is not the root of a subvolume; `EPERM` if another user
-/// owns it.
+/// # Errors
+/// `EINVAL` if `subvolume` is not the root of a subvolume; `EPERM` if another user owns it.
 pub fn set_read_only(subvolume: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let flags = flags(subvolume)?;
     let wanted = if read_only { flags | READ_ONLY } else { flags & !READ_ONLY };
@@ -112,7 +114,8 @@ pub fn set_read_only(subvolume: BorrowedFd<'_>, read_only: bool) -> io::Result<(
 
 /// Whether a subvolume is read-only.
 ///
-/// # Errors `EINVAL` if `subvolume` is not the root of a subvolume.
+/// # Errors
+/// `EINVAL` if `subvolume` is not the root of a subvolume.
 pub fn is_read_only(subvolume: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flags(subvolume)? & READ_ONLY != 0)
 }
@@ -125,7 +128,8 @@ fn flags(subvolume: BorrowedFd<'_>) -> io::Result<u64> {
 /// Commits the file system of `fd`, and starts at once to free what was deleted, instead of
 /// within half a minute: this ioctl wakes the cleaner thread, which syncfs(2) does not.
 ///
-/// # Errors `ENOTTY` if the file system is not btrfs; write-back errors.
+/// # Errors
+/// `ENOTTY` if the file system is not btrfs; write-back errors.
 pub fn sync(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the opcode takes no argument.
     unsafe { ioctl(fd, NoArg::<SYNC>::new()) }?;

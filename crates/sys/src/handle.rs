@@ -18,7 +18,8 @@ struct Handle {
 /// Opens (`O_PATH`) the file with the handle `bytes` of type `kind` on the file system of
 /// `mount`. Needs `CAP_DAC_READ_SEARCH` in the initial user namespace.
 ///
-/// # Errors `ESTALE` if the file does not exist; `EPERM`; `EINVAL` if `bytes` is no handle.
+/// # Errors
+/// `ESTALE` if the file does not exist; `EPERM`; `EINVAL` if `bytes` is no handle.
 pub fn open(mount: BorrowedFd<'_>, kind: u8, bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut handle =
         Handle { length: bytes.len() as u32, kind: i32::from(kind), bytes: [0; LONGEST] };

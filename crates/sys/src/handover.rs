@@ -74,8 +74,8 @@ impl Mailbox {
 
     /// Puts a copy of `listener` into the mailbox. Async-signal-safe.
     ///
-    /// # Errors Those of sendmsg(2): `ETOOMANYREFS` if the user has too many descriptors in
-    /// flight.
+    /// # Errors
+    /// Those of sendmsg(2): `ETOOMANYREFS` if the user has too many descriptors in flight.
     pub(crate) fn leave(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -142,7 +142,8 @@ const REACH: u64 = 16 * 1024;
 impl Handover {
     /// Creates memory without a call and without masks.
     ///
-    /// # Errors `ENOMEM` of mmap(2).
+    /// # Errors
+    /// `ENOMEM` of mmap(2).
     pub fn new() -> io::Result<Self> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
@@ -182,7 +183,8 @@ impl Handover {
     /// is the shared memory: the kernel itself records the id, so that a kill between the
     /// system call and a copy of the id cannot lose it.
     ///
-    /// # Errors Those of `receive`.
+    /// # Errors
+    /// Those of `receive`.
     pub(crate) fn receive(
         &self,
         receive: impl FnOnce(*mut libc::seccomp_notif) -> io::Result<()>,

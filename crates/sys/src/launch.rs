@@ -120,7 +120,8 @@ impl Stage {
 /// dispositions. From the command's execution on, the frontend, which shares `takeover`, can
 /// take over.
 ///
-/// # Errors See [`LaunchError`]; no process is left behind.
+/// # Errors
+/// See [`LaunchError`]; no process is left behind.
 pub fn launch(
     command: &Command,
     filter: Filter<'_>,

@@ -31,7 +31,8 @@ pub enum Reach {
 
 /// Makes a mount read-only. `mount` is the mount's root; the mount need not be attached.
 ///
-/// # Errors `ENOSYS` before Linux 5.12; `EINVAL` if `mount` is not the root of a mount.
+/// # Errors
+/// `ENOSYS` before Linux 5.12; `EINVAL` if `mount` is not the root of a mount.
 pub fn make_read_only(mount: BorrowedFd<'_>, reach: Reach) -> io::Result<()> {
     set(mount, reach, &Attributes { set: READ_ONLY, ..Attributes::default() })
 }

@@ -85,7 +85,8 @@ impl Listener {
     /// Receives one call. Returns `Ok(None)` if the caller died or was interrupted before the
     /// call was received.
     ///
-    /// # Errors Those of `SECCOMP_IOCTL_NOTIF_RECV` except `ENOENT` and `EINTR`.
+    /// # Errors
+    /// Those of `SECCOMP_IOCTL_NOTIF_RECV` except `ENOENT` and `EINTR`.
     pub fn receive(&self) -> io::Result<Option<Notification>> {
         let receive = |call: *mut libc::seccomp_notif| {
             // SAFETY: the kernel writes one struct seccomp_notif, which is zeroed.
@@ -117,7 +118,8 @@ impl Listener {
 
     /// Answers the call `id`. Returns `Ok(false)` if the caller no longer waits.
     ///
-    /// # Errors Those of `SECCOMP_IOCTL_NOTIF_SEND` except `ENOENT`.
+    /// # Errors
+    /// Those of `SECCOMP_IOCTL_NOTIF_SEND` except `ENOENT`.
     pub fn answer(&self, id: u64, answer: Answer) -> io::Result<bool> {
         let (val, error, flags) = match answer {
             Answer::Value(value) => (value, 0, 0),

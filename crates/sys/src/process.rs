@@ -25,7 +25,8 @@ const ENDING: Duration = Duration::from_millis(500);
 /// Forks the calling process, which must have one thread: fork(2) copies only the calling
 /// thread, and locks of other threads would stay locked.
 ///
-/// # Errors `EAGAIN` or `ENOMEM` of fork(2); `EDEADLK` if there are other threads.
+/// # Errors
+/// `EAGAIN` or `ENOMEM` of fork(2); `EDEADLK` if there are other threads.
 pub fn fork() -> io::Result<Side> {
     let began = Instant::now();
     while threads() > 1 {
@@ -133,7 +134,8 @@ pub struct WaitFor {
 /// Only children and tracees of the calling thread count (`__WNOTHREAD`). A child that another
 /// thread of this process traces is reported even if stops were not requested; peek first.
 ///
-/// # Errors `ECHILD` if there is no such process.
+/// # Errors
+/// `ECHILD` if there is no such process.
 pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>> {
     let mut flags = libc::__WNOTHREAD | if options.tracees { libc::__WALL } else { 0 };
     for (wanted, flag) in [

@@ -35,7 +35,8 @@ pub const REFUSED: &str = "the kernel refused the program";
 /// Returns the kernel's answers, with negative errnos for errors, to a child that has
 /// installed `program`.
 ///
-/// # Errors The child could not install the program, or died early.
+/// # Errors
+/// The child could not install the program, or died early.
 pub fn ask(program: Option<&[Instruction]>, questions: &[Question]) -> Result<Vec<i64>, String> {
     let answers = Shared::new(questions.len());
     // SAFETY: the child calls only async-signal-safe functions, as fork(2) demands of a

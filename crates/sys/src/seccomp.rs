@@ -37,8 +37,9 @@ pub enum Listen {
 /// where the kernel has it (5.19), `WAIT_KILLABLE_RECV`. Async-signal-safe: it allocates
 /// nothing.
 ///
-/// # Errors `EACCES` without the privilege, `EBUSY` if another filter of the thread has a
-/// listener already, `EINVAL` or `ENOSYS` if the kernel has no seccomp.
+/// # Errors
+/// `EACCES` without the privilege, `EBUSY` if another filter of the thread has a listener
+/// already, `EINVAL` or `ENOSYS` if the kernel has no seccomp.
 pub fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<OwnedFd>> {
     let spec = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     if listen == Listen::No {

@@ -62,8 +62,8 @@ const MOMENT: Duration = Duration::from_millis(1);
 impl Tracee {
     /// Starts to trace `thread`, which keeps running.
     ///
-    /// # Errors `EPERM` if the thread is traced already or may not be traced, `ESRCH` if it
-    /// has exited.
+    /// # Errors
+    /// `EPERM` if the thread is traced already or may not be traced, `ESRCH` if it has exited.
     pub fn seize(thread: u32) -> io::Result<Self> {
         request(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
         Ok(Self { thread: Cell::new(thread) })
@@ -76,14 +76,16 @@ impl Tracee {
 
     /// Asks the thread to stop (`PTRACE_INTERRUPT`).
     ///
-    /// # Errors `ESRCH` if the thread has exited.
+    /// # Errors
+    /// `ESRCH` if the thread has exited.
     pub fn interrupt(&self) -> io::Result<()> {
         request(libc::PTRACE_INTERRUPT, self.thread(), 0, 0)
     }
 
     /// Waits for the next stop. Does not reap an exited thread; [`Tracee::let_go`] does.
     ///
-    /// # Errors Those of waitid(2) except `ECHILD`.
+    /// # Errors
+    /// Those of waitid(2) except `ECHILD`.
     pub fn wait(&self) -> io::Result<Stop> {
         // Waits for any id, although there is one tracee: if another thread of its process
         // calls execve(2), the tracee's id changes, and a wait for the old id would not
@@ -144,14 +146,16 @@ impl Tracee {
 
     /// Lets the thread run to its next system call stop, delivering `signal` (0: none).
     ///
-    /// # Errors `ESRCH` if the thread has exited.
+    /// # Errors
+    /// `ESRCH` if the thread has exited.
     pub fn run_to_syscall(&self, signal: i32) -> io::Result<()> {
         request(libc::PTRACE_SYSCALL, self.thread(), 0, signal as usize)
     }
 
     /// Returns the signal mask of a stopped thread.
     ///
-    /// # Errors `ESRCH` if the thread has exited.
+    /// # Errors
+    /// `ESRCH` if the thread has exited.
     pub fn mask(&self) -> io::Result<Mask> {
         let mut mask = Mask(0);
         let at = &raw mut mask.0 as usize;
@@ -161,7 +165,8 @@ impl Tracee {
 
     /// Sets the signal mask of a stopped thread.
     ///
-    /// # Errors `ESRCH` if the thread has exited.
+    /// # Errors
+    /// `ESRCH` if the thread has exited.
     pub fn set_mask(&self, mask: Mask) -> io::Result<()> {
         let at = &raw const mask.0 as usize;
         request(libc::PTRACE_SETSIGMASK, self.thread(), size_of::<u64>(), at)
@@ -201,7 +206,8 @@ impl Tracee {
 
     /// Returns the registers at a stop.
     ///
-    /// # Errors `ESRCH` if the thread has exited or is not stopped.
+    /// # Errors
+    /// `ESRCH` if the thread has exited or is not stopped.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut raw = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
         request(libc::PTRACE_GETREGS, self.thread(), 0, raw.as_mut_ptr() as usize)?;
@@ -211,7 +217,8 @@ impl Tracee {
 
     /// Writes the registers at a stop.
     ///
-    /// # Errors `ESRCH` if the thread has exited or is not stopped.
+    /// # Errors
+    /// `ESRCH` if the thread has exited or is not stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         request(libc::PTRACE_SETREGS, self.thread(), 0, &raw const registers.0 as usize)
     }

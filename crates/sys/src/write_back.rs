@@ -12,7 +12,8 @@ use {
 /// reported an error (errseq; Linux 6.18, fs/sync.c). Writes nothing and does not block: the
 /// range is beyond the end of any file.
 ///
-/// # Errors The error of the write-back. The descriptor reports each error once.
+/// # Errors
+/// The error of the write-back. The descriptor reports each error once.
 pub fn error_of(file: BorrowedFd<'_>) -> io::Result<()> {
     const BEYOND: i64 = i64::MAX - 1;
     // SAFETY: takes no pointers.

@@ -17,7 +17,8 @@ pub struct Question {
 /// Returns the kernel's answers, with negative errnos for errors, to a child that has
 /// installed `program`.
 ///
-/// # Errors The child could not install the program, or died early.
+/// # Errors
+/// The child could not install the program, or died early.
 pub fn ask(program: Option<&Program>, asked: &[Question]) -> Result<Vec<i64>, String> {
     let convert = |i: &synconce_filter::Instruction| Instruction {
         code: i.code,

@@ -204,7 +204,8 @@ impl Markers {
 
     /// Removes the markers.
     ///
-    /// # Errors A marker cannot be removed. The others are removed nevertheless.
+    /// # Errors
+    /// A marker cannot be removed. The others are removed nevertheless.
     pub(super) fn clear(&self) -> Result<(), Error> {
         // The marker in the `--root` target first: the target may be moved to another machine.
         let markers = std::mem::take(&mut *self.lock()).into_iter().rev();

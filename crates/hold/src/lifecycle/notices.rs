@@ -17,8 +17,8 @@ pub(super) struct Notices {
     /// Threads in calls without their sync flag.
     unfinished: HashSet<u32>,
     io_uring: bool,
-    /// Whether no process can outlive the run: the supervisor's exit ends its pid namespace,
-    /// because its parent is the namespace's init, as in a container (pid_namespaces(7)).
+    /// Whether no process can outlive the run: the frontend is the init process of its pid
+    /// namespace, as in a container, and its exit ends the namespace (pid_namespaces(7)).
     ends_all: bool,
     named: HashSet<u32>,
 }

@@ -24,7 +24,8 @@ impl ExecWatcher {
     /// Starts the thread for the child of `stage`, whose listener stays open until
     /// [`ExecWatcher::finish`]. Records the calls that it receives in `handover`.
     ///
-    /// # Errors No thread or pipe can be created.
+    /// # Errors
+    /// No thread or pipe can be created.
     pub(super) fn start(stage: Arc<Stage>, handover: Arc<Handover>) -> io::Result<Self> {
         let (reader, over) = io::pipe()?;
         let exec_watcher = Builder::new().name("exec_watcher".into()).stack_size(64 * 1024);

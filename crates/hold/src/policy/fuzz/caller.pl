@@ -6,7 +6,7 @@ use POSIX ();
 use Socket;
 my ($mmap, $area, $shared, $page) = @ARGV;
 my ($both, $private, $mine) = (3, 0x32, 0x11);
-POSIX::close($_) for 3 .. 255; # whatever we inherited
+POSIX::close($_) for 3 .. 255; # inherited descriptors
 open(my $data, "+<", "data") or die "data: $!";                           # 3
 open(my $only, "<", "data") or die "data: $!";                            # 4
 sysopen(my $directory, ".", O_RDONLY) or die "here: $!";                  # 5
