@@ -235,7 +235,7 @@ impl Active {
             let markers = self.markers.clone();
             return self.begin(Work::Pin { device, via, root, markers }, may_wait);
         }
-        // With --commit-only a sync() is held only for the named file systems.
+        // With --commit-only a held sync() covers only the named file systems.
         self.holds_sync |= devices.is_empty() && self.only.is_none();
         for device in devices {
             self.scope.insert(*device);

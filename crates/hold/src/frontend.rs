@@ -370,8 +370,7 @@ impl Frontend<'_> {
 }
 
 /// Returns a descriptor that is readable once the process `pid` has exited. Returns `None`
-/// before Linux 5.3, where an outer filter refuses pidfd_open(2), and for a process that was
-/// reaped.
+/// before Linux 5.3, if an outer filter refuses pidfd_open(2), and if the process was reaped.
 fn end_of(pid: u32) -> Option<OwnedFd> {
     let id = rustix::process::Pid::from_raw(pid.cast_signed())?;
     rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).ok()

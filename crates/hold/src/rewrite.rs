@@ -175,7 +175,7 @@ fn perform(
         *registers.argument(convention(waiting.abi), index) &= !bits;
         tracee.set_registers(&registers)?;
     }
-    // A call that was not changed is notified again, and passes then.
+    // If the call's arguments still require it, the call is notified again, and passes then.
     let exited = claim.call(|| leave(tracee));
     if applied {
         put_back(&change.patches, &memory);
