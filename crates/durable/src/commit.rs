@@ -1,9 +1,9 @@
-//! The commit: one durable sync of every pinned file system and, where a pin cannot
-//! cover what was held, of [`Everything`].
+//! The commit: one durable sync of every pinned file system and, where a pin cannot cover what
+//! was held, of [`Everything`].
 //!
-//! Each is synced by a thread of its own, so that a file system that hangs does not
-//! keep the others from becoming durable. A failed sync is final: a second one would
-//! succeed, and the cache would show data that the disk does not have.
+//! Each file system is synced by its own thread, so that a file system that hangs does not
+//! keep the others from becoming durable. A failed sync is final: a second sync would succeed,
+//! and the cache would show data that the disk does not have.
 
 use crate::everything::Everything;
 use crate::pins::{Pin, Pins};
@@ -19,30 +19,29 @@ use synconce_probe::device::{self, Disks};
 pub struct Report {
     /// The pinned file systems.
     pub file_systems: Vec<Outcome>,
-    /// Everything else, where that was asked for.
+    /// The sync of everything else, if requested.
     pub everything: Option<Synced>,
 }
 
 /// The result of one file system.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
     /// Its type.
     pub type_name: String,
-    /// What is mounted.
+    /// The source of the mount.
     pub source: String,
     /// The result of its sync.
     pub result: Synced,
 }
 
-/// How far a commit is, reported about four times a second.
+/// The progress of a commit, reported about four times a second.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// Time since the commit began.
+    /// The time since the commit began.
     pub elapsed: Duration,
-    /// What is not durable yet: mount points, and the words "all disks" for
-    /// [`Everything`].
+    /// The syncs in progress: mount points, and the words "all disks" for [`Everything`].
     pub waiting: Vec<&'a Path>,
     /// Dirty bytes of the whole host.
     pub dirty: u64,
@@ -50,16 +49,16 @@ pub struct Progress<'a> {
 
 const TICK: Duration = Duration::from_millis(250);
 
-/// A sync that a thread makes.
+/// A sync to be made by a thread.
 struct Job {
     label: PathBuf,
-    /// A number that changes while the sync makes progress.
+    /// Returns a number that changes while the sync makes progress.
     movement: Box<dyn FnMut() -> u64>,
     sync: Box<dyn FnOnce() -> Synced + Send>,
 }
 
-/// Syncs every file system of `pins`, and `everything`. Gives up on a sync that makes
-/// no progress for `patience`, and leaves its thread behind.
+/// Syncs every file system of `pins`, and `everything`. Gives up on a sync that makes no
+/// progress for `patience`, and leaves its thread running.
 pub fn commit(
     pins: Pins,
     everything: Option<Everything>,
@@ -87,7 +86,8 @@ impl Job {
         }
     }
 
-    /// Any disk may be the one that sync(2) waits for.
+    /// Returns the job of `everything`. sync(2) may wait for any disk, so the progress of all
+    /// disks counts.
     fn of_everything(everything: Everything) -> Self {
         let mut disks = Disks::default();
         Self {
@@ -102,12 +102,12 @@ impl Job {
 struct Waiting {
     label: PathBuf,
     movement: Box<dyn FnMut() -> u64>,
-    /// The last number, and since when it stays.
+    /// The last number, and when it last changed.
     last: (u64, Instant),
 }
 
 impl Waiting {
-    /// Whether the job has made no progress for `patience`, and for how long.
+    /// Returns how long the job has made no progress, if at least `patience`.
     fn hangs(&mut self, patience: Duration) -> Option<Duration> {
         let now = (self.movement)();
         if now != self.last.0 {
@@ -117,7 +117,7 @@ impl Waiting {
     }
 }
 
-/// Runs `jobs` side by side; their results in the order of the jobs.
+/// Runs `jobs` in parallel, and returns their results in the order of the jobs.
 fn run(jobs: Vec<Job>, patience: Duration, progress: &mut dyn FnMut(&Progress<'_>)) -> Vec<Synced> {
     let began = Instant::now();
     let (sender, receiver) = mpsc::channel();
@@ -131,7 +131,7 @@ fn run(jobs: Vec<Job>, patience: Duration, progress: &mut dyn FnMut(&Progress<'_
     while waiting.iter().any(Option::is_some) {
         match receiver.recv_timeout(TICK) {
             Ok((index, result)) => {
-                // A result that comes after its job was given up changes nothing.
+                // A result that arrives after its job was given up is ignored.
                 if waiting[index].take().is_some() {
                     results[index] = Some(result);
                 }
@@ -163,15 +163,15 @@ fn start(index: usize, sync: Sync, sender: mpsc::Sender<(usize, Synced)>) {
     let reply = sender.clone();
     let work = move || {
         if let Ok(sync) = take_over.recv() {
-            // The receiver is gone when the job was given up.
+            // The receiver is closed if the job was given up.
             let _ = reply.send((index, sync()));
         }
     };
     let thread = std::thread::Builder::new().name("commit".into()).stack_size(64 * 1024);
     match thread.spawn(work) {
-        // The thread waits for the job, so it is taken.
+        // The thread waits for the job, so the send succeeds.
         Ok(_) => drop(hand_over.send(sync)),
-        // At the limit of processes: without a time limit, but done.
+        // No thread can be created: sync on this thread, without a time limit.
         Err(_) => drop(sender.send((index, sync()))),
     }
 }

@@ -1,9 +1,9 @@
-//! The names by which a marker is found: a marker is as durable as the name of
+//! The directory entries by which a marker is found: a marker is as durable as the name of
 //! each directory above it.
 //!
-//! Those that this run made are known. Another run, started at the same time,
-//! may have made them a moment before, and not have synced them yet; or will
-//! never, if its command does not sync. Such names are told by their age.
+//! The directories that this run made are recorded. Another run, started at the same time, may
+//! have made directories a moment before and not have synced them yet, or may never sync them
+//! if its command does not sync. Such names are recognised by their age.
 
 use crate::error::{Context, Error};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
@@ -13,15 +13,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A name that is older has been written back by the kernel: within seconds by
-/// default, 5 minutes where that is put off as long as file systems advise
-/// (`commit=` in ext4(5) and btrfs(5)), 10 in the laptop modes of distributions.
-/// A shorter age than is needed loses a marker; a longer one costs a few flushes
-/// in runs soon after the first. A clock that jumps ahead of all this between two
-/// runs makes a young name old.
+/// The age from which a name has been written back by the kernel: within seconds by default, 5
+/// minutes where write-back is delayed as long as file systems advise (`commit=` in ext4(5)
+/// and btrfs(5)), 10 minutes in the laptop modes of distributions. Too short a horizon loses a
+/// marker; too long a horizon costs a few flushes in runs soon after the first. If the clock
+/// jumps ahead by more than the horizon between two runs, a young name seems old.
 const HORIZON: Duration = Duration::from_secs(15 * 60);
 
-/// Whether what was last changed at `changed` has been written back by the kernel.
+/// Whether a file that was last changed at `changed` has been written back by the kernel.
 pub(crate) fn is_old(changed: SystemTime) -> bool {
     is_old_at(changed, SystemTime::now())
 }
@@ -33,20 +32,20 @@ fn is_old_at(changed: SystemTime, now: SystemTime) -> bool {
 /// The directories above a marker that this run made.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
-    /// Outermost first.
+    /// The directories, outermost first.
     made: Vec<PathBuf>,
 }
 
 impl Directories {
-    /// Makes `directory` and its parents, and notes those that did not exist.
+    /// Makes `directory` and its parents, and records those that did not exist.
     ///
-    /// Those that root makes are open to all whatever the umask is: other users look
-    /// there for what root's runs have left, and the directories of another system's
-    /// root stay with it when the command puts files into them. A file system that keeps
-    /// no modes may refuse that, and its directories are as good without.
+    /// Directories that root makes are readable by all whatever the umask is: other users'
+    /// `status` searches them for interrupted runs of root, and in another system's root they
+    /// stay if the command puts files into them. A file system without modes may refuse the
+    /// change of mode; the error is ignored.
     ///
-    /// A user who owns a directory above may put a link in the place of what was just made,
-    /// so no link is followed below the directories that were there.
+    /// A user that owns a directory above may replace a new directory by a link, so no link is
+    /// followed below the directories that existed.
     pub(crate) fn make(&mut self, directory: &Path) -> Result<(), Error> {
         let is_root = rustix::process::geteuid().is_root();
         let missing: Vec<_> =
@@ -62,7 +61,7 @@ impl Directories {
             let opened = rustix::fs::openat(&at, name, flags | OFlags::NOFOLLOW, Mode::empty());
             at = match (made, opened) {
                 (Ok(()), opened) => opened.on("cannot open", path)?,
-                // Another run has just made it.
+                // Another run has just made the directory.
                 (Err(Errno::EXIST), Ok(there)) => there,
                 (Err(error), _) => return Err(error).on("cannot create", path),
             };
@@ -76,11 +75,11 @@ impl Directories {
         Ok(())
     }
 
-    /// Makes the names durable that lead to `directory`, open as `handle`, on its
-    /// file system: those made here, and those that are young.
+    /// Makes durable the names that lead to `directory`, open as `handle`, on its file system:
+    /// those made here, and those that are young.
     ///
-    /// A directory that we may not open, or that cannot be synced alone, is synced
-    /// with its whole file system.
+    /// A directory that may not be opened, or that cannot be synced alone, is synced with its
+    /// whole file system.
     ///
     /// # Errors
     /// Names the act and path.
@@ -97,10 +96,10 @@ impl Directories {
         Ok(())
     }
 
-    /// Removes what was made here.
+    /// Removes the directories that this run made.
     pub(crate) fn remove(&self) {
         for made in self.made.iter().rev() {
-            // Somebody else may have put a file there meanwhile: then it stays.
+            // A directory into which another program has put a file stays.
             let _ = std::fs::remove_dir(made);
         }
     }
@@ -113,12 +112,12 @@ pub(crate) fn set_mode(directory: impl AsFd, mode: Mode) {
         .and_then(|directory| rustix::fs::fchmod(directory, mode));
 }
 
-/// One directory on the way up.
+/// A directory on the path to the root of the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level {
     /// Device and inode.
     identity: (u32, u32, u64),
-    /// The time of its last change, if its file system keeps one.
+    /// The time of the last change, if the file system records it.
     changed: Option<SystemTime>,
     is_mount_point: Option<bool>,
 }
@@ -127,7 +126,7 @@ impl Level {
     fn of(stat: &Statx) -> Self {
         let attribute = StatxAttributes::MOUNT_ROOT;
         let knows = stat.stx_attributes_mask.contains(attribute);
-        // FAT's root and some FUSE servers have no times: then it is 0.
+        // FAT's root and some FUSE servers have no times, and return 0.
         let seconds = u64::try_from(stat.stx_ctime.tv_sec).ok().filter(|&seconds| seconds > 0);
         Self {
             identity: (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino),
@@ -136,14 +135,15 @@ impl Level {
         }
     }
 
-    /// Whether it was changed so recently that the change may not be durable. A
-    /// time that is unknown, or to come, says nothing.
+    /// Whether the directory was changed so recently that the change may not be durable. An
+    /// unknown time, or a time in the future, counts as recent.
     fn is_recent(&self, now: SystemTime) -> bool {
         !self.changed.is_some_and(|changed| is_old_at(changed, now))
     }
 
-    /// Whether `above` is on another file system, or the same: the way ends here.
-    /// Linux before 5.8 does not know mount points; there the device tells.
+    /// Whether the path ends here, because `above` is on another file system or is the same
+    /// directory. Linux before 5.8 does not report mount points; there the device number
+    /// decides.
     fn is_last_before(&self, above: &Self) -> bool {
         let (device, other) = (&self.identity, &above.identity);
         self.identity == above.identity
@@ -151,8 +151,8 @@ impl Level {
     }
 }
 
-/// `directory` and those above it up to the root of its mount, innermost first.
-/// By `..`, because names may be links, and need not be readable.
+/// Returns `directory` and the directories above it up to the root of its mount, innermost
+/// first. Uses `..`, because path names may be links, and need not be readable.
 fn climb(directory: BorrowedFd<'_>) -> Result<Vec<Level>, Errno> {
     let mut levels = vec![look(directory, 0)?];
     while let Some(&last) = levels.last()
@@ -173,20 +173,21 @@ fn look(directory: BorrowedFd<'_>, up: usize) -> Result<Level, Errno> {
     Ok(Level::of(&stat))
 }
 
-/// How far above `levels[0]` are the directories that hold a name which is not
-/// known to be durable: the innermost `made`, and the young.
+/// Returns the levels above `levels[0]` whose directories contain a name that may not be
+/// durable: the innermost `made`, and those with young names.
 ///
-/// To make or rename a directory changes both it and the one that holds it
-/// (`mkdir(2)`; rename in ext4, XFS, btrfs, F2FS, tmpfs), so a name is as old as
-/// the older of the two changes. Either alone would call more young than is: the
-/// directory of markers changes with every run, `/var/lib` with every package.
+/// To make or rename a directory changes both that directory and the directory that contains
+/// it (mkdir(2); rename in ext4, XFS, btrfs, F2FS, tmpfs), so a name is as old as the older of
+/// the two changes. Either time alone would make too many names young: the directory of
+/// markers changes with every run, `/var/lib` with every package.
 fn holders(levels: &[Level], made: usize, now: SystemTime) -> Vec<usize> {
     let is_young = |up: usize| levels[up - 1].is_recent(now) && levels[up].is_recent(now);
     (1..levels.len()).filter(|&up| up <= made || is_young(up)).collect()
 }
 
-/// Syncs the directory `up` levels above; `false` if it is not for us to open, or
-/// has no sync of its own. A sync that failed is an error: another would succeed.
+/// Syncs the directory `up` levels above. Returns `false` if the directory may not be opened,
+/// or its file system has no sync of directories. A failed sync is an error: a second sync
+/// would succeed.
 fn is_synced_alone(directory: BorrowedFd<'_>, up: usize) -> Result<bool, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let holder = match rustix::fs::openat(directory, dots(up), flags, Mode::empty()) {

@@ -1,4 +1,4 @@
-//! What a run finds of earlier runs when it starts.
+//! Interrupted earlier runs, as found at the start of a run.
 
 use crate::error::{Context, Error};
 use crate::marker::{PRIVATE, PUBLIC, Part, RUNS, Unnamed, open_directory, remove};
@@ -11,27 +11,27 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// The file below a state directory that says what the user was told.
+/// The file below a state directory that lists the runs of which a notice was printed.
 const TOLD: &str = "told.json";
 
-/// The interrupted runs that the user was told of since the machine was booted.
+/// The interrupted runs of which a notice was printed since the boot.
 #[derive(Default, Serialize, Deserialize)]
 struct Told {
     boot: String,
     runs: BTreeSet<String>,
 }
 
-/// Interrupted runs that the user was not told of since the machine was booted.
+/// Interrupted runs, at least one of which had no notice since the boot.
 #[derive(Debug)]
 pub struct News {
     state: PathBuf,
     runs: BTreeSet<String>,
 }
 
-/// Looks for earlier runs below the state directory `state`, and removes private files
-/// without a public one: a kill came between the two removals.
+/// Looks for earlier runs below the state directory `state`. Also removes private files
+/// without a public file, which remain if a run is killed between the two removals.
 ///
-/// Costs a look into a directory that is empty as a rule.
+/// Costs one read of a directory that is usually empty.
 pub fn look(state: &Path) -> Option<News> {
     let entries = fs::read_dir(state.join(RUNS)).into_iter().flatten().flatten();
     let mut runs = BTreeSet::new();
@@ -40,7 +40,8 @@ pub fn look(state: &Path) -> Option<News> {
             Some(PUBLIC) if is_interrupted(&path) => {
                 runs.extend(path.file_stem().map(|id| id.to_string_lossy().into_owned()));
             }
-            // The private file has its name first, and is locked before that.
+            // A new private file gets its name before the public file does, but is locked
+            // already.
             Some(PRIVATE) if !is_there(&path.with_extension(PUBLIC)) && is_abandoned(&path) => {
                 let _ = fs::remove_file(&path);
             }
@@ -52,15 +53,15 @@ pub fn look(state: &Path) -> Option<News> {
 }
 
 impl News {
-    /// Notes that the user was told.
+    /// Records that the notice was printed.
     pub fn note(&self) {
         let told = Told { boot: boot_id(), runs: self.runs.clone() };
-        // A note that is lost means that the user is told again.
+        // If the record is lost, the notice is printed again.
         let _ = replace(&self.state, &told);
     }
 }
 
-/// Replaces the note in `state`, which another user may write to: no link there is followed.
+/// Replaces the record in `state`, to which another user may have access: follows no link.
 fn replace(state: &Path, told: &Told) -> Result<(), Error> {
     let directory = open_directory(state)?;
     let text = serde_json::to_vec(told).map_err(io::Error::from);
@@ -77,12 +78,12 @@ fn told(state: &Path) -> BTreeSet<String> {
     told.filter(|told| told.boot == boot_id()).unwrap_or_default().runs
 }
 
-/// Whether the marker at `path` is of no run that goes on, and is there still.
+/// Whether the marker at `path` still exists and its run does not go on.
 fn is_interrupted(path: &Path) -> bool {
     open(path).is_ok_and(|file| !is_in_flight(&file, path)) && is_there(path)
 }
 
-/// Whether no run has the file at `path` locked, and it is there still.
+/// Whether the file at `path` still exists and no run has locked it.
 fn is_abandoned(path: &Path) -> bool {
     open(path).is_ok_and(|file| !is_locked(&file)) && is_there(path)
 }

@@ -1,10 +1,10 @@
-//! One error type: an act, a path, and the errno.
+//! The error type: an act, a path, and the errno.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An act on a path that failed.
+/// A failed act on a path.
 #[derive(Debug)]
 pub struct Error {
     act: &'static str,
@@ -13,22 +13,22 @@ pub struct Error {
 }
 
 impl Error {
-    /// `act` ("cannot create") on `path` failed with `source`.
+    /// Returns the error that `act` ("cannot create") on `path` failed with `source`.
     pub fn new(act: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self { act, path: path.to_owned(), source: source.into() }
     }
 
-    /// What was tried.
+    /// Returns the act, such as "cannot create".
     pub fn act(&self) -> &'static str {
         self.act
     }
 
-    /// On what.
+    /// Returns the path of the act.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The cause.
+    /// Returns the cause.
     pub fn io(&self) -> &io::Error {
         &self.source
     }
@@ -46,12 +46,12 @@ impl std::error::Error for Error {
     }
 }
 
-/// Names the act and the path of a failing call.
+/// Adds the act and the path to the error of a call.
 pub trait Context<T> {
     /// Adds `act` and `path` to the error.
     ///
     /// # Errors
-    /// The same, named.
+    /// The error of `self`, with the act and path.
     fn on(self, act: &'static str, path: &Path) -> Result<T, Error>;
 }
 

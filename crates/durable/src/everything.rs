@@ -1,5 +1,5 @@
-//! What no pin covers: file systems that we cannot open a descriptor on, and raw block
-//! devices.
+//! The sync of everything that no pin covers: file systems on which no descriptor can be
+//! opened, and raw block devices.
 
 use crate::mutant;
 use crate::synced::{Failure, Synced};
@@ -11,12 +11,12 @@ use std::time::Instant;
 use synconce_probe::device::{self, Writes};
 use synconce_probe::mounts::DeviceId;
 
-/// One `sync(2)` and, after it, a flush of disks.
+/// One sync(2) followed by a flush of disks.
 ///
-/// `sync(2)` writes back every file system of the machine and every block device, but
-/// does not empty the write cache of a disk that was written without a file system
-/// (Linux 6.18, `ksys_sync` in fs/sync.c). It reports no errors; in a container it reaches
-/// the whole host.
+/// sync(2) writes back every file system and every block device of the machine, but does not
+/// flush the write cache of a disk that was written without a file system (Linux 6.18,
+/// `ksys_sync` in fs/sync.c). It reports no errors, and in a container it reaches the whole
+/// host.
 #[derive(Debug)]
 pub struct Everything {
     written_before: Writes,
@@ -24,18 +24,18 @@ pub struct Everything {
 }
 
 impl Everything {
-    /// `written_before` is from before the run.
+    /// `written_before` was recorded before the run.
     ///
-    /// Of a run that `is_sealed` any call may have been held on any disk, and about data
-    /// that were in its cache before. So every disk that was ever written is flushed, and it
-    /// is a failure when one that was written since cannot be, unless a file system or
-    /// another driver has it. Of any other run those written since are flushed, and the
-    /// result is that of `sync(2)`, which has none.
+    /// A sealed run may have held calls on any disk, about data that were in its cache before.
+    /// So every disk that was ever written is flushed. If a disk that was written during the
+    /// run cannot be flushed, the sync fails, unless a file system or another driver uses the
+    /// disk. For any other run the disks that were written during the run are flushed, and
+    /// errors are ignored, as sync(2) reports none.
     pub fn new(written_before: Writes, is_sealed: bool) -> Self {
         Self { written_before, is_sealed }
     }
 
-    /// Syncs.
+    /// Syncs and flushes.
     pub(crate) fn sync(&self) -> Synced {
         let began = Instant::now();
         if mutant::is("everything-skipped") {
@@ -50,7 +50,7 @@ impl Everything {
         let ever = if self.is_sealed { &Writes::default() } else { &self.written_before };
         let mut failures = Vec::new();
         let mut any_detached = false;
-        // Every disk is flushed, whatever became of the others.
+        // An error does not stop the flushes of the other disks.
         for disk in now.disks_written_since(ever) {
             match flush(disk) {
                 Ok(Flushed::Yes) => {}
@@ -60,23 +60,23 @@ impl Everything {
             }
         }
         if any_detached {
-            // The file of a loop device may have got its last data just then.
+            // The file of a detached loop device may just have received its last data.
             rustix::fs::sync();
         }
         failures.into_iter().next().map_or(Ok(began.elapsed()), Err)
     }
 }
 
-/// What became of a disk that was to be flushed.
+/// The result of flushing a disk.
 enum Flushed {
     Yes,
-    /// It is another disk by now, or none.
+    /// The disk was removed or replaced meanwhile.
     Detached,
 }
 
-/// Empties the write cache of `disk`. A disk that we have no right or no way to open, the
-/// run had none to open either. Errors of a disk that a file system has are for its pin to
-/// report: a disk that the run has nothing to do with may fail at any time.
+/// Flushes the write cache of `disk`. A disk that cannot be opened is skipped: the run could
+/// not open it either. Errors of a disk that a file system uses are left to the file system's
+/// pin, because a disk that the run did not write may fail at any time.
 fn flush(disk: DeviceId) -> Result<Flushed, Failure> {
     let identity = device::identity(disk);
     let Some(path) = device::node(disk) else { return Ok(Flushed::Yes) };
@@ -84,7 +84,7 @@ fn flush(disk: DeviceId) -> Result<Flushed, Failure> {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NXIO | Errno::NODEV) => Ok(()),
         Err(Errno::NOMEDIUM) => Ok(()),
         Err(error) => Err(error),
-        // A loop device without a file answers with an error.
+        // A loop device without a file returns an error.
         Ok(disk) if is_empty(&disk) => Ok(()),
         Ok(disk) => rustix::fs::fsync(disk),
     };
@@ -101,9 +101,8 @@ fn is_empty(disk: &OwnedFd) -> bool {
     rustix::fs::seek(disk, SeekFrom::End(0)) == Ok(0)
 }
 
-/// Whether a mounted file system of any mount namespace, swap or another driver has the disk
-/// at `path`, or a partition of it: then the kernel gives it to nobody else (`O_EXCL` in
-/// open(2)).
+/// Whether the disk at `path`, or a partition of it, is in use by a mounted file system of any
+/// mount namespace, by swap or by another driver: an `O_EXCL` open then fails (open(2)).
 fn is_claimed(path: &Path) -> bool {
     matches!(open(path, OFlags::EXCL), Err(Errno::BUSY))
 }

@@ -1,8 +1,8 @@
-//! Durability: the marker that says a run is in flight, the one commit at its
-//! end, and what is found after a crash; and the durable replacement of a file.
+//! Durability: the marker of a run in flight, the one commit at its end, recovery after a crash,
+//! and the durable replacement of a file.
 //!
-//! The order is `hold`'s to keep; this crate makes each step durable before it
-//! returns. What it assumes of the medium: a completed flush is durable, an
+//! `hold` keeps the order of the steps; this crate makes each step durable before it
+//! returns. Assumptions about the medium: a completed flush is durable, an
 //! unflushed write may or may not survive, and a failed flush loses what it
 //! covered (see docs/durability.md).
 #![forbid(unsafe_code)]

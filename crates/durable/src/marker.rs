@@ -1,18 +1,18 @@
 //! The marker: the durable record that a run is in flight.
 //!
-//! It is *armed* before the command starts: an unnamed file with its content, so
-//! that a full or read-only disk is found in time, and a command that never syncs
-//! pays no flush. It is *engaged* before the first call is held: synced, named,
-//! its directory synced, and the names that lead there. It is *cleared* after the
-//! commit. A lock on its public file tells a run in flight from one that was
-//! interrupted, in any boot, container or pid namespace.
+//! A marker is *armed* before the command starts: its content is written to an unnamed file,
+//! so that a full or read-only disk is found in time, and a command that never syncs costs no
+//! flush. The marker is *engaged* before the first call is held: the file, its directory and
+//! the names that lead there are synced. The marker is *cleared* after the commit. A lock on
+//! its files distinguishes a run in flight from an interrupted run, in any boot, container or
+//! pid namespace.
 //!
-//! The public file is for everyone, so that a user learns of root's interrupted
-//! runs; the private file has the command line, in which a password may stand.
+//! Everyone may read the public file, so that users see root's interrupted runs. The private
+//! file has the command line, which may contain a password.
 //!
-//! The command may remove, replace or mount over the directory at any moment. An
-//! armed marker is written again where the directory is by then; an engaged one
-//! that is gone needs no removal.
+//! The command may remove, replace or mount over the directory at any moment. An armed marker
+//! is then written again in the directory that is there; an engaged marker that was removed
+//! needs no removal.
 
 mod files;
 
@@ -34,27 +34,27 @@ pub const RUNS: &str = "runs";
 /// The marker of one run in one state directory.
 #[derive(Debug)]
 pub struct Marker {
-    /// Where the marker is found once it is engaged.
+    /// The directory of the engaged marker.
     directory: PathBuf,
     content: Content,
     armed: Armed,
-    /// `directory`, open, from the moment at which the marker has its names there.
+    /// `directory`, open, once the marker has its names in it.
     named: Option<OwnedFd>,
     engaged: bool,
     directories: Directories,
-    /// The root of another system that `directory` is in.
+    /// The root of another system, if `directory` is in it.
     root: Option<PathBuf>,
-    /// Where the state directory gets a pointer before the marker counts.
+    /// The registry in which the state directory is registered when the marker is engaged.
     registry: Option<PathBuf>,
 }
 
 impl Marker {
-    /// Arms the marker of `record` below `state`. Nothing is durable yet, but
-    /// everything that can be found out without a flush has been.
+    /// Arms the marker of `record` below `state`. Nothing is durable yet, but every error that
+    /// occurs without a flush has been found.
     ///
-    /// With `root`, `state` is in the root of another system. Directories are then
-    /// made when the marker is engaged, because some programs that install a system
-    /// refuse a root that is not empty, and are removed with the marker.
+    /// With `root`, `state` is in the root of another system. Its directories are then made
+    /// only when the marker is engaged, because some programs that install a system refuse a
+    /// root that is not empty. They are removed with the marker.
     ///
     /// # Errors
     /// Names the act and path: a read-only or full file system, missing rights.
@@ -81,17 +81,18 @@ impl Marker {
         })
     }
 
-    /// The same marker, by which root's `status` finds its state directory in `registry`.
+    /// Returns the marker with a `registry`, in which root's `status` finds its state
+    /// directory.
     pub fn registered_in(mut self, registry: PathBuf) -> Self {
         self.registry = Some(registry);
         self
     }
 
-    /// Makes the marker durable. Idempotent. A root that the command has removed
-    /// gets no marker, because the command is about to make the root itself.
+    /// Makes the marker durable. Idempotent. A root that the command has removed gets no
+    /// marker, because the command is about to make the root itself.
     ///
     /// # Errors
-    /// Names the act and path; nothing may be held then.
+    /// Names the act and path; no call may be held then.
     pub fn engage(&mut self) -> Result<(), Error> {
         let is_removed = |root: &PathBuf| {
             root.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -116,8 +117,8 @@ impl Marker {
         Ok(())
     }
 
-    /// Adds `system` to the file systems of the engaged marker, durably: a call on it may be
-    /// held then.
+    /// Adds `system` to the file systems of the engaged marker, durably. Calls on it may be
+    /// held afterwards.
     ///
     /// # Errors
     /// Names the act and path.
@@ -152,29 +153,28 @@ impl Marker {
         Ok(())
     }
 
-    /// The path at which an engaged marker is found.
+    /// Returns the path of the engaged marker.
     pub fn path(&self) -> PathBuf {
         self.directory.join(&self.content.public.name)
     }
 
-    /// The marker's public file, for finding the file system that it is on.
+    /// Returns the marker's public file, whose file system is the marker's.
     pub fn file(&self) -> rustix::fd::BorrowedFd<'_> {
         self.armed.file()
     }
 
-    /// Removes the marker durably: the run's data are safe. A marker that is gone
-    /// already, because the command emptied or replaced the directory, is cleared.
+    /// Removes the marker durably: the run's data are safe. A marker that is gone already,
+    /// because the command emptied or replaced the directory, is cleared.
     ///
     /// # Errors
-    /// Names the act and path; the run is then found interrupted, which is the
-    /// safe side.
+    /// Names the act and path. The run is then reported as interrupted, which is safe.
     pub fn clear(mut self) -> Result<(), Error> {
         let Some(directory) = self.named.as_ref().filter(|_| self.engaged) else {
             return Ok(());
         };
         self.remove_from(directory)?;
         rustix::fs::fsync(directory).on("cannot sync", &self.directory)?;
-        // A command that copied its root, and put the copy in its place, has copied the marker.
+        // A command that replaced its root by a copy has copied the marker as well.
         if self.root.is_some()
             && let Ok(copy) = open_directory(&self.directory)
             && self.remove_from(&copy)?
@@ -185,7 +185,7 @@ impl Marker {
         Ok(())
     }
 
-    /// Removes both files; whether one was there.
+    /// Removes both files, and returns whether one of them existed.
     fn remove_from(&self, directory: &OwnedFd) -> Result<bool, Error> {
         let mut any = false;
         for name in self.content.names() {
@@ -196,12 +196,12 @@ impl Marker {
 }
 
 impl Drop for Marker {
-    /// A marker that was never engaged leaves nothing behind; an engaged one stays.
+    /// Removes a marker that was never engaged; an engaged marker stays.
     fn drop(&mut self) {
         if self.engaged {
             return;
         }
-        // Nothing was held, so a name that cannot be removed claims too much, not too little.
+        // No call was held, so a name that stays causes a false warning, not a missing one.
         if let Some(directory) = &self.named {
             let _ = self.remove_from(directory);
         }
@@ -212,16 +212,17 @@ impl Drop for Marker {
     }
 }
 
-/// `path` or the nearest name above it that exists.
+/// Returns `path`, or the nearest directory above it that exists.
 fn deepest_there(path: &Path) -> &Path {
     let is_there = |above: &&Path| above.symlink_metadata().is_ok();
     path.ancestors().find(is_there).unwrap_or(path)
 }
 
-/// Another run that ends may remove the directory at any moment, but only as
-/// long as it is empty: whoever was too late makes it again.
+/// Calls `act` again while a directory is missing: another run that ends may remove the
+/// directory while it is empty.
 fn again_while_gone<T>(mut act: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-    // Each time another run has just ended; a path that cannot be had stays an error.
+    // Each failure means that another run has just ended; a path that stays missing is an
+    // error.
     for _ in 0..32 {
         match act() {
             Err(error) if is_gone(&error) => {}
@@ -235,8 +236,8 @@ fn is_gone(error: &Error) -> bool {
     error.io().kind() == ErrorKind::NotFound
 }
 
-/// Whether the directory is on another file system than the armed file, because
-/// the command has mounted one, or limits the file to a part of it (project quotas).
+/// Whether the directory is on another file system than the armed file, because the command
+/// has mounted one there, or whether a project quota forbids the link.
 fn is_elsewhere(error: &Error) -> bool {
     error.io().kind() == ErrorKind::CrossesDevices
 }

@@ -1,10 +1,9 @@
-//! The file systems on which calls may be held, each with a descriptor that was
-//! opened before it.
+//! The pinned file systems: each has a descriptor that was opened before a call on it is held.
 //!
-//! Only such a descriptor sees every write-back error of the run: the kernel
-//! reports an error to the descriptors that were open when it happened
-//! (`syncfs(2)`, errseq; Linux 5.8). A pin keeps its mount busy, so it must be
-//! let go before the run unmounts it.
+//! Only an early descriptor reports every write-back error of the run: the kernel reports an
+//! error to the descriptors that were open when it happened (syncfs(2), errseq; Linux 5.8). A
+//! pin keeps its mount busy, so the pin must be dropped before the run unmounts the file
+//! system.
 
 use crate::error::{Context, Error};
 use crate::synced::{Failure, Synced};
@@ -22,17 +21,17 @@ use synconce_probe::mounts::{DeviceId, Mount};
 pub struct Pin {
     /// The file system's device number.
     pub device: DeviceId,
-    /// Where it was found.
+    /// The mount point at which the file system was found.
     pub point: PathBuf,
     /// Its type, as mountinfo gives it.
     pub type_name: String,
-    /// What is mounted.
+    /// The source of the mount.
     pub source: String,
-    /// Whether it is a volatile overlay, through which nothing becomes durable.
+    /// Whether this is a volatile overlay, through which nothing becomes durable.
     pub volatile: bool,
-    /// The file system under a writable overlay, or those that may be it.
+    /// The upper file system of a writable overlay, or the candidates for it.
     pub uppers: Vec<DeviceId>,
-    /// Whether it is an overlay of memory, which a commit does not make last.
+    /// Whether this is an overlay in memory, which a commit does not make durable.
     pub in_memory: bool,
     /// Whether the descriptor was opened before the run.
     pub early: bool,
@@ -45,7 +44,7 @@ pub struct Pin {
 #[derive(Debug)]
 enum Handle {
     Open(OwnedFd),
-    /// To be opened by the thread that syncs it: a server may not answer an open.
+    /// Opened at the commit, by the thread that syncs: the server may not answer an open.
     AtCommit,
 }
 
@@ -65,7 +64,7 @@ impl Pin {
         }
     }
 
-    /// What a sync means on it.
+    /// Returns what a sync does on this file system.
     pub fn kind(&self) -> Kind {
         Kind::of(&self.type_name)
     }
@@ -90,13 +89,13 @@ impl Pin {
                     opened = handle;
                     &opened
                 }
-                // Hidden from us: sync(2) reaches it.
+                // Not accessible to this user: sync(2) reaches the file system.
                 Ok(_) | Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => return Ok(()),
                 Err(error) => return Err(error),
             },
         };
         match self.kind() {
-            // fsync(2) on the block device below it, or else a request to its server.
+            // fsync(2) on the block device below the file system, or a request to its server.
             Kind::Fuse { .. } => rustix::fs::fsync(handle),
             Kind::Disk { flushes: false } => {
                 rustix::fs::syncfs(handle)?;
@@ -107,23 +106,23 @@ impl Pin {
     }
 }
 
-/// The pinned file systems, at most one pin for each.
+/// The pinned file systems, with one pin for each.
 #[derive(Debug, Default)]
 pub struct Pins(Vec<Pin>);
 
 impl Pins {
-    /// Pins every writable disk file system among `mounts` that can be reached
-    /// below `prefix` (`/` for our own namespace, `/proc/PID/root` for another's).
-    /// What cannot be opened is left to [`Pins::missing`].
+    /// Pins every writable disk file system among `mounts` that can be reached below `prefix`
+    /// (`/` for this namespace, `/proc/PID/root` for another process's). [`Pins::missing`]
+    /// lists those that cannot be opened.
     pub fn open(mounts: &[Mount], prefix: &Path, early: bool) -> Self {
         let mut pins = Self::default();
         pins.add(mounts, prefix, early);
         pins
     }
 
-    /// Pins the file systems that `paths` are on, and those below an overlay among
-    /// them, in our own namespace and before the run. No other is so much as opened:
-    /// its server may hang, and somebody may be about to unmount it.
+    /// Pins the file systems of `paths`, and the upper file systems of the overlays among
+    /// them, in this namespace and before the run. Opens no other file system: its server may
+    /// hang, and another process may be about to unmount it.
     ///
     /// # Errors
     /// Names a path that does not exist or is not on a disk file system.
@@ -157,14 +156,15 @@ impl Pins {
         self.find_uppers(mounts, prefix);
     }
 
-    /// Adds pins for the file systems of `mounts` that only a sealed run holds: those of a
-    /// network, and those that a FUSE server keeps on a block device.
+    /// Adds pins for the file systems of `mounts` that only a sealed run holds: network file
+    /// systems, and those that a FUSE server keeps on a block device.
     pub fn add_served(&mut self, mounts: &[Mount], early: bool) {
         for mount in mounts.iter().filter(|mount| mount.writable) {
             let handle = match mount.kind() {
                 Kind::Network => Handle::AtCommit,
                 Kind::Fuse { on_device: true } => {
-                    // The kernel refuses the device to an ordinary user, who asks the server.
+                    // The kernel refuses the device to an unprivileged user; the pin then
+                    // syncs by the server.
                     open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::Open)
                 }
                 _ => continue,
@@ -175,8 +175,8 @@ impl Pins {
         }
     }
 
-    /// Finds what is under the overlays: an overlay's own sync reports no error of it, and a
-    /// volatile one does not reach it.
+    /// Finds the upper file systems of the overlays: an overlay's sync does not report their
+    /// errors, and a volatile overlay's sync does not reach them.
     fn find_uppers(&mut self, mounts: &[Mount], prefix: &Path) {
         let uppers = |pin: &Pin| {
             let mount = mounts.iter().find(|mount| mount.id == pin.mount);
@@ -190,12 +190,12 @@ impl Pins {
         }
     }
 
-    /// Lets go of the volatile overlays, through which nothing becomes durable.
+    /// Drops the pins of the volatile overlays, through which nothing becomes durable.
     pub fn drop_volatile(&mut self) {
         self.0.retain(|pin| !pin.volatile);
     }
 
-    /// The pin of the file system `device`.
+    /// Returns the pin of the file system `device`.
     pub fn of(&self, device: DeviceId) -> Option<&Pin> {
         self.0.iter().find(|pin| pin.device == device)
     }
@@ -205,8 +205,8 @@ impl Pins {
         self.0.iter().any(|pin| pin.device == device)
     }
 
-    /// Writable disk file systems among `mounts` that could not be opened, one
-    /// mount for each.
+    /// Returns the writable disk file systems among `mounts` that could not be opened, as one
+    /// mount each.
     pub fn missing<'a>(&self, mounts: &'a [Mount]) -> Vec<&'a Mount> {
         let mut seen = HashSet::new();
         mounts
@@ -216,14 +216,14 @@ impl Pins {
             .collect()
     }
 
-    /// Lets go of the file system whose pin keeps `mount` busy.
+    /// Removes and returns the pin that keeps `mount` busy.
     pub fn take(&mut self, mount: u64) -> Option<Pin> {
         let at = self.0.iter().position(|pin| pin.mount == mount)?;
         Some(self.0.swap_remove(at))
     }
 
-    /// Pins the file system of `mount` by `file`, which is on it, because the
-    /// mount point itself cannot be opened.
+    /// Pins the file system of `mount` by `file`, which is on it, because the mount point
+    /// itself cannot be opened.
     pub fn adopt(&mut self, mount: &Mount, file: OwnedFd) {
         if !self.covers(mount.device) {
             self.0.push(Pin::new(mount, Handle::Open(file), false));
@@ -244,7 +244,7 @@ impl Pins {
         self.0.retain(|pin| wanted(pin.device));
     }
 
-    /// The pins.
+    /// Iterates over the pins.
     pub fn iter(&self) -> impl Iterator<Item = &Pin> {
         self.0.iter()
     }
@@ -262,7 +262,7 @@ impl From<Pin> for Pins {
 
 fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
     let handle = open(&below(prefix, &mount.point)).ok()?;
-    // Another mount may lie over this one: then the path leads elsewhere.
+    // Another mount may cover this mount point: then the path leads to another file system.
     if mount_id(handle.as_fd())? != mount.id {
         return None;
     }
@@ -274,8 +274,8 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
-/// The id of the mount that `file` was opened through (`statx(2)`, Linux 5.8). No server
-/// is asked.
+/// Returns the id of the mount through which `file` was opened (statx(2), Linux 5.8). Sends no
+/// request to a file server.
 pub fn mount_id(file: impl AsFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     id_of(&rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?)
@@ -285,12 +285,12 @@ fn id_of(stat: &Statx) -> Option<u64> {
     (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
-/// The mount among `mounts` that `path` is on.
+/// Returns the mount among `mounts` that `path` is on.
 ///
 /// # Errors
 /// Names a path that cannot be opened, or whose mount is not among `mounts`.
 pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error> {
-    // No server is asked (statx(2)), which may hang.
+    // Sends no request to a file server (statx(2)), which may hang.
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID);
     let id = id_of(&stat.on("cannot open", path)?);
@@ -300,13 +300,13 @@ pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error
         .ok_or_else(|| Error::new("cannot find the mount of", path, Errno::NODEV))
 }
 
-/// The file system of the upper directory of the overlay `mount`, which is seen below `root`
-/// among `mounts`; none for any other mount.
+/// Returns the file system of the upper directory of the overlay `mount`, as seen below `root`
+/// among `mounts`. Returns nothing for any other mount.
 ///
-/// A relative name is of the directory of the process that mounted it, which is not known, and
-/// a container does not see the directory. Then they are the disks of the overlay's size,
-/// because statfs(2) of an overlay is that of its upper file system. For a volatile overlay
-/// that is not certain enough.
+/// A relative name is relative to the working directory of the process that mounted the
+/// overlay, which is unknown, and a container does not see the upper directory. Then the disks
+/// of the overlay's size are returned, because statfs(2) of an overlay reports its upper file
+/// system. For a volatile overlay this guess is not safe enough, and nothing is returned.
 pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
     let Some(upper) = mount.option("upperdir") else { return Vec::new() };
     match named_upper(&upper, mounts, root) {
@@ -324,7 +324,7 @@ fn named_upper(upper: &Path, mounts: &[Mount], root: &Path) -> Option<DeviceId> 
     let upper = upper.strip_prefix("/").ok()?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::open(root, flags, Mode::empty()).ok()?;
-    // Links are those of the process that has this root.
+    // Links are resolved against this root.
     let within = ResolveFlags::IN_ROOT;
     let id = mount_id(rustix::fs::openat2(root, upper, flags, Mode::empty(), within).ok()?);
     mounts.iter().find(|mount| Some(mount.id) == id).map(|mount| mount.device)
@@ -341,7 +341,7 @@ fn of_size(overlay: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
     disks.map(|mount| mount.device).collect()
 }
 
-/// `path`, which is absolute, as seen from the root `prefix`.
+/// Returns the absolute path `path`, as seen from the root `prefix`.
 fn below(prefix: &Path, path: &Path) -> PathBuf {
     prefix.join(path.strip_prefix("/").unwrap_or(path))
 }

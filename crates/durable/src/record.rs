@@ -1,65 +1,64 @@
-//! What is written down about a run.
+//! The record of a run.
 
 use crate::pins::Pin;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The version of the format of [`Record`]. Version 1 had all of a record in one
-/// file that everyone could read.
+/// The version of the format of [`Record`]. Version 1 had the whole record in one file that
+/// everyone could read.
 pub const VERSION: u32 = 2;
 
 /// A run, as its marker and its run file describe it.
 ///
-/// It is written down for people: bytes that are not UTF-8 are replaced, in
-/// words and in paths.
+/// The record is for people to read: bytes that are not UTF-8 are replaced, in words and in
+/// paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`VERSION`] of the program that wrote it.
+    /// [`VERSION`] of the program that wrote the record.
     pub version: u32,
-    /// The run's name, unique on a host.
+    /// The run's id, unique on a host.
     pub id: String,
-    /// What only the user of the run may read; `None` where the reader may not, or
-    /// where it is damaged.
+    /// The part that only the user of the run may read. `None` if it may not be read, or is
+    /// damaged.
     #[serde(flatten)]
     pub private: Option<Private>,
-    /// When it was started, RFC 3339 in UTC.
+    /// When the run started, RFC 3339 in UTC.
     pub started: String,
-    /// The kernel's boot id at the time.
+    /// The kernel's boot id at the start.
     pub boot: String,
-    /// The user that ran it.
+    /// The user of the run.
     pub user: u32,
     /// The supervisor's process id, in its own pid namespace.
     pub supervisor: u32,
-    /// Whether calls are answered by the filter alone.
+    /// Whether the filter alone answers calls.
     pub sealed: bool,
-    /// The file systems on which it may have held calls.
+    /// The file systems on which the run may have held calls.
     pub file_systems: Vec<FileSystem>,
 }
 
-/// The part of a [`Record`] that is in a file of its own, which only its owner may
-/// read: a command line may hold a password.
+/// The part of a [`Record`] that is in a separate file, which only its owner may read: a
+/// command line may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Private {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Its working directory.
+    /// The command's working directory.
     #[serde(serialize_with = "text::path")]
     pub directory: PathBuf,
-    /// The root that the work was for, with `--root`.
+    /// The target of `--root`.
     #[serde(serialize_with = "text::path_if_any")]
     pub root: Option<PathBuf>,
 }
 
 impl Record {
-    /// The part that everyone may read.
+    /// Returns the part that everyone may read.
     pub fn public(&self) -> Self {
         Self { private: None, ..self.clone() }
     }
 
-    /// Reads the public part from `text`, which file systems that were added later follow. A
-    /// piece at the end that is not whole was never durable, and no call was held on its
-    /// account.
+    /// Reads the public part from `text`, followed by the file systems that were added later.
+    /// An incomplete entry at the end was never durable, and no call was held because of it.
     ///
     /// # Errors
     /// Those of `serde_json`.
@@ -72,7 +71,7 @@ impl Record {
         Ok(record)
     }
 
-    /// The content of the two files of the run: the public and the private one.
+    /// Returns the content of the two files of the run: the public file and the private file.
     ///
     /// # Errors
     /// Those of `serde_json`.
@@ -83,7 +82,7 @@ impl Record {
     }
 }
 
-/// `text` with a newline at its end.
+/// Returns `text` with a newline appended.
 pub(crate) fn line(mut text: Vec<u8>) -> Vec<u8> {
     text.push(b'\n');
     text
@@ -92,18 +91,18 @@ pub(crate) fn line(mut text: Vec<u8>) -> Vec<u8> {
 /// A file system of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSystem {
-    /// Where it was mounted.
+    /// The mount point.
     #[serde(serialize_with = "text::path")]
     pub mount_point: PathBuf,
     /// Its type.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// What was mounted.
+    /// The source of the mount.
     pub source: String,
 }
 
 impl FileSystem {
-    /// That of `pin`.
+    /// Returns the file system of `pin`.
     pub fn of(pin: &Pin) -> Self {
         Self {
             mount_point: pin.point.clone(),
@@ -113,21 +112,22 @@ impl FileSystem {
     }
 }
 
-/// The boot id of the running kernel (`random(4)`); empty when /proc has none.
+/// Returns the boot id of the running kernel (random(4)), or an empty text if /proc has none.
 pub fn boot_id() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     text.unwrap_or_default().trim().to_owned()
 }
 
-/// The time now, RFC 3339 in UTC, to the second.
+/// Returns the current time, RFC 3339 in UTC, to the second.
 pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A new run's name: the time to the second, and enough chance to be unique.
+/// Returns a new run id: the time to the second, and random bits that make it unique.
 pub fn new_id() -> String {
     let mut chance = [0_u8; 4];
-    // Before the pool is ready the process id must do; the name is no secret.
+    // Before the random pool is initialised, the process id is used; the id need not be
+    // secret.
     if rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::NONBLOCK).is_err() {
         chance = std::process::id().to_le_bytes();
     }

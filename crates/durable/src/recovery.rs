@@ -1,5 +1,5 @@
-//! What is found in the state and runtime directories: runs in flight, runs
-//! that were interrupted, runs whose survivors are still served.
+//! What is found in the state and runtime directories: runs in flight, interrupted runs, and
+//! runs whose survivors are still served.
 
 use crate::error::{Context, Error};
 pub use crate::marker::PRIVATE;
@@ -15,58 +15,57 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// More than any record has, in bytes: a command's words are at most 6 MiB, each
-/// byte of which JSON may write as six (`execve(2)`).
+/// An upper bound of the size of a record, in bytes: a command's words are at most 6 MiB
+/// (execve(2)), each byte of which JSON may write as six.
 const LONGEST: u64 = 64 << 20;
 
-/// How a marker was found.
+/// The state of a run, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Its supervisor holds the lock: the run goes on.
+    /// The supervisor holds the lock: the run goes on.
     InFlight,
-    /// Nobody holds the lock: the run was cut short.
+    /// No process holds the lock: the run was cut short.
     Interrupted,
 }
 
-/// A run, wherever its markers are: two users may have runs with one id, because anyone
+/// The owner and the id of a run. Two users may have runs with the same id, because any user
 /// may give a marker any name.
 pub type Run = (u32, String);
 
 /// A marker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Found {
-    /// Where it is.
+    /// The path of the public file.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
-    /// The user that its file belongs to.
+    /// The user that owns the public file.
     pub owner: u32,
-    /// Its run's name: the file's, also when the content cannot be read.
+    /// The run's id, from the file's name, even if the content cannot be read.
     pub id: String,
-    /// How it was found.
+    /// Whether the run is in flight or interrupted.
     pub state: State,
-    /// Its content; `None` when it is damaged, which is an interrupted run still.
+    /// The content; `None` if it is damaged. A damaged marker still means an interrupted run.
     pub record: Option<Record>,
 }
 
 impl Found {
-    /// The run that it is of: its owner and its id.
+    /// Returns the run of the marker: its owner and its id.
     pub fn run(&self) -> Run {
         (self.owner, self.id.clone())
     }
 }
 
-/// The markers below the state directory `state`, oldest first. A directory
-/// that does not exist has none.
+/// Returns the markers below the state directory `state`, oldest first. A missing directory
+/// has none.
 ///
 /// # Errors
-/// Names the path that could not be read: not being able to look is not the
-/// same as finding nothing.
+/// Names a path that cannot be read. An unreadable directory is not an empty one.
 pub fn markers(state: &Path) -> Result<Vec<Found>, Error> {
     Ok(markers_among(state, &mut { usize::MAX })?.0)
 }
 
-/// As [`markers`], among at most `left` names of any kind, which are counted down; and
-/// whether there were no more.
+/// Like [`markers`], but reads at most `left` names of any kind and subtracts them from
+/// `left`. Also returns whether all names were read.
 ///
 /// # Errors
 /// Those of [`markers`].
@@ -92,7 +91,7 @@ pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<Found>, bool
     Ok((found, all))
 }
 
-/// `None` when the run ended while we looked.
+/// Returns the marker at `path`, or `None` if the run ended meanwhile.
 fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
     let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (state, record) = match open(&path) {
@@ -101,12 +100,11 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
                 if is_in_flight(&file, &path) { State::InFlight } else { State::Interrupted };
             (state, read_record(&file, &path).ok())
         }
-        // No run makes such a marker. Whatever became of the one that had this name,
-        // it was not seen to end.
+        // No run creates such a file. The end of a run with this name was not recorded.
         Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (State::Interrupted, None),
-        // One that we may not read hides no other.
+        // A marker that may not be read is reported, and does not hide other markers.
         Err(Errno::ACCESS) => (State::Interrupted, None),
-        // Nothing makes a directory of a file, so this was never a marker.
+        // A directory was never a marker: no program turns a file into a directory.
         Err(Errno::NOENT | Errno::ISDIR) => return Ok(None),
         other => return other.map(|_| None).on("cannot open", &path),
     };
@@ -118,11 +116,11 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
     Ok(Some(Found { path, owner, id, state, record }))
 }
 
-/// Reads the record whose public file is `file`, at `path`, and its private file where
-/// that can be read. A record of version 1 has both parts in one file.
+/// Reads the record whose public file is `file`, at `path`, and its private file if that can
+/// be read. A record of version 1 has both parts in one file.
 ///
 /// # Errors
-/// Those of [`read`], of the public file.
+/// Those of [`read`], for the public file.
 pub fn read_record(file: &File, path: &Path) -> io::Result<Record> {
     let mut record = Record::from_public(&content(file)?)?;
     if record.private.is_none() {
@@ -136,12 +134,12 @@ pub fn read_private(path: &Path) -> Option<Private> {
     read(&open(&path.with_extension(PRIVATE)).ok()?).ok()
 }
 
-/// Opens the marker or run file at `path` for reading. It follows no link, and
-/// waits for nobody: anything may be in a directory after a crash.
+/// Opens the marker or run file at `path` for reading. Follows no link and does not block:
+/// after a crash the directory may contain anything.
 ///
 /// # Errors
-/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a
-/// directory, and those of `open(2)`.
+/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a directory,
+/// and those of open(2).
 pub fn open(path: &Path) -> Result<File, Errno> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
@@ -152,10 +150,10 @@ pub fn open(path: &Path) -> Result<File, Errno> {
     }
 }
 
-/// Reads the JSON in `file`, from its start, but not more than a run would write.
+/// Reads the JSON in `file` from its start, up to the size limit of a record.
 ///
 /// # Errors
-/// Those of reading, and `InvalidData` for anything but a `T`.
+/// Those of reading, and `InvalidData` if the content is not a `T`.
 pub fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
     Ok(serde_json::from_slice(&content(file)?)?)
 }
@@ -167,8 +165,8 @@ fn content(mut file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether the run of the marker `file`, at `path`, goes on. Its supervisor has both files
-/// locked. Every user can lock the public one, so the private one decides where it can be
+/// Whether the run of the marker `file`, at `path`, goes on. Its supervisor has locked both
+/// files. Every user can lock the public file, so the private file decides if it can be
 /// opened.
 pub(crate) fn is_in_flight(file: &File, path: &Path) -> bool {
     match open(&path.with_extension(PRIVATE)) {
@@ -182,8 +180,8 @@ pub fn is_locked(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
-/// Forgets the interrupted run of `found`, durably. A marker that is gone already, by
-/// another name of its directory or another process, is forgotten.
+/// Removes the marker `found` durably. A marker that is gone already, through another name of
+/// its directory or by another process, is no error.
 ///
 /// # Errors
 /// Names the act and path.
@@ -193,7 +191,8 @@ pub fn clear(found: &Found) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => other.on("cannot remove", &found.path)?,
     }
-    // Alone it says nothing; a run removes it if we cannot.
+    // A private file alone has no meaning. If it cannot be removed here, a later run removes
+    // it.
     let _ = std::fs::remove_file(found.path.with_extension(PRIVATE));
     File::open(directory).and_then(|file| file.sync_all()).on("cannot sync", directory)
 }

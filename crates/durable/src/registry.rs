@@ -1,9 +1,8 @@
-//! The registry of state directories, by which root's `status` finds the runs of
-//! every user.
+//! The registry of state directories, by which root's `status` finds the runs of every user.
 //!
-//! A state directory other than the system's own has one *pointer* here: a small
-//! file that names it, and belongs to the user who runs there. Everyone may add
-//! one, as in `/tmp`, so whatever is read here is anybody's word.
+//! Each state directory other than the system's own has one *pointer* in the registry: a small
+//! file that contains the directory's path and is owned by its user. As in `/tmp`, every user
+//! may add files, so nothing that is read here can be trusted.
 
 use crate::directories::{self, Directories};
 use crate::error::{Context, Error};
@@ -23,37 +22,38 @@ use synconce_probe::mounts::{self, Mount};
 
 /// The version of the format of [`Pointer`].
 const VERSION: u32 = 1;
-/// More than a pointer has, in bytes: two paths, each of which JSON may write as six.
+/// An upper bound of the size of a pointer, in bytes: two paths, each byte of which JSON may
+/// write as six.
 const LONGEST: u64 = 64 << 10;
-/// More pointers than a user has who does not flood the registry.
+/// The number of pointers read per user; only a user that floods the registry has more.
 const MOST: usize = 1024;
-/// A pointer that no one can write is durable: the last step takes the right away.
+/// The mode of a durable pointer: the last step of registration removes the write permission.
 const DURABLE: u32 = 0o444;
 
-/// What a pointer says.
+/// The content of a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {
     version: u32,
     /// The state directory, without symbolic links.
     pub directory: PathBuf,
-    /// The file system that it was on.
+    /// The file system of the directory.
     pub file_system: FileSystem,
 }
 
-/// A pointer, and whose it is.
+/// A pointer and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Where the pointer is.
+    /// The path of the pointer.
     pub path: PathBuf,
-    /// What it says.
+    /// The content of the pointer.
     pub pointer: Pointer,
-    /// The user and the group of its file.
+    /// The user and the group that own the pointer's file.
     pub owner: (u32, u32),
 }
 
 impl Registered {
-    /// Whether the file system of the directory is mounted where it was, so that a
-    /// directory that is not there has been removed.
+    /// Whether the directory's file system is mounted where it was. A directory that is
+    /// missing then has been removed.
     ///
     /// # Errors
     /// Those of reading `/proc/self/mountinfo`.
@@ -64,11 +64,11 @@ impl Registered {
     }
 }
 
-/// The file system that `directory`, which need not be there, is on, by the list of
-/// `mounts`, because the file system itself may not answer.
+/// Returns the file system of `directory`, which need not exist, from the list of `mounts`:
+/// the file system itself may hang.
 fn file_system_of(directory: &Path, mounts: &[Mount]) -> Option<FileSystem> {
     let above = |mount: &&Mount| directory.starts_with(&mount.point);
-    // Of mounts at one point the last covers the others.
+    // Of several mounts at one point, the last covers the others.
     let mount = mounts.iter().filter(above).max_by_key(|mount| mount.point.as_os_str().len())?;
     Some(FileSystem {
         mount_point: mount.point.clone(),
@@ -77,11 +77,11 @@ fn file_system_of(directory: &Path, mounts: &[Mount]) -> Option<FileSystem> {
     })
 }
 
-/// Registers the state directory `state` in `registry` durably, unless it is the
-/// system's own or has been before.
+/// Registers the state directory `state` in `registry` durably, unless it is the system's own
+/// or is registered already.
 ///
-/// No run fails for want of a pointer: root also looks at the usual place in every
-/// user's home, and the user's own `status` needs none.
+/// Errors are ignored, because a run does not need its pointer: root also searches the usual
+/// directory in every user's home, and the user's own `status` needs no pointer.
 pub(crate) fn register(state: &Path, registry: &Path) {
     if rustix::process::geteuid().is_root() && !is_open_to_all(registry) {
         let _ = make(registry);
@@ -91,7 +91,7 @@ pub(crate) fn register(state: &Path, registry: &Path) {
     }
 }
 
-/// The mode of the registry: everyone may add to it, and remove only what is theirs.
+/// The mode of the registry: every user may add files, and remove only their own.
 const OPEN_TO_ALL: u32 = 0o1777;
 
 fn is_open_to_all(registry: &Path) -> bool {
@@ -106,15 +106,16 @@ fn make(registry: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Points to `state` by a name that is found again. Where another user has taken it, any
-/// other name that begins as that one will do, and a new one is not to be guessed.
+/// Creates a pointer to `state` under a name derived from its path. If another user has taken
+/// that name, a name with the same prefix and a random suffix is used, which cannot be
+/// guessed.
 fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let begin = format!("{user}-{:016x}-", hash(state.as_os_str().as_bytes()));
     let usual = registry.join(format!("{begin}0.json"));
     if usual.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         match create(state, &usual, registry) {
-            // Another run was faster; it may not have come to sync the name.
+            // Another run created the pointer first, and may not have synced the name yet.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
         }
@@ -140,15 +141,15 @@ fn point_to(state: &Path, registry: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the file at `path` is our pointer to `state`: a user may have moved another
-/// file of ours, or made a second name for one, where the pointer is to be.
+/// Whether the file at `path` is this user's pointer to `state`: another user may have moved
+/// or linked a different file of this user to that name.
 fn is_ours(path: &Path, there: &Metadata, user: u32, state: &Path) -> bool {
     let is_pointer = || read(path).is_some_and(|it| it.pointer.directory == state);
     there.is_file() && there.uid() == user && is_pointer()
 }
 
-/// Whether a pointer that is there needs no sync any more: it had one, or it is so
-/// old that the kernel has written it.
+/// Whether an existing pointer needs no sync any more: it was synced, or it is so old that the
+/// kernel has written it back.
 fn is_durable(there: &Metadata) -> bool {
     there.mode() & 0o777 == DURABLE || there.modified().is_ok_and(directories::is_old)
 }
@@ -175,17 +176,18 @@ fn make_durable(path: &Path, registry: &Path) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(DURABLE))
 }
 
-/// FNV-1a, which is the same in every version: a name is to be found again.
+/// Returns the FNV-1a hash, which is the same in every version, so that the name is found
+/// again.
 fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The pointers in `registry`, and how many names in it are none, or were not looked at
-/// because there are too many. A registry that does not exist has none.
+/// Returns the pointers in `registry`, and the number of names in it that are no pointers or
+/// were skipped because their owner has too many. A missing registry has no pointers.
 ///
 /// # Errors
-/// Names the registry when it cannot be read.
+/// Names the registry if it cannot be read.
 pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
     let entries = match fs::read_dir(registry) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
@@ -195,10 +197,10 @@ pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
         |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
     let (mut found, mut others) = (Vec::new(), 0);
     let mut of_owner: HashMap<u32, usize> = HashMap::new();
-    // Files on their way are hidden.
+    // Unfinished files are hidden.
     let paths = entries.flatten().map(|entry| entry.path()).filter(|path| !is_hidden(path));
     for path in paths {
-        // A user who floods the registry hides only their own.
+        // A user that floods the registry hides only their own pointers.
         let owner = path.symlink_metadata().map_or(u32::MAX, |there| there.uid());
         let count = of_owner.entry(owner).or_default();
         *count += 1;
@@ -213,7 +215,7 @@ pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
 fn read(path: &Path) -> Option<Registered> {
     let file = recovery::open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    // A second name may have been given to a file of somebody else.
+    // With a second link, the file may belong to another user.
     if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() > LONGEST {
         return None;
     }

@@ -1,5 +1,5 @@
-//! Files of others: written, replaced and removed so that a crash leaves the
-//! old one or the new one whole, and what was returned from is durable.
+//! Durable changes of files that other programs own. A crash leaves either the old file or the
+//! new file, whole. When a function returns, its change is durable.
 
 use crate::error::{Context, Error};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, XattrFlags};
@@ -11,33 +11,32 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What the name of an unfinished file ends in. No directory of drop-in files
-/// reads names like this one.
+/// The suffix of the name of an unfinished file. No program that reads drop-in directories
+/// reads files with this suffix.
 const SUFFIX: &str = ".synconce-new";
 
-/// The rights of a file that is new.
+/// The mode and owner of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// Permission bits, as in `chmod(2)`.
     pub mode: u32,
-    /// The user and the group that it belongs to.
+    /// The user and the group of the file.
     pub owner: (u32, u32),
 }
 
 impl Rights {
-    /// Readable by all, writable by us.
+    /// Returns rights that allow all to read and this user to write.
     pub fn common() -> Self {
         let user = rustix::process::geteuid().as_raw();
         Self { mode: 0o644, owner: (user, rustix::process::getegid().as_raw()) }
     }
 }
 
-/// Replaces the file at `path`, which is there and is no link. The new one has
-/// its owner, its mode and, where we may set them, its extended attributes.
+/// Replaces the file at `path`, which exists and is no link. The new file gets the old file's
+/// owner, mode and, where permitted, extended attributes.
 ///
 /// # Errors
-/// Names the act and path; the old file is then still there, or the new one
-/// whole.
+/// Names the act and path. The old file is then intact, or the new file is whole.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let old = File::open(path).on("cannot open", path)?;
     let metadata = old.metadata().on("cannot look at", path)?;
@@ -47,7 +46,7 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
         let rights = Rights { mode: metadata.mode() & 0o7777, owner };
         give(new, rights)?;
         copy_attributes(&old, new);
-        // An access list that was copied may have changed the mode.
+        // A copied access list may have changed the mode.
         rustix::fs::fchmod(new, Mode::from_raw_mode(rights.mode))
     })?;
     let (from, to) = (place.temporary(), place.name());
@@ -57,16 +56,16 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     place.sync()
 }
 
-/// Writes the file `path`, which is not there.
+/// Writes the file `path`, which does not exist yet.
 ///
 /// # Errors
-/// Names the act and path; one that is there by now is left alone.
+/// Names the act and path. A file that exists by then is left alone.
 pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
     let place = Place::open(path)?;
     place.write(content, |new| give(new, rights))?;
     let (at, from, to) = (&place.directory, place.temporary(), place.name());
     let named = match rustix::fs::renameat_with(at, &from, at, to, RenameFlags::NOREPLACE) {
-        // File systems without it (rename(2)): a link is never made over another.
+        // File systems without RENAME_NOREPLACE (rename(2)): link(2) never replaces a file.
         Err(Errno::INVAL | Errno::NOSYS) => {
             let linked = rustix::fs::linkat(at, &from, at, to, AtFlags::empty());
             linked.and_then(|()| rustix::fs::unlinkat(at, &from, AtFlags::empty()))
@@ -77,7 +76,7 @@ pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> 
     place.sync()
 }
 
-/// Makes a symbolic link to `target` at `path`, where there is nothing.
+/// Makes a symbolic link to `target` at `path`, which does not exist yet.
 ///
 /// # Errors
 /// Names the act and path.
@@ -87,7 +86,7 @@ pub fn link(target: &Path, path: &Path) -> Result<(), Error> {
     place.sync()
 }
 
-/// Removes the file or link `path`; one that is gone already is none to remove.
+/// Removes the file or link `path`. A missing file is no error.
 ///
 /// # Errors
 /// Names the act and path.
@@ -99,7 +98,7 @@ pub fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Removes what a crash left of a file that was on its way to `path`.
+/// Removes the unfinished file that a crash left while `path` was written.
 ///
 /// # Errors
 /// Names the act and path.
@@ -110,7 +109,7 @@ pub fn remove_unfinished(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The directories above `path` that are not there, outermost first.
+/// Returns the missing directories above `path`, outermost first.
 pub fn missing_above(path: &Path) -> Vec<PathBuf> {
     let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
     let mut missing: Vec<_> = above.take_while(|above| !above.exists()).map(Into::into).collect();
@@ -118,7 +117,7 @@ pub fn missing_above(path: &Path) -> Vec<PathBuf> {
     missing
 }
 
-/// Makes the directory `path`, open to all for reading; one that is there stays.
+/// Makes the directory `path`, readable by all. An existing directory stays.
 ///
 /// # Errors
 /// Names the act and path.
@@ -129,14 +128,14 @@ pub fn make_directory(path: &Path) -> Result<(), Error> {
         Err(Errno::EXIST) if path.is_dir() => return Ok(()),
         other => other.on("cannot create", path)?,
     }
-    // The umask is for what users write.
+    // The user's umask does not apply to this directory.
     let made = File::open(path).on("cannot open", path)?;
     rustix::fs::fchmod(&made, mode).on("cannot set the mode of", path)?;
     made.sync_all().on("cannot sync", path)?;
     place.sync()
 }
 
-/// Removes the directory `path` if nothing is in it.
+/// Removes the directory `path` if it is empty.
 ///
 /// # Errors
 /// Names the act and path.
@@ -174,17 +173,17 @@ impl<'a> Place<'a> {
         temporary(self.path)
     }
 
-    /// Writes `content` durably under the temporary name.
+    /// Writes `content` durably to the temporary name.
     fn write(
         &self,
         content: &[u8],
         set_up: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
     ) -> Result<(), Error> {
         let name = self.temporary();
-        // What a crash left is of no use to anybody.
+        // An unfinished file of a crash is of no use.
         let _ = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // Nobody reads it before it has the rights that it is to have.
+        // No other user may read the file before it has its final mode and owner.
         let file = rustix::fs::openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR);
         let mut file = File::from(file.on("cannot create a file beside", self.path)?);
         let written = set_up(file.as_fd())
@@ -194,7 +193,7 @@ impl<'a> Place<'a> {
         written.map_err(|error| self.give_up(error)).on("cannot write", self.path)
     }
 
-    /// Takes the temporary name away; `error`, for the caller to return.
+    /// Removes the temporary file, and returns `error`.
     fn give_up<E>(&self, error: E) -> E {
         let _ = rustix::fs::unlinkat(&self.directory, self.temporary(), AtFlags::empty());
         error
@@ -222,8 +221,8 @@ fn give(file: BorrowedFd<'_>, rights: Rights) -> Result<(), Errno> {
     rustix::fs::fchmod(file, Mode::from_raw_mode(rights.mode))
 }
 
-/// Copies access lists, labels and what else there is. Some cannot be set by
-/// everybody, or on every file system; the file is as usable without.
+/// Copies extended attributes (access lists, security labels). Some cannot be set by every
+/// user, or on every file system; the file is usable without them.
 fn copy_attributes(from: &File, to: BorrowedFd<'_>) {
     let mut names = vec![0_u8; 64 << 10];
     let Ok(length) = rustix::fs::flistxattr(from, &mut names[..]) else { return };

@@ -1,4 +1,4 @@
-//! Where markers and run files live.
+//! The standard directories of markers and run files.
 
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -12,12 +12,12 @@ pub const RUNTIME_VARIABLE: &str = "SYNCONCE_RUNTIME_DIR";
 /// Overrides the registry of state directories.
 pub const REGISTRY_VARIABLE: &str = "SYNCONCE_REGISTRY_DIR";
 
-/// Below a root: where the markers of root's runs are.
+/// The directory of root's markers, relative to a root.
 pub const STATE_BELOW_ROOT: &str = "var/lib/synconce";
 
-/// The directory of this user's markers: `/var/lib/synconce` for root,
-/// `$XDG_STATE_HOME/synconce` or `~/.local/state/synconce` for others; `None`
-/// when a user has neither variable.
+/// Returns the directory of this user's markers: `/var/lib/synconce` for root,
+/// `$XDG_STATE_HOME/synconce` or `~/.local/state/synconce` for other users. Returns `None` if
+/// neither variable is set.
 pub fn state() -> Option<PathBuf> {
     if let Some(path) = absolute(STATE_VARIABLE) {
         return Some(path);
@@ -29,28 +29,28 @@ pub fn state() -> Option<PathBuf> {
     named.or_else(|| Some(state_in_home(&absolute("HOME")?)))
 }
 
-/// Whether [`state`] was named in the environment.
+/// Whether [`state`] was set in the environment.
 pub fn is_state_named() -> bool {
     absolute(STATE_VARIABLE).is_some()
 }
 
-/// The directory of the markers of root's runs.
+/// Returns the directory of root's markers.
 pub fn systems() -> PathBuf {
     Path::new("/").join(STATE_BELOW_ROOT)
 }
 
-/// The registry of state directories (see [`crate::registry`]).
+/// Returns the registry of state directories (see [`crate::registry`]).
 pub fn registry() -> PathBuf {
     absolute(REGISTRY_VARIABLE).unwrap_or_else(|| systems().join("directories"))
 }
 
-/// The directory of the markers of a user whose home is `home`, without variables.
+/// Returns the default directory of markers of a user whose home is `home`.
 pub fn state_in_home(home: &Path) -> PathBuf {
     home.join(".local/state/synconce")
 }
 
-/// The directory of what is kept about the system whose root is `root`, whoever
-/// asks; `SYNCONCE_STATE_DIR` replaces that of the running one.
+/// Returns the directory of data about the system whose root is `root`, for any user.
+/// `SYNCONCE_STATE_DIR` overrides the directory of the running system.
 pub fn system(root: Option<&Path>) -> PathBuf {
     match root {
         Some(root) => root.join(STATE_BELOW_ROOT),
@@ -58,8 +58,8 @@ pub fn system(root: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The directory of run files, which live as long as their run: `/run/synconce`
-/// for root, `$XDG_RUNTIME_DIR/synconce` for others.
+/// Returns the directory of run files, which live as long as their run: `/run/synconce` for
+/// root, `$XDG_RUNTIME_DIR/synconce` for other users.
 pub fn runtime() -> Option<PathBuf> {
     if let Some(path) = absolute(RUNTIME_VARIABLE) {
         return Some(path);
@@ -70,13 +70,13 @@ pub fn runtime() -> Option<PathBuf> {
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
 }
 
-/// Whether the directory of run files was named by who calls.
+/// Whether [`runtime`] was set in the environment.
 pub fn is_runtime_named() -> bool {
     absolute(RUNTIME_VARIABLE).is_some()
 }
 
-/// Whether we are root, and that of `directory` too: an ordinary user is root of a user
-/// namespace, and cannot write there.
+/// Whether this process is root and may write to `directory`: an unprivileged user is root in
+/// a user namespace, and may not.
 fn is_roots(directory: &Path) -> bool {
     let refused = rustix::fs::access(directory, Access::WRITE_OK) == Err(Errno::ACCESS);
     rustix::process::geteuid().is_root() && !refused

@@ -4,15 +4,15 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The time that a sync took, or why it did not happen.
+/// The time that a sync took, or why it failed.
 pub type Synced = Result<Duration, Failure>;
 
-/// Why something is not durable.
+/// Why a sync did not make data durable.
 #[derive(Debug)]
 pub enum Failure {
     /// The kernel reported a write-back error, during the run or now.
     Sync(io::Error),
-    /// A disk, by its device file, could not be opened or flushed.
+    /// The device file of a disk could not be opened or flushed.
     Disk(PathBuf, io::Error),
     /// No request was completed for this long.
     Hung(Duration),

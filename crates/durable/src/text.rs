@@ -1,12 +1,12 @@
 //! Paths as text, for people to read.
 //!
-//! serde refuses a path that is not UTF-8, and the refusal would end the run
-//! whose record, or whose last message, names such a path.
+//! serde refuses to serialise a path that is not UTF-8. The error would end a run whose record
+//! or last message contains such a path.
 
 use serde::{Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
-/// Serialises `path`; bytes that are not UTF-8 are replaced.
+/// Serialises `path`, and replaces bytes that are not UTF-8.
 ///
 /// # Errors
 /// Those of `serializer`.
@@ -14,7 +14,7 @@ pub fn path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error
     path.to_string_lossy().serialize(serializer)
 }
 
-/// [`path`], for one that may be absent.
+/// Serialises an optional path, as [`path`] does.
 ///
 /// # Errors
 /// Those of `serializer`.
@@ -25,7 +25,7 @@ pub fn path_if_any<S: Serializer>(
     path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
-/// [`path`], for several.
+/// Serialises several paths, as [`path`] does.
 ///
 /// # Errors
 /// Those of `serializer`.

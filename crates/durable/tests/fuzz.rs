@@ -1,5 +1,5 @@
-//! Fuzzing of what is found after a crash: no content of a marker, and nothing
-//! in its directory, may hide a run that was interrupted.
+//! Fuzzing of what is found after a crash: no content of a marker, and no file in its
+//! directory, may hide an interrupted run.
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ fn any_bytes_are_a_record_that_can_be_written_again_or_none() {
     });
 }
 
-/// Something in the directory of markers.
+/// An entry in the directory of markers.
 #[derive(Debug, Arbitrary)]
 enum Entry {
     File(Vec<u8>),
@@ -51,7 +51,7 @@ enum Suffix {
 }
 
 impl Named {
-    /// A name that a directory can have.
+    /// Returns a valid file name.
     fn name(&self) -> Option<OsString> {
         let mut name: Vec<u8> = self.name.iter().copied().take(24).collect();
         name.retain(|byte| !matches!(byte, 0 | b'/'));
@@ -65,8 +65,8 @@ impl Named {
     }
 }
 
-/// Makes `entry`; the lock, for as long as it is to be held. `None` when the
-/// kernel refuses the name.
+/// Makes `entry`. Returns `None` if the kernel refuses the name, else the lock of a locked
+/// file, which is held until it is dropped.
 fn make(path: &Path, entry: &Entry) -> Option<Option<File>> {
     let made = match entry {
         Entry::File(bytes) => fs::write(path, bytes),
@@ -140,7 +140,7 @@ fn a_marker_without_end_is_an_interrupted_run_and_is_not_read_to_its_end() {
     assert_eq!((found[0].state, &found[0].record), (State::Interrupted, &None));
 }
 
-/// Words and paths as a command may have them.
+/// Arbitrary words and paths of a command.
 #[derive(Debug, Arbitrary)]
 struct Command {
     words: Vec<String>,

@@ -1,14 +1,14 @@
-//! The ways into the kernel that a program tells apart.
+//! The system call ABIs that a program distinguishes.
 
-/// One system call convention, with its own numbers.
+/// A system call convention, with its own numbers.
 ///
-/// 32-bit Arm under an aarch64 kernel is not among them: its calls are allowed.
+/// 32-bit Arm under an aarch64 kernel is not included: its calls are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Abi {
     /// 64-bit x86.
     X86_64,
-    /// 64-bit x86 with 32-bit pointers. It shares the audit architecture of
-    /// [`Abi::X86_64`]; bit 30 of the number tells them apart.
+    /// 64-bit x86 with 32-bit pointers. It shares the audit architecture of [`Abi::X86_64`];
+    /// bit 30 of the number distinguishes them.
     X32,
     /// 32-bit x86, native or under a 64-bit kernel.
     I386,
@@ -27,7 +27,7 @@ impl Abi {
     /// Every ABI.
     pub const ALL: &'static [Self] = &[Self::X86_64, Self::X32, Self::I386, Self::Aarch64];
 
-    /// The name the kernel's documentation uses.
+    /// Returns the name in the kernel's documentation.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,8 +38,8 @@ impl Abi {
         }
     }
 
-    /// The `AUDIT_ARCH_*` value that seccomp reports for this ABI
-    /// (include/uapi/linux/audit.h). x86_64 and x32 share one.
+    /// Returns the `AUDIT_ARCH_*` value that seccomp reports for this ABI
+    /// (include/uapi/linux/audit.h). x86_64 and x32 have the same value.
     #[must_use]
     pub const fn audit_arch(self) -> u32 {
         match self {
@@ -50,8 +50,8 @@ impl Abi {
     }
 }
 
-/// The ABIs that a process on this host can use, the common one first. Empty on
-/// an architecture that this crate does not know.
+/// Returns the ABIs that a process on this host can use, the most common first. Empty on an
+/// architecture that this crate does not support.
 #[must_use]
 pub const fn native_abis() -> &'static [Abi] {
     if cfg!(target_arch = "x86_64") {

@@ -1,13 +1,13 @@
-//! What the arguments of the held calls mean: constants, and where an argument
-//! sits, for the program and for the supervisor that reads the same words.
+//! The arguments of the held calls: constants and argument positions, for the program and for
+//! the supervisor, which reads the same words.
 //!
-//! Constants are those of the generic ABI; x86 and aarch64 do not differ in them.
+//! Constants are those of the generic ABI; x86 and aarch64 have the same values.
 
 use crate::abi::Abi;
 use crate::call::Call;
 
-/// `O_DSYNC | __O_SYNC`: either makes every write of the descriptor wait for
-/// the disk. `O_SYNC` is both (include/uapi/asm-generic/fcntl.h).
+/// `O_DSYNC | __O_SYNC`: either bit makes every write to the descriptor wait for the disk.
+/// `O_SYNC` is both (include/uapi/asm-generic/fcntl.h).
 pub const OPEN_SYNC_MASK: u32 = 0o4_010_000;
 
 /// `RWF_DSYNC | RWF_SYNC` (include/uapi/linux/fs.h).
@@ -26,7 +26,7 @@ pub const SYNC_FILE_RANGE_WAIT_BEFORE: u32 = 1;
 pub const SYNC_FILE_RANGE_WRITE: u32 = 2;
 /// `SYNC_FILE_RANGE_WAIT_AFTER`.
 pub const SYNC_FILE_RANGE_WAIT_AFTER: u32 = 4;
-/// Every flag that sync_file_range(2) knows; any other bit gives `EINVAL`.
+/// Every valid flag of sync_file_range(2); any other bit gives `EINVAL`.
 pub const SYNC_FILE_RANGE_MASK: u32 =
     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
 
@@ -44,25 +44,25 @@ pub const Q_SYNC: u32 = 0x80_0001;
 /// How far `QCMD` shifts a command; the type of quota is in the bits below.
 pub const QUOTA_COMMAND_SHIFT: u32 = 8;
 
-/// The size of page that a sealed program checks msync(2)'s address against,
-/// in bytes. An aarch64 kernel may have larger pages; it would refuse an
-/// address that the sealed program takes.
+/// The page size with which a sealed program checks msync(2)'s address, in bytes. An aarch64
+/// kernel may have larger pages, and would then refuse an address that the sealed program
+/// accepts.
 pub const PAGE_SIZE: u32 = 4096;
 
-/// The low half of an argument: all that the kernel reads of an `int`.
+/// Returns the low half of an argument: the kernel reads only this half of an `int`.
 #[must_use]
 pub const fn low(arg: u64) -> u32 {
     (arg & 0xFFFF_FFFF) as u32
 }
 
-/// An argument as the descriptor that the kernel takes it for.
+/// Returns an argument as a descriptor, as the kernel reads it.
 #[must_use]
 pub const fn descriptor(arg: u64) -> i32 {
     low(arg).cast_signed()
 }
 
-/// Which argument holds the open flags; `None` for a call that has none in its
-/// arguments (openat2(2) keeps them in memory).
+/// Returns which argument has the open flags, or `None` for a call without flags in its
+/// arguments (openat2(2) has them in memory).
 #[must_use]
 pub const fn open_flags_index(call: Call) -> Option<usize> {
     match call {
@@ -72,10 +72,9 @@ pub const fn open_flags_index(call: Call) -> Option<usize> {
     }
 }
 
-/// Which argument holds the `RWF_*` flags of preadv2(2) and pwritev2(2): the
-/// last of six where the offset is split in two halves, the last of five on
-/// x32, whose entry takes a whole offset (`compat_sys_preadv64v2`,
-/// fs/read_write.c).
+/// Returns which argument has the `RWF_*` flags of preadv2(2) and pwritev2(2): the last of six
+/// where the offset is split into two halves, the last of five on x32, where the offset is one
+/// argument (`compat_sys_preadv64v2`, fs/read_write.c).
 #[must_use]
 pub const fn rwf_index(abi: Abi) -> usize {
     match abi {
@@ -84,8 +83,8 @@ pub const fn rwf_index(abi: Abi) -> usize {
     }
 }
 
-/// Which argument holds the command of quotactl(2) or quotactl_fd(2); `None`
-/// for any other call.
+/// Returns which argument has the command of quotactl(2) or quotactl_fd(2), or `None` for any
+/// other call.
 #[must_use]
 pub const fn quota_command_index(call: Call) -> Option<usize> {
     match call {
@@ -95,7 +94,7 @@ pub const fn quota_command_index(call: Call) -> Option<usize> {
     }
 }
 
-/// Which argument holds the flags of sync_file_range(2).
+/// Returns which argument has the flags of sync_file_range(2).
 #[must_use]
 pub const fn sync_file_range_flags_index(abi: Abi) -> usize {
     match abi {
@@ -104,7 +103,8 @@ pub const fn sync_file_range_flags_index(abi: Abi) -> usize {
     }
 }
 
-/// Offset in bytes, length in bytes and flags of a sync_file_range(2) call.
+/// Returns the offset in bytes, the length in bytes and the flags of a sync_file_range(2)
+/// call.
 ///
 /// i386 splits the 64-bit arguments: descriptor, offset low, offset high,
 /// length low, length high, flags (`ia32_sync_file_range`,

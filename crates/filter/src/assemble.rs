@@ -1,12 +1,12 @@
-//! From labels to jump offsets.
+//! Translates labels into jump offsets.
 
 use crate::instruction::{Instruction, Program, code};
 
-/// A place in the program, perhaps not yet known.
+/// A position in the program, which may be unknown yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
 
-/// Collects instructions whose jumps name labels; all jumps go forward.
+/// Collects instructions whose jumps refer to labels; all jumps go forward.
 #[derive(Default)]
 pub(crate) struct Assembler {
     instructions: Vec<(u16, u32, Option<[Label; 2]>)>,
@@ -14,44 +14,43 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// A label to be bound later.
+    /// Returns a label, to be bound later.
     pub(crate) fn label(&mut self) -> Label {
         self.bound.push(None);
         Label(self.bound.len() - 1)
     }
 
-    /// Make `label` the place of the next instruction.
+    /// Binds `label` to the next instruction.
     pub(crate) fn bind(&mut self, label: Label) {
         assert!(self.bound[label.0].is_none(), "a label has one place");
         self.bound[label.0] = Some(self.instructions.len());
     }
 
-    /// Load the word at `offset` of `struct seccomp_data`.
+    /// Loads the word at `offset` of `struct seccomp_data`.
     pub(crate) fn load(&mut self, offset: u32) {
         self.instructions.push((code::LOAD, offset, None));
     }
 
-    /// Keep only the bits of `mask`.
+    /// Keeps only the bits of `mask`.
     pub(crate) fn and(&mut self, mask: u32) {
         self.instructions.push((code::AND, mask, None));
     }
 
-    /// End with the return value `value`.
+    /// Ends with the return value `value`.
     pub(crate) fn ret(&mut self, value: u32) {
         self.instructions.push((code::RETURN, value, None));
     }
 
-    /// Go to `yes` if `operation` holds for the loaded word and `k`, else to `no`.
+    /// Jumps to `yes` if `operation` holds for the loaded word and `k`, else to `no`.
     pub(crate) fn branch(&mut self, operation: u16, k: u32, yes: Label, no: Label) {
         self.instructions.push((operation, k, Some([yes, no])));
     }
 
-    /// Turn labels into offsets.
+    /// Turns labels into offsets.
     ///
     /// # Panics
-    /// When a label was never bound, or a jump goes backwards or over more than
-    /// 255 instructions: a defect of the generator, for which tests go through
-    /// every policy and every set of ABIs.
+    /// A label was never bound, or a jump goes backwards or over more than 255 instructions: a
+    /// defect of the generator. Tests cover every policy and every set of ABIs.
     pub(crate) fn finish(self) -> Program {
         let Self { instructions, bound } = self;
         let skip = |from: usize, label: Label| {

@@ -1,4 +1,4 @@
-//! The system calls that a hold has to see.
+//! The system calls that matter to a hold.
 
 /// A system call that a program may stop.
 ///
@@ -41,7 +41,7 @@ pub enum Call {
     Quotactl,
     /// quotactl_fd(2)
     QuotactlFd,
-    /// umount2(2) and, on i386, the older umount(2) too
+    /// umount2(2) and, on i386, the older umount(2) as well
     Umount,
     /// execve(2)
     Execve,
@@ -74,8 +74,8 @@ impl Call {
         Self::Execveat,
     ];
 
-    /// The name as the kernel headers have it (`__NR_*`), except that
-    /// [`Call::Umount`] is called `umount2` after the call every ABI has.
+    /// Returns the name of the kernel headers (`__NR_*`), except that [`Call::Umount`] is
+    /// called `umount2`, which every ABI has.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,16 +1,15 @@
-//! Instructions of classic BPF as seccomp(2) takes them.
+//! Instructions of classic BPF for seccomp(2).
 
 use std::fmt;
 
-/// One instruction, field for field a `struct sock_filter`
-/// (include/uapi/linux/filter.h).
+/// One instruction, with the fields of `struct sock_filter` (include/uapi/linux/filter.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
     /// Operation.
     pub code: u16,
-    /// Instructions to skip when a condition is true.
+    /// Instructions to skip if the condition is true.
     pub jt: u8,
-    /// Instructions to skip when a condition is false.
+    /// Instructions to skip if the condition is false.
     pub jf: u8,
     /// Operand.
     pub k: u32,
@@ -23,21 +22,21 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program of these instructions, unchecked. Only for feeding the
-    /// interpreter; a program to install comes from [`crate::program()`].
+    /// Returns a program of these instructions, unchecked. Only for tests of the interpreter;
+    /// a program to install comes from [`crate::program()`].
     #[must_use]
     pub fn from_instructions(instructions: Vec<Instruction>) -> Self {
         Self { instructions }
     }
 
-    /// The instructions, in order.
+    /// Returns the instructions, in order.
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 }
 
-/// Operation codes (include/uapi/linux/bpf_common.h), those that programs use.
+/// Operation codes (include/uapi/linux/bpf_common.h) that programs use.
 pub(crate) mod code {
     /// `BPF_LD | BPF_W | BPF_ABS`: load a word of `struct seccomp_data`.
     pub(crate) const LOAD: u16 = 0x20;
@@ -71,14 +70,14 @@ pub(crate) mod offset {
     pub(crate) const NR: u32 = 0;
     /// The audit architecture.
     pub(crate) const ARCH: u32 = 4;
-    /// The first argument's low half on a little-endian machine, as all of
-    /// [`crate::Abi`] are; the next ones follow 8 bytes apart.
+    /// The first argument's low half on a little-endian machine, as all of [`crate::Abi`] are.
+    /// The other arguments follow at intervals of 8 bytes.
     pub(crate) const ARGS: u32 = 16;
     /// The size of the structure.
     pub(crate) const END: u32 = 64;
 }
 
-/// A listing, one instruction a line with its index and absolute jump targets.
+/// A listing with one instruction per line, with its index and absolute jump targets.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, instruction) in self.instructions.iter().enumerate() {

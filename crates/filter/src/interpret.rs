@@ -1,11 +1,11 @@
-//! Runs a program the way the kernel does, so that tests can ask what it says.
+//! Interprets a program as the kernel does, so that tests can query its verdicts.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::instruction::{Instruction, Program, offset, ret};
 
-/// What the kernel shows a program about a call, `struct seccomp_data`.
+/// The kernel's description of a call, `struct seccomp_data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeccompData {
     /// System call number.
@@ -14,28 +14,28 @@ pub struct SeccompData {
     pub arch: u32,
     /// Address of the calling instruction.
     pub instruction_pointer: u64,
-    /// Arguments; 32-bit ABIs leave the upper halves 0.
+    /// Arguments; in 32-bit ABIs the upper halves are 0.
     pub args: [u64; 6],
 }
 
-/// What a program says about a call.
+/// The result of a program for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The kernel does the call.
     Allow,
     /// The call is not done; the caller gets this errno, or success if it is 0.
     Errno(u16),
-    /// The call is not done until a supervisor has answered.
+    /// The call waits until a supervisor has answered.
     Notify,
-    /// Any other return value, whole.
+    /// Any other return value, unchanged.
     Other(u32),
 }
 
 /// Why a program has no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InterpretError {
-    /// The program has no instruction of this index: it fell off its end, or
-    /// jumped past it.
+    /// The program has no instruction with this index: its end was reached, or a jump went
+    /// past it.
     OutOfProgram {
         /// Index of the missing instruction.
         at: usize,
@@ -81,35 +81,35 @@ impl fmt::Display for InterpretError {
 
 impl Error for InterpretError {}
 
-/// A verdict and how the program came to it.
+/// A verdict, and how the program reached it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Trace {
-    /// What the program says.
+    /// The program's result.
     pub verdict: Verdict,
     /// Indexes of the instructions that ran, the last one a return.
     pub path: Vec<usize>,
-    /// Offsets in `struct seccomp_data` that were read, in bytes: 0 is the
-    /// number, 4 the architecture, 16 and above are arguments.
+    /// Offsets in `struct seccomp_data` that were read, in bytes: 0 is the number, 4 the
+    /// architecture, 16 and above are arguments.
     pub loads: Vec<u32>,
 }
 
-/// What `program` says about the call `data`.
+/// Returns the verdict of `program` on the call `data`.
 ///
 /// # Errors
-/// When the program is one that the kernel would refuse.
+/// The kernel would refuse the program.
 pub fn interpret(program: &Program, data: &SeccompData) -> Result<Verdict, InterpretError> {
     trace(program, data).map(|trace| trace.verdict)
 }
 
-/// Like [`interpret`], with the way that led there.
+/// Like [`interpret`], and returns the path to the verdict as well.
 ///
 /// # Errors
-/// When the program is one that the kernel would refuse.
+/// The kernel would refuse the program.
 pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretError> {
     let instructions = program.instructions();
     let (mut path, mut loads) = (Vec::new(), Vec::new());
     let (mut at, mut accumulator) = (0, 0);
-    // Jumps only go forward, so the loop ends with the program at the latest.
+    // Jumps only go forward, so the loop ends at the program's end at the latest.
     loop {
         let instruction = instructions.get(at).ok_or(InterpretError::OutOfProgram { at })?;
         path.push(at);
@@ -131,7 +131,7 @@ pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretEr
     }
 }
 
-/// What one instruction does.
+/// The effect of one instruction.
 enum Step {
     Load(u32, u32),
     Value(u32),
@@ -139,7 +139,7 @@ enum Step {
     Return(u32),
 }
 
-/// `at` is only for errors.
+/// Executes one instruction; `at` is only used in errors.
 fn step(
     at: usize,
     instruction: &Instruction,
@@ -174,7 +174,7 @@ fn step(
     })
 }
 
-/// The word at an offset in bytes, on a little-endian machine.
+/// Returns the word at an offset in bytes, on a little-endian machine.
 fn word(data: &SeccompData, at: u32) -> Option<u32> {
     if !at.is_multiple_of(4) || at >= offset::END {
         return None;

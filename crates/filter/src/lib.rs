@@ -1,25 +1,24 @@
-//! Policy in, classic BPF out: which system calls a process under a hold has
-//! to stop at, written as a program for seccomp(2).
+//! Turns a policy into a classic BPF program for seccomp(2), which stops the system calls that
+//! matter to a hold.
 //!
-//! The crate is pure. It opens nothing, installs nothing and contains no
-//! `unsafe`; installing a [`Program`] is the business of the `sys` crate.
+//! The crate is pure. It opens nothing, installs nothing and contains no `unsafe`; the `sys`
+//! crate installs a [`Program`].
 //!
 //! # Terms
-//! - **ABI** ([`Abi`]): one way into the kernel. A process may use several: an
-//!   x86_64 host also takes x32 and i386 calls, so a program covers all of them.
-//! - **call** ([`Call`]): a system call that syncs, can make a descriptor sync,
-//!   or that the supervisor has to see for another reason.
-//! - **supervised**: the program stops a call with `SECCOMP_RET_USER_NOTIF` and
-//!   a supervisor answers it.
+//! - **ABI** ([`Abi`]): a system call convention. A process may use several: an x86_64 host
+//!   also accepts x32 and i386 calls, so a program covers all of them.
+//! - **call** ([`Call`]): a system call that syncs, that can make a descriptor sync, or of
+//!   which the supervisor must be notified for another reason.
+//! - **supervised**: the program stops a call with `SECCOMP_RET_USER_NOTIF` and a supervisor
+//!   answers it.
 //! - **sealed**: the program itself answers, with `SECCOMP_RET_ERRNO`.
-//! - **verdict** ([`Verdict`]): what a program says about one call.
+//! - **verdict** ([`Verdict`]): the result of a program for one call.
 //!
 //! # Shape of a program
-//! The audit architecture is read first, then the number; an unknown
-//! architecture or a number of no interest is allowed at once. No argument is
-//! read on those paths, which is what lets the kernel (5.11 and later,
-//! `seccomp_is_const_allow` in kernel/seccomp.c) put such calls in a bitmap and
-//! not run the program for them at all.
+//! The program reads the audit architecture first, then the number. An unknown architecture or
+//! any other number is allowed at once. No argument is read on those paths, so the kernel
+//! (5.11 and later, `seccomp_is_const_allow` in kernel/seccomp.c) can put such calls in a
+//! bitmap and skip the program for them.
 //!
 //! ```
 //! use synconce_filter::{Answer, Call, SeccompData, Spec, Verdict, Abi};

@@ -1,7 +1,7 @@
 //! System call numbers, from the `syscalls` crate's generated tables.
 //!
-//! x32 has no table there. Its numbers are those of x86_64 with bit 30 set,
-//! but for the few calls that have an entry of their own.
+//! The crate has no table for x32. x32 numbers are those of x86_64 with bit 30 set, except for
+//! the few calls with an x32 entry.
 
 use syscalls::{aarch64, x86, x86_64};
 
@@ -12,8 +12,8 @@ use crate::call::Call;
 const X32_BIT: u32 = 0x4000_0000;
 
 impl Call {
-    /// The number of this call, bit 30 included for x32; `None` where the ABI
-    /// has no such call. For [`Call::Umount`] this is umount2.
+    /// Returns the number of this call, including bit 30 for x32, or `None` if the ABI does
+    /// not have the call. For [`Call::Umount`] this is umount2.
     #[must_use]
     pub fn number(self, abi: Abi) -> Option<u32> {
         match abi {
@@ -24,15 +24,15 @@ impl Call {
         }
     }
 
-    /// Every number that leads to this call: [`Call::number`] and, for
-    /// [`Call::Umount`] on i386, the old umount.
+    /// Returns every number of this call: [`Call::number`] and, for [`Call::Umount`] on i386,
+    /// the old umount.
     pub fn numbers(self, abi: Abi) -> impl Iterator<Item = u32> {
         let old = (self == Self::Umount).then(|| old_umount(abi));
         self.number(abi).into_iter().chain(old.flatten())
     }
 
-    /// The ABI and the call that `seccomp_data.arch` and `seccomp_data.nr`
-    /// stand for; `None` when it is no call that a program stops.
+    /// Returns the ABI and the call of `seccomp_data.arch` and `seccomp_data.nr`, or `None` if
+    /// no program stops that call.
     #[must_use]
     pub fn identify(audit_arch: u32, nr: i32) -> Option<(Abi, Self)> {
         let wanted = nr.cast_unsigned();
@@ -42,7 +42,7 @@ impl Call {
     }
 }
 
-/// The number of umount(2), the call without flags, where it still exists.
+/// Returns the number of umount(2), the call without flags, in ABIs that have it.
 fn old_umount(abi: Abi) -> Option<u32> {
     (abi == Abi::I386).then(|| x86::Sysno::umount.id().cast_unsigned())
 }

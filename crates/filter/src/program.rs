@@ -1,4 +1,4 @@
-//! From rules to a program.
+//! Generates a program from rules.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,12 +10,12 @@ use crate::instruction::{Program, code, offset, ret};
 use crate::rule::{Action, Condition, Rule, Word, rule};
 use crate::spec::Spec;
 
-/// The program for `spec` on a machine whose processes use `abis`; calls of
-/// any other ABI are allowed.
+/// Returns the program for `spec` on a machine whose processes use `abis`. Calls of any other
+/// ABI are allowed.
 ///
-/// One block an audit architecture, in the order in which `abis` first names
-/// them: the number is looked up by binary search, then the rule's arguments
-/// are tested. Repeated ABIs count once.
+/// The program has one block for each audit architecture, in the order of `abis`: the number
+/// is looked up by binary search, then the rule's arguments are tested. Repeated ABIs count
+/// once.
 #[must_use]
 pub fn program(spec: &Spec, abis: &[Abi]) -> Program {
     let mut assembler = Assembler::default();
@@ -36,7 +36,7 @@ pub fn program(spec: &Spec, abis: &[Abi]) -> Program {
     assembler.finish()
 }
 
-/// The rule for each number of interest under one audit architecture.
+/// Returns the rule for each number that has one under an audit architecture.
 fn rules(spec: &Spec, abis: &[Abi], arch: u32) -> BTreeMap<u32, Rc<Rule>> {
     let mut rules = BTreeMap::new();
     for &abi in abis.iter().filter(|abi| abi.audit_arch() == arch) {
@@ -50,8 +50,8 @@ fn rules(spec: &Spec, abis: &[Abi], arch: u32) -> BTreeMap<u32, Rc<Rule>> {
     rules
 }
 
-/// The part of a program that serves one audit architecture. It has its own
-/// endings, so that no jump leaves it and offsets stay short.
+/// The block of one audit architecture. It has its own return instructions, so that no jump
+/// leaves it and offsets stay short.
 struct Block<'a> {
     assembler: &'a mut Assembler,
     endings: Vec<(Action, Label)>,
@@ -94,7 +94,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Find the loaded number among `entries`, which are in ascending order.
+    /// Emits the search for the loaded number among `entries`, which are in ascending order.
     fn search(&mut self, entries: &[(u32, Label)], otherwise: Label) {
         if let [(number, label)] = *entries {
             return self.assembler.branch(code::JUMP_EQUAL, number, label, otherwise);
@@ -108,7 +108,7 @@ impl<'a> Block<'a> {
         self.search(above, otherwise);
     }
 
-    /// The tests of `rule`; `loaded` is the word that is in the accumulator.
+    /// Emits the tests of `rule`; `loaded` is the word in the accumulator.
     fn tests(&mut self, rule: &Rule, loaded: Option<Word>) {
         let Rule::Test { word, condition, yes, no } = rule else {
             return;
@@ -140,7 +140,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Where `rule` will be: a shared ending, or a label still to be bound.
+    /// Returns the label of `rule`: a shared return instruction, or a label still to be bound.
     fn place(&mut self, rule: &Rule) -> Label {
         match rule {
             Rule::Done(action) => self.ending(*action),

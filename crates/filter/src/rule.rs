@@ -1,22 +1,22 @@
-//! What happens to one call, as a tree of tests on its arguments.
+//! The decision about a call, as a tree of tests on its arguments.
 
 use crate::abi::Abi;
 use crate::args;
 use crate::call::Call;
 use crate::spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Spec};
 
-/// How a path through a rule ends.
+/// The result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The kernel does the call.
     Allow,
     /// The call is answered with this errno; 0 is success.
     Errno(u16),
-    /// A supervisor is asked.
+    /// The call waits for a supervisor's answer.
     Notify,
 }
 
-/// One half of an argument, the 32 bits that a program can test at once.
+/// One half of an argument: a program tests 32 bits at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Low(usize),
@@ -28,18 +28,18 @@ pub(crate) enum Word {
 pub(crate) enum Condition {
     /// Any of these bits is set.
     AnyBit(u32),
-    /// It is this value.
+    /// The half has this value.
     Equal(u32),
-    /// It is this value, under this mask.
+    /// The half has this value, under this mask.
     MaskedEqual { mask: u32, value: u32 },
 }
 
 /// A decision about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Decided.
+    /// A result.
     Done(Action),
-    /// One more test.
+    /// Another test.
     Test { word: Word, condition: Condition, yes: Box<Rule>, no: Box<Rule> },
 }
 
@@ -50,7 +50,7 @@ const ALLOW: Rule = Rule::Done(Allow);
 const ENOSYS: u16 = 38;
 const SIGN_BIT: u32 = 1 << 31;
 
-/// A rule that tests the low half of one argument.
+/// Returns a rule that tests the low half of one argument.
 fn test(argument: usize, condition: Condition, yes: Rule, no: Rule) -> Rule {
     test_word(Word::Low(argument), condition, yes, no)
 }
@@ -59,7 +59,7 @@ fn test_word(word: Word, condition: Condition, yes: Rule, no: Rule) -> Rule {
     Rule::Test { word, condition, yes: Box::new(yes), no: Box::new(no) }
 }
 
-/// The rule for `call` made through `abi`.
+/// Returns the rule for `call` made through `abi`.
 pub(crate) fn rule(spec: &Spec, call: Call, abi: Abi) -> Rule {
     match spec.answer {
         Answer::Supervised => supervised(spec, call, abi),
@@ -102,13 +102,13 @@ fn sealed(spec: &Spec, call: Call, abi: Abi) -> Rule {
     }
 }
 
-/// The kernel answers a negative descriptor itself, with `EBADF`.
+/// Allows a call with a negative descriptor, to which the kernel returns `EBADF`.
 fn unless_negative(answer: Rule) -> Rule {
     test(0, AnyBit(SIGN_BIT), ALLOW, answer)
 }
 
-/// `answer` for a call that may be held, `handshake` for the question whether
-/// the process is held.
+/// Returns the rule of sync_file_range(2): `answer` for a call that may be held, `handshake`
+/// for the question whether the process is held.
 fn sync_file_range(abi: Abi, handshake: Rule, answer: Rule) -> Rule {
     let flags = args::sync_file_range_flags_index(abi);
     let asks = test(flags, Equal(HANDSHAKE_FLAGS), handshake, ALLOW);
@@ -116,21 +116,21 @@ fn sync_file_range(abi: Abi, handshake: Rule, answer: Rule) -> Rule {
     test(0, AnyBit(SIGN_BIT), negative, answer)
 }
 
-/// What a sealed program answers to the handshake: the byte of its run's identity that the
-/// offset asks for, or that it is sealed.
+/// Returns the sealed program's answer to the handshake: the byte of the identity that the
+/// offset selects, or that the process is sealed.
 fn sealed_handshake(spec: &Spec) -> Rule {
     let sealed = Rule::Done(Errno(HANDSHAKE_SEALED_ERRNO));
     let bytes = (1..).zip(spec.identity.iter().flatten());
     bytes.fold(sealed, |no, (at, byte)| test(1, Equal(at), Rule::Done(Errno(u16::from(*byte))), no))
 }
 
-/// A range that the kernel refuses does nothing and goes on for the right error (`EINVAL`):
-/// unknown flags, a negative offset or length, an end past `i64::MAX`
-/// (`sync_file_range`, fs/sync.c).
+/// Returns the rule for the range of a sealed call. A range that the kernel refuses goes to
+/// the kernel, which returns `EINVAL`: unknown flags, a negative offset or length, an end past
+/// `i64::MAX` (`sync_file_range`, fs/sync.c).
 ///
-/// A program cannot add 64-bit numbers, so an end that may be past `i64::MAX` goes on as
-/// well. Nothing that a file holds begins at so large an offset; from a smaller one so
-/// large a length is the rest of the file, and is synced.
+/// A program cannot add 64-bit numbers, so a range whose end may be past `i64::MAX` goes to
+/// the kernel as well. No file has data at so large an offset. From a smaller offset, so large
+/// a length covers the rest of the file, which the kernel then syncs.
 fn sealed_range(abi: Abi) -> Rule {
     const HUGE_BIT: u32 = 1 << 30;
     let flags = args::sync_file_range_flags_index(abi);
@@ -148,8 +148,8 @@ fn sealed_range(abi: Abi) -> Rule {
     test(flags, AnyBit(!args::SYNC_FILE_RANGE_MASK), ALLOW, range)
 }
 
-/// Only a call that the kernel would not refuse out of hand is answered; the
-/// rest goes on for the right error.
+/// Answers only a call whose arguments the kernel would accept. Other calls go to the kernel,
+/// which returns the right error.
 fn sealed_msync() -> Rule {
     let aligned = test(0, AnyBit(args::PAGE_SIZE - 1), ALLOW, Rule::Done(Errno(0)));
     let syncs = MaskedEqual { mask: !args::MS_INVALIDATE, value: args::MS_SYNC };

@@ -1,45 +1,44 @@
-//! What a program is asked to do.
+//! The specification of a program.
 
-/// Who answers a call that is held.
+/// How a held call is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// A supervisor, over a seccomp user notification.
+    /// By a supervisor, through a seccomp user notification.
     Supervised,
-    /// The program itself, inside the kernel: no cost, no accounts, and no
-    /// path back for a process that outlives the run.
+    /// By the program itself, inside the kernel: without cost, without counts, and irrevocably
+    /// for a process that outlives the run.
     Sealed,
 }
 
-/// The policy of one program. The rest of the policy (paths, file systems,
-/// programs) needs more than the words a filter can read; the supervisor has it.
+/// The policy of one program. The rest of the policy (paths, file systems, programs) needs
+/// more than the words that a filter can read, and is in the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// Who answers.
+    /// How held calls are answered.
     pub answer: Answer,
-    /// Let programs set up io_uring, whose syncs no filter sees.
+    /// Allow programs to set up io_uring, whose syncs no filter can stop.
     pub io_uring_pass: bool,
-    /// Report execve(2) and execveat(2), for rules by program. Supervised only.
+    /// Notify the supervisor of execve(2) and execveat(2). Supervised only.
     pub watch_exec: bool,
-    /// Tells processes under the program which run they are in, by the handshake. Sealed only.
+    /// The identity that the handshake returns to processes under the program. Sealed only.
     pub identity: Option<Identity>,
 }
 
-/// The identity of a run, which a sealed program answers byte by byte.
+/// The identity of a run, which a sealed program returns byte by byte.
 pub type Identity = [u8; 16];
 
-/// The flags that make `sync_file_range(-1, _, _, HANDSHAKE_FLAGS)` the question
-/// "am I held?" (the bytes of "SYNC").
+/// The flags that make `sync_file_range(-1, _, _, HANDSHAKE_FLAGS)` the question "am I held?"
+/// (the bytes of "SYNC").
 ///
-/// Without a hold the kernel answers `EBADF`, because it looks at the
-/// descriptor before the flags (fs/sync.c); under a sealed hold the answer is
-/// [`HANDSHAKE_SEALED_ERRNO`]; under a supervised one the supervisor is notified.
-/// No program makes this call by accident: the flags have bits that the kernel
-/// refuses.
+/// Without a hold the kernel returns `EBADF`, because it checks the descriptor before the
+/// flags (fs/sync.c). Under a sealed hold the result is [`HANDSHAKE_SEALED_ERRNO`]. Under a
+/// supervised hold the supervisor is notified. No program makes this call by accident, because
+/// the kernel refuses these flags.
 ///
-/// The offset asks a sealed program for more: from 1 on it is the number of a byte of the
-/// run's [`Identity`], which is then the errno.
+/// The offset selects what a sealed program returns: from 1 on it is the number of a byte of
+/// the run's [`Identity`], which is then the errno.
 pub const HANDSHAKE_FLAGS: u32 = u32::from_be_bytes(*b"SYNC");
 
-/// `ENOTUNIQ`: what a sealed program answers to the handshake. No path of
-/// sync_file_range(2) in the kernel gives it.
+/// `ENOTUNIQ`: a sealed program's answer to the handshake. In the kernel, sync_file_range(2)
+/// never returns it.
 pub const HANDSHAKE_SEALED_ERRNO: u16 = 76;

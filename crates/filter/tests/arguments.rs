@@ -1,4 +1,4 @@
-//! The argument helpers against libc's constants and the kernel's signatures.
+//! Compares the argument helpers with libc's constants and the kernel's signatures.
 
 use synconce_filter::{Abi, Call, args};
 

@@ -1,8 +1,8 @@
-//! The interpreter against the kernel, on questions that nobody thought of.
+//! Compares the interpreter with the kernel, on random calls and programs.
 //!
-//! No call is ever done: in the programs that a child installs, every return
-//! value is an errno of its own, which shows the verdict, and only the child's
-//! exit is let through. The interpreter is asked about the same call.
+//! No call is ever done: in the programs that a child installs, every return value is a
+//! distinct errno, which shows the verdict, and only the child's exit is allowed. The
+//! interpreter gets the same calls.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ const RETURN_A: u16 = 0x16;
 const ALLOW: u32 = 0x7FFF_0000;
 const NOTIFY: u32 = 0x7FC0_0000;
 const ERRNO: u32 = 0x5_0000;
-/// The largest errno that seccomp passes on.
+/// The largest errno that seccomp returns.
 const ERRNO_MASK: u32 = 0xFFF;
 
 /// Errnos that stand for verdicts.
@@ -44,7 +44,7 @@ fn mark(verdict: Verdict) -> u16 {
     }
 }
 
-/// `program` with every return value replaced by its mark.
+/// Returns `program` with every return value replaced by its mark.
 fn marked(program: &Program) -> Vec<Instruction> {
     let mark = |instruction: &Instruction| {
         let verdict = match (instruction.code, instruction.k) {
@@ -59,7 +59,7 @@ fn marked(program: &Program) -> Vec<Instruction> {
     program.instructions().iter().map(mark).collect()
 }
 
-/// `instructions` behind others that let the child exit, and nothing else.
+/// Prepends instructions that allow only the child's exit.
 fn with_exit(instructions: &[Instruction]) -> Program {
     let new = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let mut all = vec![
@@ -75,13 +75,13 @@ fn with_exit(instructions: &[Instruction]) -> Program {
     Program::from_instructions(all)
 }
 
-/// uretprobe(2) and uprobe(2) of x86_64, which no program sees (Linux 6.14 and
-/// 6.18, kernel/seccomp.c): to who is not probed one is SIGILL, the other ENXIO.
+/// uretprobe(2) and uprobe(2) of x86_64, which bypass seccomp (Linux 6.14 and 6.18,
+/// kernel/seccomp.c). Without a probe uretprobe raises SIGILL, and uprobe returns ENXIO.
 const UNSEEN: [u32; 2] = [335, 336];
 
-/// Whether the answer is that of the program, and not of the kernel itself.
+/// Whether the program, and not the kernel itself, answers the call.
 fn is_answered_by_the_program(question: &Question) -> bool {
-    // A number is of the entry, whatever ABI it is asked in the name of.
+    // A number belongs to the entry point, whatever the question's ABI is.
     let by_entry = |abi: Abi| question.abi.audit_arch() == abi.audit_arch();
     let is_exit = i64::from(question.number) == libc::SYS_exit_group && by_entry(native_abis()[0]);
     let is_unseen = by_entry(Abi::X86_64) && UNSEEN.contains(&question.number);
@@ -96,7 +96,7 @@ fn usable_abis() -> Vec<Abi> {
     native_abis().iter().copied().filter(|abi| i386 || *abi != Abi::I386).collect()
 }
 
-/// Where questions about policies come from.
+/// Generates questions about policies.
 struct Questions {
     abis: Vec<Abi>,
     cases: HashMap<(Abi, Call), Vec<[u64; 6]>>,
@@ -110,7 +110,7 @@ impl Questions {
         Self { abis, cases }
     }
 
-    /// A question about one of the calls, or one that resembles it.
+    /// Returns a question about one of the calls, or about a similar call.
     fn make(&self, random: &mut Random) -> Question {
         let abi = *pick(&self.abis, random);
         let call = *pick(Call::ALL, random);
@@ -139,7 +139,7 @@ impl Questions {
     }
 }
 
-/// One of the numbers of `call`; 0 where it has none.
+/// Returns one of the numbers of `call`, or 0 if it has none.
 fn pick_number(call: Call, abi: Abi, random: &mut Random) -> u32 {
     let numbers: Vec<u32> = call.numbers(abi).collect();
     if numbers.is_empty() { 0 } else { *pick(&numbers, random) }
@@ -149,7 +149,7 @@ fn pick<'a, T>(from: &'a [T], random: &mut Random) -> &'a T {
     &from[random.word() as usize % from.len()]
 }
 
-/// Which policy, and where its questions begin.
+/// A policy, and the seed of its questions.
 #[derive(Debug, Arbitrary)]
 struct Batch {
     spec: u8,
@@ -219,15 +219,15 @@ enum Test {
     AnyBit = 0x45,
 }
 
-/// A word of `struct seccomp_data` that is known before the call: not the
-/// address of the instruction that makes it, at 8 and 12.
+/// Returns the offset of a word of `struct seccomp_data` whose value the test knows: not the
+/// address of the calling instruction, at 8 and 12.
 fn known_word(at: u8) -> u32 {
     let word = u32::from(at) % 16;
     if matches!(word, 2 | 3) { 0 } else { word * 4 }
 }
 
 impl Piece {
-    /// The instructions, with the number of pieces to skip in place of jumps.
+    /// Returns the instructions, with the number of pieces to skip in place of jump offsets.
     fn instructions(&self) -> Vec<Instruction> {
         let new = |code, jt, jf, k| Instruction { code, jt, jf, k };
         let skips = |pieces: u8| pieces % 5;
@@ -249,7 +249,7 @@ impl Piece {
                 new(Operation::Or as u16, 0, 0, ERRNO),
                 new(RETURN_A, 0, 0, 0),
             ],
-            // Neither a jump into the middle of a piece nor a return of something else.
+            // No jump into the middle of a piece, and no other return value.
             Self::Other { code, .. } if matches!(code & 7, 5 | 6) => Vec::new(),
             Self::Other { code: LOAD, .. } => Vec::new(),
             Self::Other { code, k } => vec![new(code, 0, 0, k)],
@@ -257,7 +257,7 @@ impl Piece {
     }
 }
 
-/// The program of `pieces`, which ends in a return.
+/// Returns the program of `pieces`, followed by a return.
 fn assembled(pieces: &[Piece]) -> Vec<Instruction> {
     let mut parts: Vec<Vec<Instruction>> = pieces.iter().map(Piece::instructions).collect();
     parts.push(Piece::Return(1).instructions());
@@ -302,7 +302,7 @@ fn a_random_program_that_the_kernel_takes_means_the_same_to_the_interpreter() {
         questions.retain(is_answered_by_the_program);
         let answers = match ask(Some(&program), &questions) {
             Ok(answers) => answers,
-            // It means nothing.
+            // The program is invalid.
             Err(error) if error == REFUSED => return,
             Err(error) => panic!("{error}:\n{program}"),
         };

@@ -17,7 +17,7 @@ const GOLDEN: [(u16, u8, u8, u32); 41] = [
     (LOAD, 0, 0, 4),
     (EQUAL, 0, 38, 0xC000_00B7),
     (LOAD, 0, 0, 0),
-    // Six numbers by halves.
+    // A binary search among six numbers.
     (AT_LEAST, 5, 0, 84),
     (AT_LEAST, 1, 0, 82),
     (EQUAL, 32, 31, 81),
@@ -29,7 +29,7 @@ const GOLDEN: [(u16, u8, u8, u32); 41] = [
     (AT_LEAST, 1, 0, 267),
     (EQUAL, 19, 24, 227),
     (EQUAL, 0, 23, 267),
-    // fsync, fdatasync, syncfs: a negative descriptor is the kernel's.
+    // fsync, fdatasync, syncfs: a negative descriptor is left to the kernel.
     (LOAD, 0, 0, 16),
     (ANY_BIT, 21, 22, 0x8000_0000),
     // sync_file_range: the handshake, then the flags, the offset and the length.
@@ -45,7 +45,7 @@ const GOLDEN: [(u16, u8, u8, u32); 41] = [
     (LOAD, 0, 0, 36),
     (ANY_BIT, 10, 0, 0x8000_0000),
     (ANY_BIT, 0, 10, 0x4000_0000),
-    // A huge length: only from the start of the file.
+    // A huge length is held only from the start of the file.
     (LOAD, 0, 0, 28),
     (ANY_BIT, 7, 0, 0xFFFF_FFFF),
     (LOAD, 0, 0, 24),

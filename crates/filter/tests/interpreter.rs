@@ -1,4 +1,4 @@
-//! The interpreter must refuse what the kernel refuses, and never run away.
+//! The interpreter must refuse what the kernel refuses, and always terminate.
 
 mod common;
 

@@ -1,10 +1,10 @@
-//! The same programs in the kernel: installed in a throw-away child each, and
-//! asked the same questions as the interpreter.
+//! Tests the programs in the kernel: each is installed in a child process, which makes the
+//! same calls as the interpreter gets.
 //!
-//! A notification without a listener makes the kernel answer `ENOSYS`
-//! (`seccomp_do_user_notification`, kernel/seccomp.c). A call may fail with
-//! that on its own, as x32 calls do on most kernels, so each program is also
-//! installed with its return values replaced by errnos that no call gives.
+//! For a notification without a listener the kernel returns `ENOSYS`
+//! (`seccomp_do_user_notification`, kernel/seccomp.c). Some calls fail with `ENOSYS` anyway,
+//! such as x32 calls on most kernels. Therefore each program is also installed with its return
+//! values replaced by errnos that no call returns.
 
 #![forbid(unsafe_code)]
 
@@ -25,11 +25,11 @@ const RETURN: u16 = 0x06;
 const ALLOW: u32 = 0x7FFF_0000;
 const NOTIFY: u32 = 0x7FC0_0000;
 const ERRNO: u32 = 0x5_0000;
-/// Errnos that no call gives; the largest that seccomp passes on is 4095.
+/// Errnos that no call returns; the largest that seccomp returns is 4095.
 const MARK_OF_NOTIFY: u16 = 2000;
 const MARK_OF_ERRNO: u16 = 2100;
 
-/// The ways into the kernel that can be tried here.
+/// Returns the ABIs that can be tested on this machine.
 fn usable_abis() -> Vec<Abi> {
     let usable = |abi: &Abi| {
         if *abi == Abi::I386 && !child::i386_works() {
@@ -41,8 +41,8 @@ fn usable_abis() -> Vec<Abi> {
     native_abis().iter().copied().filter(usable).collect()
 }
 
-/// Every harmless question. sync(2) is left out where `bare` is set, because
-/// the answer of the kernel without a program would be a real sync.
+/// Returns every harmless question. Omits sync(2) if `bare` is set, because without a program
+/// the kernel would sync.
 fn questions(abis: &[Abi], bare: bool) -> Vec<(Call, Question)> {
     let mut questions = Vec::new();
     for &abi in abis {
@@ -60,7 +60,7 @@ fn plain(questions: &[(Call, Question)]) -> Vec<Question> {
     questions.iter().map(|(_, question)| *question).collect()
 }
 
-/// `program` with every verdict but ALLOW replaced by an errno of its own.
+/// Returns `program` with every verdict except ALLOW replaced by a distinct errno.
 fn marked(program: &Program) -> Program {
     let mark = |instruction: &Instruction| {
         let k = match (instruction.code, instruction.k) {
@@ -73,7 +73,7 @@ fn marked(program: &Program) -> Program {
     Program::from_instructions(program.instructions().iter().map(mark).collect())
 }
 
-/// What the marked program makes the kernel answer, if not the bare kernel.
+/// Returns the kernel's answer under the marked program, or `None` if the call is allowed.
 fn mark(verdict: Verdict) -> Option<i64> {
     match verdict {
         Verdict::Notify => Some(-i64::from(MARK_OF_NOTIFY)),
@@ -82,7 +82,7 @@ fn mark(verdict: Verdict) -> Option<i64> {
     }
 }
 
-/// What the program itself makes the kernel answer, if not the bare kernel.
+/// Returns the kernel's answer under the program itself, or `None` if the call is allowed.
 fn answer(verdict: Verdict) -> Option<i64> {
     match verdict {
         Verdict::Notify => Some(-i64::from(libc::ENOSYS)),
@@ -125,7 +125,7 @@ fn a_process_under_a_program_sees_the_answers_that_were_meant() {
     compare(Program::clone, answer);
 }
 
-/// The kernel refuses these ranges of a file that is open, or does them.
+/// Ranges of an open file that the kernel refuses or accepts.
 #[test]
 fn a_sealed_range_is_refused_as_the_kernel_refuses_it() {
     const EINVAL: i64 = -(libc::EINVAL as i64);

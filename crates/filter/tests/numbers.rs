@@ -1,4 +1,4 @@
-//! System call numbers against the kernel headers of this machine.
+//! Compares system call numbers with the kernel headers of this machine.
 
 mod common;
 
@@ -9,7 +9,7 @@ use synconce_filter::{Abi, Call, native_abis};
 
 const X32_BIT: u32 = 0x4000_0000;
 
-/// The `__NR_*` definitions of a header, or `None` when it is not installed.
+/// Returns the `__NR_*` definitions of a header, or `None` if it is not installed.
 fn header(path: &str) -> Option<HashMap<String, u32>> {
     let text = fs::read_to_string(path).ok()?;
     let number = |value: &str| match value.strip_prefix("(__X32_SYSCALL_BIT") {
@@ -97,7 +97,7 @@ fn numbers_of_no_interest_are_not_identified() {
     assert_eq!(Call::identify(Abi::X86_64.audit_arch(), 0), None);
     assert_eq!(Call::identify(Abi::X86_64.audit_arch(), -1), None);
     assert_eq!(Call::identify(0, 74), None);
-    // ioctl has an entry of its own on x32; the x86_64 one is not valid there.
+    // ioctl has its own number on x32; the x86_64 number is not valid there.
     assert_eq!(Call::identify(Abi::X32.audit_arch(), 0x4000_0010), None);
 }
 

@@ -1,5 +1,5 @@
-//! What must hold for every program, whatever the policy: the kernel accepts
-//! it, it is short, and it leaves the constant-action cache its work.
+//! Properties of every program, for any policy: the kernel accepts it, it is short, and the
+//! constant-action cache works.
 
 mod common;
 
@@ -12,12 +12,11 @@ use synconce_filter::{
 const RETURN: u16 = 0x06;
 const LOAD: u16 = 0x20;
 const JUMPS: [u16; 3] = [0x15, 0x35, 0x45];
-/// Instructions of the longest program there may be, for ABIs of two machines
-/// at once; the kernel takes 4096.
+/// The limit of a program's length, for ABIs of two machines at once; the kernel accepts 4096.
 const MOST_INSTRUCTIONS: usize = 256;
-/// Instructions that the longest way through a program may have.
+/// The limit of instructions on the longest path through a program.
 const LONGEST_PATH: usize = 23;
-/// Tests of a handshake that asks for the last byte of an identity.
+/// Additional tests on the path of a handshake that asks for the last byte of an identity.
 const TESTS_OF_BYTES: usize = 16;
 
 fn every_program() -> impl Iterator<Item = (Spec, Vec<Abi>, Program)> {
@@ -28,7 +27,7 @@ fn every_program() -> impl Iterator<Item = (Spec, Vec<Abi>, Program)> {
     })
 }
 
-/// Where an instruction may lead.
+/// Returns the possible next instructions.
 fn successors(at: usize, instruction: &Instruction) -> Vec<usize> {
     match instruction.code {
         RETURN => vec![],
@@ -39,7 +38,7 @@ fn successors(at: usize, instruction: &Instruction) -> Vec<usize> {
     }
 }
 
-/// Instructions on the longest way from the start to a return.
+/// Returns the number of instructions on the longest path from the start to a return.
 fn longest_path(program: &Program) -> usize {
     let mut longest = vec![0; program.instructions().len()];
     for (at, instruction) in program.instructions().iter().enumerate().rev() {
@@ -49,7 +48,7 @@ fn longest_path(program: &Program) -> usize {
     longest[0]
 }
 
-/// A number that no rule looks at, under this architecture.
+/// Whether no rule covers the number, under this architecture.
 fn is_of_no_interest(arch: u32, nr: i32) -> bool {
     Call::identify(arch, nr).is_none()
 }
@@ -114,7 +113,7 @@ fn numbers_of_no_interest_are_allowed_without_a_look_at_an_argument() {
                 let trace = trace(&program, &question).expect("a valid program");
                 assert_eq!(trace.verdict, Verdict::Allow, "{arch:#x} {nr}");
                 assert!(trace.loads.iter().all(|offset| [0, 4].contains(offset)), "{trace:?}");
-                // Of these the kernel's seccomp_is_const_allow can follow each.
+                // The kernel's seccomp_is_const_allow can emulate each of these.
                 let mut codes = trace.path.iter().map(|&at| program.instructions()[at].code);
                 assert!(codes.all(|c| c == LOAD || c == RETURN || JUMPS.contains(&c)));
             }
@@ -162,7 +161,8 @@ fn random_calls_never_make_a_program_fail() {
     }
 }
 
-/// Half of them wholly random, half a known call with some random arguments.
+/// Returns, with equal probability, a wholly random call or a known call with random
+/// arguments.
 fn random_call(random: &mut Random) -> SeccompData {
     let args = [0; 6].map(|_: u64| random.next());
     let abi = Abi::ALL[random.word() as usize % Abi::ALL.len()];

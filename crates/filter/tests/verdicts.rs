@@ -1,4 +1,4 @@
-//! What the programs say about each call.
+//! The verdicts of programs on each call.
 
 mod common;
 

@@ -1,9 +1,9 @@
-//! Calls held, passed and refused.
+//! Counts of the calls held, passed and refused.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many calls met which end.
+/// How many calls were held, passed and refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Answered with success and not done.
@@ -14,7 +14,7 @@ pub struct Tally {
     pub refused: u64,
 }
 
-/// The end of one call.
+/// How a call was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Held,
@@ -32,17 +32,17 @@ impl Tally {
     }
 }
 
-/// The accounts of a run. Empty for a sealed one, which keeps none.
+/// The counts of a run. Empty for a sealed run, which counts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
     /// By system call.
     pub calls: BTreeMap<String, Tally>,
-    /// By program name (`/proc/PID/comm`), when that was asked for.
+    /// By program name (`/proc/PID/comm`), if requested.
     pub programs: BTreeMap<String, Tally>,
 }
 
 impl Accounts {
-    /// All calls together.
+    /// Returns the sum over all calls.
     pub fn total(&self) -> Tally {
         self.calls.values().fold(Tally::default(), |sum, tally| Tally {
             held: sum.held + tally.held,
@@ -58,7 +58,7 @@ impl Accounts {
         }
     }
 
-    /// Takes back what was counted, unless it has been taken out of here.
+    /// Undoes a `count`. Does nothing if the count has been taken out already.
     pub(crate) fn take_back(&mut self, call: &str, program: Option<&str>, end: End) {
         subtract(&mut self.calls, call, end);
         if let Some(program) = program {

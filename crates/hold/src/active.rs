@@ -1,4 +1,4 @@
-//! A run that goes on: what it has written down, pinned and held.
+//! A run in progress: its record, its pins, and what it has held.
 
 mod commit;
 mod in_memory;
@@ -28,58 +28,59 @@ use synconce_probe::mounts::{self, DeviceId};
 pub(crate) use work::{Done, Via, Work};
 use work::{Markers, Root};
 
-/// The books of a run.
+/// The state of a run in progress.
 pub(crate) struct Active {
     record: Record,
     pins: Pins,
     markers: Markers,
     /// Whether the markers are durable.
     marked: bool,
-    /// The [`Work`] that goes on, by [`Work::device`], and since when.
+    /// The [`Work`] in progress, by [`Work::device`], and when it began.
     works: HashMap<Option<DeviceId>, Instant>,
-    /// Where the markers are, when none of them is on a disk; until that is told.
+    /// The directory of the first marker, if no marker is on a disk; `None` once the notice
+    /// was returned.
     in_memory: Option<PathBuf>,
     run_file: Option<RunFile>,
-    /// Whether there will be a commit; without one everything may be held.
+    /// Whether there will be a commit. Without a commit every call may be held.
     commits: bool,
-    /// Whether all that is mounted is committed.
+    /// Whether everything that is mounted is committed.
     commits_all: bool,
     /// The only file systems on which calls are held, with `--commit-only`.
     only: Option<HashSet<DeviceId>>,
     /// The file systems that are committed: those that were named, and those on which a call
     /// was held.
     scope: HashSet<DeviceId>,
-    /// Volatile overlays, on which the kernel's own answer costs nothing.
+    /// Volatile overlays. Their calls go to the kernel, whose own answer costs nothing.
     volatile: HashSet<DeviceId>,
-    /// The root that has a marker of its own.
+    /// The target of `--root`, if it has a marker of its own.
     root: Option<PathBuf>,
-    /// Interrupted runs that the user is to be told of.
+    /// Interrupted runs, of which a notice is to be printed.
     earlier: Option<News>,
-    /// File systems that are synced because they are unmounted.
+    /// File systems that are synced because the run unmounts them.
     leaving: Vec<Arc<UnmountSync>>,
     patience: Duration,
-    /// What the disks had been asked to write before the command started.
+    /// How much had been written to each disk before the command started.
     written_before: Writes,
-    /// Whether a sync() was held, so that the commit makes one.
+    /// Whether a sync() was held; the commit then calls sync(2).
     holds_sync: bool,
-    /// Set once the filter answers alone.
+    /// Set once the filter answers without a supervisor.
     sealed: Option<SealedScope>,
 }
 
 /// Whether a call may be held.
 pub(crate) enum Admission {
-    /// It may; the marker is durable, and the commit will cover it.
+    /// The marker is durable, and the commit will cover the call.
     Held {
-        /// Whether a file system was pinned after the command had started: an error from before
-        /// that may have been reported to another process, and only the caller's own
-        /// descriptor still tells it.
+        /// Whether a file system was pinned after the command had started. An earlier
+        /// write-back error may have been reported to another process; then only the caller's
+        /// own descriptor still returns the error.
         late: bool,
     },
-    /// The commit will not cover it: it goes to the kernel.
+    /// The commit will not cover the call: the call goes to the kernel.
     Passed,
-    /// This has to be done first, and may take long.
+    /// This work has to be done first, and may take long.
     After(Work),
-    /// Something has to be done first: another thread does it, or this one may not wait.
+    /// Some work has to be done first: another thread does it, or this thread may not wait.
     Busy,
 }
 
@@ -119,17 +120,17 @@ impl Active {
         }
     }
 
-    /// The same run, which has found `earlier` ones.
+    /// Returns this run with the `earlier` runs that it found.
     pub(crate) fn after(self, earlier: Option<News>) -> Self {
         Self { earlier, ..self }
     }
 
-    /// Returns, once, that an earlier run was interrupted.
+    /// Returns, once, the notice that an earlier run was interrupted.
     pub(crate) fn news_of_earlier(&mut self) -> Option<Notice> {
         self.earlier.take().map(|news| news.note()).map(|()| Notice::EarlierInterrupted)
     }
 
-    /// From now on the filter answers alone, on whatever file system a call is made: the
+    /// Prepares for a filter that answers without a supervisor, on every file system: the
     /// scope of the commit becomes everything that the run can reach.
     ///
     /// # Errors
@@ -140,7 +141,7 @@ impl Active {
         }
         self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
         if !options.sealed && self.only.is_none() {
-            // The listener around us was not known when the marker was armed.
+            // The other program's listener was not known when the marker was armed.
             let mounts = mounts::ours().unwrap_or_default();
             self.pins.add(&mounts, Path::new("/"), true);
             let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
@@ -152,7 +153,8 @@ impl Active {
         Ok(())
     }
 
-    /// FUSE file systems whose syncs a sealed run held and did not commit.
+    /// Returns the notice about FUSE file systems whose syncs a sealed run held and did not
+    /// commit.
     pub(crate) fn uncommitted_fuse(&self) -> Option<Notice> {
         self.sealed.as_ref()?.uncommitted_fuse()
     }
@@ -161,7 +163,7 @@ impl Active {
         &self.record.id
     }
 
-    /// Where the marker is once it is durable.
+    /// Returns where the marker is once it is durable.
     pub(crate) fn marker(&self) -> Option<PathBuf> {
         self.markers.path()
     }
@@ -173,14 +175,15 @@ impl Active {
     /// Makes the markers durable.
     ///
     /// # Errors
-    /// Nothing may be held then.
+    /// No call may be held then.
     pub(crate) fn engage(&mut self) -> Result<(), RunError> {
         self.markers.engage()?;
         self.marked = true;
         Ok(())
     }
 
-    /// That the marker goes with the power, once, if there is a disk that does not.
+    /// Returns, once, the notice that the marker is on volatile storage although a disk is
+    /// committed.
     pub(crate) fn news_of_marker(&mut self) -> Option<Notice> {
         if self.in_memory.is_none() || self.pins.iter().all(|pin| pin.in_memory) {
             return None;
@@ -188,13 +191,13 @@ impl Active {
         self.in_memory.take().map(Notice::MarkerInMemory)
     }
 
-    /// The run was cut short: its markers stay, unlocked, and its pins go.
+    /// Keeps the markers, unlocked, and drops the pins: the run was cut short.
     pub(crate) fn abandon(&mut self) {
         self.markers.abandon();
         self.pins = Pins::default();
     }
 
-    /// Removes the markers once all is durable; keeps them when `failed`.
+    /// Removes the markers once everything is durable; keeps them if the commit `failed`.
     pub(crate) fn clear(&mut self, failed: bool) -> Result<(), RunError> {
         if failed {
             self.markers.abandon();
@@ -204,11 +207,11 @@ impl Active {
     }
 }
 
-/// What calls ask.
+/// What the handling of calls needs.
 impl Active {
-    /// Whether a call on the file systems `devices` may be held; none are those of sync().
-    /// `via` may lead to a file there. [`Work`] is for a thread that `may_wait`; others are
-    /// told [`Admission::Busy`].
+    /// Whether a call on the file systems `devices` may be held. For sync() `devices` is
+    /// empty. `via` may lead to a file on them. Only a thread that `may_wait` gets [`Work`];
+    /// other threads get [`Admission::Busy`].
     pub(crate) fn admit(&mut self, devices: &[DeviceId], via: Via, may_wait: bool) -> Admission {
         if !self.commits {
             return Admission::Held { late: false };
@@ -225,14 +228,14 @@ impl Active {
             return self.begin(Work::Mark(self.markers.clone()), may_wait);
         }
         if let Some(device) = uncovered {
-            // Mounted meanwhile, let go for an unmount that failed, or not open to us at the
-            // start: the caller's own file leads there.
+            // Mounted during the run, unpinned for an unmount that failed, or inaccessible at
+            // the start: the caller's own file leads to the file system.
             let root = self.root.clone();
             let root = root.map(|path| Box::new(Root { path, record: self.record.clone() }));
             let markers = self.markers.clone();
             return self.begin(Work::Pin { device, via, root, markers }, may_wait);
         }
-        // With --commit-only a sync() is for that file system alone, as was asked.
+        // With --commit-only a held sync() covers only the named file systems.
         self.holds_sync |= devices.is_empty() && self.only.is_none();
         for device in devices {
             self.scope.insert(*device);
@@ -244,7 +247,7 @@ impl Active {
 
     fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
         match self.works.get(&work.device()) {
-            // What hangs shall not make every call wait.
+            // Work that hangs must not delay every call.
             Some(began) if began.elapsed() >= PATIENCE => Admission::Passed,
             Some(_) => Admission::Busy,
             None if !may_wait => Admission::Busy,
@@ -255,15 +258,15 @@ impl Active {
         }
     }
 
-    /// Notes that `work`, which [`Active::admit`] gave out, is not done.
+    /// Notes that `work`, which [`Active::admit`] returned, will not be done.
     pub(crate) fn give_up(&mut self, work: &Work) {
         self.works.remove(&work.device());
     }
 
-    /// Notes what work has `done`. What the user should know of it.
+    /// Records finished work and returns the notice about it.
     ///
     /// # Errors
-    /// Nothing may be held any more.
+    /// No call may be held any more.
     pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         self.works.remove(&done.device());
         match done {
@@ -275,13 +278,13 @@ impl Active {
         Ok(if self.marked { self.news_of_marker() } else { None })
     }
 
-    /// Lets go of the mount, which is about to be unmounted, once what is returned has been
-    /// done. That may take long.
+    /// Unpins `mount`, which is about to be unmounted. The returned closure finishes the
+    /// unpinning and may take long.
     pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
-        // Their numbers may be used again.
+        // The device numbers may be reused.
         self.volatile.clear();
         let Some(pin) = self.pins.take(mount) else {
-            // Another call to unmount it may have the pin.
+            // An earlier unmount call for this mount may have taken the pin.
             let leaving = self.leaving.iter().find(|leaving| leaving.mount == mount)?;
             let leaving = Arc::clone(leaving);
             return Some(Box::new(move || leaving.wait()));
@@ -295,7 +298,7 @@ impl Active {
         Some(Box::new(move || leaving.sync(pin, &markers, patience)))
     }
 
-    /// Whether `device` is being synced for an unmount, or that failed.
+    /// Whether `device` is being synced for an unmount, or its sync failed.
     fn is_lost(&self, device: DeviceId) -> bool {
         self.leaving.iter().any(|leaving| leaving.device == device && !leaving.is_durable())
     }
@@ -303,7 +306,7 @@ impl Active {
 
 #[cfg(test)]
 impl Active {
-    /// A run that commits nothing.
+    /// Returns a run that commits nothing.
     pub(crate) fn for_tests() -> Self {
         let options = Options {
             command: Vec::new(),

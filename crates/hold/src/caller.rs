@@ -8,15 +8,15 @@ use std::path::PathBuf;
 
 const PATH_MAX: usize = 4096;
 
-/// The longest vector of requests that is looked into.
+/// The longest vector of requests that is examined.
 const REQUESTS: u64 = 1024;
 
-/// The memory of a thread that waits in a call (`/proc/PID/mem`, `proc(5)`).
+/// The memory of a thread that waits in a call (`/proc/PID/mem`, proc(5)).
 #[derive(Debug)]
 pub(crate) struct Memory(File);
 
 impl Memory {
-    /// Opens the memory of `thread`; for patching, too.
+    /// Opens the memory of `thread`, for patching as well if `write`.
     pub(crate) fn open(thread: u32, write: bool) -> io::Result<Self> {
         let path = format!("/proc/{thread}/mem");
         File::options().read(true).write(write).open(path).map(Self)
@@ -33,7 +33,8 @@ impl Memory {
     pub(crate) fn path(&self, address: u64) -> io::Result<PathBuf> {
         let mut path = Vec::new();
         while path.len() < PATH_MAX {
-            // Page by page, so that a path at the end of a mapping can be read.
+            // In pieces that end at page boundaries, so that a path at the end of a mapping
+            // can be read.
             let at = address + path.len() as u64;
             let mut piece = vec![0; (PATH_MAX - at as usize % PATH_MAX).min(256)];
             let read = self.0.read_at(&mut piece, at)?;
@@ -64,13 +65,13 @@ impl Memory {
         self.0.read_exact_at(&mut found, address).is_ok() && found == bytes
     }
 
-    /// Writes `bytes` at `address`, also where the caller may not.
+    /// Writes `bytes` at `address`, even where the caller has no write permission.
     pub(crate) fn patch(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, address)
     }
 }
 
-/// The name of the program that `thread` executes.
+/// Returns the name of the program that `thread` executes.
 pub(crate) fn program(thread: u32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{thread}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())

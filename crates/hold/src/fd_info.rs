@@ -1,7 +1,7 @@
-//! What a caller's descriptor or path leads to: on a disk, or not.
+//! Which file system a caller's descriptor or path leads to.
 //!
-//! Only disks are held. Everything else goes to the kernel, which knows the
-//! right error, and when in doubt so does the call: a sync too many is safe.
+//! Only calls on disk file systems are held. Every other call goes to the kernel, which
+//! returns the right error. A call in doubt goes to the kernel as well: an extra sync is safe.
 
 use crate::paths::{self, Start};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::mounts::{self, DeviceId};
 
-/// `STATX_MNT_ID_UNIQUE`, Linux 6.8: an id that is never used again.
+/// `STATX_MNT_ID_UNIQUE`, Linux 6.8: an id that is never reused.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
-/// Descriptor directories of callers that are kept open.
+/// How many descriptor directories of callers are kept open.
 const KEPT: usize = 16;
 
 /// What a descriptor or path leads to.
@@ -22,20 +22,20 @@ const KEPT: usize = 16;
 pub(crate) struct Target {
     /// A file, a directory, a device.
     pub file_type: FileType,
-    /// The file system that it is on.
+    /// The file system of the file.
     pub device: DeviceId,
-    /// Whether that is a disk file system, whose syncs are held.
+    /// Whether the file system is a disk file system, whose syncs are held.
     pub on_disk: bool,
     /// Whether the descriptor can be read from.
     pub readable: bool,
-    /// The mount that it was reached through.
+    /// The mount through which the file was reached.
     pub mount: u64,
-    /// Whether it is that mount's root.
+    /// Whether the file is the root of that mount.
     pub is_mount_root: bool,
 }
 
 impl Target {
-    /// Whether a sync of it is held: a file or a directory of a disk.
+    /// Whether a sync of the target is held: it is a file or a directory on a disk.
     pub(crate) fn is_held(&self) -> bool {
         self.on_disk && matches!(self.file_type, FileType::RegularFile | FileType::Directory)
     }
@@ -48,24 +48,25 @@ struct Place {
     on_disk: bool,
 }
 
-/// Looks targets up, remembering mounts.
+/// Looks up targets, and caches mounts.
 #[derive(Debug, Default)]
 pub(crate) struct FdInfo {
     places: Arc<Mutex<HashMap<u64, Place>>>,
-    /// Whether a file system may be asked itself, which its server may delay.
+    /// Whether the lookup may query a file system, whose server may delay the reply.
     may_block: bool,
-    /// Whether one had to be asked that may not.
+    /// Whether a lookup was undecided because it may not block.
     missed: bool,
     directories: VecDeque<(u32, OwnedFd)>,
 }
 
 impl FdInfo {
-    /// What descriptor `fd` of `thread` leads to; `None` when it is closed,
-    /// `O_PATH`, or cannot be looked at.
+    /// Returns what descriptor `fd` of `thread` leads to. Returns `None` if the descriptor is
+    /// closed, is `O_PATH`, or cannot be examined.
     pub(crate) fn descriptor(&mut self, thread: u32, fd: i32) -> Option<Target> {
         let name = decimal(fd)?;
         let link = self.at_descriptor(thread, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?;
-        // The link's mode shows how the file was opened (proc(5)); O_PATH shows neither.
+        // The link's mode shows how the file was opened (proc(5)); for O_PATH neither bit is
+        // set.
         let (readable, writable) = (link.stx_mode & 0o400 != 0, link.stx_mode & 0o200 != 0);
         if !readable && !writable {
             return None;
@@ -76,14 +77,14 @@ impl FdInfo {
         Some(target(&stat, place, readable))
     }
 
-    /// What `path`, begun at `start`, leads to; for a path that does not exist
-    /// yet, its directory.
+    /// Returns what `path`, resolved from `start`, leads to. For a path that does not exist
+    /// yet, returns its directory.
     pub(crate) fn path(&mut self, start: Start, path: &Path) -> Option<Target> {
         let file = paths::find(start, path).ok()?;
         self.opened(start.thread, &file)
     }
 
-    /// What the file `file`, opened by us on behalf of `thread`, is.
+    /// Returns the target of `file`, which was opened on behalf of `thread`.
     fn opened(&mut self, thread: u32, file: &OwnedFd) -> Option<Target> {
         let flags = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
         let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags).ok()?;
@@ -92,7 +93,7 @@ impl FdInfo {
         Some(target(&stat, place, true))
     }
 
-    /// The devices of disk file systems that `thread` or we can see.
+    /// Returns the devices of the disk file systems that `thread` or this process can see.
     pub(crate) fn disks(thread: u32) -> Vec<DeviceId> {
         let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
         let ours = mounts::ours().unwrap_or_default();
@@ -100,13 +101,13 @@ impl FdInfo {
         disks.map(|mount| mount.device).collect()
     }
 
-    /// Another look-up that shares the known mounts and may wait for a file
-    /// system to say what it is.
+    /// Returns another lookup, which shares the cached mounts and may wait for a file system's
+    /// reply.
     pub(crate) fn may_block(&self) -> Self {
         Self { places: Arc::clone(&self.places), may_block: true, ..Self::default() }
     }
 
-    /// Whether the last look-up met a file system that only a may_block one may ask.
+    /// Returns, once, whether a lookup was undecided because it may not block.
     pub(crate) fn take_missed(&mut self) -> bool {
         std::mem::take(&mut self.missed)
     }
@@ -115,14 +116,14 @@ impl FdInfo {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks only for what the kernel knows already (`AT_STATX_DONT_SYNC`): a FUSE
-    /// daemon or a server is never waited for.
+    /// Returns only what the kernel has cached (`AT_STATX_DONT_SYNC`): no FUSE daemon or
+    /// server is waited for.
     fn at_descriptor(&mut self, thread: u32, name: &str, flags: AtFlags) -> Option<Statx> {
         let flags = flags | AtFlags::STATX_DONT_SYNC;
         let mask = StatxFlags::TYPE | StatxFlags::MODE | MNT_ID_UNIQUE;
         if let Some((_, directory)) = self.directories.iter().find(|(owner, _)| *owner == thread) {
             match rustix::fs::statx(directory, name, flags, mask) {
-                // Closed, or the thread is gone and its number has a new owner.
+                // The descriptor is closed, or the thread has exited and its id was reused.
                 Err(Errno::SRCH | Errno::NOENT) => {
                     self.directories.retain(|(owner, _)| *owner != thread);
                 }
@@ -138,7 +139,7 @@ impl FdInfo {
         stat
     }
 
-    /// The place that `stat`, of the file at `path`, is in.
+    /// Returns the mount of the file at `path`, which has `stat`.
     fn place(&mut self, thread: u32, stat: &Statx, path: &Path) -> Option<Place> {
         let unique = (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id);
         if let Some(place) = unique.and_then(|id| self.known().get(&id).copied()) {
@@ -153,7 +154,7 @@ impl FdInfo {
                 return None;
             }
         };
-        // Without unique ids an id may be used again unseen, so nothing is remembered.
+        // Without unique ids a mount id may be reused, so nothing is cached.
         if let Some(unique) = unique {
             self.known().insert(unique, place);
         }
@@ -161,8 +162,8 @@ impl FdInfo {
     }
 }
 
-/// The id of the mount that the file at `path` was reached through, which may be
-/// used again later, and its device.
+/// Returns the id of the mount through which the file at `path` was reached, and its device.
+/// The id may be reused later.
 fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
@@ -170,8 +171,8 @@ fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
     Some((id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
 }
 
-/// The mount `id` by the caller's list of mounts or by ours. A chroot in another
-/// namespace hides it from both; then only the file system itself can tell.
+/// Returns the mount `id` from the caller's list of mounts or from this process's. A chroot in
+/// another namespace is in neither list; then only the file system itself can be queried.
 fn listed(thread: u32, id: u64) -> Option<Place> {
     [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
@@ -191,7 +192,7 @@ fn target(stat: &Statx, place: Place, readable: bool) -> Target {
     }
 }
 
-/// A descriptor number as text; `None` for a negative one.
+/// Returns a descriptor number as text, and `None` for a negative number.
 fn decimal(fd: i32) -> Option<String> {
     (fd >= 0).then(|| fd.to_string())
 }

@@ -1,4 +1,4 @@
-//! What a run says to its caller, while it goes on and at its end.
+//! What a run reports to its caller, while it goes on and at its end.
 
 use crate::accounts::Accounts;
 use crate::protocol::{CommandEnd, CommitReport, Notice};
@@ -12,7 +12,7 @@ pub enum Ending {
     Exited(i32),
     /// By this signal.
     Killed(i32),
-    /// It did not start, or nobody knows.
+    /// The command did not start, or its exit status is unknown.
     Unknown,
 }
 
@@ -30,13 +30,13 @@ impl From<CommandEnd> for Ending {
 pub enum Outcome {
     /// It is durable.
     Committed,
-    /// No commit was asked for.
+    /// No commit was requested.
     NotAsked,
-    /// No call was held, so it is as safe as without a hold.
+    /// No call was held, so the work is as safe as without a hold.
     NothingHeld,
-    /// It may be lost.
+    /// The work may be lost.
     Interrupted {
-        /// The marker that says so, if it is there.
+        /// The marker of the interrupted run, if it exists.
         marker: Option<PathBuf>,
     },
 }
@@ -52,19 +52,19 @@ pub struct Finished {
     pub outcome: Outcome,
     /// How the commit went, when there was one.
     pub commit: Option<CommitReport>,
-    /// Why the run failed; `None` when it kept its promise.
+    /// Why the run failed; `None` if the run succeeded.
     pub error: Option<RunError>,
-    /// File systems that were not durable yet when the user lost patience.
+    /// File systems that were not durable yet when the user stopped waiting.
     pub unfinished: Vec<PathBuf>,
 }
 
-/// Who is told while a run goes on.
+/// Receives the reports of a run in progress.
 pub trait Observer {
-    /// Something the user should know.
+    /// Called with a notice for the user.
     fn notice(&mut self, notice: &Notice);
-    /// The commit goes on: where it waits, and the host's dirty bytes. Called
-    /// about four times a second.
+    /// Called about four times a second during the commit, with the file systems that are not
+    /// durable yet and the host's dirty bytes.
     fn progress(&mut self, waiting: &[PathBuf], dirty: u64);
-    /// The commit is over, well or not.
+    /// Called when the commit is over, whether or not it succeeded.
     fn progress_ends(&mut self);
 }

@@ -1,7 +1,8 @@
-//! The foreground process: what the user's shell sees.
+//! The foreground process, which the user's shell sees.
 //!
-//! It is in the terminal's job together with the command, mirrors its stops and
-//! its end, passes on signals that were sent to it alone, and shows the commit.
+//! The frontend is in the terminal's job together with the command. It mirrors the command's
+//! stops and exit status, passes on signals that were sent to it alone, and shows the progress
+//! of the commit.
 
 use crate::accounts::Accounts;
 use crate::finished::{Ending, Finished, Observer, Outcome};
@@ -42,13 +43,13 @@ mod signal {
     pub(super) const STOPS: [i32; 3] = [TSTP, TTIN, TTOU];
 }
 
-/// Makes the run that `options` asks for. Under a hold already, executes the
-/// command in our place: the outermost run commits.
+/// Makes the run that `options` describe. If this process is in a run already, executes the
+/// command in this process: the outermost run commits.
 ///
-/// The process must have one thread.
+/// The process must have only one thread.
 ///
 /// # Errors
-/// Set-up that failed before there was a supervisor.
+/// Set-up failed before there was a supervisor.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
@@ -56,11 +57,12 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
         ask_outer_run(options);
         return Ok(execute_in_place(options));
     }
-    // If the supervisor is killed, its children become ours.
+    // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
     let set = Set::of(&signal::ALL);
     let mask = set.block();
-    // At a limit of file sizes a write of ours shall fail (EFBIG), and not end us.
+    // At a limit of file sizes a write fails with EFBIG, instead of a signal that kills this
+    // process.
     Set::of(&[signal::XFSZ]).block();
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
@@ -93,15 +95,15 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     }
 }
 
-/// Whether we are in a run already, which holds and commits for all that we start:
-/// [`run`] then executes the command in our place, and does not come back.
+/// Whether this process is in a run already, which holds and commits for its descendants.
+/// [`run`] then executes the command in this process, and does not return.
 pub fn is_held() -> bool {
     let outer = outer();
-    // A sealed hold outlives its run; then nobody would commit for us.
+    // A sealed filter outlives its run; then no commit would follow.
     outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
 }
 
-/// Makes the run that we are in commit what `options` name: it commits the file systems on
+/// Makes the outer run commit what `options` name: the outer run commits the file systems on
 /// which a sync was asked for.
 fn ask_outer_run(options: &Options) {
     if options.commit_all {
@@ -109,7 +111,7 @@ fn ask_outer_run(options: &Options) {
     }
     for path in options.commit_only.iter().chain(&options.root) {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        // What cannot be opened is for the command to report.
+        // A path that cannot be opened is left for the command to report.
         let _ = rustix::fs::open(path, flags, Mode::empty()).and_then(rustix::fs::fsync);
     }
 }
@@ -137,16 +139,17 @@ struct Frontend<'a> {
     signals: Reader,
     observer: &'a mut dyn Observer,
     supervisor: u32,
-    /// Readable once the supervisor has ended. Its end of the socket may stay open
-    /// longer: the child that is to execute the command shares its descriptors.
+    /// Readable once the supervisor has exited. The supervisor's end of the socket may stay
+    /// open longer: the child that becomes the command shares its descriptors.
     supervisor_end: Option<OwnedFd>,
     supervisor_ended: bool,
     command: Option<u32>,
-    /// Whether a commit was asked for.
+    /// Whether a commit was requested.
     commits: bool,
-    /// Where the marker is, from the moment at which calls may be held.
+    /// The path of the marker; set from the moment when calls may be held.
     marker: Option<Option<PathBuf>>,
-    /// Signals that came before we knew of the command, and when: ticks since the boot.
+    /// Signals that arrived before the command's pid was known, and when, in ticks since the
+    /// boot.
     early: Vec<(Received, u64)>,
     takeover: Takeover,
     ending: Ending,
@@ -173,19 +176,20 @@ impl Frontend<'_> {
                             return Ok(finished);
                         }
                     }
-                    // It died, or said what no supervisor of ours says.
+                    // The supervisor died, or sent an invalid message.
                     _ => return Ok(self.supervisor_died()),
                 }
             } else if third {
-                // The execution of the command may wait for an answer.
+                // The command's execve(2) may wait for an answer.
                 self.supervisor_ended = true;
                 self.release();
             }
         }
     }
 
-    /// What else to wait for: the end of the supervisor, and then the listener, which the
-    /// child that is to execute the command leaves to us.
+    /// Returns the third descriptor to wait for: the supervisor's pidfd until the supervisor
+    /// has exited, then the mailbox, into which the child that becomes the command puts the
+    /// listener.
     fn third(&self) -> BorrowedFd<'_> {
         match &self.supervisor_end {
             Some(_) if self.supervisor_ended => self.takeover.mailbox.as_fd(),
@@ -194,8 +198,8 @@ impl Frontend<'_> {
         }
     }
 
-    /// The supervisor has ended: lets every call go to the kernel. Survivors need that as
-    /// well when the command had ended before.
+    /// Lets every call go to the kernel, because the supervisor has exited. Survivors need
+    /// this even if the command had ended before.
     fn release(&self) {
         if let Some(listener) = self.takeover.mailbox.take() {
             supervisor_death::release(&listener, &self.takeover.handover);
@@ -209,8 +213,9 @@ impl Frontend<'_> {
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {
-                    // The command goes on already. What continued us waits to be read, and
-                    // passed on it would undo the command's next stop.
+                    // The command has been continued already. The SIGCONT that continued this
+                    // process is still to be read; passed on, it would undo the command's next
+                    // stop.
                     self.pass_signals(Some(signal::CONT));
                 }
             }
@@ -237,7 +242,7 @@ impl Frontend<'_> {
             self.ending = end.into();
         }
         if !summary.stays {
-            // With its end the command's processor time becomes ours, as time(1) expects.
+            // Reaping adds the command's processor time to this process's, as time(1) expects.
             let ends = WaitFor { ends: true, block: true, ..WaitFor::default() };
             let _ = process::wait(Whose::Id(self.supervisor), ends);
         }
@@ -251,22 +256,23 @@ impl Frontend<'_> {
         }
     }
 
-    /// The command runs as `pid`, and gets the signals that came before it was known.
+    /// Records the pid of the command and sends it the signals that arrived before.
     fn command_runs(&mut self, pid: u32) {
         self.command = Some(pid);
         for (received, arrived) in self.early.drain(..) {
-            // In a job that there was already, the terminal told the command, too.
+            // A process that was in the job already has received the terminal's signal as
+            // well.
             let was_there = process_tree::began(pid).is_some_and(|began| began < arrived);
             if received.by_process || !was_there {
                 signals::send(pid, received.signal);
             }
         }
-        // A pipe shall end when the command's copies do; we only give notices.
+        // A pipe must close when the command's copies close; this process only prints notices.
         process::give_up_inherited(Some(rustix::stdio::stderr()));
     }
 
-    /// Passes signals on, but for `known`; `false` when the user gives up waiting
-    /// for the commit.
+    /// Passes signals on, except `known`. Returns `false` when the user stops waiting for the
+    /// commit.
     fn pass_signals(&mut self, known: Option<i32>) -> bool {
         while let Some(received) = self.signals.next() {
             match self.command {
@@ -285,8 +291,8 @@ impl Frontend<'_> {
         true
     }
 
-    /// Whether `signal` says nothing about the commit: what the command could
-    /// have been told by, and what our caller had us ignore (nohup).
+    /// Whether `signal` does not mean to stop waiting for the commit: it may have been meant
+    /// for the command, or the caller made this process ignore it (nohup).
     fn is_of_no_interest(signal: i32) -> bool {
         [signal::CONT, signal::USR1, signal::USR2].contains(&signal) || signals::is_ignored(signal)
     }
@@ -327,7 +333,7 @@ impl Frontend<'_> {
         }
     }
 
-    /// What became of the work of a run that ends with `error`.
+    /// Returns what became of the work of a run that ends with `error`.
     fn outcome(&self, error: Option<&RunError>, commit: Option<&CommitReport>) -> Outcome {
         match (error, &self.marker) {
             _ if !self.commits => Outcome::NotAsked,
@@ -343,14 +349,14 @@ impl Frontend<'_> {
 }
 
 impl Frontend<'_> {
-    /// Passes signals on until the command `pid`, which is ours now, has ended.
+    /// Passes signals on until the command `pid`, now a child of this process, has ended.
     fn attend_orphan(&mut self, pid: u32) {
-        // Without it the command is only waited for.
+        // Without a pidfd no signals are passed on; the caller waits for the command.
         let Some(end) = end_of(pid) else { return };
         loop {
             let mut fds =
                 [PollFd::new(&end, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
-            // An interruption only means to look again.
+            // EINTR only repeats the loop.
             let _ = rustix::event::poll(&mut fds, None);
             let [ended, signal] = fds.map(|fd| !fd.revents().is_empty());
             if ended {
@@ -363,19 +369,19 @@ impl Frontend<'_> {
     }
 }
 
-/// A descriptor that is readable once the process `pid` has ended; `None` before Linux
-/// 5.3, where a filter around us refuses pidfd_open(2), and for a process that is reaped.
+/// Returns a descriptor that is readable once the process `pid` has exited. Returns `None`
+/// before Linux 5.3, if an outer filter refuses pidfd_open(2), and if the process was reaped.
 fn end_of(pid: u32) -> Option<OwnedFd> {
     let id = rustix::process::Pid::from_raw(pid.cast_signed())?;
     rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).ok()
 }
 
-/// Passes on what reached us alone. What the terminal sent (Ctrl-C, Ctrl-Z, a
-/// hang-up) reached the command as well.
+/// Passes on a signal that reached this process alone. A signal of the terminal (Ctrl-C,
+/// Ctrl-Z, a hang-up) reached the command as well.
 ///
-/// So does what a process sends to our whole group (`kill(0)`, as timeout(1)
-/// does), but nothing in `siginfo_t` tells it from what is for us: the command
-/// gets it twice, which is better than never.
+/// A signal that a process sends to the whole group (`kill(0)`, as timeout(1) does) also
+/// reached the command, but nothing in `siginfo_t` distinguishes it. The command gets such a
+/// signal twice, which is better than never.
 fn pass(received: &Received, command: u32) {
     if !received.by_process || received.sender == command {
         return;

@@ -1,4 +1,4 @@
-//! Stopping with the command, and going on with it.
+//! Stopping together with the command, and continuing it.
 
 use crate::process_tree::{self, Job};
 use rustix::fs::{Mode, OFlags};
@@ -8,13 +8,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use synconce_sys::signals;
 
-/// The command `pid` was stopped by `signal`: so are we, for the shell to see,
-/// until the shell has us go on. Not if the command goes on already: then the
-/// stop reached the whole job, us among it.
+/// Stops this process by `signal`, which stopped the command `pid`, until the shell continues
+/// it. Does not stop if the command has been continued already: then the stop reached the
+/// whole job, including this process. Returns whether this process was stopped.
 ///
-/// A command may be a process group of its own (an interactive shell that
-/// suspends itself): the shell hands the terminal to ours, and we hand it on.
-/// Needs SIGTTOU blocked. Says whether we were stopped.
+/// A command may be in a process group of its own (an interactive shell that suspends itself).
+/// The shell gives the terminal to this process's group, and this function passes the terminal
+/// on to the command's group. Needs SIGTTOU blocked.
 pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
     if !is_stopped(pid, LOOKS_AT_STOP) {
         return false;
@@ -26,16 +26,16 @@ pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
         && let Some(group) = own_group
         && tcgetpgrp(&terminal) == Ok(getpgrp())
     {
-        // Where it fails the command's next read says so.
+        // If this fails, the command's next read fails.
         let _ = tcsetpgrp(&terminal, group);
     }
     go_on(pid);
     true
 }
 
-/// Whether `pid` is stopped, or will be within `looks` more of one that runs: a
-/// thread that its tracer has let go has its way into the stop before it. One that
-/// the supervisor traces is waited for.
+/// Polls until `pid` is stopped, at most `looks` times while it runs: a just-detached thread
+/// needs a moment to re-enter its stop. Waits up to `TRACED_LOOKS` polls in total while the
+/// supervisor traces the thread.
 fn is_stopped(pid: u32, mut looks: u32) -> bool {
     for _ in 0..TRACED_LOOKS {
         match process_tree::job(pid) {
@@ -50,27 +50,27 @@ fn is_stopped(pid: u32, mut looks: u32) -> bool {
     false
 }
 
-/// Of one that the supervisor has seen to stop.
+/// For a process whose stop the supervisor has seen.
 const LOOKS_AT_STOP: u32 = 20;
-/// Of one that may go on already: a stop that comes meanwhile would be undone.
+/// For a process that may have been continued already: continuing it would undo a later stop.
 const LOOKS_AT_CONTINUATION: u32 = 2;
 const TRACED_LOOKS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Continues the command `pid`, unless it goes on already: a shell continues
-/// the whole job, and a second signal would be one too many.
+/// Continues the command `pid`, unless it has been continued already: a shell continues the
+/// whole job, and a second SIGCONT could undo a new stop.
 pub(crate) fn go_on(pid: u32) {
     if !is_stopped(pid, LOOKS_AT_CONTINUATION) {
         return;
     }
-    // An error means that there is nobody left to continue.
+    // An error means that no process is left to continue.
     match own_group(pid) {
         Some(group) => drop(kill_process_group(group, Signal::CONT)),
         None => drop(signals::send(pid, Signal::CONT.as_raw())),
     }
 }
 
-/// The process group of `pid`, when it is not ours.
+/// Returns the process group of `pid`, if it is not the group of this process.
 fn own_group(pid: u32) -> Option<Pid> {
     let group = getpgid(Pid::from_raw(pid.cast_signed())).ok()?;
     (group != getpgrp()).then_some(group)

@@ -1,4 +1,4 @@
-//! From the words of a command line to what `launch` takes.
+//! Converts the words of a command line into the arguments of `launch`.
 
 use crate::held::RUN_VARIABLE;
 use std::ffi::{CString, OsStr, OsString};
@@ -6,10 +6,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::{env, io};
 use synconce_sys::launch::Command;
 
-/// Where `execvp(3)` looks without a PATH.
+/// The search path of execvp(3) if PATH is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// What to execute for `words`, in our environment with the run's name added.
+/// Returns what to execute for `words`, in this environment with the run's id added.
 ///
 /// # Errors
 /// `EINVAL` for a word with a NUL byte or an empty command.
@@ -30,8 +30,8 @@ pub(crate) fn command(words: &[OsString], run: Option<&str>) -> io::Result<Comma
     })
 }
 
-/// The paths at which a command may be, in order: itself when it has a slash,
-/// else in each directory of `path`, an empty one being the current.
+/// Returns the paths at which a command may be, in order: the command itself if it contains a
+/// slash, else its name in each directory of `path`. An empty directory is the current one.
 fn candidates(name: &OsStr, path: &OsStr) -> io::Result<Vec<CString>> {
     if name.as_bytes().contains(&b'/') {
         return Ok(vec![c_string(name.to_owned())?]);

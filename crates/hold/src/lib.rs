@@ -1,8 +1,8 @@
 //! A run: mark, launch, supervise, release, commit, clear.
 //!
-//! [`run`] is the only entrance. It forks once: the *frontend* stays where the user
-//! started it and mirrors the command's stops and end; the *supervisor* is the
-//! command's parent, answers its calls, commits, and stays for survivors.
+//! [`run`] is the only entry point. It forks once. The *frontend* stays in the caller's
+//! process, and mirrors the command's stops and its exit status. The *supervisor* is the
+//! command's parent: it answers the command's calls, commits, and stays for survivors.
 //! `lifecycle` alone owns the order of the steps.
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! The order of a run, in the supervisor's process:
-//! mark, launch, supervise, release, commit, clear, serve.
+//! The order of a run, in the supervisor's process: mark, launch, supervise, release, commit,
+//! clear, serve.
 //!
-//! - The marker is durable before the first call is held (sealed: before the
-//!   command starts, because nobody sees its first call).
-//! - Holding ends *before* the commit begins: a call that is held after its file
-//!   system was synced would be lost.
-//! - The marker is cleared after every file system said that it is durable.
+//! - The marker is durable before the first call is held. In a sealed run it is durable before
+//!   the command starts, because no supervisor sees the first call.
+//! - Holding ends *before* the commit begins: a call that is held after its file system was
+//!   synced would be lost.
+//! - The marker is cleared only after the sync of every file system succeeded.
 
 mod near;
 mod notices;
@@ -44,14 +44,14 @@ use synconce_sys::process::{self, Change, WaitFor, Whose};
 use synconce_sys::seccomp::Instruction;
 use synconce_sys::signals::{Reader, Set, send as kill};
 
-/// As `process_tree::SUPERVISOR`.
+/// The process name; equal to `process_tree::SUPERVISOR`.
 const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
 const EBUSY: i32 = 16;
 const SIGKILL: i32 = 9;
 const SIGCHLD: i32 = 17;
 
-/// Supervises a run to its end and serves its survivors; the exit code is of no
-/// interest to anybody. `mask` is the signal mask for the command.
+/// Supervises a run to its end and serves its survivors. Returns an exit code, which no
+/// process reads. `mask` is the signal mask for the command.
 pub(crate) fn supervise(
     options: &Options,
     frontend: OwnedFd,
@@ -65,7 +65,7 @@ pub(crate) fn supervise(
             0
         }
         Err(error) => {
-            // Without a frontend there is nobody to tell.
+            // If the frontend has exited, the error cannot be reported.
             let _ = send(&frontend, &Message::Failed(error));
             125
         }
@@ -78,11 +78,11 @@ struct Started {
     listener: Option<Arc<Listener>>,
     signals: Reader,
     command: u32,
-    /// A call that the command made before we could listen.
+    /// A call that the command made before the supervisor could listen.
     first_call: Option<Notification>,
-    /// The kind of rights that the command itself does not gain, as the user was told.
+    /// The kind of rights that the command itself does not gain, if a notice was printed.
     told: Option<Gain>,
-    /// In a sealed run: tells processes of the run that the command has not ended.
+    /// In a sealed run: the socket that shows inner runs that the command has not ended.
     presence: Option<Presence>,
 }
 
@@ -101,7 +101,8 @@ fn start(
     let mut active = prepare::prepare(options)?;
     let launched = launch_held(options, &mut active, mask, &takeover, frontend);
     let (launched, presence) = launched.inspect_err(|_| {
-        // Nothing was held. A marker that cannot be removed says too much, not too little.
+        // No call was held. A marker that cannot be removed causes a false warning, not a
+        // missing one.
         let _ = active.clear(false);
     })?;
     let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
@@ -110,7 +111,7 @@ fn start(
     if let Some(listener) = &listener {
         listener.wake_on_same_cpu();
     }
-    // The frontend's end is noticed by the loop.
+    // The supervisor's loop detects a frontend that has exited.
     let _ = send(frontend, &Message::Started { pid: launched.pid });
     if let Some(notice) = active.news_of_earlier() {
         let _ = send(frontend, &Message::Notice(notice));
@@ -140,16 +141,18 @@ fn launch_held(
 ) -> Result<(Launched, Option<Presence>), RunError> {
     let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
     let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
-    // Nobody sees the first call of a sealed run, so its marker comes before it.
+    // No supervisor sees the first call of a sealed run, so its marker is durable before the
+    // launch.
     let launch_sealed = |active: &mut Active| {
         active.seal(options)?;
         active.engage().map_err(|error| match error {
             RunError::Marker(act) => RunError::MarkerUnwritable(act),
             other => other,
         })?;
-        // Before a call is held: without the supervisor only the frontend can tell.
+        // Sent before a call can be held: if the supervisor is killed, only the frontend can
+        // report the marker.
         let _ = send(frontend, &Message::Marked { path: active.marker() });
-        // Without a socket, an inner run has to find us in /proc.
+        // Without a socket, an inner run searches /proc for the supervisor.
         let presence = Presence::new().ok();
         let spec = Spec {
             identity: presence.as_ref().map(Presence::identity),
@@ -165,13 +168,13 @@ fn launch_held(
     if options.sealed {
         return launch_sealed(active);
     }
-    // Executions are looked at only where they might gain no rights.
+    // The filter stops execve(2) only for unprivileged users: root loses no rights.
     let watch = !rustix::process::geteuid().is_root();
     let supervised =
         instructions(&program(&spec(options, Answer::Supervised, watch), native_abis()));
     let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
     match launch(&command, filter, mask, takeover) {
-        // A foreign listener.
+        // EBUSY: a listener of another program is installed already (seccomp(2)).
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
             launch_sealed(active)
         }
@@ -180,7 +183,7 @@ fn launch_held(
     }
 }
 
-/// The path of the command itself, if its execution gains rights.
+/// Returns the path of the command itself, if its execution would gain rights.
 fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(command.to_bytes()));
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -203,7 +206,8 @@ fn launch_trouble(error: LaunchError, options: &Options) -> RunError {
 }
 
 fn spec(options: &Options, answer: Answer, watch_exec: bool) -> Spec {
-    // A supervisor counts what it lets through.
+    // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
+    // that the supervisor counts it.
     let io_uring_pass = options.io_uring == IoUring::Pass && answer == Answer::Sealed;
     Spec { answer, io_uring_pass, watch_exec, identity: None }
 }
@@ -249,7 +253,7 @@ impl Started {
                 over.finish(options, &frontend, end, summary, notices);
             }
             Stopped::FrontendGone => {
-                // As a kill of the command itself would: it ends, its children do not.
+                // Like a kill of the command itself: the command ends, its children do not.
                 kill(command, SIGKILL);
                 over.active.iter_mut().for_each(Active::abandon);
             }
@@ -264,12 +268,13 @@ struct Over {
     active: Option<Active>,
     listener: Option<Arc<Listener>>,
     signals: Reader,
-    /// Whether a thread serves survivors. Without one they wait for the commit.
+    /// Whether a thread serves survivors. Without the thread, survivors' calls wait until the
+    /// commit is over.
     served: bool,
 }
 
 impl Over {
-    /// From here on every call goes to the kernel.
+    /// Starts to serve survivors: from here on every call goes to the kernel.
     fn release(&mut self) {
         let Some(listener) = self.listener.clone().filter(|listener| is_used(listener)) else {
             return;
@@ -278,7 +283,7 @@ impl Over {
         self.served = server.spawn(move || serve(&listener)).is_ok();
     }
 
-    /// Commit, clear, report.
+    /// Commits, clears the markers, and reports to the frontend.
     fn finish(
         &mut self,
         options: &Options,
@@ -289,7 +294,7 @@ impl Over {
     ) {
         let tell = |message: &Message| drop(send(frontend, message));
         let survivors = self.survivors();
-        // Before the frontend may give up waiting.
+        // Sent before the frontend may stop waiting.
         notices.news(&survivors).into_iter().map(Message::Notice).for_each(|news| tell(&news));
         if options.commit {
             tell(&Message::Ended(end));
@@ -318,7 +323,8 @@ impl Over {
         news.into_iter().map(Message::Notice).for_each(|news| tell(&news));
         let serves = self.stays();
         if serves {
-            // Before the frontend ends: whoever looks then shall not see a commit.
+            // Before the frontend exits: a reader of the run file must not see a commit in
+            // progress then.
             self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
         }
         summary.stays = serves || summary.error == Some(RunError::Commit);
@@ -326,14 +332,14 @@ impl Over {
         if send(frontend, &done).is_err()
             && let Message::Done(summary) = &mut done
         {
-            // Too many programs for one message: their sum is in the calls.
+            // There were too many programs for one message. `calls` has their sums.
             summary.accounts.programs.clear();
             tell(&done);
         }
     }
 
-    /// Who outlives the command. All of them descend from us, because orphans
-    /// are given to us; without children there is nobody to look for.
+    /// Returns the processes that outlive the command. All of them descend from the
+    /// supervisor, which is a subreaper; without children it has no survivors.
     fn survivors(&self) -> Vec<Process> {
         self.reap();
         let peek = WaitFor { ends: true, peek: true, ..WaitFor::default() };
@@ -353,7 +359,7 @@ impl Over {
         let peek = WaitFor { peek: true, ..take };
         while let Ok(Some((pid, change))) = process::wait(Whose::Any, peek) {
             if matches!(change, Change::Trapped(_)) {
-                // A call is still being changed; its thread waits for this stop.
+                // A call is still being changed; its tracer thread waits for this stop.
                 break;
             }
             let _ = process::wait(Whose::Id(pid), take);
@@ -361,7 +367,7 @@ impl Over {
         while self.signals.next().is_some() {}
     }
 
-    /// Stays as the parent of what outlives the run until the last of it is gone.
+    /// Stays as the parent of the survivors until the last of them has exited.
     fn serve_survivors(mut self) {
         if self.stays() {
             self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
@@ -376,7 +382,7 @@ impl Over {
                 PollFd::new(&self.signals, PollFlags::IN),
                 PollFd::new(listener.as_ref(), PollFlags::empty()),
             ];
-            // An interruption only means to look again.
+            // EINTR only repeats the loop.
             let _ = rustix::event::poll(&mut fds, None);
         }
     }

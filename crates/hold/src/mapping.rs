@@ -1,4 +1,4 @@
-//! What a range of a caller's memory is mapped to (`/proc/PID/maps`, `proc(5)`).
+//! Mappings of a range of a caller's memory (`/proc/PID/maps`, proc(5)).
 
 use std::ops::Range;
 use synconce_probe::mounts::DeviceId;
@@ -6,15 +6,15 @@ use synconce_probe::mounts::DeviceId;
 /// The mappings of a range.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// Whether every byte of it is mapped.
+    /// Whether every byte of the range is mapped.
     pub complete: bool,
-    /// The file systems of shared file mappings in it.
+    /// The file systems of the shared file mappings in the range.
     pub devices: Vec<DeviceId>,
 }
 
-/// The mappings of `range` in `thread`; `None` when they cannot be read.
+/// Returns the mappings of `range` in `thread`, or `None` if they cannot be read.
 pub(crate) fn of(thread: u32, range: Range<u64>) -> Option<Mapping> {
-    // The names of mapped files, which are not looked at, may hold any byte.
+    // The names of mapped files are not used. They may contain any byte.
     let bytes = std::fs::read(format!("/proc/{thread}/maps")).ok()?;
     Some(parse(&String::from_utf8_lossy(&bytes), range))
 }

@@ -1,10 +1,10 @@
-//! What a run is asked to do.
+//! The options of a run.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What becomes of `io_uring_setup(2)`.
+/// How `io_uring_setup(2)` is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoUring {
     /// `ENOSYS`, so that programs fall back to calls that can be held.
@@ -14,7 +14,7 @@ pub enum IoUring {
     Pass,
 }
 
-/// A run to be made.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The command and its arguments; never empty.
@@ -23,23 +23,24 @@ pub struct Options {
     pub sealed: bool,
     /// Commit at the end, and keep a marker until then.
     pub commit: bool,
-    /// Hold calls on the file systems of these paths alone, and commit those; when empty, on
-    /// all.
+    /// Hold calls only on the file systems of these paths, and commit those. If empty, hold
+    /// calls on all file systems.
     pub commit_only: Vec<PathBuf>,
     /// Commit every mounted file system, whether or not a call on it was held.
     pub commit_all: bool,
-    /// How long a device may stand still during the commit before it is given up.
+    /// How long a device may complete no request during the commit before it is given up.
     pub patience: Duration,
-    /// The root that the work is for: the marker is kept there too.
+    /// The root that the work is for: a second marker is kept there.
     pub root: Option<PathBuf>,
-    /// What becomes of io_uring.
+    /// How `io_uring_setup(2)` is answered.
     pub io_uring: IoUring,
-    /// Account by program, too.
+    /// Count calls by program as well.
     pub by_program: bool,
 }
 
 impl Options {
-    /// Whether all that is mounted is committed: a sealed filter does not know what was held.
+    /// Whether everything that is mounted is committed: a sealed filter does not record what
+    /// was held.
     pub(crate) fn commits_all(&self) -> bool {
         self.commit_all || self.sealed
     }

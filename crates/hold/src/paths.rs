@@ -1,9 +1,9 @@
-//! What a caller's path leads to, seen with the caller's eyes: its root, its
-//! working directory and its mount namespace.
+//! Resolves a caller's path as the caller would: with its root, its working directory and its
+//! mount namespace.
 //!
-//! The kernel would resolve an absolute link against *our* root, and `..` past
-//! the caller's. So only paths without either are given to it whole; the others
-//! are walked name by name.
+//! The kernel would resolve an absolute symbolic link against *our* root, and `..` past the
+//! caller's root. Only paths without either are resolved by one openat2(2); the others are
+//! walked name by name.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -13,25 +13,26 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Links that are followed, as in the kernel (`MAXSYMLINKS`).
+/// How many links are followed, as in the kernel (`MAXSYMLINKS`).
 const LINKS: usize = 40;
 
-/// `PROC_SUPER_MAGIC`. Links there lead where no path says, or depend on who asks.
+/// `PROC_SUPER_MAGIC`. The targets of /proc's links are not paths, or depend on the process
+/// that reads them.
 const PROC: u64 = 0x9fa0;
 
-/// Where a caller starts a path.
+/// Where the resolution of a caller's path starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     /// The caller.
     pub thread: u32,
-    /// Its directory descriptor, `AT_FDCWD` for the working directory.
+    /// The caller's directory descriptor; `AT_FDCWD` for the working directory.
     pub directory: i32,
-    /// Whether that directory is the root for this path (`RESOLVE_IN_ROOT`).
+    /// Whether `directory` is the root for this path (`RESOLVE_IN_ROOT`).
     pub is_root: bool,
 }
 
 impl Start {
-    /// From the descriptor `directory` of `thread`.
+    /// Returns the start at the descriptor `directory` of `thread`.
     pub(crate) fn new(thread: u32, directory: i32) -> Self {
         Self { thread, directory, is_root: false }
     }
@@ -49,11 +50,11 @@ impl Start {
     }
 }
 
-/// Opens what `path` leads to, without side effects (`O_PATH`); for a name that
-/// does not exist, the directory that it would be in.
+/// Opens what `path` leads to, without side effects (`O_PATH`). For a name that does not
+/// exist, opens the directory that it would be in.
 ///
 /// # Errors
-/// Those of the kernel; `ELOOP` for a link that only the caller could follow.
+/// The kernel's errors; `ELOOP` for a link that only the caller could follow.
 pub(crate) fn find(start: Start, path: &Path) -> Result<OwnedFd, Errno> {
     let from = if path.is_absolute() { start.root()? } else { start.base()? };
     if path.as_os_str().is_empty() {
@@ -65,7 +66,7 @@ pub(crate) fn find(start: Start, path: &Path) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         match rustix::fs::openat2(&from, relative, flags, Mode::empty(), resolve) {
-            // A link, or a name to be made.
+            // The path has a link, or its last name does not exist yet.
             Err(Errno::LOOP | Errno::NOENT) => {}
             other => return other,
         }
@@ -123,7 +124,8 @@ fn names(path: &Path) -> VecDeque<OsString> {
 }
 
 fn open(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
-    // Only the links of /proc, which are ours to follow, are given as whole paths.
+    // Only the links in the caller's /proc directory, which may be followed, come as whole
+    // paths.
     let follow = if at.as_raw_fd() == CWD.as_raw_fd() { OFlags::empty() } else { OFlags::NOFOLLOW };
     rustix::fs::openat(at, path, OFlags::PATH | OFlags::CLOEXEC | follow, Mode::empty())
 }
@@ -132,7 +134,7 @@ fn is_link(file: &OwnedFd) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode) == FileType::Symlink)
 }
 
-/// Whether two descriptors are of one directory in one mount.
+/// Whether two descriptors refer to the same directory in the same mount.
 fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, Errno> {
     use rustix::fs::{StatxFlags, statx};
     let look = |file| {
@@ -167,7 +169,7 @@ mod tests {
             Self(path)
         }
 
-        /// The inode that `path` leads to when the tree is the root.
+        /// Returns the inode that `path` leads to if the tree is the root.
         fn rooted(&self, path: &str) -> Result<u64, Errno> {
             let directory = fs::File::open(&self.0).unwrap();
             let thread = std::process::id();

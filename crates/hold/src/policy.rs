@@ -1,4 +1,4 @@
-//! What is answered to each way into a sync.
+//! Decides how each call that syncs is answered.
 
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
@@ -13,24 +13,24 @@ use synconce_filter::{Abi, Call, HANDSHAKE_FLAGS, args};
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::Notification;
 
-/// What is to be done with a call.
+/// The answer to a call.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// Success, without doing it. The file systems whose data it was about.
+    /// Answer success without doing the call. Holds the file systems that the call concerns.
     Hold(Vec<DeviceId>),
-    /// Left to the kernel, and counted.
+    /// Leave the call to the kernel, and count it.
     Pass,
-    /// Left to the kernel; it is no sync.
+    /// Leave the call to the kernel: it is not a sync.
     Ignore,
-    /// An errno that makes the program fall back.
+    /// Answer an errno that makes the program fall back.
     Refuse(i32),
-    /// Done by the kernel, without its sync flag.
+    /// Let the kernel do the call without its sync flag.
     Rewrite(Change),
-    /// The question whether the caller is held.
+    /// Answer the question whether the caller is held.
     Handshake,
-    /// The mount with this id is about to go.
+    /// Release the pin of the mount with this id, then let the kernel unmount it.
     Unmount(Option<u64>),
-    /// A program is executed that would gain rights.
+    /// Let the kernel execute this program, which would gain rights without no_new_privs.
     GainRights(PathBuf),
 }
 
@@ -39,11 +39,11 @@ pub(crate) enum Decision {
 pub(crate) struct Change {
     /// Bits to clear in an argument register.
     pub argument: Option<(usize, u64)>,
-    /// Bytes to replace in memory, and to put back.
+    /// Bytes to replace in memory, and to restore afterwards.
     pub patches: Vec<Patch>,
     /// Whether the call opens a descriptor.
     pub opens: bool,
-    /// The file system that is written.
+    /// The file systems that the call writes.
     pub devices: Vec<DeviceId>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Patch {
     pub new: Vec<u8>,
 }
 
-/// A call that waits, and what is known of it.
+/// A call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingCall {
     pub notification: Notification,
@@ -70,7 +70,7 @@ impl PendingCall {
 
     fn argument(&self, index: usize) -> u64 {
         let argument = self.notification.args[index];
-        // A 32-bit caller's registers have 32 bits; x32's pointers too, zero extended.
+        // A 32-bit caller has 32-bit registers. x32 zero-extends its pointers.
         if self.abi == Abi::I386 { u64::from(args::low(argument)) } else { argument }
     }
 
@@ -84,8 +84,8 @@ impl PendingCall {
     }
 }
 
-/// Whether deciding about `call`, or changing it, may wait for somebody else: it
-/// looks at paths or memory, or traces the caller.
+/// Whether deciding about `call`, or changing it, may wait for another process: the decision
+/// looks up paths, reads memory, or traces the caller.
 pub(crate) fn may_block(call: Call) -> bool {
     !matches!(
         call,
@@ -101,7 +101,7 @@ pub(crate) fn may_block(call: Call) -> bool {
     )
 }
 
-/// Decides what becomes of `waiting`.
+/// Returns the answer to `waiting`.
 pub(crate) fn decide(targets: &mut FdInfo, waiting: &PendingCall, options: &Options) -> Decision {
     match waiting.call {
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(targets, waiting, Target::is_held)),
@@ -144,7 +144,7 @@ fn sync_file_range(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     if flags == HANDSHAKE_FLAGS && waiting.descriptor(0) == -1 {
         return Decision::Handshake;
     }
-    // The kernel's own EINVAL (fs/sync.c).
+    // The kernel's own conditions for EINVAL (fs/sync.c).
     let valid = offset >= 0
         && offset.checked_add(length).is_some_and(|end| end >= offset)
         && flags & !args::SYNC_FILE_RANGE_MASK == 0;
@@ -154,8 +154,8 @@ fn sync_file_range(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     hold_if(sync_target(targets, waiting, Target::is_held))
 }
 
-/// Held when the kernel would only write back: bad arguments, holes and
-/// `MS_INVALIDATE`, which looks at locks, are the kernel's to responder.
+/// Holds the call if the kernel would only write back. Bad arguments, holes and
+/// `MS_INVALIDATE`, which checks memory locks, are left to the kernel.
 fn msync(waiting: &PendingCall) -> Decision {
     let (address, length) = (waiting.argument(0), waiting.argument(1));
     let flags = args::low(waiting.argument(2));
@@ -184,7 +184,7 @@ fn msync(waiting: &PendingCall) -> Decision {
     Decision::Rewrite(Change { argument, devices: mapping.devices, ..Change::default() })
 }
 
-/// A call whose path is argument `path` and whose flags are an argument.
+/// Decides about a call whose path is argument `path` and whose flags are in a register.
 fn open(targets: &mut FdInfo, waiting: &PendingCall, directory: i32, path: usize) -> Decision {
     let Some(index) = args::open_flags_index(waiting.call) else {
         return Decision::Ignore;
@@ -196,7 +196,8 @@ fn open(targets: &mut FdInfo, waiting: &PendingCall, directory: i32, path: usize
     strip_open(target, Change { argument: Some((index, args::OPEN_SYNC_MASK.into())), ..opening() })
 }
 
-/// With `O_PATH` the flag means nothing; openat2(2) even refuses the two together.
+/// Whether the sync flag has no effect: with `O_PATH` open(2) ignores it, and openat2(2)
+/// refuses the combination.
 fn ignores_sync(flags: u64) -> bool {
     flags & u64::from(OFlags::PATH.bits()) != 0
 }
@@ -224,7 +225,7 @@ fn open_by_handle(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     } else {
         targets.descriptor(waiting.thread(), directory)
     };
-    // The handle names a file on the file system of the descriptor.
+    // The handle refers to a file on the descriptor's file system.
     let target = target.map(|target| Target { file_type: FileType::RegularFile, ..target });
     strip_open(target, Change { argument: Some((2, args::OPEN_SYNC_MASK.into())), ..opening() })
 }
@@ -235,7 +236,7 @@ mod open_how {
     pub(super) const IN_ROOT: u64 = 0x10;
 }
 
-/// `struct open_how` begins with the flags, 64 bits.
+/// Decides about openat2(2). `struct open_how` begins with the flags, 64 bits.
 fn openat2(targets: &mut FdInfo, waiting: &PendingCall) -> Option<Decision> {
     let how = waiting.argument(2);
     let memory = Memory::open(waiting.thread(), false).ok()?;
@@ -265,7 +266,7 @@ fn path_target(
 }
 
 fn transfer(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
-    // Of a directory the kernel refuses the flag, and else something else.
+    // Other file types pass: on a directory the kernel refuses the flag.
     let regular = |target: &Target| target.on_disk && target.file_type == FileType::RegularFile;
     match sync_target(targets, waiting, regular) {
         Some(device) => Decision::Rewrite(Change {
@@ -283,7 +284,7 @@ mod iocb {
     pub(super) const RW_FLAGS: usize = 12;
     pub(super) const OPCODE: usize = 16;
     pub(super) const DESCRIPTOR: usize = 20;
-    /// Buffer, length and offset: 0 in a sync, or the kernel refuses it.
+    /// Buffer, length and offset. The kernel refuses a sync in which they are not 0.
     pub(super) const TRANSFER: std::ops::Range<usize> = 24..48;
     pub(super) const PREAD: u16 = 0;
     pub(super) const PWRITE: u16 = 1;
@@ -291,12 +292,12 @@ mod iocb {
     pub(super) const FDSYNC: u16 = 3;
 }
 
-/// A sync among the requests becomes a transfer of no bytes, which completes
-/// with the same event; a transfer loses its sync flag.
+/// Decides about io_submit(2). A sync request becomes a transfer of no bytes, which completes
+/// with the same event. A transfer loses its sync flag.
 fn io_submit(targets: &mut FdInfo, waiting: &PendingCall) -> Option<Decision> {
     let memory = Memory::open(waiting.thread(), false).ok()?;
     let width = if matches!(waiting.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
-    // The kernel takes a long of the caller's width, and refuses a negative one.
+    // The kernel takes a long of the caller's width, and refuses a negative count.
     let count = waiting.argument(1);
     if count >> (8 * width - 1) != 0 {
         return None;
@@ -345,7 +346,7 @@ fn strip_request(
     if !syncs && flags & args::RWF_SYNC_MASK == 0 {
         return Stripped::Plain;
     }
-    // What the kernel refuses as a sync it could do as a transfer.
+    // The kernel refuses such a sync, but could do it as a transfer.
     if syncs && (flags != 0 || request[iocb::TRANSFER].iter().any(|byte| *byte != 0)) {
         return Stripped::Passes;
     }
@@ -365,17 +366,17 @@ fn strip_request(
 }
 
 fn unmount(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
-    // A lazy unmount leaves the file system in use, and does not mind our pin.
+    // A lazy unmount leaves the file system in use, and a pin does not prevent it.
     if waiting.argument(1) & MNT_DETACH != 0 {
         return Decision::Ignore;
     }
     let target = path_target(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0, false);
-    // Of anything else the kernel refuses it.
+    // If the path is not the root of a mount, the kernel refuses the call.
     let root = target.filter(|target| target.is_mount_root);
     Decision::Unmount(root.map(|target| target.mount))
 }
 
-/// `MNT_DETACH` of umount2(2); the old umount(2) has no flags, and is never lazy.
+/// `MNT_DETACH` of umount2(2). The old umount(2) has no flags, and is never lazy.
 const MNT_DETACH: u64 = 2;
 
 fn execute(waiting: &PendingCall, directory: i32, path: usize) -> Decision {

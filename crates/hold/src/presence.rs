@@ -1,13 +1,13 @@
-//! The socket by which a process under a sealed hold finds out that its run goes on.
+//! The socket by which a process in a sealed run finds out that its run goes on.
 //!
-//! A sealed filter outlives its run, after which no commit follows. The filter tells the
+//! A sealed filter outlives its run, after which no commit follows. The filter returns the
 //! run's identity: the name of an abstract socket (unix(7)) on which the supervisor listens
-//! until the command ends, and a secret that the supervisor answers there. Neither needs
-//! a path, an environment or /proc, so both work in any chroot and in every namespace but
-//! that of another network.
+//! until the command ends, and a secret that the supervisor sends there. Neither needs a path,
+//! an environment or /proc, so both work in any chroot and in every namespace except another
+//! network namespace.
 //!
-//! The secret proves that the supervisor answers: names of sockets are seen in
-//! /proc/net/unix, and any process may take a name that is free.
+//! The secret proves that the supervisor answers: names of sockets are visible in
+//! /proc/net/unix, and any process may bind a free name.
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -20,14 +20,15 @@ use std::thread;
 use std::time::Duration;
 use synconce_filter::Identity;
 
-/// Bytes of an identity that name the socket; the others are the secret.
+/// The bytes of an identity that name the socket; the other bytes are the secret.
 const NAME_LENGTH: usize = 8;
-/// Calls that may wait until the supervisor comes to them.
+/// The length of the queue of connections that the supervisor has not accepted yet
+/// (listen(2)).
 const BACKLOG: i32 = 128;
-/// Bounds the wait for a socket that is not the supervisor's.
+/// Limits the wait for a socket that does not belong to the supervisor.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The socket of a supervisor. It is closed when this is dropped.
+/// The socket of a supervisor. Dropping it closes the socket.
 #[derive(Debug)]
 pub(crate) struct Presence {
     identity: Identity,
@@ -48,12 +49,12 @@ impl Presence {
         Ok(Self { identity, socket: Arc::new(socket) })
     }
 
-    /// What the sealed filter has to tell.
+    /// Returns the identity that the sealed filter has to return.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Policy on a thread. Without a thread no process learns that the run goes on.
+    /// Answers on a thread. Without a thread no process can find out that the run goes on.
     pub(crate) fn answer(&self) {
         let (socket, identity) = (Arc::clone(&self.socket), self.identity);
         let answer = move || loop {
@@ -72,7 +73,7 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // Refuses new callers, and ends the thread.
+        // Refuses new connections, and ends the thread.
         let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
     }
 }

@@ -1,4 +1,4 @@
-//! Who descends from a process.
+//! Processes and their descendants, from /proc.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
@@ -21,26 +21,26 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// Whether `/proc` shows the processes of our pid namespace by their ids (proc(5)).
+/// Whether `/proc` shows the processes of this pid namespace by their ids (proc(5)).
 pub(crate) fn proc_is_ours() -> bool {
     let this = fs::read_link("/proc/self").ok();
     this.is_some_and(|this| this.to_str() == Some(&std::process::id().to_string()))
 }
 
-/// The process that `thread` is of.
+/// Returns the process to which `thread` belongs.
 pub(crate) fn process_of(thread: u32) -> Option<u32> {
     number_in_status(thread, "Tgid:")
 }
 
-/// The living descendants of `ancestor`, by id. Those that /proc does not show
-/// are left out.
+/// Returns the living descendants of `ancestor`, by id. Omits processes that /proc does not
+/// show.
 pub fn descendants(ancestor: u32) -> Vec<Process> {
     let mut family = Snapshot::now().family(vec![ancestor]);
     family.retain(|process| process.pid != ancestor);
     family
 }
 
-/// The living processes that /proc shows, at one moment.
+/// A snapshot of the living processes that /proc shows.
 pub(crate) struct Snapshot {
     processes: HashMap<u32, Process>,
     children: HashMap<u32, Vec<u32>>,
@@ -60,7 +60,7 @@ impl Snapshot {
         Self { processes, children }
     }
 
-    /// The processes `open` and their descendants, by id.
+    /// Returns the processes `open` and their descendants, by id.
     pub(crate) fn family(&self, mut open: Vec<u32>) -> Vec<Process> {
         let mut seen = BTreeSet::new();
         while let Some(pid) = open.pop() {
@@ -75,29 +75,29 @@ impl Snapshot {
 /// The name of a supervisor's process, as `ps` shows it.
 pub(crate) const SUPERVISOR: &str = "synconce-hold";
 
-/// What job control makes of a process.
+/// The job-control state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    /// It is stopped. So it seems as well when /proc cannot say, and in any stop by
-    /// a debugger, which looks the same.
+    /// The process is stopped, or a debugger stopped it, which looks the same. Also returned
+    /// if /proc gives no state.
     Stopped,
-    /// A supervisor traces it for a moment, stopped or not.
+    /// A supervisor traces the process for a moment, stopped or not.
     Traced,
-    /// It runs, if only into its stop.
+    /// The process runs, perhaps only into its stop.
     Runs,
-    /// It goes on, or has ended.
+    /// The process has been continued, or has ended.
     GoesOn,
 }
 
-/// What job control makes of `pid`.
+/// Returns the job-control state of `pid`.
 pub(crate) fn job(pid: u32) -> Job {
     match state(pid, pid) {
         Some('t') if is_traced_by_us(pid) => Job::Traced,
-        // Let go meanwhile, it has no tracer either.
+        // The process was detached meanwhile, so it has no tracer either.
         Some('t') if !matches!(state(pid, pid), Some('T' | 't')) => Job::Runs,
         Some('t' | 'T') => Job::Stopped,
         Some('R') => Job::Runs,
-        // The first thread has ended; the others tell.
+        // The first thread has exited; the states of the other threads decide.
         Some('Z') if threads(pid).any(|thread| is_thread_stopped(pid, thread)) => Job::Stopped,
         None if exists(pid) => Job::Stopped,
         _ => Job::GoesOn,
@@ -111,13 +111,13 @@ fn is_thread_stopped(pid: u32, thread: u32) -> bool {
     }
 }
 
-/// Whether there is a process `pid`, one that was not reaped yet included.
+/// Whether a process `pid` exists, including a zombie.
 pub(crate) fn exists(pid: u32) -> bool {
     let pid = Pid::from_raw(pid.cast_signed());
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// The state of `thread` of `pid`, as proc_pid_stat(5) has it.
+/// Returns the state of `thread` of `pid` (proc_pid_stat(5)).
 fn state(pid: u32, thread: u32) -> Option<char> {
     let bytes = fs::read(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
     parse_stat(thread, &String::from_utf8_lossy(&bytes)).map(|(_, _, state)| state)
@@ -140,14 +140,14 @@ fn number_in_status(pid: u32, name: &str) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
-/// The living ancestors of `pid`, the nearest first.
+/// Returns the living ancestors of `pid`, nearest first.
 pub(crate) fn ancestors(pid: u32) -> impl Iterator<Item = Process> {
     let parent_of = |pid| status(pid).map(|(_, parent, _)| parent);
     std::iter::successors(parent_of(pid), move |pid| parent_of(*pid))
         .filter_map(|pid| status(pid).map(|(process, ..)| process))
 }
 
-/// When `pid` began: ticks since the boot, as proc_pid_stat(5) has them.
+/// Returns when `pid` began, in ticks since the boot (proc_pid_stat(5)).
 pub(crate) fn began(pid: u32) -> Option<u64> {
     const AFTER_NAME: usize = 19;
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -155,7 +155,7 @@ pub(crate) fn began(pid: u32) -> Option<u64> {
     text.rsplit_once(") ")?.1.split(' ').nth(AFTER_NAME)?.parse().ok()
 }
 
-/// The time in the same ticks.
+/// Returns the current time in ticks since the boot.
 pub(crate) fn ticks() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let rate = rustix::param::clock_ticks_per_second();
@@ -164,12 +164,12 @@ pub(crate) fn ticks() -> u64 {
 }
 
 fn status(pid: u32) -> Option<(Process, u32, char)> {
-    // A name may hold any byte, and nobody is left out for it.
+    // A name may contain any byte; a process with such a name must not be omitted.
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(pid, &String::from_utf8_lossy(&bytes))
 }
 
-/// Parses `/proc/PID/stat`; the name may hold spaces and parentheses.
+/// Parses `/proc/PID/stat`. The name may contain spaces and parentheses.
 fn parse_stat(pid: u32, text: &str) -> Option<(Process, u32, char)> {
     let (head, tail) = text.rsplit_once(") ")?;
     let name = head.split_once('(')?.1.to_owned();

@@ -1,4 +1,4 @@
-//! What the supervisor tells the frontend, over a pair of sockets.
+//! The messages from the supervisor to the frontend, over a socket pair.
 
 use crate::accounts::Accounts;
 use crate::run_error::RunError;
@@ -9,17 +9,17 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use synconce_durable::text;
 
-/// One message. Its paths are for people to read.
+/// A message. Its paths are for people to read.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// The command runs.
     Started { pid: u32 },
-    /// The marker is durable; where the first one is. Calls may be held from now on.
+    /// The marker is durable; `path` is the first marker's. Calls may be held from now on.
     Marked {
         #[serde(serialize_with = "text::path_if_any")]
         path: Option<PathBuf>,
     },
-    /// Something the user should know.
+    /// A notice for the user.
     Notice(Notice),
     /// The command was stopped by this signal.
     Stopped(i32),
@@ -31,9 +31,9 @@ pub(crate) enum Message {
         waiting: Vec<PathBuf>,
         dirty: u64,
     },
-    /// All is done.
+    /// The run is over.
     Done(Box<Summary>),
-    /// The run came to nothing, before the command started.
+    /// The run failed before the command started.
     Failed(RunError),
 }
 
@@ -44,26 +44,26 @@ pub(crate) enum CommandEnd {
     Killed(i32),
 }
 
-/// What the supervisor knows at the end.
+/// The result of a run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub accounts: Accounts,
     pub commit: Option<CommitReport>,
     /// Why the run failed although the command ended.
     pub error: Option<RunError>,
-    /// How the command ended; `None` when it did not start.
+    /// How the command ended; `None` if it did not start.
     pub end: Option<CommandEnd>,
     /// Whether the supervisor stays, for survivors or a device that hangs.
     pub stays: bool,
 }
 
-/// What the user should know, though nothing failed.
+/// A notice for the user about something that is not an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
-    /// Another supervisor listens already: the run is sealed.
+    /// A listener of another program is installed already: the run is sealed.
     ForeignListener,
-    /// A program was executed that is setuid, setgid or has file capabilities, and gained
-    /// no rights. Comes once for each [`Gain`](crate::Gain) of the run.
+    /// A program was executed that is setuid, setgid or has file capabilities, and gained no
+    /// rights. Sent once for each [`Gain`](crate::Gain) of the run.
     #[serde(serialize_with = "text::path")]
     NoRightsGained(PathBuf),
     /// These processes outlive a sealed run with their syncs held.
@@ -72,77 +72,78 @@ pub enum Notice {
     UnsyncedDescriptors(Vec<String>),
     /// These processes are still in calls whose sync flag was taken away.
     UnfinishedCalls(Vec<String>),
-    /// The marker, here, goes with the power, though the run's data do not.
+    /// The marker, at this path, is in memory and lost in a power failure; the run's data are
+    /// not.
     #[serde(serialize_with = "text::path")]
     MarkerInMemory(PathBuf),
-    /// A sealed run held syncs on FUSE file systems mounted here and committed none.
+    /// A sealed run held syncs on FUSE file systems mounted here and did not commit them.
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
-    /// `/proc` is of another pid namespace, or is not there: no call can be looked at, so
-    /// none is held. Comes with the first sync.
+    /// `/proc` belongs to another pid namespace, or is not mounted: no call can be examined,
+    /// so none is held. Sent at the first sync.
     ForeignProc,
-    /// io_uring was let through; its syncs were not held.
+    /// io_uring was allowed; its syncs were not held.
     IoUringPassed,
-    /// An earlier run was interrupted; the user was not told since the boot.
+    /// An earlier run was interrupted, and no notice was printed since the boot.
     EarlierInterrupted,
 }
 
-/// How the commit went.
+/// The result of the commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitReport {
     /// Wall time in microseconds.
     pub micros: u64,
-    /// Each file system.
+    /// The result for each file system.
     pub file_systems: Vec<Committed>,
-    /// The sync(2) of everything else, where one was needed.
+    /// The result of the sync(2) of everything else, if there was one.
     pub everything: Option<CommittedEverything>,
 }
 
 impl CommitReport {
-    /// Whether all of it became durable.
+    /// Whether everything became durable.
     pub fn is_durable(&self) -> bool {
         self.file_systems.iter().all(|one| one.error.is_none())
             && self.everything.iter().all(|all| all.error.is_none())
     }
 }
 
-/// How the sync(2) of the commit went, and the flush of the disks that were written.
+/// The result of the commit's sync(2) and of the flush of the written disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommittedEverything {
-    /// Wall time in microseconds; `None` when not everything is durable.
+    /// Wall time in microseconds; `None` if not everything is durable.
     pub micros: Option<u64>,
     /// Why not everything is durable.
     pub error: Option<String>,
 }
 
-/// How the commit of one file system went.
+/// The result of the commit of one file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
-    /// Where it is mounted.
+    /// The mount point.
     #[serde(serialize_with = "text::path")]
     pub mount_point: PathBuf,
     /// Its type.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// What is mounted.
+    /// The source of the mount.
     pub source: String,
-    /// Wall time in microseconds; `None` when it is not durable.
+    /// Wall time in microseconds; `None` if the file system is not durable.
     pub micros: Option<u64>,
-    /// Why it is not durable.
+    /// Why the file system is not durable.
     pub error: Option<String>,
 }
 
-/// Sends `message`. Waits while the receiver, which may be stopped, has too much to
-/// read already.
+/// Sends `message`. Blocks while the receiver, which may be stopped, has too many unread
+/// messages.
 ///
 /// # Errors
-/// `EPIPE` when the other side is gone.
+/// `EPIPE` if the other side is closed.
 pub(crate) fn send(socket: impl AsFd, message: &Message) -> io::Result<()> {
     send_with(socket, message, SendFlags::NOSIGNAL)
 }
 
-/// Sends `message` unless that would have to wait: whoever answers calls must
-/// not wait for a frontend that is stopped. A message that is lost is one among
-/// hundreds that were not read; the frontend's end is noticed elsewhere.
+/// Sends `message` unless the send would block: a thread that answers calls must not wait for
+/// a stopped frontend. A message is lost only behind hundreds of unread messages. The
+/// frontend's exit is detected elsewhere.
 pub(crate) fn try_send(socket: impl AsFd, message: &Message) {
     let _ = send_with(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
@@ -152,12 +153,12 @@ fn send_with(socket: impl AsFd, message: &Message, flags: SendFlags) -> io::Resu
     Ok(())
 }
 
-/// Receives the next message, waiting for it; `None` when the other side is gone.
+/// Receives the next message, waiting for it. Returns `None` if the other side is closed.
 ///
 /// # Errors
-/// Those of `recvmsg(2)`, and a message that cannot be understood.
+/// Those of recvmsg(2), and a malformed message.
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
-    // A look at the length first: messages are short but for the last.
+    // Reads the length first: only the last message is long.
     let look = RecvFlags::PEEK | RecvFlags::TRUNC;
     let (_, length) = match rustix::net::recv(&socket, &mut [0_u8; 0][..], look) {
         Err(rustix::io::Errno::CONNRESET) => return Ok(None),

@@ -8,14 +8,15 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use synconce_durable::recovery::Run;
 
-/// More than an environment has, in bytes (`execve(2)`).
+/// An upper bound of the size of an environment, in bytes (execve(2)).
 const LONGEST: u64 = 8 << 20;
 
-/// The living processes of each of `runs`: those that have the run's name in their
+/// Returns the living processes of each of `runs`: those with the run's id in their
 /// environment, and their descendants.
 ///
-/// Left out is a process that we may not look at, or that has given up its environment.
-/// A process of another user counts for root's runs alone: everyone may name a run.
+/// Omits processes that may not be examined, and processes that have overwritten their
+/// environment. A process of another user counts only for root's runs, because any process may
+/// set the id of any run.
 pub fn processes_of(runs: &HashSet<Run>) -> HashMap<Run, Vec<Process>> {
     let mut found: HashMap<Run, Vec<u32>> = HashMap::new();
     if runs.is_empty() {
@@ -31,7 +32,7 @@ pub fn processes_of(runs: &HashSet<Run>) -> HashMap<Run, Vec<Process>> {
             found.entry(run).or_default().push(pid);
         }
     }
-    // One look at all, because a user may name a run in thousands of processes.
+    // One snapshot for all, because a user may have thousands of processes that name a run.
     let snapshot = Snapshot::now();
     let us = std::process::id();
     let family = |pids| {
@@ -42,7 +43,7 @@ pub fn processes_of(runs: &HashSet<Run>) -> HashMap<Run, Vec<Process>> {
     found.into_iter().map(|(run, pids)| (run, family(pids))).collect()
 }
 
-/// The id of the run that the environment of `pid` names.
+/// Returns the id of the run that the environment of `pid` names.
 fn id_in(pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
     let file = File::open(format!("/proc/{pid}/environ")).ok()?;

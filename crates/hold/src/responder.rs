@@ -1,4 +1,4 @@
-//! Policy one call: decides, makes the marker durable, holds, counts.
+//! Answers one call: decides, makes the marker durable, holds, counts.
 
 use crate::accounts::End;
 use crate::active::{Done, Via, Work};
@@ -23,24 +23,24 @@ use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::write_back;
 
-/// `pidfd_open(2)`, Linux 6.9; rustix has no name for it.
+/// `PIDFD_THREAD` of pidfd_open(2), Linux 6.9; rustix does not define it.
 const PIDFD_THREAD: u32 = 0o200;
 
-/// How far a responder came with a call.
+/// How far the handling of a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handled {
-    /// It is answered, or nobody waits for an answer any more.
+    /// The call is answered, or no longer waits for an answer.
     Done,
-    /// That takes may_block targets, and a thread that may wait.
+    /// Undecided: retry on a worker thread, where lookups may block.
     MayBlock,
-    /// As done, but the calling thread has to end, to let go of the caller.
+    /// The call is answered, and the calling thread must exit to detach from the caller.
     AbandonThread,
 }
 
-/// What is answered, and what was counted for that.
+/// The answer to a call, and how the call was counted.
 struct Reply {
     answer: Answer,
-    /// The end, and the program's name.
+    /// The end of the call, and the program's name.
     counted: Option<(End, Option<String>)>,
 }
 
@@ -50,18 +50,18 @@ impl From<Answer> for Reply {
     }
 }
 
-/// Policy calls, from any thread.
+/// Answers calls, from any thread.
 pub(crate) struct Responder {
     options: Options,
     listener: Arc<Listener>,
     frontend: Arc<OwnedFd>,
     command: u32,
     state: Shared,
-    /// Whether `/proc` shows callers.
+    /// Whether `/proc` shows the callers.
     looks: bool,
-    /// Whether the user was told that it does not.
+    /// Whether [`Notice::ForeignProc`] was sent.
     said_why: AtomicBool,
-    /// Threads whose last call a signal came upon while it was to be changed.
+    /// Threads whose last call was interrupted by a signal before it could be changed.
     disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
 }
@@ -81,7 +81,7 @@ impl Responder {
         Self { options, listener, frontend, command, state, looks, said_why, disturbed, traced }
     }
 
-    /// Policy `waiting`. What has to be done before that, and may take long, is done only if
+    /// Answers `waiting`. Work that has to be done before, and may take long, is done only if
     /// the calling thread `may_wait`.
     pub(crate) fn responder(
         &self,
@@ -105,26 +105,27 @@ impl Responder {
             Ok(reply) => reply,
             Err(judged) => return judged,
         };
-        // An error means that the caller is gone; nothing was done in its name.
+        // An error means that the caller has exited; nothing was done on its behalf.
         let reached = self.listener.answer(waiting.notification.id, answer).unwrap_or(false);
         if let (false, Some((end, program))) = (reached, counted) {
-            // Before Linux 5.19 a signal may have come upon it, and it is made again.
+            // Before Linux 5.19 a signal may have interrupted the call; the caller then
+            // repeats it.
             let name = waiting.call.name();
             self.state.lock().accounts.take_back(name, program.as_deref(), end);
         }
         Handled::Done
     }
 
-    /// Keeps the command's first thread from being traced as long as it is held;
-    /// `None` while it is.
+    /// Locks the command's first thread against being traced, until the returned lock is
+    /// dropped. Returns `None` while the thread is traced.
     pub(crate) fn untraced(&self) -> Option<TraceeLock<'_>> {
         self.traced.take(self.command)
     }
 
-    /// The reply.
+    /// Returns the reply.
     ///
     /// # Errors
-    /// How far we came, when there is none to give.
+    /// How far the handling came, if there is no reply.
     fn consider(
         &self,
         waiting: &PendingCall,
@@ -187,7 +188,7 @@ impl Responder {
     ) -> Result<Reply, Handled> {
         match self.admit(waiting, &change.devices, may_wait, |_| {}) {
             Admitted::Held { late } => {
-                // A file that is about to be opened has no error of before.
+                // A file that is about to be opened has no earlier error.
                 match (late && !change.opens).then(|| not_held(waiting)).flatten() {
                     None => Err(self.rewrite(waiting, change, self.program(waiting))),
                     Some(answer) => Ok(self.count(waiting, End::Passed, answer)),
@@ -211,14 +212,15 @@ impl Responder {
         self.state.admit(devices, via, may_wait, note, |work| self.begin(work))
     }
 
-    /// Has `work` done by a thread of its own: the calling process may be the server that the
-    /// work will wait for, and then its call has to go on.
+    /// Starts `work` on a new thread. The calling process may be the server that the work will
+    /// wait for, and then its call has to continue.
     fn begin(&self, work: Work) {
         let (state, frontend, command) =
             (self.state.clone(), Arc::clone(&self.frontend), self.command);
         let conclude = move |done: Done| {
             if let Done::Marked(Ok(path)) = &done {
-                // Before a call is held: without the supervisor only the frontend can tell.
+                // Sent before a call is held: if the supervisor is killed, only the frontend
+                // can report the marker.
                 let _ = send(&*frontend, &Message::Marked { path: path.clone() });
             }
             match state.conclude(done) {
@@ -226,7 +228,7 @@ impl Responder {
                     news.into_iter()
                         .for_each(|notice| try_send(&*frontend, &Message::Notice(notice)));
                 }
-                // The command cannot be held as was asked, so it shall not go on.
+                // The command cannot be held as was asked, so it is terminated.
                 Err(_) => drop(synconce_sys::signals::send(command, SIGTERM)),
             }
         };
@@ -248,12 +250,14 @@ impl Responder {
         if matches!(rewritten, Rewritten::Disturbed | Rewritten::Left) {
             self.disturbed().insert(thread);
         }
-        // The caller goes on already: its file may be one of a server that waits for us.
+        // The caller is running already: the file's server may be part of the run and wait for
+        // an answer.
         let opened = match rewritten {
             Rewritten::Done(fd) if change.opens => unsynced(thread, fd),
             _ => None,
         };
-        // In one step with its count: a close in between would count it as well.
+        // Under one lock with the count: `close` in between would count the call a second
+        // time.
         let mut state = self.state.lock();
         state.changing.remove(&id);
         let end = match rewritten {
@@ -267,7 +271,7 @@ impl Responder {
         Handled::Done
     }
 
-    /// Counts a call before it is answered: once it is, the run may end.
+    /// Counts a call before it is answered: after the answer the run may end.
     fn count(&self, waiting: &PendingCall, end: End, answer: Answer) -> Reply {
         let program = self.program(waiting);
         self.state.lock().accounts.count(waiting.call.name(), program.as_deref(), end);
@@ -287,9 +291,9 @@ impl Responder {
     }
 }
 
-/// The answer to a call on a file system that was pinned late, if the call cannot be held: the
-/// error of a write-back that the caller's descriptor has not reported yet. The look reports
-/// the error, so no later call would.
+/// Returns the answer to a call on a file system that was pinned late, if the call cannot be
+/// held: the write-back error that the caller's descriptor has not reported yet. This check
+/// reports the error and thereby clears it, so the answer must carry it.
 fn not_held(waiting: &PendingCall) -> Option<Answer> {
     if mutant::is("late-look-skipped") {
         return None;
@@ -297,15 +301,16 @@ fn not_held(waiting: &PendingCall) -> Option<Answer> {
     let one_file =
         [Call::Fsync, Call::Fdatasync, Call::SyncFileRange, Call::Preadv2, Call::Pwritev2];
     let file = one_file.contains(&waiting.call).then(|| callers_file(waiting)).flatten();
-    // The kernel reports errors of a mapping, of a whole file system, or of aio requests.
+    // Left to the kernel: it reports errors of a mapping, of a whole file system, or of aio
+    // requests.
     let Some(file) = file else { return Some(Answer::Continue) };
     let error = write_back::error_of(file.as_fd()).err()?;
     Some(error.raw_os_error().map_or(Answer::Continue, Answer::Errno))
 }
 
-/// A duplicate of the descriptor that the call is about (`pidfd_getfd(2)`, Linux 5.6). None
-/// before Linux 6.9 for another thread than the first of its process, which may have
-/// descriptors of its own (`unshare(2)`, CLONE_FILES).
+/// Returns a duplicate of the descriptor that the call is about (pidfd_getfd(2), Linux 5.6).
+/// Returns `None` before Linux 6.9 for a thread that is not the first of its process: it may
+/// have descriptors of its own (unshare(2), CLONE_FILES).
 fn callers_file(waiting: &PendingCall) -> Option<OwnedFd> {
     let thread = Pid::from_raw(waiting.notification.thread.cast_signed())?;
     let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);

@@ -1,11 +1,11 @@
-//! Has the kernel do a call without its sync flag, as the caller itself.
+//! Makes the kernel do a call without its sync flag, as the caller itself.
 //!
-//! The caller is traced for the length of this one call: it restarts the call,
-//! is stopped at its entry, gets the changed arguments, and at the exit its own
-//! back. A signal that comes between is delivered, and the call is then notified
-//! again; that time the caller's signals are held off until it is at the entry,
-//! so that a storm of them cannot keep it from ever getting there. Where tracing
-//! is not allowed (a debugger is there already) the call passes as it is.
+//! The caller is traced for the length of this one call. It restarts the call, is stopped at
+//! the entry, gets the changed arguments, and at the exit its own arguments back. A signal
+//! that arrives in between is delivered, and the call is then notified again. The second time
+//! the caller's signals stay blocked until it is at the entry, so that a storm of signals
+//! cannot delay the call forever. Where tracing is not allowed (a debugger is attached
+//! already) the call passes unchanged.
 
 use crate::caller::Memory;
 use crate::policy::{Change, Patch, PendingCall};
@@ -18,30 +18,30 @@ use synconce_sys::handover::{Handover, MaskNote};
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::trace::{Convention, Mask, Registers, Stop, Tracee};
 
-/// What became of a call that was to be changed.
+/// The result of changing a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rewritten {
-    /// It was done without the flag; what it returned.
+    /// The call was done without the flag, and returned this value.
     Done(i64),
-    /// It was done as it is.
+    /// The call was done unchanged.
     Passed,
-    /// It was not done, or is counted elsewhere: the caller is gone, or will
-    /// make the call again.
+    /// The call was not done, or is counted elsewhere: the caller has exited, or will repeat
+    /// the call.
     Dropped,
-    /// The same, because of a signal.
+    /// Like `Dropped`, because of a signal.
     Disturbed,
-    /// The same, and the caller is traced until the calling thread ends: it need
-    /// not come to a stop before somebody else answers it.
+    /// Like `Dropped`, and the caller stays traced until the calling thread exits: the caller
+    /// may not stop before another thread answers its call.
     Left,
 }
 
-/// Between two tries.
+/// The pause between two attempts.
 const MOMENT: Duration = Duration::from_micros(200);
 
-/// Where a thread came to that was to enter its call again.
+/// The stop that a thread reached on the way to repeat its call.
 enum Entered {
     Call,
-    /// A signal comes first, or a stop (0).
+    /// A signal arrived first, or a job-control stop (0).
     Disturbed(i32),
 }
 
@@ -50,23 +50,24 @@ pub(crate) struct Rewrite<'a> {
     pub listener: &'a Listener,
     pub waiting: &'a PendingCall,
     pub change: &'a Change,
-    /// Whether the caller gets its signals no earlier than at the call's entry.
+    /// Whether the caller's signals are blocked until the call's entry.
     pub shielded: bool,
-    /// The run's command, whose end is left to the loop.
+    /// The run's command, whose exit status is left to the supervisor's loop.
     pub command: u32,
 }
 
 impl Rewrite<'_> {
-    /// Changes and finishes the call. Unless `begin` says yes at its entry, it is
-    /// left as it is. The calling thread traces the caller meanwhile, which it has
-    /// claimed, and must trace nothing else.
+    /// Changes and finishes the call. If `begin` returns false at the entry, the call is left
+    /// unchanged. The calling thread traces the caller, must hold its lock `claim`, and must
+    /// trace no other thread.
     pub(crate) fn perform(&self, claim: &TraceeLock<'_>, begin: &dyn Fn() -> bool) -> Rewritten {
         let notification = &self.waiting.notification;
         if !self.listener.is_valid(notification.id) {
             return Rewritten::Dropped;
         }
         let Ok(tracee) = seize(notification.thread) else {
-            // It may be gone, or traced by somebody else: then the kernel does the call.
+            // The caller has exited, or another process traces it: then the kernel does the
+            // call.
             return self.pass();
         };
         if !restart(self.listener, self.waiting, &tracee).unwrap_or(false) {
@@ -81,12 +82,12 @@ impl Rewrite<'_> {
             Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
             Err(_) => (Rewritten::Dropped, 0),
         };
-        // One that job control has stopped stays stopped.
+        // A thread that job control has stopped stays stopped.
         tracee.let_go(signal, self.command);
         rewritten
     }
 
-    /// Lets the kernel do the call as it is.
+    /// Lets the kernel do the call unchanged.
     pub(crate) fn pass(&self) -> Rewritten {
         match self.listener.answer(self.waiting.notification.id, Answer::Continue) {
             Ok(true) => Rewritten::Passed,
@@ -95,8 +96,8 @@ impl Rewrite<'_> {
     }
 }
 
-/// Starts to trace `thread`. One of our threads that has just left it may not
-/// have ended yet.
+/// Starts to trace `thread`. Retries while an abandoned worker thread still traces it: that
+/// worker may not have exited yet.
 fn seize(thread: u32) -> io::Result<Tracee> {
     loop {
         match Tracee::seize(thread) {
@@ -112,8 +113,8 @@ fn is_traced_by_us(thread: u32) -> bool {
     tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer.trim()).exists())
 }
 
-/// Makes the caller stop, and then make its call again; `Ok(false)` when the
-/// thread is not, or no longer, the caller.
+/// Makes the caller stop and then repeat its call. Returns `Ok(false)` if the thread is not,
+/// or is no longer, the caller.
 fn restart(listener: &Listener, waiting: &PendingCall, tracee: &Tracee) -> io::Result<bool> {
     let id = waiting.notification.id;
     let valid = listener.is_valid(id);
@@ -121,8 +122,8 @@ fn restart(listener: &Listener, waiting: &PendingCall, tracee: &Tracee) -> io::R
     Ok(valid && listener.answer(id, Answer::Restart)?)
 }
 
-/// Lets the thread go on to the entry of a call; with `shield` its signals are
-/// held off until it is there, and its mask is noted there meanwhile.
+/// Lets the thread run to the entry of a call. With `shield` its signals are blocked until it
+/// is there, and its mask is recorded in `shield` for that time.
 fn enter(tracee: &Tracee, shield: Option<&Handover>) -> io::Result<Entered> {
     let mut noted = None;
     let entered = loop {
@@ -145,8 +146,8 @@ fn enter(tracee: &Tracee, shield: Option<&Handover>) -> io::Result<Entered> {
     Ok(entered)
 }
 
-/// Blocks the signals of a stopped thread, if its mask can be noted for the case
-/// that we are killed before it gets it back.
+/// Blocks the signals of a stopped thread, if its mask can be recorded: if the supervisor is
+/// killed, the frontend restores the mask.
 fn block_signals<'a>(
     tracee: &Tracee,
     handover: &'a Handover,
@@ -174,7 +175,7 @@ fn perform(
         *registers.argument(convention(waiting.abi), index) &= !bits;
         tracee.set_registers(&registers)?;
     }
-    // It is notified again when its arguments say so still, and passes then.
+    // If the call's arguments still require it, the call is notified again, and passes then.
     let exited = claim.call(|| leave(tracee));
     if applied {
         put_back(&change.patches, &memory);
@@ -190,8 +191,8 @@ fn perform(
     Ok(if applied { Rewritten::Done(registers.returned()) } else { Rewritten::Dropped })
 }
 
-/// Lets the thread do the call that it is entering; `Ok(false)` when it came
-/// to another.
+/// Lets the thread do the call that it is entering. Returns `Ok(false)` if it entered another
+/// call.
 fn leave(tracee: &Tracee) -> io::Result<bool> {
     tracee.run_to_syscall(0)?;
     loop {
@@ -219,10 +220,10 @@ fn convention(abi: Abi) -> Convention {
     if abi == Abi::I386 { Convention::I386 } else { Convention::Native }
 }
 
-/// Makes every patch, or none.
+/// Applies every patch, or none.
 fn patch(change: &Change, memory: &Memory) -> bool {
     for (made, patch) in change.patches.iter().enumerate() {
-        // Another thread of the caller may have changed it since, or executed.
+        // Another thread of the caller may have changed the memory, or called execve(2).
         let same = memory.holds(patch.address, &patch.old);
         if !same || memory.patch(patch.address, &patch.new).is_err() {
             put_back(&change.patches[..made], memory);
@@ -232,11 +233,11 @@ fn patch(change: &Change, memory: &Memory) -> bool {
     true
 }
 
-/// Puts back what is still as we left it: once the kernel has read a request, its
-/// memory may be used for the next one.
+/// Restores the bytes that still equal the patch: once the kernel has read a request, the
+/// caller may reuse its memory for the next request.
 fn put_back(patches: &[Patch], memory: &Memory) {
     for patch in patches.iter().filter(|patch| memory.holds(patch.address, &patch.new)) {
-        // It could be written a moment ago; if it was unmapped since, nothing is to be put back.
+        // If the memory was unmapped since it was patched, nothing has to be restored.
         let _ = memory.patch(patch.address, &patch.old);
     }
 }

@@ -4,17 +4,17 @@ use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, StatxFlags};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// What a user executes a program for that gains rights.
+/// The purpose for which a program gains rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gain {
-    /// To map the ids of a user namespace: newuidmap and newgidmap.
+    /// Maps the ids of a user namespace: newuidmap and newgidmap.
     Ids,
-    /// Anything else, such as sudo.
+    /// Any other purpose, such as sudo's.
     Other,
 }
 
 impl Gain {
-    /// What the program at `path` is for.
+    /// Returns the purpose of the program at `path`.
     pub fn of(path: &Path) -> Self {
         match path.file_name().and_then(|name| name.to_str()) {
             Some("newuidmap" | "newgidmap") => Self::Ids,
@@ -24,10 +24,10 @@ impl Gain {
 }
 
 const SETUID: u16 = 0o4000;
-/// setgid without the right of the group to execute means something else (inode(7)).
+/// setgid without the group's execute permission has another meaning (inode(7)).
 const SETGID: u16 = 0o2010;
 
-/// Whether the execution of `file` gains rights without no_new_privs (execve(2)): it is
+/// Whether the execution of `file` gains rights without no_new_privs (execve(2)): the file is
 /// setuid, setgid, or has capabilities, and its mount is not nosuid.
 pub(crate) fn gains(file: &OwnedFd) -> bool {
     let mask = StatxFlags::TYPE | StatxFlags::MODE;
@@ -41,6 +41,6 @@ pub(crate) fn gains(file: &OwnedFd) -> bool {
 /// Whether `file`, which may be `O_PATH`, has file capabilities (capabilities(7)).
 fn has_capabilities(file: &OwnedFd) -> bool {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // It has at most 24 bytes (struct vfs_ns_cap_data).
+    // The attribute has at most 24 bytes (struct vfs_ns_cap_data).
     rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 24]).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Why a run failed, and what its user can do about that.
+//! Why a run failed, and what the user can do about it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text;
 
-/// An act on a path that failed.
+/// A failed operation on a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Act {
-    /// "cannot open".
+    /// The operation, such as "cannot open".
     pub act: String,
-    /// On what.
+    /// The path of the operation.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// errno(3).
@@ -22,28 +22,28 @@ pub struct Act {
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunError {
-    /// A filter around us answers syncs without doing them, and no run commits for it.
+    /// An outer filter answers syncs without doing them, and no outer run commits.
     SyncsSwallowed,
-    /// Neither `XDG_STATE_HOME` nor `HOME` says where the marker shall be.
+    /// Neither `XDG_STATE_HOME` nor `HOME` is set, so there is no directory for the marker.
     NoStateDirectory,
     /// The mounts cannot be read, or a path of `--commit-only` cannot be opened.
     Path(Act),
-    /// A path of `--commit-only` is on no disk file system.
+    /// A path of `--commit-only` is not on a disk file system.
     NoDisk(#[serde(serialize_with = "text::path")] PathBuf),
     /// The file system mounted here is a volatile overlay, on which nothing becomes durable.
     VolatileOverlay(#[serde(serialize_with = "text::path")] PathBuf),
     /// A sealed run would work on a FUSE file system, which no commit reaches.
     FuseInSealed {
-        /// "the working directory /mnt".
+        /// The object, such as "the working directory /mnt".
         what: String,
-        /// Its type and mount point.
+        /// The file system's type and mount point.
         fuse: String,
     },
     /// The marker cannot be written.
     MarkerUnwritable(Act),
     /// The marker below `--root` cannot be written.
     RootUnwritable(Act),
-    /// A process, thread or descriptor cannot be had: the act, and errno(3).
+    /// A process, thread or descriptor cannot be created: the operation, and errno(3).
     SetUp(String, i32),
     /// The filter cannot be installed: errno(3) of `seccomp(2)`.
     Filter(i32),
@@ -54,7 +54,7 @@ pub enum RunError {
         /// The errno of `execve(2)`.
         errno: i32,
     },
-    /// The marker could not be made durable, so nothing was held any more.
+    /// The marker could not be made durable, so no call was held.
     Marker(Act),
     /// Not everything became durable; see the commit report.
     Commit,
@@ -82,7 +82,7 @@ impl RunError {
         Self::SetUp(act.to_owned(), number(error))
     }
 
-    /// What the user can do about it, if there is anything.
+    /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<&'static str> {
         const FILES: &str = "raise the limit of open files (ulimit -n)";
         Some(match self {
@@ -184,7 +184,7 @@ fn error(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
-/// The errno of `error`. One that has none is no answer of the kernel: EIO.
+/// Returns the errno of `error`, or EIO if it is not an error of the kernel.
 fn number(error: &io::Error) -> i32 {
     const EIO: i32 = 5;
     error.raw_os_error().unwrap_or(EIO)

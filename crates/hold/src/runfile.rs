@@ -1,9 +1,9 @@
-//! The run file: what a run says of itself while it lives, on memory.
+//! The run file: a run's description of itself, in memory, while the run lives.
 //!
-//! It is named after the run, because process ids mean others in another pid
-//! namespace, and locked by the supervisor, so that a stale one is known. It
-//! proves nothing after a crash; the marker does. As a marker it has a public part,
-//! and a private one in a file beside it.
+//! The run file is named after the run's id, because process ids differ between pid
+//! namespaces. The supervisor locks it, so that a stale file is recognised. After a crash the
+//! run file proves nothing; the marker does. Like a marker, a run file has a public part, and
+//! a private part in a second file.
 
 use crate::protocol::CommitReport;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -16,24 +16,24 @@ use synconce_durable::record::Record;
 use synconce_durable::recovery::PRIVATE;
 use synconce_durable::{recovery, standard_paths};
 
-/// Where a living run stands.
+/// The phase of a living run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// The command runs, its syncs held.
+    /// The command runs with its syncs held.
     Running,
     /// The command has ended; its work is being made durable.
     Committing,
-    /// The run is over; survivors get real syncs.
+    /// The run is over; survivors' syncs go to the kernel.
     Serving,
 }
 
 const SUFFIX: &str = "json";
-/// The suffix of the file beside a run file that says why the run was not committed. It
-/// is on memory, because the disk that failed may not answer.
+/// The suffix of the file that records why the run was not committed. The file is in memory,
+/// because the disk that failed may not respond.
 const CAUSE: &str = "cause";
 
-/// The public part.
+/// The public part of a run file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     phase: Phase,
@@ -45,15 +45,17 @@ struct Content {
 pub(crate) struct RunFile {
     path: PathBuf,
     file: File,
-    /// Without its private part.
+    /// The record without its private part.
     record: Record,
 }
 
 impl RunFile {
-    /// Writes the run file of `record` in `directory`, which is made.
+    /// Writes the run file of `record` into `directory`, and creates the directory if
+    /// necessary.
     pub(crate) fn create(directory: &Path, record: &Record) -> io::Result<Self> {
         let path = directory.join(format!("{}.{SUFFIX}", record.id));
-        // Locked and written before it has its name: what is found unlocked is stale.
+        // Locked and written before it gets its name, so that a file that is found unlocked is
+        // stale.
         let new = directory.join(format!("{}.new", record.id));
         let file = match create(&new, 0o644) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -77,13 +79,13 @@ impl RunFile {
 
     /// Rewrites the file for a new phase.
     pub(crate) fn enter(&mut self, phase: Phase) {
-        // The file is for people; a full /run must not fail a run.
+        // The file only informs people; a full /run must not fail a run.
         let _ = self.write(phase);
     }
 
-    /// Leaves behind how the commit failed, until the next boot.
+    /// Writes a file with the result of the failed commit, which stays until the next boot.
     pub(crate) fn note(&self, report: &CommitReport) {
-        // The marker says that the run was cut short; this only says why.
+        // The marker records that the run was cut short; this file only adds the reason.
         let _ = serde_json::to_vec_pretty(report)
             .map_err(Into::into)
             .and_then(|text| create(&self.path.with_extension(CAUSE), 0o600)?.write_all(&text));
@@ -100,20 +102,21 @@ impl RunFile {
 
 fn create(path: &Path, mode: u32) -> io::Result<File> {
     let file = File::options().write(true).create_new(true).mode(mode).open(path)?;
-    // The umask is for what users write.
+    // The user's umask does not apply to these files.
     file.set_permissions(Permissions::from_mode(mode))?;
     Ok(file)
 }
 
-/// Makes `directory`. One that root makes is open to all whatever the umask is: a
-/// command that has become another user finds out there that it is held.
+/// Makes `directory`. If root makes it, all users may read it whatever the umask is: a command
+/// that has changed its user finds the run file there.
 fn make(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     if rustix::process::geteuid().is_root() {
-        // By descriptor and not by a link: it may be in a tree of another user.
+        // By descriptor, without following a link: the directory may be in another user's
+        // tree.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::open(directory, flags, Mode::empty())?;
-        // A file system without modes has its own.
+        // A file system without modes refuses the change, and its own modes apply.
         let _ = rustix::fs::fchmod(made, Mode::from_raw_mode(0o755));
     }
     Ok(())
@@ -125,18 +128,18 @@ impl Drop for RunFile {
     }
 }
 
-/// Removes both parts.
+/// Removes both parts of a run file.
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
     let _ = fs::remove_file(path.with_extension(PRIVATE));
 }
 
-/// How the commit of the run `id` of this user failed, if it was in this boot.
+/// Returns how the commit of this user's run `id` failed, if it failed since the boot.
 pub fn failed_commit(id: &str) -> Option<CommitReport> {
     recovery::read(&recovery::open(&cause_of(id)?).ok()?).ok()
 }
 
-/// Removes what [`failed_commit`] reads.
+/// Removes the file that [`failed_commit`] reads.
 pub fn forget_failed_commit(id: &str) {
     let _ = cause_of(id).map(fs::remove_file);
 }
@@ -148,20 +151,20 @@ fn cause_of(id: &str) -> Option<PathBuf> {
 /// A living run.
 #[derive(Debug)]
 pub struct Live {
-    /// Where it stands.
+    /// The current phase.
     pub phase: Phase,
-    /// What it is.
+    /// The run's record.
     pub record: Record,
-    /// Its supervisor's process id; `None` when that is in a pid namespace which
-    /// we do not see.
+    /// The supervisor's process id; `None` if the supervisor is in a pid namespace that is not
+    /// visible here.
     pub supervisor: Option<u32>,
 }
 
-/// The living runs of this user, oldest first. Files of supervisors that were
-/// killed are removed on the way; their markers tell the story.
+/// Returns the living runs of this user, oldest first. Removes the files of supervisors that
+/// were killed; their markers remain.
 ///
 /// # Errors
-/// Those of reading the runtime directory; an absent one has no runs.
+/// Those of reading the runtime directory. A missing directory has no runs.
 pub fn live() -> io::Result<Vec<Live>> {
     let Some(directory) = standard_paths::runtime() else {
         return Ok(Vec::new());
@@ -181,14 +184,14 @@ fn read(path: &Path) -> Option<Live> {
     }
     let file = recovery::open(path).ok()?;
     if !recovery::is_locked(&file) {
-        // The directory may be anybody's (SYNCONCE_RUNTIME_DIR): what is no run's file stays.
-        // Without the right to remove it, it is only passed over.
+        // The directory may belong to any user (SYNCONCE_RUNTIME_DIR): a file that is no run
+        // file is not removed. A run file that may not be removed is skipped.
         if recovery::read::<Content>(&file).is_ok() {
             remove(path);
         }
         return None;
     }
-    // A rewrite may be seen half done; it is short.
+    // A rewrite may be read half done, but takes only a moment.
     (0..3).find_map(|_| {
         let Content { phase, mut run } = recovery::read(&file).ok()?;
         run.private = run.private.or_else(|| recovery::read_private(path));
@@ -197,7 +200,7 @@ fn read(path: &Path) -> Option<Live> {
     })
 }
 
-/// Whether `pid`, as we count, has `file` open.
+/// Whether `pid`, in this pid namespace, has `file` open.
 fn has_open(pid: u32, file: &File) -> bool {
     let is_same = |other: Metadata| {
         file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (other.dev(), other.ino()))

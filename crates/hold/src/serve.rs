@@ -1,23 +1,22 @@
-//! Serving survivors: once the run is over every call goes to the kernel, so
-//! that their syncs are real again.
+//! Serving survivors: once the run is over every call goes to the kernel, so that survivors'
+//! syncs are real again.
 
 use rustix::event::{PollFd, PollFlags};
 use synconce_durable::mutant;
 use synconce_filter::{Call, HANDSHAKE_FLAGS, args};
 use synconce_sys::notify::{Answer, Listener, Notification};
 
-/// Policy every call with *continue* until the last process under the filter
-/// is gone.
+/// Answers every call with *continue* until the last process under the filter has exited.
 pub(crate) fn serve(listener: &Listener) {
     while wait_for_call(listener) {
         if let Ok(Some(notification)) = listener.receive() {
-            // An error means that the caller is gone.
+            // An error means that the caller has exited.
             let _ = listener.answer(notification.id, released_answer(&notification));
         }
     }
 }
 
-/// What is answered to a call once nothing is held any more.
+/// Returns the answer to a call once no call is held any more.
 pub(crate) fn released_answer(notification: &Notification) -> Answer {
     if mutant::is("survivors-not-released") {
         return Answer::Value(0);
@@ -27,11 +26,11 @@ pub(crate) fn released_answer(notification: &Notification) -> Answer {
         Some((abi, Call::SyncFileRange))
             if args::sync_file_range(abi, &notification.args).2 == HANDSHAKE_FLAGS
     );
-    // The kernel's own answer to the question, without a trip into it.
+    // EBADF is the kernel's own answer to an inner run's question.
     if asks { Answer::Errno(rustix::io::Errno::BADF.raw_os_error()) } else { Answer::Continue }
 }
 
-/// Whether a call waits; `false` once nobody is left who could make one.
+/// Waits for a call. Returns `false` once no process under the filter is left.
 fn wait_for_call(listener: &Listener) -> bool {
     let mut fds = [PollFd::new(listener, PollFlags::IN)];
     loop {

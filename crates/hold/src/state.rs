@@ -1,9 +1,9 @@
 //! The state of a run, which all threads that answer its calls share.
 //!
-//! Nothing waits under its lock, not for a disk and not for another process: a FUSE server
-//! of the run may need an answer before it gives one. What has to be done before a call is
-//! held comes out as [`Work`](crate::active::Work), is done without the lock, one at a time,
-//! and then concluded.
+//! No thread waits under its lock, neither for a disk nor for another process: a FUSE server
+//! of the run may need an answer before it replies. [`Work`](crate::active::Work) that
+//! precedes a held call is returned, done without the lock, and then concluded. Each file
+//! system has at most one work in progress.
 
 use crate::accounts::{Accounts, End};
 use crate::active::{Active, Admission, Done, Via, Work};
@@ -16,30 +16,30 @@ use std::time::{Duration, Instant};
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 
-/// How long a call waits for work. Its process may be the server that the work waits for; a
-/// sync too many is safe.
+/// How long a call waits for work. The calling process may be the server that the work waits
+/// for. A call that waited too long goes to the kernel: an extra sync is safe.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether a call may be held.
 pub(crate) enum Admitted {
-    /// It may. As [`Admission::Held`].
+    /// The call may be held; `late` as in [`Admission::Held`].
     Held { late: bool },
-    /// The kernel has to do it.
+    /// The call has to go to the kernel.
     Passed,
-    /// Something has to be done first, for which this thread may not wait.
+    /// Some work has to be done first, and this thread may not wait.
     Patience,
-    /// Nothing is held any more.
+    /// The run has failed or is over: no call is held any more.
     Over,
 }
 
-/// A descriptor whose sync flag was taken away, by its file.
+/// The file of a descriptor whose sync flag was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unsynced {
     pub device: u64,
     pub inode: u64,
 }
 
-/// A call that goes on without its sync flag.
+/// A call in progress without its sync flag.
 pub(crate) struct Changing {
     pub thread: u32,
     pub call: Call,
@@ -49,7 +49,7 @@ pub(crate) struct Changing {
 /// Whether calls may be held.
 enum Stage {
     Active(Active),
-    /// Nothing can be held any more; what was held before is committed.
+    /// No call can be held any more; what was held before is committed.
     Failed(Active, RunError),
     /// The run is over.
     Over,
@@ -61,16 +61,16 @@ pub(crate) struct State {
     pub accounts: Accounts,
     /// Files that were opened without their sync flag.
     pub unsynced: HashSet<Unsynced>,
-    /// Calls that go on without their sync flag, by id.
+    /// Calls in progress without their sync flag, by id.
     pub changing: HashMap<u64, Changing>,
-    /// What the user was told of, with [`Notice::NoRightsGained`].
+    /// The kinds for which [`Notice::NoRightsGained`] was printed.
     pub rights_told: HashSet<Gain>,
 }
 
-/// What the state of a run leaves behind when it is closed.
+/// What remains of the state of a run when it is closed.
 pub(crate) struct Closed {
     pub active: Option<Active>,
-    /// Why nothing could be held any more.
+    /// Why no call could be held any more.
     pub failure: Option<RunError>,
     pub accounts: Accounts,
     pub unsynced: HashSet<Unsynced>,
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// The run, as long as calls may be held.
+    /// Returns the run, as long as calls may be held.
     fn active(&mut self) -> Option<&mut Active> {
         match &mut self.stage {
             Stage::Active(active) => Some(active),
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// What lets go of `mount`, which is about to be unmounted.
+    /// Returns the closure that unpins `mount`, which is about to be unmounted.
     pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
         match &mut self.stage {
             Stage::Active(active) | Stage::Failed(active, _) => active.unmount(mount),
@@ -105,8 +105,8 @@ impl State {
         }
     }
 
-    /// Notes that the sync flag of call `id` is about to be taken away; `false` when the run
-    /// is over, and the call must keep it.
+    /// Notes that the sync flag of call `id` is about to be taken away. Returns `false` if the
+    /// run is over; the call must then keep its flag.
     pub(crate) fn begin(&mut self, id: u64, changing: Changing) -> bool {
         let is_over = matches!(self.stage, Stage::Over);
         if !is_over {
@@ -135,7 +135,7 @@ impl State {
         let mut accounts = self.accounts;
         let mut unfinished = HashSet::new();
         for Changing { thread, call, program } in self.changing.into_values() {
-            // When they are done they are not counted any more.
+            // Counted now, because their ends are not counted any more.
             accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
@@ -152,14 +152,14 @@ impl Shared {
         Self(Arc::new((Mutex::new(State::new(Stage::Active(active))), Condvar::new())))
     }
 
-    /// The state; one that a panicking thread left is still the truth so far.
+    /// Locks the state. A state that a panicking thread left is still valid.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds out whether a call on `devices` may be held, and does `note` with the state at
-    /// the moment at which it may. What has to be done before that is given to `begin`, and
-    /// waited for if this thread `may_wait`.
+    /// Decides whether a call on `devices` may be held, and calls `note` with the state at the
+    /// moment when it may. Work that has to be done before is given to `begin`; a thread that
+    /// `may_wait` waits for it.
     pub(crate) fn admit(
         &self,
         devices: &[DeviceId],
@@ -180,7 +180,7 @@ impl Shared {
                 Admission::Passed => return Admitted::Passed,
                 Admission::Busy if !may_wait => return Admitted::Patience,
                 Admission::After(work) if !tried.insert(work.device()) => {
-                    // No way leads to the file system from this caller.
+                    // No path leads from this caller to the file system.
                     active.give_up(&work);
                     return Admitted::Passed;
                 }
@@ -202,14 +202,14 @@ impl Shared {
         }
     }
 
-    /// Concludes work that was done without the lock. What the user should know of it.
+    /// Records work that was done without the lock, and returns the notice about it.
     ///
     /// # Errors
-    /// Why nothing can be held any more.
+    /// Why no call can be held any more.
     pub(crate) fn conclude(&self, done: Done) -> Result<Option<Notice>, RunError> {
         let mut state = self.lock();
         if state.active().is_none() {
-            // To let go of a pin may take long.
+            // Closing a pin may take long.
             drop(state);
             drop(done);
             return Ok(None);

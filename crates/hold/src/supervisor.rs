@@ -1,4 +1,4 @@
-//! The loop that receives calls, reaps children, and minds the frontend.
+//! The supervisor's loop: receives calls, reaps children, and watches the frontend.
 
 use crate::accounts::End;
 use crate::fd_info::FdInfo;
@@ -25,7 +25,7 @@ use synconce_sys::signals::{self, Reader};
 pub(crate) enum Stopped {
     /// The command ended.
     Ended(CommandEnd),
-    /// The frontend is gone: the run was cut short.
+    /// The frontend has exited: the run was cut short.
     FrontendGone,
 }
 
@@ -39,9 +39,9 @@ pub(crate) struct Supervisor<'a> {
     frontend: Arc<OwnedFd>,
     signals: &'a Reader,
     command: u32,
-    /// Whether the frontend was ever told of a stop.
+    /// Whether a stop was ever reported to the frontend.
     stopped: bool,
-    /// A child is in a ptrace stop, or may be, which hides others that have ended.
+    /// Whether a child may be in a ptrace stop, which hides other children that have exited.
     reap_again: bool,
 }
 
@@ -72,13 +72,14 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The user was told that a program of this kind gains no rights.
+    /// Notes that [`Notice::NoRightsGained`](crate::protocol::Notice) was printed for programs
+    /// of this kind.
     pub(crate) fn told_of(&self, gain: Gain) {
         self.state.lock().rights_told.insert(gain);
     }
 
-    /// Policy until the command ends or the frontend is gone, and lets go of all threads.
-    /// `first_call` has been received already.
+    /// Answers calls until the command ends or the frontend exits, then waits briefly for
+    /// calls that are being changed. `first_call` has been received already.
     pub(crate) fn run(mut self, first_call: Option<Notification>) -> Stopped {
         if let Some(notification) = first_call {
             self.answer(&notification);
@@ -115,7 +116,7 @@ impl<'a> Supervisor<'a> {
     fn answer(&mut self, notification: &Notification) {
         let Some(responder) = &self.responder else { return };
         let Some((abi, call)) = Call::identify(notification.arch, notification.number) else {
-            // Our filter stops nothing else; whatever it is, the kernel does it.
+            // The filter stops no other call; the kernel executes an unknown call.
             return self.let_through(notification.id, released_answer(notification));
         };
         let waiting = PendingCall { notification: *notification, abi, call };
@@ -126,7 +127,7 @@ impl<'a> Supervisor<'a> {
             return;
         }
         let (worker, mut targets) = (Arc::clone(responder), self.targets.may_block());
-        // A may_block look-up misses nothing.
+        // A worker may block, so its look-up always has a result.
         let job = move || match worker.responder(&mut targets, &waiting, true) {
             Handled::AbandonThread => After::End,
             Handled::Done | Handled::MayBlock => After::Idle,
@@ -134,11 +135,11 @@ impl<'a> Supervisor<'a> {
         if self.workers.run(job).is_ok() {
             return;
         }
-        // No thread can be had, at the limit of processes.
+        // No thread can be created: the limit of processes is reached.
         if !answers_here
             || responder.responder(&mut self.targets, &waiting, true) == Handled::MayBlock
         {
-            // A sync too many is safe.
+            // An extra sync is safe.
             self.state.lock().accounts.count(call.name(), None, End::Passed);
             self.let_through(notification.id, Answer::Continue);
         }
@@ -146,12 +147,12 @@ impl<'a> Supervisor<'a> {
 
     fn let_through(&self, id: u64, answer: Answer) {
         if let Some(listener) = &self.listener {
-            // An error means that the caller is gone.
+            // An error means that the caller has exited.
             let _ = listener.answer(id, answer);
         }
     }
 
-    /// Reaps what has ended and passes the command's stops on.
+    /// Reaps children that have exited, and passes the command's stops on to the frontend.
     fn reap(&mut self) -> Option<CommandEnd> {
         let mut end = None;
         let peek = WaitFor { ends: true, peek: true, ..WaitFor::default() };
@@ -159,11 +160,12 @@ impl<'a> Supervisor<'a> {
         self.reap_again = self.workers.busy() > 0;
         while let Ok(Some((pid, change))) = process::wait(Whose::Any, peek) {
             if matches!(change, Change::Trapped(_)) {
-                // A call is being changed; its thread takes this stop, and we come back.
+                // A call is being changed; its tracer thread takes this stop, and the loop
+                // tries again later.
                 self.reap_again = true;
                 break;
             }
-            // It has ended, so this takes exactly what was seen.
+            // The child has exited, so this wait takes exactly the change that was seen.
             let _ = process::wait(Whose::Id(pid), take);
             match change {
                 Change::Exited(code) if pid == self.command => end = Some(CommandEnd::Exited(code)),
@@ -177,19 +179,19 @@ impl<'a> Supervisor<'a> {
         end
     }
 
-    /// The frontend stops when the command does.
+    /// Reports a stop of the command, so that the frontend stops as well.
     fn pass_stops_on(&mut self) {
         let responder = self.responder.clone();
         let untraced = responder.as_ref().map(|responder| responder.untraced());
         if matches!(untraced, Some(None)) {
-            // Not now: it would take a stop that the tracer waits for.
+            // Not now: the wait would take a stop that the tracer waits for.
             self.reap_again = true;
             return;
         }
         let take = WaitFor { stops: true, ..WaitFor::default() };
         let peek = WaitFor { peek: true, ..take };
         let seen = process::wait(Whose::Id(self.command), peek);
-        // A thread that is traced by another id may have become the first by executing.
+        // A traced thread with another id becomes the thread group leader by execve(2).
         self.reap_again |= matches!(seen, Ok(Some((_, Change::Trapped(_)))));
         if let Ok(Some((_, Change::Stopped(signal)))) = seen {
             let _ = process::wait(Whose::Id(self.command), take);
@@ -198,7 +200,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// The command has ended, perhaps while the frontend was on its way into a stop with it.
+    /// Continues the frontend, which may be about to stop although the command has ended.
     fn wake_face_for_good(&self) {
         for _ in 0..WAKES * u32::from(self.stopped) {
             wake_face();
@@ -206,8 +208,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits a moment for calls that are being changed, which may be notified a
-    /// second time; one that blocks stays.
+    /// Waits a moment for calls that are being changed, which may be notified a second time. A
+    /// call that blocks is left alone.
     fn settle(&mut self) {
         for _ in 0..100 {
             if self.workers.busy() == 0 {
@@ -217,14 +219,14 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Policy a call that comes within a millisecond.
+    /// Answers a call that arrives within a millisecond.
     fn answer_soon(&mut self) {
         let Some(listener) = self.listener.clone() else { return };
         let mut fds = [PollFd::new(&*listener, PollFlags::IN)];
         let tick = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let waits = rustix::event::poll(&mut fds, Some(&tick)).is_ok_and(|ready| ready > 0);
         if waits && !fds[0].revents().contains(PollFlags::IN) {
-            // Nobody is left to call.
+            // No process under the filter is left.
             std::thread::sleep(Duration::from_millis(1));
         } else if waits && let Ok(Some(notification)) = listener.receive() {
             self.answer(&notification);
@@ -232,12 +234,13 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// The frontend may be on its way into its stop when the command ends: looks, a tick apart.
+/// How often the frontend is checked, a tick apart: it may be about to stop when the command
+/// ends.
 const WAKES: u32 = 20;
 const TICK: Duration = Duration::from_millis(5);
 const SIGCONT: i32 = 18;
 
-/// Continues the frontend if it is stopped. It is our parent as long as it lives.
+/// Continues the frontend if it is stopped. The frontend is the parent as long as it lives.
 fn wake_face() {
     let frontend = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
     if let Some(frontend) = frontend.filter(|frontend| process_tree::job(*frontend) == Job::Stopped)
@@ -254,7 +257,7 @@ struct Ready {
     frontend: bool,
 }
 
-/// Waits for something to do; with `again`, not for long.
+/// Waits for an event; with `again`, for at most a tick.
 fn wait(listener: Option<&Listener>, signals: &Reader, frontend: &OwnedFd, again: bool) -> Ready {
     let third = listener.map_or(signals.as_fd(), AsFd::as_fd);
     let mut fds = [signals.as_fd(), frontend.as_fd(), third]

@@ -1,5 +1,5 @@
-//! When the supervisor is killed: the frontend lets every call go to the kernel, so
-//! that nothing hangs and nothing is held, until the command has ended.
+//! What the frontend does if the supervisor is killed: it lets every call go to the kernel
+//! until the command has ended, so that nothing hangs and nothing is held.
 
 use crate::process_tree;
 use crate::serve::serve;
@@ -13,25 +13,25 @@ use synconce_sys::trace::{Mask, Stop, Tracee};
 
 const EPERM: i32 = 1;
 const MOMENT: Duration = Duration::from_millis(1);
-/// For threads that are stopped to get their masks back.
+/// The timeout for restoring the signal masks of stopped threads.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Leaves a process behind that lets the calls of all that are under the filter
-/// of `listener` go on.
+/// Forks a process that lets the calls of all processes under the filter of `listener`
+/// continue.
 ///
-/// Calls about that of `handover` were received by the supervisor, and if it did not
-/// answer one, nobody would.
+/// The supervisor may have received calls near the id in `handover` without answering them.
+/// Those calls are answered here.
 pub(crate) fn release(listener: &Listener, handover: &Handover) {
     for id in handover.candidates() {
-        // For most there is no such call, or it was never received.
+        // Most of these ids have no call, or a call that was never received.
         let _ = listener.answer(id, Answer::Continue);
     }
     leave_server(listener);
 }
 
-/// Gives threads of the run their signal masks back, which the supervisor had
-/// blocked for the length of a call, in a thread that ends by itself: one of them
-/// may wait for a disk first. The end of the command is left to our caller.
+/// Restores the signal masks of threads that the supervisor had blocked during a call. Works
+/// on a thread that ends by itself, because a traced thread may be waiting for a disk. Leaves
+/// the command's exit status for the caller.
 pub(crate) fn give_masks_back(handover: &Handover, command: Option<u32>) -> Option<JoinHandle<()>> {
     let masks = handover.masks();
     if masks.is_empty() {
@@ -44,11 +44,11 @@ pub(crate) fn give_masks_back(handover: &Handover, command: Option<u32>) -> Opti
             }
         }
     };
-    // Without a thread they stay as they are; nothing else can be done about it.
+    // Without a thread the masks stay as they are; there is no other way to restore them.
     thread::Builder::new().spawn(give_all).ok()
 }
 
-/// Waits for what [`give_masks_back`] began, but not for a disk.
+/// Waits for the thread of [`give_masks_back`], but for no longer than `PATIENCE`.
 pub(crate) fn wait_for(masks: Option<JoinHandle<()>>) {
     let end = Instant::now() + PATIENCE;
     while masks.as_ref().is_some_and(|masks| !masks.is_finished()) && Instant::now() < end {
@@ -56,8 +56,8 @@ pub(crate) fn wait_for(masks: Option<JoinHandle<()>>) {
     }
 }
 
-/// Traces the thread `id`. The supervisor may be seen to have ended a moment before its
-/// traces have.
+/// Traces the thread `id`. Retries on EPERM, because the supervisor's exit may be visible a
+/// moment before its tracees are detached.
 fn seize(id: u32) -> Option<Tracee> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -71,19 +71,19 @@ fn seize(id: u32) -> Option<Tracee> {
     }
 }
 
-/// The thread goes on without the supervisor, and may have a mask of its own again.
+/// Restores the thread's mask, unless the thread has changed the mask itself.
 fn give_mask_back(tracee: Tracee, mask: Mask, command: u32) {
     let stop = tracee.interrupt().and_then(|()| tracee.wait());
     if tracee.mask().is_ok_and(|now| now == Mask::ALL) {
-        // An error means that it is gone.
+        // An error means that the thread has exited.
         let _ = tracee.set_mask(mask);
     }
     let signal = if let Ok(Stop::Signal(signal)) = stop { signal } else { 0 };
     tracee.let_go(signal, command);
 }
 
-/// Waits for the end of the command `pid`, whose parent is us now, and reaps what ends
-/// before. Returns at once if the supervisor had reaped the command.
+/// Waits for the end of the command `pid`, now a child of this process, and reaps children
+/// that exit before. Returns at once if the supervisor had reaped the command.
 pub(crate) fn reap(pid: u32) {
     let peek = WaitFor { ends: true, block: true, peek: true, ..WaitFor::default() };
     let take = WaitFor { ends: true, ..WaitFor::default() };
@@ -91,7 +91,7 @@ pub(crate) fn reap(pid: u32) {
         && let Ok(Some((ended, change))) = process::wait(Whose::Any, peek)
     {
         if !matches!(change, Change::Exited(_) | Change::Killed(_)) {
-            // It is getting its mask back.
+            // The thread is stopped while its mask is restored.
             thread::sleep(MOMENT);
             continue;
         }
@@ -102,8 +102,8 @@ pub(crate) fn reap(pid: u32) {
     }
 }
 
-/// Forks a process that serves until the last caller is gone; where that fails,
-/// a thread serves as long as we live.
+/// Forks a process that serves until the last caller has exited. If fork(2) fails, a thread
+/// serves as long as this process lives.
 fn leave_server(listener: &Listener) {
     match process::fork() {
         Ok(Side::Child) => {
@@ -121,6 +121,6 @@ fn serve_in_thread(listener: &Listener) {
         return;
     };
     let listener = Arc::new(Listener::from(copy));
-    // Without a thread the calls fail with ENOSYS once we end: loud, not silent.
+    // Without a thread the calls fail with ENOSYS once this process exits, which is visible.
     let _ = thread::Builder::new().spawn(move || serve(&listener));
 }

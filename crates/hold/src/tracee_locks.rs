@@ -1,13 +1,13 @@
-//! Which threads we trace: each by one of our threads at a time.
+//! Locks of traced threads: a thread is traced by one worker at a time.
 //!
-//! A call that a signal interrupts is made again, and before Linux 5.19 also when
-//! we had received it already. So two of our threads may have a call of the same
-//! caller each, an old one and a new; the kernel would refuse the second one.
+//! A call that a signal interrupts is repeated; before Linux 5.19 also after it was received.
+//! So two workers may have an old and a new call of the same caller. The kernel would refuse
+//! the second tracer.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The threads that are claimed.
+/// The locked threads.
 #[derive(Debug, Default)]
 pub(crate) struct TraceeLocks {
     threads: Mutex<HashMap<u32, Traced>>,
@@ -16,13 +16,13 @@ pub(crate) struct TraceeLocks {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traced {
-    /// It is made to do a call.
+    /// The tracer prepares or finishes the thread's call.
     Led,
-    /// It does the call.
+    /// The thread executes the call.
     Calls,
 }
 
-/// The right to trace a thread; ends when it is dropped.
+/// The exclusive right to trace a thread; released on drop.
 #[derive(Debug)]
 pub(crate) struct TraceeLock<'a> {
     claims: &'a TraceeLocks,
@@ -30,15 +30,15 @@ pub(crate) struct TraceeLock<'a> {
 }
 
 impl TraceeLocks {
-    /// TraceeLocks `thread`, once nobody else does. `None` when it is in a call that is
-    /// done with its tracer's knowledge: what it is notified of then, is that call.
+    /// Locks `thread`, after waiting for another holder of the lock. Returns `None` while the
+    /// thread executes a changed call: a new notification is then that same call.
     pub(crate) fn wait_for(&self, thread: u32) -> Option<TraceeLock<'_>> {
         let led = |threads: &mut HashMap<_, _>| threads.get(&thread) == Some(&Traced::Led);
         let waited = self.changed.wait_while(self.threads(), led);
         claim(self, &mut waited.unwrap_or_else(PoisonError::into_inner), thread)
     }
 
-    /// TraceeLocks `thread`, if nobody does.
+    /// Locks `thread`, unless it is locked.
     pub(crate) fn take(&self, thread: u32) -> Option<TraceeLock<'_>> {
         claim(self, &mut self.threads(), thread)
     }
@@ -61,7 +61,7 @@ fn claim<'a>(
 }
 
 impl TraceeLock<'_> {
-    /// Lets the thread do its call, by `wait`.
+    /// Marks the thread as executing its call while `wait` runs.
     pub(crate) fn call<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.set(Traced::Calls);
         let waited = wait();
@@ -101,7 +101,8 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// Somebody waits for thread 7, which is claimed; what he gets after `then`.
+    /// Runs `then` while another thread waits for the lock of thread 7. `then` gets the lock
+    /// and a function that returns whether the other thread got it.
     fn waits(then: impl FnOnce(TraceeLock<'_>, &dyn Fn(Duration) -> Option<bool>)) {
         let claims = TraceeLocks::default();
         let (sender, receiver) = mpsc::channel();

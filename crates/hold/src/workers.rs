@@ -1,9 +1,8 @@
-//! Threads for calls that may block us.
+//! Worker threads for calls that may block.
 //!
-//! The loop that answers must never wait for a process that waits for it: a
-//! path or a page of memory may belong to a FUSE daemon inside the run. What
-//! could wait, and what traces, runs on these threads; one is added whenever
-//! all are busy.
+//! The loop that answers calls must never wait for a process that waits for an answer: a path
+//! or a page of memory may belong to a FUSE daemon inside the run. Lookups that could block,
+//! and tracing, run on these threads. A thread is added whenever all are busy.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -11,22 +10,22 @@ use std::thread;
 
 type Job = Box<dyn FnOnce() -> After + Send>;
 
-/// What becomes of the thread that has done a job.
+/// What a worker thread does after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// It waits for another.
+    /// Waits for another job.
     Idle,
-    /// It ends, which lets go of whatever it traces.
+    /// Exits, which detaches it from the threads that it traces.
     End,
 }
 
-/// Threads that are made as they are needed.
+/// Worker threads, created when they are needed.
 pub(crate) struct Workers {
     sender: mpsc::Sender<Job>,
     receiver: Arc<Mutex<mpsc::Receiver<Job>>>,
-    /// Threads that wait for a job, less the jobs that wait for a thread.
+    /// The number of threads that wait for a job, minus the jobs that wait for a thread.
     idle: Arc<AtomicUsize>,
-    /// Jobs that are not done yet.
+    /// The number of unfinished jobs.
     busy: Arc<AtomicUsize>,
 }
 
@@ -39,23 +38,23 @@ impl Workers {
         Self { sender, receiver, idle: Arc::default(), busy: Arc::default() }
     }
 
-    /// How many jobs are under way.
+    /// Returns the number of unfinished jobs.
     pub(crate) fn busy(&self) -> usize {
         self.busy.load(SeqCst)
     }
 
-    /// Runs `job` on a thread; gives it back when no thread can be had.
+    /// Runs `job` on a worker thread. Returns an error if no thread can be created.
     pub(crate) fn run(&self, job: impl FnOnce() -> After + Send + 'static) -> Result<(), ()> {
         let taken = self.idle.fetch_update(SeqCst, SeqCst, |idle| idle.checked_sub(1));
         if taken.is_err() {
             self.add()?;
         }
         self.busy.fetch_add(1, SeqCst);
-        // We hold the receiver, so it is there.
+        // `self` holds the receiver, so the send succeeds.
         self.sender.send(Box::new(job)).map_err(drop)
     }
 
-    /// Adds a thread, which counts as taken until its first job is done.
+    /// Adds a thread, which counts as busy until its first job is done.
     fn add(&self) -> Result<(), ()> {
         let (receiver, idle, busy) =
             (Arc::clone(&self.receiver), Arc::clone(&self.idle), Arc::clone(&self.busy));

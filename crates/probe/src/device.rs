@@ -1,4 +1,4 @@
-//! How busy a device is, and how much is still to be written.
+//! The progress of devices, and the amount of dirty data.
 
 use crate::mounts::DeviceId;
 use std::collections::BTreeMap;
@@ -7,15 +7,15 @@ use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-// Fields of Documentation/block/stat.rst, from 0.
+// Field indexes of Documentation/block/stat.rst, from 0.
 const WRITES: usize = 4;
 const IN_FLIGHT: usize = 8;
 const DISCARDS: usize = 11;
 /// Reads, writes, discards and flushes.
 const COMPLETED: [usize; 4] = [0, WRITES, DISCARDS, 15];
 
-/// Bytes in the page cache that are dirty or being written back, of the whole
-/// host (`/proc/meminfo`); 0 when it cannot be read.
+/// Returns the number of bytes in the host's page cache that are dirty or being written back
+/// (`/proc/meminfo`), or 0 if it cannot be read.
 pub fn dirty_bytes() -> u64 {
     dirty_in(&text_of("/proc/meminfo"))
 }
@@ -32,21 +32,21 @@ fn dirty_in(meminfo: &str) -> u64 {
     (kib("Dirty:") + kib("Writeback:")) * 1024
 }
 
-/// A number that changes while the file system `device` on `source` is being
-/// written: the requests that its block device has completed, or, where it has
-/// none that is known (zfs, overlay), the dirty bytes of the host.
+/// Returns a number that changes while the file system `device` on `source` is being written:
+/// the completed requests of its block device or, if no block device is known (zfs, overlay),
+/// the host's dirty bytes.
 pub fn movement(device: DeviceId, source: &str) -> u64 {
     completed(device).or_else(|| completed(block_device(source)?)).unwrap_or_else(dirty_bytes)
 }
 
-/// The device number of the block device at the path `source`.
+/// Returns the device number of the block device at the path `source`.
 fn block_device(source: impl AsRef<Path>) -> Option<DeviceId> {
     let meta = std::fs::metadata(source).ok().filter(|meta| meta.file_type().is_block_device())?;
     let rdev = meta.rdev();
     Some(DeviceId { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) })
 }
 
-/// Reads, writes, discards and flushes that were completed, of
+/// Returns the number of completed reads, writes, discards and flushes, from
 /// `/sys/dev/block/M:m/stat`.
 fn completed(device: DeviceId) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
@@ -54,12 +54,11 @@ fn completed(device: DeviceId) -> Option<u64> {
     Some(COMPLETED.iter().filter_map(|at| fields.get(*at)).sum())
 }
 
-/// How the disks of this machine get on with what they were asked to do, from one look to
-/// the next.
+/// The progress of this machine's disks, from one sample to the next.
 #[derive(Debug, Default)]
 pub struct Disks {
     looks: u64,
-    /// The requests that each has completed, and the look that last saw it get on.
+    /// The completed requests of each disk, and the sample in which it last made progress.
     seen: BTreeMap<DeviceId, (u64, u64)>,
     slowest: u64,
     low: Option<u64>,
@@ -67,9 +66,9 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// A number that changes while every disk that has requests completes some, or the host
-    /// has fewer dirty bytes than ever (file systems without a disk). A disk that hangs
-    /// keeps it still, whatever the others do.
+    /// Returns a number that changes while every disk with pending requests completes some, or
+    /// while the host's dirty bytes reach a new minimum (file systems without a disk). A
+    /// single disk that hangs keeps the number constant.
     pub fn movement(&mut self) -> u64 {
         let text = text_of("/proc/diskstats");
         self.look(&text, dirty_bytes())
@@ -99,8 +98,8 @@ impl Disks {
     }
 }
 
-/// A line of `/proc/diskstats`: the disk, and the fields of
-/// Documentation/admin-guide/iostats.rst from the first on.
+/// Parses a line of `/proc/diskstats` into the disk and its fields
+/// (Documentation/admin-guide/iostats.rst).
 fn disk(line: &str) -> Option<(DeviceId, Vec<u64>)> {
     let mut words = line.split_whitespace();
     let device =
@@ -109,14 +108,14 @@ fn disk(line: &str) -> Option<(DeviceId, Vec<u64>)> {
     Some((device, words.map_while(|word| word.parse().ok()).collect()))
 }
 
-/// Requests that change a disk and that each whole disk of this machine has completed:
-/// writes and discards. A partition's are counted for its disk. The text of
-/// `/proc/diskstats`, which is parsed when it is compared: most runs never do.
+/// The number of completed writes and discards of each whole disk of this machine. Requests to
+/// a partition count for its disk. Stores the text of `/proc/diskstats` and parses it only for
+/// a comparison, because most runs never compare.
 #[derive(Clone, Debug, Default)]
 pub struct Writes(String);
 
 impl Writes {
-    /// The counts now; none where `/proc/diskstats` cannot be read.
+    /// Returns the current counts; none if `/proc/diskstats` cannot be read.
     pub fn now() -> Self {
         Self(text_of("/proc/diskstats"))
     }
@@ -128,8 +127,8 @@ impl Writes {
         self.0.lines().filter_map(disk).filter_map(count).collect()
     }
 
-    /// The whole disks that have completed more writes than in `earlier`, and those of
-    /// which the kernel keeps no counts.
+    /// Returns the whole disks that have completed more writes than in `earlier`, and those
+    /// for which the kernel keeps no counts.
     pub fn disks_written_since(&self, earlier: &Self) -> Vec<DeviceId> {
         let (now, earlier) = (self.counts(), earlier.counts());
         let before = |device| earlier.get(device).copied().unwrap_or(0);
@@ -144,8 +143,8 @@ impl Writes {
     }
 }
 
-/// The text of a file in `/proc`, whose size is not known before: with space for all of it,
-/// one read is enough. Empty where it cannot be read.
+/// Returns the text of a file in `/proc`, or an empty text if it cannot be read. Its size is
+/// not known before; with enough space for the whole text one read(2) suffices.
 fn text_of(path: &str) -> String {
     let mut text = String::with_capacity(32 << 10);
     let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
@@ -161,22 +160,22 @@ fn is_partition(device: DeviceId) -> bool {
 }
 
 /// Whether the kernel counts the requests of `device` (`queue/iostats` in sysfs). A disk
-/// without a size, such as a loop device without a file, has none to count.
+/// without a size, such as a loop device without a file, has no requests to count.
 fn is_counted(device: DeviceId) -> bool {
     let is = |name, value: &str| attribute(device, name).is_some_and(|text| text.trim() == value);
     !is("queue/iostats", "0") || is("size", "0")
 }
 
-/// A number that changes when the disk `device` is another one, such as a loop device with
-/// another file (`diskseq` in sysfs, Linux 5.15); `None` when it is no disk any more, or
-/// cannot be known.
+/// Returns a text that changes when the disk `device` is replaced, such as a loop device that
+/// gets another file (`diskseq` in sysfs, Linux 5.15). Returns `None` if the disk is gone or
+/// unknown.
 pub fn identity(device: DeviceId) -> Option<String> {
     attribute(device, "size").filter(|size| size.trim() != "0")?;
     Some(attribute(device, "diskseq").unwrap_or_default())
 }
 
-/// The device file of the block device `device`, which devtmpfs names after the kernel's
-/// `uevent`; without sysfs, one directly in `/dev`. `None` where `/dev` has none.
+/// Returns the device file of the block device `device`. devtmpfs names it after the kernel's
+/// `uevent`; without sysfs, `/dev` itself is searched. Returns `None` if `/dev` has none.
 pub fn node(device: DeviceId) -> Option<PathBuf> {
     let is_its = |path: &PathBuf| block_device(path) == Some(device);
     let Some(text) = attribute(device, "uevent") else {

@@ -1,37 +1,37 @@
-//! What a sync means on each kind of file system.
+//! The effect of a sync on each kind of file system.
 
-/// What one `syncfs` does for a kind of file system.
+/// The effect of one `syncfs` on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// On a disk: `syncfs` writes everything back. When `flushes` is false it
-    /// does not empty the drive's cache, and an `fsync` must follow.
+    /// On a disk: `syncfs` writes everything back. If `flushes` is false, `syncfs` does not
+    /// flush the drive's cache, and an `fsync` must follow.
     Disk {
         /// Whether `syncfs` ends with a cache flush or a journal commit.
         flushes: bool,
     },
-    /// Stacked on others (overlay): `syncfs` reaches the upper file system, but
-    /// does not report what it lost; the upper must be synced by itself.
+    /// Stacked on other file systems (overlay): `syncfs` reaches the upper file system, but
+    /// does not report its errors; the upper file system must be synced separately.
     Stacked,
-    /// On another machine, or the host of this one: `syncfs` sends everything to the
-    /// server and reports what was lost.
+    /// On another machine, or on the host of this virtual machine: `syncfs` sends everything
+    /// to the server and reports errors.
     Network,
-    /// Served by a process (`fuse(4)`), which `syncfs` and `sync(2)` do not ask to
-    /// write anything (Linux 6.18, `fuse_sync_fs` in fs/fuse/inode.c).
+    /// Served by a process (fuse(4)), which `syncfs` and sync(2) do not ask to make anything
+    /// durable (Linux 6.18, `fuse_sync_fs` in fs/fuse/inode.c).
     Fuse {
         /// Whether the server keeps its data on the block device that is the mount's
         /// source (`fuseblk`).
         on_device: bool,
     },
-    /// Everything else: memory, kernel interfaces, and types that are not listed.
+    /// All others: memory, kernel interfaces, and types that are not listed.
     Other,
 }
 
 impl Kind {
-    /// The kind of the file system type `name`, as mountinfo gives it.
+    /// Returns the kind of the file system type `name` of mountinfo.
     ///
-    /// Only types are listed whose `syncfs` writes back every file (Linux 6.18,
-    /// `fs/*/super.c`). FAT, ext2 and the others without a flush of their own in
-    /// `sync_fs` leave the data in the drive's cache.
+    /// Only types whose `syncfs` writes back every file are listed (Linux 6.18,
+    /// `fs/*/super.c`). FAT, ext2 and others without a flush in `sync_fs` leave the data in
+    /// the drive's cache.
     pub fn of(name: &str) -> Self {
         match name {
             "ext3" | "ext4" | "xfs" | "btrfs" | "f2fs" | "bcachefs" | "zfs" => {
@@ -42,7 +42,7 @@ impl Kind {
             "overlay" => Self::Stacked,
             "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "virtiofs" | "ceph" | "afs" | "coda"
             | "orangefs" | "lustre" | "vboxsf" => Self::Network,
-            // What containers see of /proc; it stores nothing.
+            // Emulates files of /proc for containers, and stores nothing.
             "fuse.lxcfs" => Self::Other,
             // A subtype follows a dot: "fuse.sshfs", "fuseblk.ntfs".
             _ => match name.split('.').next() {
@@ -53,8 +53,8 @@ impl Kind {
         }
     }
 
-    /// Whether a supervisor holds sync calls on this kind: one `syncfs` does the
-    /// work of all of them.
+    /// Whether a supervisor holds sync calls on this kind: one `syncfs` does the work of all
+    /// of them.
     pub fn is_held(self) -> bool {
         matches!(self, Self::Disk { .. } | Self::Stacked)
     }
@@ -71,9 +71,9 @@ pub fn is_memory_magic(magic: u64) -> bool {
     matches!(magic, 0x0102_1994 | 0x8584_58F6)
 }
 
-/// The type of a file system by the magic number that `statfs(2)` gives
-/// (`linux/magic.h` and the file systems' own headers); `None` for those that
-/// are not held. ext2 and ext3 share ext4's number and are taken for it.
+/// Returns the type of a file system from the magic number of statfs(2) (`linux/magic.h` and
+/// the file systems' own headers), or `None` for types that are not held. ext2 and ext3 have
+/// ext4's number and are reported as ext4.
 pub fn name_of_magic(magic: u64) -> Option<&'static str> {
     Some(match magic {
         0xEF53 => "ext4",

@@ -1,7 +1,7 @@
-//! What this host is made of: mounts, file systems, devices.
+//! The mounts, file systems and devices of this host.
 //!
-//! Everything here only reads. Parsers take text and return values; one
-//! function each does the I/O.
+//! The crate only reads. Parsers take text and return values; one function for each parser
+//! does the I/O.
 #![forbid(unsafe_code)]
 
 pub mod device;

@@ -1,4 +1,4 @@
-//! The mounts of a process, from `/proc/PID/mountinfo` (`proc(5)`).
+//! The mounts of a process, from `/proc/PID/mountinfo` (proc(5)).
 
 use crate::filesystem::{Kind, is_memory, is_memory_magic, name_of_magic};
 use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A device number, which names a mounted file system.
+/// A device number, which identifies a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {
     /// The major number; 0 for file systems without a block device of their own.
@@ -23,22 +23,22 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// One mount.
+/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount's id, unique among the mounts that exist.
+    /// The mount's id, unique among the existing mounts.
     pub id: u64,
     /// The file system's device number. All subvolumes of a btrfs share it.
     pub device: DeviceId,
-    /// What of the file system is mounted: `/`, or a directory or file in it.
+    /// The mounted part of the file system: `/`, or a directory or file in it.
     pub root: PathBuf,
-    /// Where it is mounted, as the reading process sees it.
+    /// The mount point, as the reading process sees it.
     pub point: PathBuf,
     /// The file system's type.
     pub type_name: String,
-    /// What was mounted: a device, a share, a word.
+    /// The source of the mount: a device, a network share, or any word.
     pub source: String,
-    /// Whether this mount can be written through.
+    /// Whether this mount is writable.
     pub writable: bool,
     /// The options of this mount alone, comma separated: "rw,noatime".
     pub mount_options: String,
@@ -47,13 +47,13 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// What a sync means here.
+    /// Returns what a sync does on this mount.
     pub fn kind(&self) -> Kind {
         Kind::of(&self.type_name)
     }
 
-    /// Whether what is written here goes with the power: memory, or an overlay
-    /// whose upper directory is there.
+    /// Whether data written here are lost in a power failure: the file system is in memory, or
+    /// it is an overlay whose upper directory is in memory.
     pub fn is_in_memory(&self) -> bool {
         let upper = self.option("upperdir").filter(|_| self.kind() == Kind::Stacked);
         let upper = upper.and_then(|upper| rustix::fs::statfs(&upper).ok());
@@ -61,7 +61,7 @@ impl Mount {
             || upper.is_some_and(|upper| is_memory_magic(upper.f_type as u64))
     }
 
-    /// The value of the file system option `name`, unescaped.
+    /// Returns the value of the file system option `name`, unescaped.
     pub fn option(&self, name: &str) -> Option<PathBuf> {
         let value = self
             .options
@@ -76,8 +76,8 @@ impl Mount {
     }
 }
 
-/// Reads the mounts in the namespace of the process `pid` ("self" for our own,
-/// "thread-self" for the calling thread's).
+/// Reads the mounts in the namespace of the process `pid` ("self" for this process,
+/// "thread-self" for the calling thread).
 ///
 /// # Errors
 /// Those of reading `/proc/PID/mountinfo`.
@@ -85,8 +85,8 @@ pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
     Ok(parse(&text(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?)))
 }
 
-/// Our own mounts, the one that our root is on included: a chroot's mountinfo
-/// leaves it out, because its mount point lies outside.
+/// Returns the mounts of this process, including the mount of its root: in a chroot, mountinfo
+/// omits that mount, because its mount point is outside.
 ///
 /// # Errors
 /// Those of reading `/proc/self/mountinfo`.
@@ -101,8 +101,8 @@ pub fn ours() -> io::Result<Vec<Mount>> {
     Ok(mounts)
 }
 
-/// The mount at `path`, by what the kernel says of the file system there; `None`
-/// when it is not a disk, or cannot be looked at.
+/// Returns the mount at `path`, from the kernel's data about the file system. Returns `None`
+/// if it is not on a disk, or cannot be examined.
 pub fn at(path: &Path) -> Option<Mount> {
     let (id, device) = look(path)?;
     let system = rustix::fs::statfs(path).ok()?;
@@ -120,16 +120,16 @@ pub fn at(path: &Path) -> Option<Mount> {
     })
 }
 
-/// The id of the mount that `path` is on, and the device of its file system.
+/// Returns the id of the mount that `path` is on, and the device of its file system.
 fn look(path: &Path) -> Option<(u64, DeviceId)> {
     let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
     let stat = stat.ok().filter(|stat| stat.stx_mask & StatxFlags::MNT_ID.bits() != 0)?;
     Some((stat.stx_mnt_id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
 }
 
-/// Parses the text of a mountinfo file; lines of another shape are left out.
+/// Parses the text of a mountinfo file; skips malformed lines.
 pub fn parse(text: &str) -> Vec<Mount> {
-    // Not lines(), which takes a carriage return off a name.
+    // lines() would remove a carriage return at the end of a name.
     text.split('\n').filter_map(parse_line).collect()
 }
 
@@ -159,8 +159,8 @@ fn parse_line(line: &str) -> Option<Mount> {
     })
 }
 
-/// The text of a mountinfo file. A name may hold any byte; those that are not
-/// UTF-8 are escaped as the kernel escapes a space, which loses nothing.
+/// Returns the text of a mountinfo file. A name may contain any byte. Bytes that are not UTF-8
+/// are escaped as the kernel escapes a space, which loses no information.
 fn text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -170,7 +170,7 @@ fn text(bytes: &[u8]) -> String {
     text
 }
 
-/// Undoes the octal escapes (`\040`) of mountinfo.
+/// Decodes the octal escapes (`\040`) of mountinfo.
 fn path(escaped: &str) -> PathBuf {
     let bytes = escaped.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());

@@ -46,7 +46,7 @@ struct Flagged {
     name: [u8; 4040],
 }
 
-// What the kernel's own assertions say of both (fs/btrfs/ioctl.c).
+// The kernel's own assertions about both structures (fs/btrfs/ioctl.c).
 const _: () = assert!(size_of::<Named>() == 4096 && size_of::<Flagged>() == 4096);
 
 /// Makes the empty subvolume `name` in the directory `dir`.
@@ -60,12 +60,12 @@ pub fn create_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the snapshot `name` of the subvolume `source` in the directory `dir` of
-/// the same file system. Subvolumes in `source` are empty directories in it.
+/// Makes the snapshot `name` of the subvolume `source` in the directory `dir` of the same file
+/// system. Subvolumes in `source` become empty directories in the snapshot.
 ///
 /// # Errors
-/// `EINVAL` when `source` is not the root of a subvolume, `EXDEV` when it is on
-/// another file system, `EPERM` for another's subvolume; those of `mkdir(2)`.
+/// `EINVAL` if `source` is not the root of a subvolume, `EXDEV` if it is on another file
+/// system, `EPERM` if another user owns the subvolume; those of mkdir(2).
 pub fn snapshot(
     source: BorrowedFd<'_>,
     dir: BorrowedFd<'_>,
@@ -84,13 +84,12 @@ pub fn snapshot(
     Ok(())
 }
 
-/// Deletes the subvolume `name` of the directory `dir` with all that is in it; the
-/// kernel gives its space back later. Without `CAP_SYS_ADMIN` it takes the mount
-/// option `user_subvol_rm_allowed`.
+/// Deletes the subvolume `name` of the directory `dir` with its content. The kernel frees the
+/// space later. Without `CAP_SYS_ADMIN`, needs the mount option `user_subvol_rm_allowed`.
 ///
 /// # Errors
-/// `EINVAL` when it is no subvolume, `ENOTEMPTY` when it holds another, `EPERM`
-/// without the right to, or when it is the default subvolume.
+/// `EINVAL` if `name` is not a subvolume, `ENOTEMPTY` if it contains another subvolume,
+/// `EPERM` without permission, or if it is the default subvolume.
 pub fn delete_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let arguments = Named { fd: 0, name: terminated(name)? };
     // SAFETY: the opcode takes a `btrfs_ioctl_vol_args`, which this is, and only reads it.
@@ -101,7 +100,7 @@ pub fn delete_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 /// Makes a subvolume read-only, or writable again.
 ///
 /// # Errors
-/// `EINVAL` when `subvolume` is not the root of one; `EPERM` for another's.
+/// `EINVAL` if `subvolume` is not the root of a subvolume; `EPERM` if another user owns it.
 pub fn set_read_only(subvolume: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let flags = flags(subvolume)?;
     let wanted = if read_only { flags | READ_ONLY } else { flags & !READ_ONLY };
@@ -116,7 +115,7 @@ pub fn set_read_only(subvolume: BorrowedFd<'_>, read_only: bool) -> io::Result<(
 /// Whether a subvolume is read-only.
 ///
 /// # Errors
-/// `EINVAL` when `subvolume` is not the root of one.
+/// `EINVAL` if `subvolume` is not the root of a subvolume.
 pub fn is_read_only(subvolume: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flags(subvolume)? & READ_ONLY != 0)
 }
@@ -126,18 +125,18 @@ fn flags(subvolume: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(unsafe { ioctl(subvolume, Getter::<GET_FLAGS, u64>::new()) }?)
 }
 
-/// Commits the file system of `fd`, and has what was deleted of it cleaned away at once
-/// instead of within half a minute: this wakes the cleaner, which `syncfs(2)` does not.
+/// Commits the file system of `fd`, and starts at once to free what was deleted, instead of
+/// within half a minute: this ioctl wakes the cleaner thread, which syncfs(2) does not.
 ///
 /// # Errors
-/// `ENOTTY` when it is not btrfs; write-back errors.
+/// `ENOTTY` if the file system is not btrfs; write-back errors.
 pub fn sync(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the opcode takes no argument.
     unsafe { ioctl(fd, NoArg::<SYNC>::new()) }?;
     Ok(())
 }
 
-/// Whether `fd` is of btrfs.
+/// Whether `fd` is on btrfs.
 ///
 /// # Errors
 /// Those of `fstatfs(2)`.
@@ -146,8 +145,8 @@ pub fn is_btrfs(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fstatfs(fd)?.f_type as u64 & 0xFFFF_FFFF == SUPER_MAGIC)
 }
 
-/// Whether `fd` is the root of a subvolume of btrfs. An empty directory that
-/// stands for a subvolume in a snapshot is none: its inode number is 2.
+/// Whether `fd` is the root of a btrfs subvolume. The empty directory that replaces a
+/// subvolume in a snapshot is no subvolume: its inode number is 2.
 ///
 /// # Errors
 /// Those of `fstatfs(2)` and `fstat(2)`.
@@ -155,7 +154,7 @@ pub fn is_subvolume(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(is_btrfs(fd)? && rustix::fs::fstat(fd)?.st_ino == SUBVOLUME_ROOT)
 }
 
-/// `name` in an array of the kernel's size, with a NUL behind it.
+/// Returns `name` in an array of the kernel's size, terminated by a NUL.
 fn terminated<const SIZE: usize>(name: &OsStr) -> io::Result<[u8; SIZE]> {
     let bytes = name.as_bytes();
     if bytes.len() >= SIZE {
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_kernels_header() {
-        // As a C program with linux/btrfs.h prints them, on x86-64 and arm64.
+        // As printed by a C program with linux/btrfs.h, on x86-64 and arm64.
         let numbers: [u32; 5] = [CREATE, DESTROY, SNAPSHOT, GET_FLAGS, SET_FLAGS];
         assert_eq!(numbers, [0x5000_940e, 0x5000_940f, 0x5000_9417, 0x8008_9419, 0x4008_941a]);
     }

@@ -1,7 +1,8 @@
-//! What the front process needs to take over from a killed supervisor: the listener, in
-//! a socket that both have; and in memory that both share the pid of the command, the last
-//! call that was received, which the kernel never hands out again, and the signal masks
-//! that were to be given back.
+//! What the frontend needs to take over from a killed supervisor.
+//!
+//! A socket that both processes have open contains the listener. Memory that both share
+//! contains the pid of the command, the last call that was received, which the kernel never
+//! delivers again, and the signal masks that have to be restored.
 
 use crate::check;
 use crate::notify::Listener;
@@ -18,17 +19,17 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the front process and the supervisor, which it forks later, both have.
+/// What the frontend and the supervisor share. Created before the supervisor is forked.
 #[derive(Debug)]
 pub struct Takeover {
-    /// The memory that they share.
+    /// The shared memory.
     pub handover: Arc<Handover>,
-    /// Where the listener comes from.
+    /// The socket through which the listener is passed.
     pub mailbox: Mailbox,
 }
 
 impl Takeover {
-    /// Makes both.
+    /// Creates the memory and the socket.
     ///
     /// # Errors
     /// Those of [`Handover::new`] and [`Mailbox::new`].
@@ -37,16 +38,17 @@ impl Takeover {
     }
 }
 
-/// Memory that this process and those that it forks later share.
+/// Memory that this process shares with the processes that it forks later.
 #[derive(Debug)]
 pub struct Handover {
     memory: NonNull<Shared>,
-    /// Held by the thread that receives a call.
+    /// Locked by the thread that receives a call.
     receiving: Mutex<()>,
 }
 
-/// Where the listener is left for the front process. Readable once it is there. Until then
-/// and until it is needed nothing polls it: the start of a command wakes no other process.
+/// The socket through which the listener is passed to the frontend. Readable once the listener
+/// is in it. The frontend polls it only after the supervisor has exited, so the start of a
+/// command wakes no other process.
 #[derive(Debug)]
 pub struct Mailbox {
     sender: OwnedFd,
@@ -60,7 +62,7 @@ impl AsFd for Mailbox {
 }
 
 impl Mailbox {
-    /// Makes it; there is no listener yet.
+    /// Creates an empty mailbox.
     ///
     /// # Errors
     /// Those of `socketpair(2)`.
@@ -70,11 +72,10 @@ impl Mailbox {
         Ok(Self { sender, receiver })
     }
 
-    /// Leaves a copy of `listener` to be taken. Async-signal-safe.
+    /// Puts a copy of `listener` into the mailbox. Async-signal-safe.
     ///
     /// # Errors
-    /// Those of `sendmsg(2)`: `ETOOMANYREFS` when the user has too many descriptors in
-    /// flight.
+    /// Those of sendmsg(2): `ETOOMANYREFS` if the user has too many descriptors in flight.
     pub(crate) fn leave(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -84,7 +85,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Takes the listener, if it is there.
+    /// Takes the listener out of the mailbox, if there is one.
     pub fn take(&self) -> Option<Listener> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -99,26 +100,26 @@ impl Mailbox {
 
 /// Every field is valid when zeroed.
 struct Shared {
-    /// The pid of the command; 0 as long as it has not started.
+    /// The pid of the command; 0 until it starts.
     command: AtomicU32,
-    /// The call before the one in `received`.
+    /// The id of the call before the one in `received`.
     last_call: AtomicU64,
-    /// Where the kernel writes the call that it hands out.
+    /// The buffer into which the kernel writes a received call.
     received: UnsafeCell<libc::seccomp_notif>,
     masks: [Noted; MASKS],
 }
 
-/// A thread (0: none, [`TAKEN`]: being written) and the mask that it had.
+/// A thread (0: none, [`TAKEN`]: being written) and its original mask.
 struct Noted {
     thread: AtomicU64,
     mask: AtomicU64,
 }
 
-/// Masks that can be noted at once.
+/// The number of masks that can be recorded at once.
 const MASKS: usize = 64;
 const TAKEN: u64 = u64::MAX;
 
-/// A mask that is noted until this is dropped.
+/// A recorded mask; dropping this value deletes the record.
 #[derive(Debug)]
 pub struct MaskNote<'a>(&'a AtomicU64);
 
@@ -128,21 +129,21 @@ impl Drop for MaskNote<'_> {
     }
 }
 
-// SAFETY: what it points to lives until the drop and is only used atomically.
+// SAFETY: the mapping lives until the drop, and is accessed by atomics, or under the lock.
 unsafe impl Send for Handover {}
 // SAFETY: as above.
 unsafe impl Sync for Handover {}
 
-/// Ids to try on either side of the last one. Ids are given in order, and calls
-/// are received in order, but some callers die before, and some answers take
-/// their time.
+/// The number of ids to try on either side of the last id. The kernel assigns ids in order and
+/// delivers calls in order, but some callers die before delivery, and some calls are answered
+/// late.
 const REACH: u64 = 16 * 1024;
 
 impl Handover {
-    /// Makes it; there is no call yet, and no mask.
+    /// Creates memory without a call and without masks.
     ///
     /// # Errors
-    /// `ENOMEM` of `mmap(2)`.
+    /// `ENOMEM` of mmap(2).
     pub fn new() -> io::Result<Self> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
@@ -157,30 +158,30 @@ impl Handover {
     }
 
     fn shared(&self) -> &Shared {
-        // SAFETY: the mapping is ours until the drop, and zero is a valid `Shared`.
+        // SAFETY: the mapping exists until the drop, and zero is a valid `Shared`.
         unsafe { self.memory.as_ref() }
     }
 
     fn received_id(&self) -> &AtomicU64 {
-        // SAFETY: an aligned integer; without the lock it is read by this alone.
+        // SAFETY: an aligned integer; without the lock, only this atomic reads it.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.shared().received.get()).id) }
     }
 
-    /// Notes the pid of the command, which the calling process is about to execute;
-    /// `None` when it cannot be executed. Async-signal-safe.
+    /// Records the pid of the command, which the calling process is about to execute, or
+    /// `None` if it cannot be executed. Async-signal-safe.
     pub(crate) fn note_command(&self, pid: Option<u32>) {
         self.shared().command.store(pid.unwrap_or(0), SeqCst);
     }
 
-    /// The pid of the command, from just before its execution on. The supervisor may
-    /// have reaped it since.
+    /// Returns the pid of the command, from just before its execution. The supervisor may have
+    /// reaped the command since.
     pub fn command(&self) -> Option<u32> {
         Some(self.shared().command.load(SeqCst)).filter(|pid| *pid != 0)
     }
 
-    /// Receives a call by `receive`, which is given zeroed memory for the kernel to write
-    /// to. That is the shared memory: the kernel's own note of the id cannot be lost by a
-    /// kill, as one that is made after the system call could.
+    /// Receives a call by `receive`, which gets zeroed memory for the kernel to write to. This
+    /// is the shared memory: the kernel itself records the id, so that a kill between the
+    /// system call and a copy of the id cannot lose it.
     ///
     /// # Errors
     /// Those of `receive`.
@@ -193,18 +194,18 @@ impl Handover {
         if before != 0 {
             self.shared().last_call.store(before, SeqCst);
         }
-        // Only now may the id go.
+        // The old id is stored before it is overwritten.
         fence(SeqCst);
         let call = self.shared().received.get();
-        // SAFETY: the lock is ours, and zero is valid for plain integers.
+        // SAFETY: this thread has the lock, and zero is valid for plain integers.
         unsafe { call.write_bytes(0, 1) };
         receive(call)?;
-        // SAFETY: the lock is ours, and the kernel has written the whole of it.
+        // SAFETY: this thread has the lock, and the kernel has written the whole structure.
         Ok(unsafe { call.read() })
     }
 
-    /// Ids of which one may be that of a call that was received and not
-    /// answered; none before the first call.
+    /// Returns ids, one of which may belong to a call that was received and not answered.
+    /// Returns none before the first call.
     pub fn candidates(&self) -> impl Iterator<Item = u64> {
         let last = match self.received_id().load(SeqCst) {
             0 => self.shared().last_call.load(SeqCst),
@@ -214,7 +215,7 @@ impl Handover {
         (0..count).map(move |offset| last.wrapping_sub(REACH).wrapping_add(offset))
     }
 
-    /// Notes that `thread` is to get `mask` back; `None` when too many are noted.
+    /// Records that `thread` is to get `mask` back. Returns `None` if the table is full.
     pub fn note_mask(&self, thread: u32, mask: Mask) -> Option<MaskNote<'_>> {
         let free = |noted: &&Noted| noted.thread.compare_exchange(0, TAKEN, SeqCst, SeqCst).is_ok();
         let noted = self.shared().masks.iter().find(free)?;
@@ -223,7 +224,7 @@ impl Handover {
         Some(MaskNote(&noted.thread))
     }
 
-    /// The threads that did not get their masks back, with these.
+    /// Returns the threads whose masks were not restored, and their masks.
     pub fn masks(&self) -> Vec<(u32, Mask)> {
         let noted = self.shared().masks.iter().filter_map(|noted| {
             let thread = u32::try_from(noted.thread.load(SeqCst)).ok().filter(|id| *id != 0)?;
@@ -235,7 +236,7 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        // SAFETY: unmaps what `new` mapped; nothing refers to it any more.
+        // SAFETY: unmaps the mapping of `new`, to which no reference is left.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), size_of::<Shared>()) };
     }
 }
@@ -273,7 +274,7 @@ mod tests {
         assert!(handover.receive(gone).is_err());
         assert_eq!(handover.candidates().count(), 0);
         let receive = |call: *mut libc::seccomp_notif| {
-            // SAFETY: the memory that the kernel would write to.
+            // SAFETY: the memory to which the kernel would write.
             unsafe { (*call).id = 70_000 };
             Ok(())
         };

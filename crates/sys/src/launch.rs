@@ -1,13 +1,13 @@
-//! Starting a command under a filter.
+//! Starts a command under a filter.
 //!
-//! The child is made with `CLONE_VM | CLONE_VFORK | CLONE_FILES`: it shares our
-//! memory and descriptor table until `execve` gives it tables of its own, so the
-//! listener that the filter makes appears in our table without a message, and
-//! nothing of ours that is close-on-exec reaches the command.
+//! The child is made with `CLONE_VM | CLONE_VFORK | CLONE_FILES`: it shares the parent's
+//! memory and descriptor table until `execve` gives it its own. So the listener that the
+//! filter makes appears in the parent's table without a message, and the command inherits no
+//! close-on-exec descriptor.
 //!
-//! Before the child executes, the child itself leaves the listener and its pid to the
-//! front process, in the [`Takeover`]. So there is no moment at which the command runs
-//! and only the supervisor could answer or find it: the supervisor may be killed any time.
+//! Before the child calls `execve`, it passes the listener and its pid to the frontend, by the
+//! [`Takeover`]. So from the command's first instruction on, the frontend can answer and find
+//! the command if the supervisor is killed.
 
 mod exec_watcher;
 
@@ -27,61 +27,61 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 /// What to execute.
 #[derive(Debug)]
 pub struct Command {
-    /// Paths to try in order, as `execvp(3)` makes them from PATH.
+    /// Paths to try in order, as execvp(3) makes them from PATH.
     pub candidates: Vec<CString>,
-    /// The argument vector, the name first.
+    /// The argument vector, beginning with the command's name.
     pub arguments: Vec<CString>,
     /// The environment.
     pub environment: Vec<CString>,
 }
 
-/// The filter that a command is started under.
+/// The filter under which a command is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
-    /// Whether a listener is wanted.
+    /// Whether the filter gets a listener.
     pub supervised: bool,
-    /// Whether it is told of executions, the first one among them.
+    /// Whether the listener is notified of execve(2), including the first one.
     pub stops_exec: bool,
-    /// The filter.
+    /// The filter's instructions.
     pub program: &'a [Instruction],
 }
 
 /// A started command.
 #[derive(Debug)]
 pub struct Launched {
-    /// Its process id.
+    /// The command's process id.
     pub pid: u32,
-    /// The listener of its filter, unless it is sealed.
+    /// The filter's listener, unless the filter is sealed.
     pub listener: Option<Listener>,
-    /// Which of the candidates it is.
+    /// The candidate that was executed.
     pub executed: CString,
-    /// A call that it made already and that waits for its answer.
+    /// A call that the command has made already and that waits for its answer.
     pub first_call: Option<Notification>,
-    /// Whether no_new_privs had to be set, for want of `CAP_SYS_ADMIN`.
+    /// Whether no_new_privs was set, for lack of `CAP_SYS_ADMIN`.
     pub no_new_privs: bool,
 }
 
 /// Why a command was not started.
 #[derive(Debug)]
 pub enum LaunchError {
-    /// No child could be made.
+    /// The child could not be created.
     Clone(io::Error),
     /// The filter could not be installed; the command did not start.
     Filter(io::Error),
-    /// The listener could not be left to the front process; the command did not start.
+    /// The listener could not be passed to the frontend; the command did not start.
     Handover(io::Error),
-    /// Nothing could be executed.
+    /// No candidate could be executed.
     Exec(io::Error),
 }
 
 const STACK: usize = 64 * 1024;
 
-/// What the child works on and writes its outcome to. It shares our memory, and
-/// we sleep until it has executed or exited.
+/// Data that the child reads, and to which it writes its result. The child shares the parent's
+/// memory, and the parent is suspended until the child has executed or exited.
 struct Shared<'a> {
     candidates: Vec<*const libc::c_char>,
     arguments: Vec<*const libc::c_char>,
-    /// `/bin/sh` with room for the path, for files without a header (`ENOEXEC`).
+    /// `/bin/sh` with a free entry for the path, for files without a header (`ENOEXEC`).
     shell_arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
     filter: Filter<'a>,
@@ -89,24 +89,24 @@ struct Shared<'a> {
     stage: Arc<Stage>,
     no_new_privs: bool,
     error: Option<LaunchError>,
-    /// Which candidate was tried last.
+    /// The index of the candidate that was tried last.
     tried: usize,
 }
 
-/// What the child is given.
+/// The argument of the child.
 struct Child<'a, 'b> {
     shared: &'a mut Shared<'b>,
     takeover: &'b Takeover,
 }
 
-/// How far the child has come, for a thread that looks on. glibc's clone(3) takes the
-/// flag; musl's refuses it from 1.2.5 on.
+/// The child's progress, for the watcher thread. glibc's clone(3) accepts
+/// `CLONE_CHILD_CLEARTID`; musl's refuses it from 1.2.5 on.
 struct Stage {
-    /// Its listener; -1 as long as there is none.
+    /// The child's listener; -1 until there is one.
     listener: AtomicI32,
-    /// Not 0 as long as it shares our memory (`CLONE_CHILD_CLEARTID`): the kernel
-    /// clears it when the child leaves that memory (`mm_release` in kernel/fork.c),
-    /// before the first call of the executed program.
+    /// Not 0 while the child shares the parent's memory (`CLONE_CHILD_CLEARTID`): the kernel
+    /// clears it when the child leaves that memory (`mm_release` in kernel/fork.c), before the
+    /// first call of the executed program.
     shares_memory: AtomicI32,
 }
 
@@ -116,9 +116,9 @@ impl Stage {
     }
 }
 
-/// Starts `command` under `filter`, with the signal mask `mask` and the
-/// dispositions we inherited. From its execution on the process that has `takeover` as
-/// well can take over.
+/// Starts `command` under `filter`, with the signal mask `mask` and the inherited
+/// dispositions. From the command's execution on, the frontend, which shares `takeover`, can
+/// take over.
 ///
 /// # Errors
 /// See [`LaunchError`]; no process is left behind.
@@ -135,8 +135,8 @@ pub fn launch(
     let first_call = exec_watcher.and_then(ExecWatcher::finish);
     let pid = cloned.map_err(LaunchError::Clone)?;
     let fd = shared.stage.listener.load(SeqCst);
-    // SAFETY: the child stored a descriptor that its filter made in the shared
-    // table; nobody else owns it.
+    // SAFETY: the child stored a descriptor that its filter made in the shared table; it has
+    // no other owner.
     let listener = (fd >= 0).then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(fd) }));
     if let Some(error) = shared.error {
         reap(pid);
@@ -147,8 +147,8 @@ pub fn launch(
     Ok(Launched { pid, listener, executed, first_call, no_new_privs })
 }
 
-/// Executes `command` in our place, with the dispositions we inherited. Returns
-/// only the error.
+/// Executes `command` in this process, with the inherited dispositions. Returns only the
+/// error.
 pub fn execute_in_place(command: &Command) -> io::Error {
     let filter = Filter { supervised: false, stops_exec: false, program: &[] };
     let mut shared = Shared::new(command, filter, Set::of(&[]));
@@ -186,12 +186,12 @@ fn shell_arguments(arguments: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 fn reap(pid: u32) {
-    // SAFETY: waits for our own child, without a status.
+    // SAFETY: waits for a child of this process, without a status.
     unsafe { libc::waitpid(pid as i32, ptr::null_mut(), libc::__WALL) };
 }
 
 fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
-    // Not zeroed, so that only the pages that are used come into being.
+    // Not zeroed, so that only the pages that are used are allocated.
     let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
     let flags = libc::CLONE_VM
         | libc::CLONE_VFORK
@@ -199,15 +199,15 @@ fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
         | libc::CLONE_CHILD_CLEARTID
         | libc::SIGCHLD;
     let mut all = Set::of(&[]);
-    // SAFETY: the set is initialised. Every signal is blocked while the child
-    // borrows our memory, as posix_spawn does.
+    // SAFETY: the set is initialised. Every signal is blocked while the child borrows this
+    // memory, as in posix_spawn.
     unsafe { libc::sigfillset(&raw mut all.0) };
     let before = all.block();
-    // SAFETY: the stack is ours, 16-byte aligned and outlives the child's use of
-    // it, because CLONE_VFORK suspends us until it executes or exits; if we are
-    // killed meanwhile, our memory lives as long as the child uses it. `child` only
-    // reads and writes what it is given and makes async-signal-safe calls. The word
-    // that the kernel clears meanwhile is in `Shared`.
+    // SAFETY: the stack is owned here, is 16-byte aligned and outlives the child's use of it,
+    // because CLONE_VFORK suspends the parent until the child executes or exits; if the parent
+    // is killed meanwhile, its memory lives as long as the child uses it. `child` only reads
+    // and writes its argument and makes async-signal-safe calls. The word that the kernel
+    // clears meanwhile is in `Stage`, which `shared` keeps alive.
     let pid = unsafe {
         libc::clone(
             child,
@@ -225,9 +225,9 @@ fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
 }
 
 extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the parent passed its Child and sleeps meanwhile.
+    // SAFETY: the parent passed its Child and is suspended meanwhile.
     let Child { shared, takeover } = unsafe { &mut *given.cast::<Child<'_, '_>>() };
-    // Without CLONE_SIGHAND the dispositions are our own copy.
+    // Without CLONE_SIGHAND the child has its own copy of the dispositions.
     origin::restore_dispositions();
     let ready = install(shared).map_err(LaunchError::Filter);
     if let Err(error) = ready.and_then(|()| hand_over(shared, takeover)) {
@@ -241,11 +241,11 @@ extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
     125
 }
 
-/// Leaves to the front process what it needs when the supervisor is killed from now on.
+/// Passes to the frontend what it needs if the supervisor is killed from now on.
 fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError> {
     let listener = shared.stage.listener.load(SeqCst);
     if listener >= 0 {
-        // SAFETY: the filter made the descriptor in our table; it stays open.
+        // SAFETY: the filter made the descriptor in the shared table; it stays open.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) };
         takeover.mailbox.leave(listener).map_err(LaunchError::Handover)?;
     }
@@ -253,7 +253,7 @@ fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError
     Ok(())
 }
 
-/// Installs the filter, setting no_new_privs only where the kernel asks for it.
+/// Installs the filter. Sets no_new_privs only if the kernel demands it.
 fn install(shared: &mut Shared<'_>) -> io::Result<()> {
     let listen = if shared.filter.supervised { Listen::Yes } else { Listen::No };
     let installed = match seccomp::install(shared.filter.program, listen) {
@@ -268,8 +268,7 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Executes the first candidate that can be; returns the errno that
-/// `execvp(3)` would.
+/// Executes the first candidate that can be executed. Returns the errno that execvp(3) would.
 fn execute(shared: &mut Shared<'_>) -> i32 {
     let (mut result, mut denied) = (libc::ENOENT, false);
     for (index, path) in shared.candidates.iter().enumerate() {
@@ -286,7 +285,8 @@ fn execute(shared: &mut Shared<'_>) -> i32 {
                 };
                 return libc::ENOEXEC;
             }
-            // As execvp: an unusable entry does not end the search, but is remembered.
+            // As in execvp(3): an unusable entry does not end the search, but its error is
+            // kept.
             libc::EACCES => denied = true,
             error @ (libc::ENOENT
             | libc::ENOTDIR

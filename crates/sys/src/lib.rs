@@ -1,12 +1,12 @@
 //! The only crate with `unsafe`: the system calls that `rustix` does not wrap.
 //!
-//! Each module is one kernel interface with a safe surface:
-//! [`seccomp`] installs filters, [`notify`] answers their notifications,
-//! [`launch`] starts a command under a filter, [`trace`] re-issues a call with
-//! changed arguments, [`handover`] outlives a killed receiver, [`process`] holds
-//! fork, wait and signals, [`origin`] remembers what the process inherited
-//! before the Rust runtime touched it, and [`btrfs`], [`mounting`] and [`handle`]
-//! are for trees: snapshots, attributes of mounts, files by their handles.
+//! Each module wraps one kernel interface in safe functions: [`seccomp`] installs filters,
+//! [`notify`] answers their notifications, [`launch`] starts a command under a filter,
+//! [`trace`] repeats a call with changed arguments, [`handover`] outlives a killed supervisor,
+//! [`process`] has fork, wait and process attributes, [`signals`] has masks and readers of
+//! signals, [`origin`] records what the process inherited before the Rust runtime started, and
+//! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
+//! by their handles.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;

@@ -1,4 +1,4 @@
-//! What `rustix::mount` does not have: `mount_setattr(2)`.
+//! mount_setattr(2), which `rustix::mount` does not have.
 
 use crate::check;
 use rustix::mount::MountAttrFlags;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 const READ_ONLY: u64 = MountAttrFlags::MOUNT_ATTR_RDONLY.bits() as u64;
 const NO_ACCESS_TIME: u64 = MountAttrFlags::MOUNT_ATTR_NOATIME.bits() as u64;
-/// The bits of which one setting is made; they are cleared before it is set.
+/// The access-time bits, one setting of several values; cleared before a value is set.
 const ACCESS_TIME: u64 = MountAttrFlags::MOUNT_ATTR__ATIME.bits() as u64;
 
 /// `struct mount_attr` (linux/mount.h).
@@ -20,24 +20,24 @@ struct Attributes {
     user_namespace: u64,
 }
 
-/// Which mounts a change is for.
+/// The mounts that a change affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The mount alone.
+    /// Only the mount itself.
     This,
-    /// Those below it, too.
+    /// The mount and all mounts below it.
     Below,
 }
 
-/// Makes the mount whose root `mount` is, attached or not, read-only.
+/// Makes a mount read-only. `mount` is the mount's root; the mount need not be attached.
 ///
 /// # Errors
-/// `ENOSYS` before Linux 5.12; `EINVAL` when `mount` is not the root of a mount.
+/// `ENOSYS` before Linux 5.12; `EINVAL` if `mount` is not the root of a mount.
 pub fn make_read_only(mount: BorrowedFd<'_>, reach: Reach) -> io::Result<()> {
     set(mount, reach, &Attributes { set: READ_ONLY, ..Attributes::default() })
 }
 
-/// Keeps reads of the mount whose root `mount` is from changing access times.
+/// Prevents reads of the mount whose root is `mount` from changing access times.
 ///
 /// # Errors
 /// As for [`make_read_only`].

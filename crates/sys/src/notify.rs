@@ -9,11 +9,11 @@ use std::sync::Arc;
 /// A call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Notification {
-    /// The kernel's cookie for this call.
+    /// The kernel's id of this call.
     pub id: u64,
-    /// The calling thread, in our pid namespace; 0 when it is not visible there.
+    /// The calling thread, in this pid namespace; 0 if it is not visible here.
     pub thread: u32,
-    /// System call number, as the caller's ABI counts.
+    /// The system call number, in the caller's ABI.
     pub number: i32,
     /// `AUDIT_ARCH_*` of the caller.
     pub arch: u32,
@@ -21,7 +21,7 @@ pub struct Notification {
     pub args: [u64; 6],
 }
 
-/// What the caller gets.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The call returns this value without being done.
@@ -30,8 +30,8 @@ pub enum Answer {
     Errno(i32),
     /// The kernel does the call.
     Continue,
-    /// The call is restarted when the caller, which must have a ptrace
-    /// interrupt pending, has been through its stop (`ERESTARTNOINTR`).
+    /// The call is restarted after the caller, which must have a ptrace interrupt pending, has
+    /// left its stop (`ERESTARTNOINTR`).
     Restart,
 }
 
@@ -44,7 +44,7 @@ const RECV: libc::c_ulong = 0xc050_2100;
 const SEND: libc::c_ulong = 0xc018_2101;
 const ID_VALID: libc::c_ulong = 0x4008_2102;
 
-/// The listening end of a filter.
+/// The listener of a filter.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -64,29 +64,29 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// Notes in `handover` every call that is received.
+    /// Records every call that is received in `handover`.
     #[must_use]
     pub fn noting(self, handover: Arc<Handover>) -> Self {
         Self { handover: Some(handover), ..self }
     }
 
-    /// Where to note what must outlive us.
+    /// Returns the memory for records that must outlive this process.
     pub fn handover(&self) -> Option<&Handover> {
         self.handover.as_deref()
     }
 
-    /// Asks the kernel to wake the supervisor on the caller's processor
-    /// (`SYNC_WAKE_UP`, Linux 6.6); says whether it will.
+    /// Asks the kernel to wake the supervisor on the caller's processor (`SYNC_WAKE_UP`, Linux
+    /// 6.6). Returns whether the kernel supports this.
     pub fn wake_on_same_cpu(&self) -> bool {
         // SAFETY: the request takes the flags by value.
         unsafe { libc::ioctl(self.fd.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) == 0 }
     }
 
-    /// Receives one call. `Ok(None)` when the caller died or was interrupted
-    /// before it was received.
+    /// Receives one call. Returns `Ok(None)` if the caller died or was interrupted before the
+    /// call was received.
     ///
     /// # Errors
-    /// Those of `SECCOMP_IOCTL_NOTIF_RECV` but `ENOENT` and `EINTR`.
+    /// Those of `SECCOMP_IOCTL_NOTIF_RECV` except `ENOENT` and `EINTR`.
     pub fn receive(&self) -> io::Result<Option<Notification>> {
         let receive = |call: *mut libc::seccomp_notif| {
             // SAFETY: the kernel writes one struct seccomp_notif, which is zeroed.
@@ -116,10 +116,10 @@ impl Listener {
         }
     }
 
-    /// Answers the call `id`. `Ok(false)` when the caller is gone.
+    /// Answers the call `id`. Returns `Ok(false)` if the caller no longer waits.
     ///
     /// # Errors
-    /// Those of `SECCOMP_IOCTL_NOTIF_SEND` but `ENOENT`.
+    /// Those of `SECCOMP_IOCTL_NOTIF_SEND` except `ENOENT`.
     pub fn answer(&self, id: u64, answer: Answer) -> io::Result<bool> {
         let (val, error, flags) = match answer {
             Answer::Value(value) => (value, 0, 0),
@@ -142,7 +142,7 @@ impl Listener {
         }
     }
 
-    /// Whether the caller of `id` still waits, so that its pid is still its own.
+    /// Whether the caller of `id` still waits, so that its pid cannot have been reused.
     pub fn is_valid(&self, id: u64) -> bool {
         // SAFETY: the kernel reads one u64.
         unsafe { libc::ioctl(self.fd.as_raw_fd(), ID_VALID, &raw const id) == 0 }

@@ -1,9 +1,8 @@
 //! What the process inherited, recorded before the Rust runtime starts.
 //!
-//! The runtime ignores `SIGPIPE` and opens `/dev/null` on closed standard
-//! descriptors, and we cannot work with `SIGCHLD` ignored. A command started by
-//! us must get what *we* got, so all three are noted by a constructor that runs
-//! before `main`.
+//! The runtime ignores `SIGPIPE` and opens `/dev/null` on closed standard descriptors, and
+//! this program cannot work with `SIGCHLD` ignored. A command must inherit the original state,
+//! so a constructor that runs before `main` records all three.
 
 use crate::signals::is_ignored;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -29,8 +28,8 @@ extern "C" fn record() {
 #[unsafe(link_section = ".init_array")]
 static RECORD: extern "C" fn() = record;
 
-/// Gives `SIGPIPE` and `SIGCHLD` the dispositions that we inherited. Only for a
-/// process that is about to execute; async-signal-safe.
+/// Restores the inherited dispositions of `SIGPIPE` and `SIGCHLD`. Only for a process that is
+/// about to call execve(2); async-signal-safe.
 pub(crate) fn restore_dispositions() {
     for (signal, ignored) in [(libc::SIGPIPE, &SIGPIPE_IGNORED), (libc::SIGCHLD, &SIGCHLD_IGNORED)]
     {
@@ -40,20 +39,20 @@ pub(crate) fn restore_dispositions() {
     }
 }
 
-/// Sees to it that we learn of our children's ends: where `SIGCHLD` is ignored
-/// the kernel reaps them itself (`wait(2)`).
+/// Sets the default disposition of `SIGCHLD`: if the signal is ignored, the kernel reaps
+/// children itself (wait(2)).
 pub fn learn_of_children() {
     // SAFETY: the default disposition is no pointer to code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Whether standard descriptor `fd` (0, 1 or 2) was closed at the start.
+/// Whether standard descriptor `fd` (0, 1 or 2) was closed when the process started.
 pub fn was_closed(fd: i32) -> bool {
     (0..3).contains(&fd) && CLOSED.load(Relaxed) & (1 << fd) != 0
 }
 
-/// Marks the `/dev/null` that the runtime put on closed standard descriptors
-/// close-on-exec, so that a command finds them closed as we did.
+/// Marks the `/dev/null` that the runtime opened on closed standard descriptors close-on-exec,
+/// so that a command finds them closed.
 pub fn forget_runtime_stdio() {
     for fd in (0..3).filter(|fd| was_closed(*fd)) {
         // SAFETY: changes one flag of a descriptor that the runtime opened.

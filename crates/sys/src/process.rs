@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Which side of a fork this is.
+/// The side of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The process that forked, with the new process's id.
@@ -18,15 +18,15 @@ pub enum Side {
     Child,
 }
 
-/// How long a thread may still be listed that has been joined: who waits for it is told
-/// before the kernel takes it off its lists.
+/// How long a thread that was joined may still be listed: join() returns before the kernel
+/// removes the thread from its lists.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// Forks the calling process, which must have one thread: a fork copies only
-/// the calling thread, and locks that others held would stay held.
+/// Forks the calling process, which must have one thread: fork(2) copies only the calling
+/// thread, and locks of other threads would stay locked.
 ///
 /// # Errors
-/// `EAGAIN` or `ENOMEM` of `fork(2)`; `EDEADLK` when there are other threads.
+/// `EAGAIN` or `ENOMEM` of fork(2); `EDEADLK` if there are other threads.
 pub fn fork() -> io::Result<Side> {
     let began = Instant::now();
     while threads() > 1 {
@@ -42,16 +42,16 @@ pub fn fork() -> io::Result<Side> {
     }
 }
 
-/// The threads of this process; 1 when /proc cannot say.
+/// Returns the number of threads of this process, or 1 without /proc.
 fn threads() -> u64 {
     use std::os::unix::fs::MetadataExt;
-    // The link count of a directory is 2 and one for each sub-directory.
+    // The link count of a directory is 2 plus one for each sub-directory.
     std::fs::metadata("/proc/self/task").map_or(1, |task| task.nlink().saturating_sub(2))
 }
 
-/// Executes `program` in our place, which comes back only with the error of
-/// execve(2). It gets our descriptors, our environment with `variable` set, and
-/// what we inherited before the Rust runtime changed it.
+/// Executes `program` in this process, and returns only if execve(2) fails. The program gets
+/// this process's descriptors, its environment with `variable` set, and the signal
+/// dispositions and closed descriptors from before the Rust runtime changed them.
 pub fn replace_by(program: &Path, arguments: &[OsString], variable: (&str, OsString)) -> io::Error {
     let words = [program.as_os_str()].into_iter().chain(arguments.iter().map(OsString::as_os_str));
     let others = std::env::vars_os().filter(|(name, _)| name != variable.0);
@@ -83,27 +83,27 @@ pub fn replace_by(program: &Path, arguments: &[OsString], variable: (&str, OsStr
 
 /// Ends the process at once: no destructors, no flushing.
 pub fn exit_now(code: i32) -> ! {
-    // SAFETY: _exit never returns and touches no memory of ours.
+    // SAFETY: _exit never returns and accesses no memory.
     unsafe { libc::_exit(code) }
 }
 
-/// What became of a child.
+/// A change of state of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It ended with this exit code.
+    /// The child exited with this code.
     Exited(i32),
-    /// It was ended by this signal.
+    /// The child was killed by this signal.
     Killed(i32),
-    /// It is stopped by job control, by this signal.
+    /// The child was stopped by job control, by this signal.
     Stopped(i32),
-    /// It goes on after a stop.
+    /// The child was continued after a stop.
     Continued,
-    /// It is in a ptrace stop, of whoever traces it, with this code: the signal,
-    /// and from the ninth bit on the event.
+    /// The child is in a ptrace stop of any tracer, with this code: the signal, and from the
+    /// ninth bit on the event.
     Trapped(i32),
 }
 
-/// Whose change is asked for.
+/// The processes to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// Any child of the calling thread.
@@ -115,28 +115,27 @@ pub enum Whose {
 /// Options of [`wait`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitFor {
-    /// Ends.
+    /// Report exits.
     pub ends: bool,
-    /// Stops.
+    /// Report stops.
     pub stops: bool,
-    /// Continuations after a stop.
+    /// Report continuations after a stop.
     pub continues: bool,
-    /// Leave the change to be seen again.
+    /// Leave the change to be reported again.
     pub peek: bool,
-    /// Wait until there is one.
+    /// Block until there is a change.
     pub block: bool,
-    /// Threads of others that we trace, too (`__WALL`).
+    /// Include traced threads that are not children (`__WALL`).
     pub tracees: bool,
 }
 
-/// `waitid(2)`: the next change, with the process it is about.
+/// Returns the next change and the id of its process (waitid(2)).
 ///
-/// Only children and tracees of the calling thread count (`__WNOTHREAD`). A child
-/// that a thread of ours traces is reported even when stops were not asked for; peek
-/// first.
+/// Only children and tracees of the calling thread count (`__WNOTHREAD`). A child that another
+/// thread of this process traces is reported even if stops were not requested; peek first.
 ///
 /// # Errors
-/// `ECHILD` when there is nobody to wait for.
+/// `ECHILD` if there is no such process.
 pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>> {
     let mut flags = libc::__WNOTHREAD | if options.tracees { libc::__WALL } else { 0 };
     for (wanted, flag) in [
@@ -155,7 +154,7 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
     // SAFETY: siginfo_t is plain data, valid when zeroed.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: the kernel writes one siginfo_t into memory we own.
+        // SAFETY: the kernel writes one siginfo_t into `info`.
         match check(libc::c_long::from(unsafe { libc::waitid(kind, id, &raw mut info, flags) })) {
             Ok(_) => break,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
@@ -177,7 +176,7 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
     Ok(Some((pid as u32, change)))
 }
 
-/// Makes the calling process the one to which orphaned descendants are given
+/// Makes the calling process the subreaper, which becomes the parent of orphaned descendants
 /// (`PR_SET_CHILD_SUBREAPER`, Linux 3.4).
 ///
 /// # Errors
@@ -188,16 +187,16 @@ pub fn adopt_orphans() -> io::Result<()> {
         .map(drop)
 }
 
-/// Closes every descriptor that survived our own execution, which is all that
-/// we inherited: ours are close-on-exec. The standard ones become `null`; the
-/// one in `keep` stays.
+/// Closes every descriptor that survived this process's execve(2), which are exactly the
+/// inherited ones: all others are close-on-exec. The standard descriptors become `null`;
+/// `keep` stays open.
 fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
     for fd in inherited_numbers() {
         if keep.is_some_and(|keep| keep.as_raw_fd() == fd) {
             continue;
         }
         match null.filter(|_| fd < 3) {
-            // SAFETY: replaces an inherited descriptor, which nobody here owns.
+            // SAFETY: replaces an inherited descriptor, which no code here owns.
             Some(null) => unsafe { libc::dup2(null.as_raw_fd(), fd) },
             // SAFETY: as above.
             None => unsafe { libc::close(fd) },
@@ -205,10 +204,11 @@ fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
     }
 }
 
-/// The descriptors that survived our own execution.
+/// Returns the descriptors that survived this process's execve(2).
 pub fn inherited() -> Vec<BorrowedFd<'static>> {
-    // SAFETY: nothing here owns an inherited descriptor, so it stays open until
-    // `give_up_inherited`, after which the number may be another's: a look at the wrong file.
+    // SAFETY: no code here owns an inherited descriptor, so it stays open until
+    // `give_up_inherited`. After that the number may be reused, and a use would examine the
+    // wrong file.
     inherited_numbers().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect()
 }
 
@@ -220,38 +220,39 @@ fn inherited_numbers() -> impl Iterator<Item = i32> {
     })
 }
 
-/// Leaves the terminal and gives up what was inherited: pipes must end when
-/// others' copies do, and locks and directories must not be pinned.
+/// Leaves the terminal's session and closes what was inherited: pipes must close when all
+/// other copies do, and locks and directories must not stay in use.
 pub fn leave_session() {
-    // It fails only for a group leader, which a forked process is not.
+    // setsid(2) fails only for a group leader, which a forked process is not.
     let _ = rustix::process::setsid();
     let _ = rustix::process::chdir("/");
     give_up_inherited(None);
 }
 
-/// Closes what was inherited, but `keep`; the standard descriptors lead nowhere.
+/// Closes the inherited descriptors except `keep`, and redirects the standard ones to
+/// /dev/null.
 pub fn give_up_inherited(keep: Option<BorrowedFd<'_>>) {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     let null = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).ok();
     close_inherited(null.as_ref().map(AsFd::as_fd), keep);
 }
 
-/// Lets every other process go first, at the processor and at the disk: the calling
-/// thread, and those that it starts from now on, are niced and have the idle I/O class
-/// (`ioprio_set(2)`, Linux 2.6.13), where the disk's scheduler has classes.
+/// Lowers the priority for processor and disk: the calling thread, and threads that it starts
+/// later, get nice 19 and the idle I/O class (ioprio_set(2), Linux 2.6.13), where the disk's
+/// scheduler has classes.
 pub fn give_way() {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_IDLE: libc::c_int = 3 << 13;
     let _ = rustix::process::nice(19);
-    // SAFETY: takes no pointers. Where it fails the work is only less polite.
+    // SAFETY: takes no pointers. If it fails, the I/O keeps its normal priority.
     unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };
 }
 
-/// Numbers among which are those of all open descriptors. Listing `/proc/self/fd`
-/// makes an inode for each entry, so where the kernel says how many there are
-/// (the directory's size, Linux 6.2) they are counted off from 0.
+/// Returns the numbers of all open descriptors. Listing `/proc/self/fd` makes an inode for
+/// each entry, so where the kernel reports their count (the directory's size, Linux 6.2) the
+/// numbers are tested from 0 up.
 fn open_descriptors() -> Vec<i32> {
-    /// Beyond this many closed ones the listing is quicker.
+    /// The number of closed descriptors above which the listing is faster.
     const HOLES: u64 = 256;
     let count = std::fs::metadata("/proc/self/fd").map_or(0, |meta| meta.len());
     let (mut found, mut next) = (Vec::new(), 0);
@@ -268,7 +269,7 @@ fn open_descriptors() -> Vec<i32> {
     listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Names the calling thread as `ps` and `top` show it; at most 15 bytes.
+/// Sets the calling thread's name, which `ps` and `top` show; at most 15 bytes.
 pub fn set_name(name: &std::ffi::CStr) {
     // SAFETY: the kernel reads at most 16 bytes of a terminated string.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };

@@ -6,41 +6,41 @@
 use crate::seccomp::{self, Instruction, Listen};
 use std::ptr;
 
-/// A way into the kernel.
+/// An entry point into the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// That of this program.
+    /// The entry point of this program's architecture.
     Native,
-    /// That of 32-bit programs of x86; `ENOSYS` on other machines.
+    /// The entry point of 32-bit x86 programs; `ENOSYS` on other machines.
     I386,
 }
 
-/// One system call. Its pointers must be null or unmapped, and it must not harm the
-/// machine, unless the filter lets no call through but the child's exit.
+/// A system call. Its pointers must be null or unmapped, and the call must not harm the
+/// machine, unless the filter allows no call except the child's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The way into the kernel.
+    /// The entry point into the kernel.
     pub entry: Entry,
     /// The number of the call.
     pub number: u32,
-    /// Its arguments.
+    /// The arguments of the call.
     pub args: [u64; 6],
 }
 
 const CANNOT_INSTALL: i32 = 3;
 
-/// The error of a filter that the kernel does not take.
+/// The error for a filter that the kernel refuses.
 pub const REFUSED: &str = "the kernel refused the program";
 
-/// The kernel's answers, negative errnos for errors, to a child that has
+/// Returns the kernel's answers, with negative errnos for errors, to a child that has
 /// installed `program`.
 ///
 /// # Errors
-/// When the child could not install the program, or did not live to the end.
+/// The child could not install the program, or died early.
 pub fn ask(program: Option<&[Instruction]>, questions: &[Question]) -> Result<Vec<i64>, String> {
     let answers = Shared::new(questions.len());
-    // SAFETY: the child calls nothing but async-signal-safe functions, as
-    // fork(2) asks of a process with threads; it neither allocates nor panics.
+    // SAFETY: the child calls only async-signal-safe functions, as fork(2) demands of a
+    // process with threads; it neither allocates nor panics.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => return Err(format!("cannot fork: {}", std::io::Error::last_os_error())),
@@ -58,7 +58,7 @@ pub fn ask(program: Option<&[Instruction]>, questions: &[Question]) -> Result<Ve
     }
 }
 
-/// The status with which the child `pid` ended.
+/// Returns the exit status of the child `pid`.
 fn wait_for(pid: i32) -> i32 {
     let mut status = 0;
     loop {
@@ -68,13 +68,13 @@ fn wait_for(pid: i32) -> i32 {
             return status;
         }
         let error = std::io::Error::last_os_error();
-        // libFuzzer has a timer.
+        // libFuzzer's timer interrupts the wait.
         assert_eq!(error.raw_os_error(), Some(libc::EINTR), "cannot wait for the child: {error}");
     }
 }
 
-/// Whether a process here can make i386 calls: a kernel without
-/// `CONFIG_IA32_EMULATION`, or with it turned off, kills one that tries.
+/// Whether a process can make i386 calls here: a kernel without `CONFIG_IA32_EMULATION`, or
+/// with it turned off, kills a process that tries.
 pub fn i386_works() -> bool {
     let getpid = Question { entry: Entry::I386, number: 20, args: [0; 6] };
     ask(None, &[getpid]).is_ok_and(|answers| answers[0] > 0)
@@ -116,10 +116,9 @@ fn call(question: &Question) -> i64 {
 fn i386_call(number: u32, args: [u64; 6]) -> i64 {
     let words = args.map(|arg| arg as u32);
     let mut result = number;
-    // SAFETY: the kernel's i386 entry takes the number in eax and arguments in
-    // ebx, ecx, edx, esi, edi and ebp, and changes eax and at most r8-r11; ebx
-    // and ebp, which Rust reserves, are put back. The calls are harmless, as in
-    // `call`.
+    // SAFETY: the kernel's i386 entry takes the number in eax and arguments in ebx, ecx, edx,
+    // esi, edi and ebp, and changes eax and at most r8-r11; ebx and ebp, which Rust reserves,
+    // are restored. The calls are harmless, as in `call`.
     unsafe {
         std::arch::asm!(
             "push rbx",
@@ -147,7 +146,7 @@ fn i386_call(_number: u32, _args: [u64; 6]) -> i64 {
     -i64::from(libc::ENOSYS)
 }
 
-/// Numbers that a child can hand to its parent.
+/// Numbers that a child passes to its parent.
 struct Shared {
     base: *mut i64,
     count: usize,
@@ -156,7 +155,7 @@ struct Shared {
 impl Shared {
     fn new(count: usize) -> Self {
         let count = count.max(1);
-        // SAFETY: a new anonymous mapping touches no memory that exists.
+        // SAFETY: a new anonymous mapping overlaps no existing memory.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -186,7 +185,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own and nothing borrows from it.
+        // SAFETY: this value owns the mapping, and no borrow of it is left.
         unsafe { libc::munmap(self.base.cast(), self.count * size_of::<i64>()) };
     }
 }

@@ -10,9 +10,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 pub struct Instruction {
     /// Operation.
     pub code: u16,
-    /// Instructions to skip when a test holds.
+    /// Instructions to skip if the test is true.
     pub jump_true: u8,
-    /// Instructions to skip when it does not.
+    /// Instructions to skip if the test is false.
     pub jump_false: u8,
     /// Operand.
     pub operand: u32,
@@ -21,25 +21,25 @@ pub struct Instruction {
 /// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, Linux 5.19.
 const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
 
-/// How a filter is installed.
+/// Whether the filter gets a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Ask for a notification descriptor.
+    /// Return a notification descriptor.
     Yes,
-    /// The filter answers alone.
+    /// No listener: the filter alone answers.
     No,
 }
 
-/// Installs `program` on the calling thread. The caller must hold
-/// `CAP_SYS_ADMIN` in its user namespace or have no_new_privs set.
+/// Installs `program` on the calling thread, which must have `CAP_SYS_ADMIN` in its user
+/// namespace or no_new_privs set.
 ///
-/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation
-/// mitigations) and, where the kernel has it (5.19), `WAIT_KILLABLE_RECV`.
-/// Async-signal-safe: it allocates nothing.
+/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation mitigations) and,
+/// where the kernel has it (5.19), `WAIT_KILLABLE_RECV`. Async-signal-safe: it allocates
+/// nothing.
 ///
 /// # Errors
-/// `EACCES` without the privilege, `EBUSY` when the chain of filters has a
-/// listener already, `EINVAL` or `ENOSYS` where the kernel has no seccomp.
+/// `EACCES` without the privilege, `EBUSY` if another filter of the thread has a listener
+/// already, `EINVAL` or `ENOSYS` if the kernel has no seccomp.
 pub fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<OwnedFd>> {
     let spec = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     if listen == Listen::No {
@@ -53,7 +53,7 @@ pub fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<Own
         }
         other => other?,
     };
-    // SAFETY: with NEW_LISTENER the call returns a descriptor that nobody else owns.
+    // SAFETY: with NEW_LISTENER the call returns a new descriptor that has no other owner.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
 }
 
@@ -79,10 +79,10 @@ pub fn set_no_new_privs() -> io::Result<()> {
         .map(drop)
 }
 
-/// What the holder of an outer hold answers to [`ask_outer`].
+/// The answer to [`ask_outer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outer {
-    /// No hold, or one that has been released.
+    /// No hold, or a hold that has been released.
     None,
     /// A supervisor holds this process.
     Supervised,
@@ -90,9 +90,9 @@ pub enum Outer {
     Sealed,
 }
 
-/// Asks whether the calling process is held, by a `sync_file_range` call that
-/// the kernel refuses with `EBADF` and only a hold answers otherwise. It needs
-/// no path, no environment and no /proc, so it works in any chroot.
+/// Asks whether the calling process is held, by a `sync_file_range` call that fails with
+/// `EBADF` in the kernel and has another result only under a hold. The call needs no path, no
+/// environment and no /proc, so it works in any chroot.
 pub fn ask_outer(flags: u32, supervised_value: i64, sealed_errno: i32) -> Outer {
     match ask(flags, 0) {
         Ok(value) if value == supervised_value => Outer::Supervised,
@@ -102,8 +102,8 @@ pub fn ask_outer(flags: u32, supervised_value: i64, sealed_errno: i32) -> Outer 
 }
 
 /// Asks the sealed filter that holds the calling process for the `N` bytes of its run's
-/// identity, each the errno of one call; of a filter without an identity the bytes mean
-/// nothing. `None` if an answer is no byte.
+/// identity, each the errno of one call. Under a filter without an identity the bytes are
+/// meaningless. Returns `None` if an answer is not a byte.
 pub fn ask_identity<const N: usize>(flags: u32) -> Option<[u8; N]> {
     let mut identity = [0; N];
     for (at, byte) in (1..).zip(&mut identity) {

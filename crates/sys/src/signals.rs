@@ -1,4 +1,4 @@
-//! Signal masks, descriptors that read signals, and dying by one.
+//! Signal masks, descriptors that read signals, and stopping or dying by a signal.
 
 use crate::check;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct Set(pub(crate) libc::sigset_t);
 
 impl Set {
-    /// The set of exactly `signals`.
+    /// Returns the set of exactly `signals`.
     pub fn of(signals: &[i32]) -> Self {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set before it is read.
@@ -46,12 +46,12 @@ impl Set {
 /// A received signal.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Its number.
+    /// The signal's number.
     pub signal: i32,
-    /// Whether a process sent it (`kill`, `sigqueue`) and not the kernel, as a
-    /// terminal's Ctrl-C is.
+    /// Whether a process sent the signal (`kill`, `sigqueue`). The kernel sends a terminal's
+    /// Ctrl-C.
     pub by_process: bool,
-    /// The sender, when a process sent it.
+    /// The sender, if a process sent the signal.
     pub sender: u32,
 }
 
@@ -66,7 +66,7 @@ impl AsFd for Reader {
 }
 
 impl Reader {
-    /// A reader of `set`, non-blocking and close-on-exec. Block the set first.
+    /// Returns a reader of `set`, non-blocking and close-on-exec. Block the set first.
     ///
     /// # Errors
     /// Those of `signalfd(2)`.
@@ -74,15 +74,15 @@ impl Reader {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         // SAFETY: the set is initialised.
         let fd = check(libc::c_long::from(unsafe { libc::signalfd(-1, &raw const set.0, flags) }))?;
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor that has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// The next signal, or `None` when none is pending.
+    /// Returns the next signal, or `None` if no signal is pending.
     pub fn next(&self) -> Option<Received> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the kernel writes at most `size` bytes into memory we own.
+        // SAFETY: the kernel writes at most `size` bytes into `info`.
         let read = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size) };
         if read != size as isize {
             return None;
@@ -97,11 +97,11 @@ impl Reader {
     }
 }
 
-/// Ends the calling process by `signal` with its default action, without a
-/// core dump of our own. Returns only when the signal does not kill.
+/// Ends the calling process by `signal` with its default action, without dumping core. Returns
+/// only if the signal does not kill.
 pub fn die_by(signal: i32) {
-    // SAFETY: plain calls. A process that is not dumpable leaves the command's
-    // core file alone; a core limit of 0 would not stop a dump into a pipe (core(5)).
+    // SAFETY: takes no pointers. A process that is not dumpable does not overwrite the
+    // command's core file; a core limit of 0 would not prevent a dump into a pipe (core(5)).
     unsafe {
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::signal(signal, libc::SIG_DFL);
@@ -112,14 +112,14 @@ pub fn die_by(signal: i32) {
 /// Whether the calling process ignores `signal`. Async-signal-safe.
 pub fn is_ignored(signal: i32) -> bool {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only reads the old one, into memory we own.
+    // SAFETY: a null new action only reads the old action, into `old`.
     let read = unsafe { libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) };
     // SAFETY: zeroed is a valid sigaction, and the call filled it when it returned 0.
     read == 0 && unsafe { old.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// Stops the calling process by `signal`, as the terminal would; returns when it
-/// is continued, with the mask as it was.
+/// Stops the calling process by `signal`, as the terminal would. Returns when the process is
+/// continued, with its mask unchanged.
 pub fn stop_by(signal: i32) {
     // SAFETY: signal(2) with SIG_DFL takes no pointer.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -128,7 +128,7 @@ pub fn stop_by(signal: i32) {
 }
 
 fn raise_unblocked(signal: i32) -> Set {
-    // SAFETY: sends a signal to ourselves.
+    // SAFETY: sends a signal to this process.
     unsafe { libc::raise(signal) };
     let mut old = Set::of(&[]);
     let set = Set::of(&[signal]);
@@ -137,7 +137,7 @@ fn raise_unblocked(signal: i32) -> Set {
     old
 }
 
-/// Sends `signal` to the process `pid`; says whether it went.
+/// Sends `signal` to the process `pid`. Returns whether the signal was sent.
 pub fn send(pid: u32, signal: i32) -> bool {
     // SAFETY: takes no pointers.
     pid != 0 && unsafe { libc::kill(pid as i32, signal) } == 0

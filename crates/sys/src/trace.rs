@@ -1,13 +1,12 @@
-//! Re-issuing a call with changed arguments, by `ptrace(2)`.
+//! Makes a thread repeat a call with changed arguments, by ptrace(2).
 //!
-//! A call that must be *done*, only without its sync flag, cannot be answered:
-//! the caller's own rights, umask, root and namespaces decide what it does. So
-//! the caller is made to restart the call, stopped at its entry, given the
-//! changed arguments, and given its own back at the exit. The kernel does the
-//! call itself, and every error is the kernel's.
+//! A call that must be *done*, only without its sync flag, cannot be answered: the caller's
+//! own rights, umask, root and namespaces decide what the call does. So the caller is made to
+//! restart the call, is stopped at the call's entry, gets the changed arguments, and gets its
+//! own arguments back at the exit. The kernel does the call, and every error is the kernel's.
 //!
-//! All functions must be called from one thread, which is the tracer. It must
-//! trace nothing else, and have no children.
+//! All functions must be called from one thread, which is the tracer. The tracer must trace no
+//! other thread, and have no children.
 
 use crate::check;
 use crate::process::{self, Change, WaitFor, Whose};
@@ -32,14 +31,14 @@ impl Mask {
     }
 }
 
-/// A traced thread. Dropping it does not detach; the end of the tracing thread does.
+/// A traced thread. Dropping this value does not detach; the exit of the tracing thread does.
 #[derive(Debug)]
 pub struct Tracee {
-    /// Its id, which an execution changes.
+    /// The thread's id, which execve(2) may change.
     thread: Cell<u32>,
 }
 
-/// Where a traced thread stands.
+/// The state of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Before a system call (`PTRACE_SYSCALL_INFO_ENTRY`).
@@ -50,21 +49,21 @@ pub enum Stop {
     Signal(i32),
     /// Stopped by job control.
     Group,
-    /// A stop that we asked for.
+    /// In a stop that [`Tracee::interrupt`] requested.
     Interrupt,
-    /// The thread is gone.
+    /// The thread has exited.
     Gone,
 }
 
 const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
-/// Between two looks at an end that somebody else is to take.
+/// The pause between two checks for a process that another thread is to reap.
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Tracee {
-    /// Starts to trace `thread`, which goes on.
+    /// Starts to trace `thread`, which keeps running.
     ///
     /// # Errors
-    /// `EPERM` when it is traced already or may not be, `ESRCH` when it is gone.
+    /// `EPERM` if the thread is traced already or may not be traced, `ESRCH` if it has exited.
     pub fn seize(thread: u32) -> io::Result<Self> {
         request(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
         Ok(Self { thread: Cell::new(thread) })
@@ -78,18 +77,19 @@ impl Tracee {
     /// Asks the thread to stop (`PTRACE_INTERRUPT`).
     ///
     /// # Errors
-    /// `ESRCH` when it is gone.
+    /// `ESRCH` if the thread has exited.
     pub fn interrupt(&self) -> io::Result<()> {
         request(libc::PTRACE_INTERRUPT, self.thread(), 0, 0)
     }
 
-    /// Waits for the next stop. An end is left to be taken, by [`Tracee::let_go`].
+    /// Waits for the next stop. Does not reap an exited thread; [`Tracee::let_go`] does.
     ///
     /// # Errors
-    /// Those of `waitid(2)` but `ECHILD`.
+    /// Those of waitid(2) except `ECHILD`.
     pub fn wait(&self) -> io::Result<Stop> {
-        // Whoever it is, of the one that we trace: an execution by another of its
-        // threads changes its id, and would not wake who waits for the old one.
+        // Waits for any id, although there is one tracee: if another thread of its process
+        // calls execve(2), the tracee's id changes, and a wait for the old id would not
+        // return.
         let peek = WaitFor {
             ends: true,
             stops: true,
@@ -104,7 +104,8 @@ impl Tracee {
                 Some((id, Change::Trapped(_) | Change::Stopped(_))) => id,
                 _ => return Ok(Stop::Gone),
             };
-            // It may be killed before this, and its end must not be taken for a stop.
+            // The thread may be killed before this wait; its exit must not be taken for a
+            // stop.
             if let Some((_, Change::Trapped(code))) =
                 unless_gone(process::wait(Whose::Id(id), take))?
             {
@@ -114,7 +115,7 @@ impl Tracee {
         }
     }
 
-    /// What the exit code of a stop says (ptrace(2)).
+    /// Decodes the exit code of a stop (ptrace(2)).
     fn stop(&self, code: i32) -> Stop {
         match (code & 0xff, code >> 8) {
             (SYSCALL_STOP, _) => self.syscall_side(),
@@ -127,7 +128,7 @@ impl Tracee {
     fn syscall_side(&self) -> Stop {
         let mut info = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
         let size = size_of::<libc::ptrace_syscall_info>();
-        // SAFETY: the kernel writes at most `size` bytes into memory we own.
+        // SAFETY: the kernel writes at most `size` bytes into `info`.
         unsafe {
             libc::ptrace(
                 libc::PTRACE_GET_SYSCALL_INFO,
@@ -146,15 +147,15 @@ impl Tracee {
     /// Lets the thread run to its next system call stop, delivering `signal` (0: none).
     ///
     /// # Errors
-    /// `ESRCH` when it is gone.
+    /// `ESRCH` if the thread has exited.
     pub fn run_to_syscall(&self, signal: i32) -> io::Result<()> {
         request(libc::PTRACE_SYSCALL, self.thread(), 0, signal as usize)
     }
 
-    /// The signal mask of a stopped thread.
+    /// Returns the signal mask of a stopped thread.
     ///
     /// # Errors
-    /// `ESRCH` when it is gone.
+    /// `ESRCH` if the thread has exited.
     pub fn mask(&self) -> io::Result<Mask> {
         let mut mask = Mask(0);
         let at = &raw mut mask.0 as usize;
@@ -162,26 +163,27 @@ impl Tracee {
         Ok(mask)
     }
 
-    /// Makes `mask` the signal mask of a stopped thread.
+    /// Sets the signal mask of a stopped thread.
     ///
     /// # Errors
-    /// `ESRCH` when it is gone.
+    /// `ESRCH` if the thread has exited.
     pub fn set_mask(&self, mask: Mask) -> io::Result<()> {
         let at = &raw const mask.0 as usize;
         request(libc::PTRACE_SETSIGMASK, self.thread(), size_of::<u64>(), at)
     }
 
-    /// Ends the tracing; the thread goes on, with `signal` delivered (0: none).
+    /// Stops tracing; the thread continues, with `signal` delivered (0: none).
     ///
-    /// If it has ended, this takes its end: the end of its process, and an
-    /// execution by another thread, wait for that. The end of the process `awaited`
-    /// is left to another thread of ours, whose child it is, and waited for.
+    /// Reaps an exited tracee; until then its process cannot be reaped and execve(2) in a
+    /// sibling thread blocks. The process `awaited` is reaped by another thread of this
+    /// process, which is waited for here.
     pub fn let_go(self, signal: i32, awaited: u32) {
         let detach = || request(libc::PTRACE_DETACH, self.thread(), 0, signal as usize).is_ok();
         if detach() {
             return;
         }
-        // It has ended or is about to, or it did not come to a stop that it was asked for.
+        // The thread has exited or is about to, or it did not reach the stop that was
+        // requested.
         let _ = self.interrupt();
         let peek =
             WaitFor { ends: true, block: true, tracees: true, peek: true, ..WaitFor::default() };
@@ -202,10 +204,10 @@ impl Tracee {
         }
     }
 
-    /// The registers at a stop.
+    /// Returns the registers at a stop.
     ///
     /// # Errors
-    /// `ESRCH` when the thread is gone or not stopped.
+    /// `ESRCH` if the thread has exited or is not stopped.
     pub fn registers(&self) -> io::Result<Registers> {
         let mut raw = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
         request(libc::PTRACE_GETREGS, self.thread(), 0, raw.as_mut_ptr() as usize)?;
@@ -216,13 +218,13 @@ impl Tracee {
     /// Writes the registers at a stop.
     ///
     /// # Errors
-    /// `ESRCH` when the thread is gone or not stopped.
+    /// `ESRCH` if the thread has exited or is not stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
         request(libc::PTRACE_SETREGS, self.thread(), 0, &raw const registers.0 as usize)
     }
 }
 
-/// A change, if there is anybody left for one.
+/// Turns ECHILD into `None`: no tracee is left.
 fn unless_gone(waited: io::Result<Option<(u32, Change)>>) -> io::Result<Option<(u32, Change)>> {
     match waited {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
@@ -240,7 +242,7 @@ fn request(kind: libc::c_uint, thread: u32, address: usize, data: usize) -> io::
 #[derive(Clone, Copy, Debug)]
 pub struct Registers(libc::user_regs_struct);
 
-/// The two register conventions for arguments that an x86-64 kernel serves.
+/// The two register conventions for arguments on an x86-64 kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convention {
     /// `syscall`: rdi, rsi, rdx, r10, r8, r9.
@@ -250,17 +252,17 @@ pub enum Convention {
 }
 
 impl Registers {
-    /// The system call number that is being entered.
+    /// Returns the number of the system call that is being entered.
     pub fn number(&self) -> i32 {
         self.0.orig_rax as i32
     }
 
-    /// What the call returned, at its exit.
+    /// Returns the call's result, at its exit.
     pub fn returned(&self) -> i64 {
         self.0.rax as i64
     }
 
-    /// Where argument `index` (0 to 5) is.
+    /// Returns the register of argument `index` (0 to 5).
     pub fn argument(&mut self, convention: Convention, index: usize) -> &mut u64 {
         let r = &mut self.0;
         match (convention, index) {
@@ -285,7 +287,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// The tracer of `thread`, and its state.
+    /// Returns the tracer of `thread`, and the thread's state.
     fn traced(thread: u32) -> (String, String) {
         let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
         let field = |name: &str| {
@@ -310,7 +312,7 @@ mod tests {
             })
             .join()
             .unwrap();
-            // The end of the thread is seen before the kernel is done with it.
+            // join() returns before the kernel has detached the tracees.
             let free = (0..1000).any(|_| {
                 std::thread::sleep(MOMENT);
                 traced(thread).0 == "0" && traced(thread).1 != "t"

@@ -8,12 +8,12 @@ use {
     std::path::Path,
 };
 
-/// Whether a write-back of `file` has failed since its descriptor was opened or last told so
-/// (errseq; Linux 6.18, fs/sync.c). Nothing is written and nothing waited for: the range lies
-/// beyond what a file has.
+/// Checks whether a write-back of `file` has failed since its descriptor was opened or last
+/// reported an error (errseq; Linux 6.18, fs/sync.c). Writes nothing and does not block: the
+/// range is beyond the end of any file.
 ///
 /// # Errors
-/// The error of the write-back, which is told once.
+/// The error of the write-back. The descriptor reports each error once.
 pub fn error_of(file: BorrowedFd<'_>) -> io::Result<()> {
     const BEYOND: i64 = i64::MAX - 1;
     // SAFETY: takes no pointers.
@@ -23,8 +23,9 @@ pub fn error_of(file: BorrowedFd<'_>) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What a wrong commit would do. Starts the write-back of every file below `path` and waits for it
-/// (`sync_file_range(2)`, which makes neither metadata nor the disk's cache durable).
+/// Does what a wrong commit would do: starts the write-back of every file below `path` and
+/// waits for it (sync_file_range(2), which makes neither metadata nor the disk's cache
+/// durable).
 #[cfg(feature = "mutants")]
 pub fn all_below(path: &Path) {
     for entry in read_dir(path).into_iter().flatten().flatten() {

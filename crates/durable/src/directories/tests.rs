@@ -20,7 +20,7 @@ const NONE: [usize; 0] = [];
 #[test]
 fn a_name_is_young_when_both_the_directory_and_its_holder_have_just_changed() {
     assert_eq!(holders(&levels(&[1, 1, 1, 1]), 0, now()), [1, 2, 3]);
-    // Markers come and go in old directories; packages come and go in /var/lib.
+    // Every run changes its old directory of markers; packages change /var/lib.
     assert_eq!(holders(&levels(&[1, OLD, 1, OLD]), 0, now()), NONE);
     assert_eq!(holders(&levels(&[OLD, OLD - 1, 0, OLD]), 0, now()), [2]);
 }

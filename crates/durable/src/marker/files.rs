@@ -1,5 +1,4 @@
-//! The two files of a marker, from the moment they are written until they have
-//! their names.
+//! The two files of a marker, from their first byte until they have their names.
 
 use crate::error::{Context, Error};
 use crate::mutant;
@@ -12,19 +11,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The suffix of a public file: it says that a run is in flight, and everyone may read it.
+/// The suffix of a public file, which shows that a run is in flight, and which everyone may
+/// read.
 pub(crate) const PUBLIC: &str = "json";
 /// The suffix of a private file, which only the user of the run may read.
 pub const PRIVATE: &str = "private";
 
-/// What is written into the files, and the names that they get.
+/// The content and the names of the two files.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) public: Part,
     pub(super) private: Part,
 }
 
-/// What is written into one file.
+/// The name, content and mode of one file.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) name: String,
@@ -44,20 +44,19 @@ impl Content {
         })
     }
 
-    /// Both names, in the order in which they are removed: a private file that is left
-    /// alone says nothing.
+    /// Returns both names, in the order of removal: a private file alone has no meaning.
     pub(super) fn names(&self) -> [&str; 2] {
         [&self.public.name, &self.private.name]
     }
 }
 
-/// The files, which have no name yet.
+/// The files before they have names.
 #[derive(Debug)]
 pub(super) struct Armed {
     directory: OwnedFd,
     public: Unnamed,
-    /// Written when the marker is engaged: a file that is thrown away on a disk costs
-    /// milliseconds, and most commands never sync.
+    /// Written when the marker is engaged: a file that is written to a disk and discarded
+    /// costs milliseconds, and most commands never sync.
     private: Option<Unnamed>,
 }
 
@@ -65,12 +64,12 @@ pub(super) struct Armed {
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     file: File,
-    /// A file system without O_TMPFILE: the name the file has until it gets its own.
+    /// The file's name until it gets its own, on a file system without O_TMPFILE.
     temporary: Option<String>,
 }
 
 impl Armed {
-    /// Writes and locks the public file in `directory`, or on its file system.
+    /// Writes and locks the public file in `directory`.
     pub(super) fn new(directory: &Path, content: &Content) -> Result<Self, Error> {
         let handle = open_directory(directory)?;
         let public = Unnamed::new(&handle, &content.public);
@@ -78,14 +77,14 @@ impl Armed {
         Ok(Self { directory: handle, public, private: None })
     }
 
-    /// The public file.
+    /// Returns the public file.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.public.file.as_fd()
     }
 
-    /// Writes and locks the private file, for the directory `to`, and makes the public one
-    /// durable, before it has its name: a name without content would be a damaged marker
-    /// of a run that has held nothing.
+    /// Writes and locks the private file in the directory `to`, and makes the public file
+    /// durable before it has its name: a name without content would be a damaged marker of a
+    /// run that has held nothing.
     pub(super) fn complete(&mut self, to: &OwnedFd, content: &Content) -> io::Result<()> {
         let private = match self.private.take() {
             Some(private) => private,
@@ -101,10 +100,10 @@ impl Armed {
         Ok(rustix::fs::fsync(&self.public)?)
     }
 
-    /// Adds `text` to the public file, which has `length` bytes, durably. What a full disk
-    /// left there of an earlier try is overwritten.
+    /// Adds `text` to the public file, which has `length` bytes, durably. Overwrites what an
+    /// earlier attempt left when the disk was full.
     pub(super) fn append(&self, length: u64, text: &[u8]) -> io::Result<()> {
-        // Its lock belongs to the opening that we keep, which is for reading.
+        // The lock belongs to `self.public.file`, which is open for reading only.
         let path = format!("/proc/self/fd/{}", self.public.file.as_raw_fd());
         let file = File::options().write(true).open(path)?;
         file.write_all_at(text, length)?;
@@ -114,15 +113,14 @@ impl Armed {
         file.sync_data()
     }
 
-    /// Gives both files their names in `to`. The private file is first: whoever
-    /// finds the public one finds both.
+    /// Gives both files their names in `to`. The private file is first, so that a process that
+    /// finds the public file finds both.
     ///
-    /// The private file is made durable after that, because on ext4 and XFS the same
-    /// commit of the journal then covers the directory: two files cost as many flushes
-    /// as one.
+    /// The private file is synced after that, because on ext4 and XFS the same commit of the
+    /// journal then covers the directory: two files cost as many flushes as one.
     pub(super) fn give_names(&self, to: &OwnedFd, content: &Content) -> Result<(), Errno> {
         let give = |file: &Unnamed, from, name| match file.give_name(from, to, name) {
-            // Ours, of a try that failed at the other file.
+            // The name of an earlier attempt of this run, which failed at the other file.
             Err(Errno::EXIST) => {
                 remove(to, name)?;
                 file.give_name(from, to, name)
@@ -133,7 +131,8 @@ impl Armed {
             give(private, to, &content.private.name)?;
         }
         give(&self.public, &self.directory, &content.public.name)?;
-        // Left out where the directory is, because it does the same there.
+        // The mutants without a directory sync skip this sync, because it syncs the directory
+        // as well.
         let left_out = mutant::is("marker-unsynced") || mutant::is("marker-directory-unsynced");
         match self.private.as_ref().filter(|_| !left_out) {
             Some(private) => rustix::fs::fsync(private),
@@ -141,13 +140,13 @@ impl Armed {
         }
     }
 
-    /// Removes the temporary names, of which the private file's is in `to`.
+    /// Removes the temporary names; that of the private file is in `to`.
     pub(super) fn forget(&self, to: Option<&OwnedFd>) {
         let files = [(Some(&self.public), Some(&self.directory)), (self.private.as_ref(), to)];
         for (file, directory) in files {
             let temporary = file.and_then(|file| file.temporary.as_ref());
             if let (Some(temporary), Some(directory)) = (temporary, directory) {
-                // Nothing was held; a file with such a name is no marker.
+                // No call was held, and a file with a temporary name is no marker.
                 let _ = remove(directory, temporary);
             }
         }
@@ -155,11 +154,12 @@ impl Armed {
 }
 
 impl Unnamed {
-    /// Writes and locks a file in `directory` that is to have the name of `part`.
+    /// Writes and locks a file in `directory` that is to get the name of `part`.
     pub(crate) fn new(directory: &OwnedFd, part: &Part) -> io::Result<Self> {
         let (mut file, temporary) = create(directory, &part.name, part.mode)?;
         file.write_all(&part.text)?;
-        // The umask is for what users write. A file system without modes has its own.
+        // The user's umask does not apply to these files. A file system without modes refuses
+        // the change.
         let _ = rustix::fs::fchmod(&file, part.mode);
         let file = for_reading(file);
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -182,10 +182,10 @@ impl AsFd for Unnamed {
     }
 }
 
-/// Removes `name`; whether it was there.
+/// Removes `name`, and returns whether it existed.
 pub(crate) fn remove(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
     match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        // ESTALE: on a network file system, the directory itself is gone.
+        // ESTALE: on a network file system, the directory itself was removed.
         Err(Errno::NOENT | Errno::STALE) => Ok(false),
         other => other.map(|()| true),
     }
@@ -207,15 +207,16 @@ fn create(directory: &OwnedFd, name: &str, mode: Mode) -> Result<(File, Option<S
             let file = rustix::fs::openat(directory, &temporary, flags, mode)?;
             Ok((file.into(), Some(temporary)))
         }
-        // ext4 says EPERM in a directory that was removed.
+        // ext4 returns EPERM in a removed directory.
         Err(Errno::PERM) if rustix::fs::fstat(directory)?.st_nlink == 0 => Err(Errno::NOENT),
         Err(error) => Err(error),
     }
 }
 
-/// The same file, not open for writing: the run may remount its disk read-only.
-/// A lock belongs to one opening, so it comes after.
+/// Reopens the file for reading only: the run may remount its disk read-only, which fails
+/// while a file is open for writing. A lock belongs to one open file description, so the file
+/// is locked afterwards.
 fn for_reading(file: File) -> File {
-    // Without /proc it stays as it is, and so does the disk.
+    // Without /proc the file stays open for writing, and the disk stays writable.
     File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
 }

@@ -1,5 +1,5 @@
-//! What the tests share: every policy, the calls worth asking about, and the
-//! rules written a second time, by hand and with plain numbers, to compare with.
+//! Shared by the tests: every policy, interesting calls, and a second implementation of the
+//! rules, by hand and with plain numbers, for comparison.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -7,10 +7,11 @@ use std::io::Write;
 
 use synconce_filter::{Abi, Answer, Call, SeccompData, Spec, Verdict};
 
-/// With the least and the greatest byte, and one that is an errno of its own besides.
+/// Includes the smallest and the largest byte, and a byte that equals
+/// `HANDSHAKE_SEALED_ERRNO`.
 const IDENTITY: [u8; 16] = [0, 255, 76, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 254, 128];
 
-/// Every policy there is.
+/// Returns every policy.
 pub fn specs() -> Vec<Spec> {
     let answers = [Answer::Supervised, Answer::Sealed];
     let build = |(answer, bits): (Answer, u8)| Spec {
@@ -22,7 +23,7 @@ pub fn specs() -> Vec<Spec> {
     answers.iter().flat_map(|&answer| (0..8).map(move |bits| build((answer, bits)))).collect()
 }
 
-/// Every set of ABIs, the empty one included.
+/// Returns every set of ABIs, including the empty set.
 pub fn abi_sets() -> Vec<Vec<Abi>> {
     let pick = |bits: usize| {
         Abi::ALL.iter().enumerate().filter(move |(i, _)| bits >> i & 1 != 0).map(|(_, &abi)| abi)
@@ -30,7 +31,7 @@ pub fn abi_sets() -> Vec<Vec<Abi>> {
     (0..1 << Abi::ALL.len()).map(|bits| pick(bits).collect()).collect()
 }
 
-/// What the kernel would show a program.
+/// Returns the kernel's description of a call.
 pub fn data(abi: Abi, nr: u32, args: [u64; 6]) -> SeccompData {
     SeccompData {
         nr: nr.cast_signed(),
@@ -40,8 +41,7 @@ pub fn data(abi: Abi, nr: u32, args: [u64; 6]) -> SeccompData {
     }
 }
 
-/// Say on the real standard error, past the capture of the test harness, that
-/// something was not tested.
+/// Reports a skipped test on the real standard error, which the test harness does not capture.
 pub fn skipped(what: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
 }
@@ -83,10 +83,10 @@ const OPEN_FLAGS: [u64; 10] = [
 ];
 const RANGE_FLAGS: [u64; 14] =
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, HANDSHAKE, HANDSHAKE + 1, 0x8000_0000, NOISE | 2];
-/// Offsets and lengths of ranges. The first offsets ask for bytes of an identity.
+/// Offsets and lengths of ranges. The first offsets select bytes of an identity.
 const OFFSETS: [u64; 7] = [0, 1, 16, 17, 1 << 62, 1 << 63, NOISE | 0x1000];
 const LENGTHS: [u64; 5] = [0, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63];
-/// Upper halves of the same on i386, and two lower ones.
+/// Upper halves of offsets and lengths on i386, and two lower halves.
 const HALVES: [u64; 5] = [0, 1, 0x3FFF_FFFF, 0x4000_0000, 0x8000_0000];
 const RWF_FLAGS: [u64; 9] = [0, 1, 2, 4, 6, 8, 0x12, 0xFFFF_FFF9, NOISE | 4];
 const IOCTLS: [u64; 9] =
@@ -103,9 +103,8 @@ const QUOTA_COMMANDS: [u64; 7] = [
 const ADDRESSES: [u64; 4] = [0x1000, 0x1001, 0x1800, 0x3000];
 const MSYNC_FLAGS: [u64; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 12, NOISE | 4];
 
-/// Arguments worth asking about, all harmless: no descriptor in them is open
-/// and every pointer is null or unmapped. The arguments that a case does not
-/// care for are `filler`.
+/// Returns interesting and harmless arguments: none of their descriptors is open and every
+/// pointer is null or unmapped. Arguments that a case does not set are `filler`.
 pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
     let varied: Vec<(usize, &[u64])> = match call {
         Call::Fsync | Call::Fdatasync | Call::Syncfs => vec![(0, &DESCRIPTORS)],
@@ -153,7 +152,7 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
     cases
 }
 
-/// The verdict that the brief asks for.
+/// Returns the verdict that the policy requires.
 pub fn expected(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> Verdict {
     match spec.answer {
         Answer::Supervised if supervisor_is_asked(spec, abi, call, args) => Verdict::Notify,
@@ -216,8 +215,8 @@ fn handshake(spec: &Spec, offset: u32) -> u16 {
     spec.identity.as_ref().and_then(byte).map_or(76, u16::from)
 }
 
-/// Whether the kernel may take the range. Where an end may be past what a file can hold, it
-/// is left to the kernel.
+/// Whether the program holds the range. A range whose end may be past the largest file is left
+/// to the kernel.
 fn may_be_valid(abi: Abi, args: &[u64; 6]) -> bool {
     let (offset, length) = match abi {
         Abi::I386 => {

@@ -1,4 +1,4 @@
-//! A child process that installs a program and asks the kernel.
+//! A child process that installs a program and makes system calls.
 
 pub use synconce_sys::questions::i386_works;
 
@@ -6,7 +6,7 @@ use synconce_filter::{Abi, Program};
 use synconce_sys::questions::{self, Entry};
 use synconce_sys::seccomp::Instruction;
 
-/// One system call.
+/// A system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     pub abi: Abi,
@@ -14,11 +14,11 @@ pub struct Question {
     pub args: [u64; 6],
 }
 
-/// The kernel's answers, negative errnos for errors, to a child that has
+/// Returns the kernel's answers, with negative errnos for errors, to a child that has
 /// installed `program`.
 ///
 /// # Errors
-/// When the child could not install the program, or did not live to the end.
+/// The child could not install the program, or died early.
 pub fn ask(program: Option<&Program>, asked: &[Question]) -> Result<Vec<i64>, String> {
     let convert = |i: &synconce_filter::Instruction| Instruction {
         code: i.code,

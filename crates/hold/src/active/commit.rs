@@ -16,8 +16,8 @@ use synconce_probe::device;
 use synconce_probe::mounts::{self, Mount};
 
 impl Active {
-    /// Makes everything durable on the file systems on which a call was held, and on those
-    /// that were named. `None` when there is nothing of that kind.
+    /// Makes everything durable on the file systems that were named and on those on which a
+    /// call was held. Returns `None` if there are none.
     pub(crate) fn commit(
         &mut self,
         survivors: &[Process],
@@ -38,7 +38,8 @@ impl Active {
         self.note_root();
         pins.retain(|device| takes_all || self.scope.contains(&device));
         self.add_late(&mut pins, survivors, takes_all);
-        // What has failed is not tried again.
+        // A failed sync is never repeated: the second sync would succeed although data was
+        // lost.
         pins.retain(|device| !self.is_lost(device));
         pins.drop_volatile();
         let left: Vec<_> =
@@ -56,23 +57,23 @@ impl Active {
         Some(report)
     }
 
-    /// Notes the file system of `--root`, which the command may have mounted.
+    /// Adds the file system of `--root`, which the command may have mounted.
     fn note_root(&mut self) {
         let Some(root) = self.root.as_ref().filter(|_| self.only.is_none()) else { return };
         let mounts = mounts::ours().unwrap_or_default();
         self.scope.extend(mount_of(root, &mounts).ok().map(|mount| mount.device));
     }
 
-    /// What the commit does beside the pins: a sealed filter has answered calls on whatever
-    /// they were made, and a held sync() was about all disks.
+    /// Returns what the commit syncs beside the pins: a sealed filter has answered calls on
+    /// any file system, and a held sync() covers all disks.
     fn everything(&mut self) -> Option<Everything> {
         let is_sealed = self.sealed.is_some();
         let before = std::mem::take(&mut self.written_before);
         (is_sealed || self.holds_sync).then(|| Everything::new(before, is_sealed))
     }
 
-    /// Waits for file systems that are being synced for an unmount, each of which
-    /// has a patience of its own.
+    /// Waits for file systems that are being synced for an unmount. Each sync has its own
+    /// timeout.
     fn wait_for_unmounts(&self, progress: &mut dyn FnMut(&Progress<'_>)) {
         let began = Instant::now();
         for leaving in &self.leaving {
@@ -84,9 +85,10 @@ impl Active {
         }
     }
 
-    /// Pins what the commit covers and has no pin, here or where a survivor lives: it was
-    /// mounted during the run, or its pin was let go for an unmount that failed or was not the
-    /// only one. What was unmounted, the kernel has written back itself.
+    /// Pins the file systems that the commit covers and that have no pin, in the mount
+    /// namespaces of this process and of the survivors. They were mounted during the run, or
+    /// were unpinned for an unmount that failed or that left another mount. The kernel itself
+    /// has written back every file system that was unmounted.
     fn add_late(&mut self, pins: &mut Pins, survivors: &[Process], takes_all: bool) {
         let places = survivors.iter().map(|process| process.pid.to_string());
         let (only, scope) = (self.only.clone(), self.scope.clone());
@@ -108,8 +110,8 @@ impl Active {
     }
 }
 
-/// Pins the file system that the directory `path` is on if it is `wanted`: a chroot's
-/// mountinfo does not show it.
+/// Pins the file system of the directory `path` if it is `wanted`. In a chroot, mountinfo does
+/// not show the mount of the root.
 fn adopt(pins: &mut Pins, path: &Path, wanted: impl Fn(&Mount) -> bool) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mount = mounts::at(path).filter(|mount| mount.writable && !pins.covers(mount.device));
@@ -144,7 +146,7 @@ fn committed_everything(synced: Synced) -> CommittedEverything {
     }
 }
 
-/// What is committed: all, but for what a mutant leaves out.
+/// Returns what is committed: everything except what a mutant leaves out.
 fn mutated(pins: Pins, everything: Option<Everything>) -> (Pins, Option<Everything>) {
     #[cfg(feature = "mutants")]
     if mutant::is("commit-by-write-back") {

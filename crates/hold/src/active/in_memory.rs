@@ -1,4 +1,4 @@
-//! Markers that go with the power.
+//! Markers that a power failure removes.
 
 use std::path::{Path, PathBuf};
 use synconce_durable::marker::Marker;
@@ -6,7 +6,7 @@ use synconce_durable::pins::mount_id;
 use synconce_probe::filesystem::{is_memory_magic, name_of_magic};
 use synconce_probe::mounts;
 
-/// Where the first of `markers` is, when all are in memory.
+/// Returns the directory of the first of `markers`, if all of them are in memory.
 pub(super) fn place_in_memory(markers: &[Marker]) -> Option<PathBuf> {
     let first = markers.first().filter(|_| markers.iter().all(is_in_memory))?;
     first.path().parent().map(Path::to_owned)
@@ -17,7 +17,7 @@ fn is_in_memory(marker: &Marker) -> bool {
     if name_of_magic(magic) != Some("overlay") {
         return is_memory_magic(magic);
     }
-    // Only the mount tells what lies under it.
+    // For an overlay only its mount shows the upper file system.
     let (id, mounts) = (mount_id(marker.file()), mounts::ours().unwrap_or_default());
     mounts.iter().any(|mount| Some(mount.id) == id && mount.is_in_memory())
 }

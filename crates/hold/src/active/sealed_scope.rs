@@ -1,9 +1,9 @@
 //! The file systems of a sealed run that only their servers can make durable.
 //!
-//! A sealed filter answers every descriptor. What is local the commit reaches by its pins
-//! and by one sync(2). A network's file system has a `syncfs` that reaches its server, and a
-//! FUSE server on a block device is committed by that device. What any other FUSE server
-//! keeps no commit reaches.
+//! A sealed filter answers every descriptor. The commit reaches local file systems by its pins
+//! and by one sync(2). A network file system has a `syncfs` that reaches its server. A FUSE
+//! server on a block device is committed by that device. No commit reaches the data of any
+//! other FUSE server.
 
 use crate::options::Options;
 use crate::protocol::Notice;
@@ -16,15 +16,15 @@ use synconce_durable::pins::{Pins, mount_id};
 use synconce_probe::filesystem::Kind;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
-/// The FUSE file systems that a sealed run could write and no commit reaches.
+/// The FUSE file systems that a sealed run could write and that no commit reaches.
 #[derive(Debug, Default)]
 pub(super) struct SealedScope {
-    /// A mount point of each.
+    /// One mount point of each file system.
     fuse: BTreeMap<DeviceId, PathBuf>,
 }
 
 impl SealedScope {
-    /// Pins what only servers can make durable.
+    /// Pins the file systems that only their servers can make durable.
     ///
     /// # Errors
     /// The working directory, `--root`, `--commit-only` or an inherited descriptor is on a
@@ -62,7 +62,7 @@ impl SealedScope {
         }
     }
 
-    /// What the user should know of the FUSE file systems.
+    /// Returns the notice about the FUSE file systems.
     pub(super) fn uncommitted_fuse(&self) -> Option<Notice> {
         let points: Vec<_> = self.fuse.values().cloned().collect();
         (!points.is_empty()).then_some(Notice::FuseNotCommitted(points))
@@ -73,16 +73,15 @@ fn is_fuse(mount: &Mount) -> bool {
     mount.kind() == Kind::Fuse { on_device: false }
 }
 
-/// Whether we may use the FUSE file system `mount`: without `allow_other` only its owner may,
-/// not even root (mount.fuse3(8)).
+/// Whether this user may access the FUSE file system `mount`: without `allow_other` only its
+/// owner may, not even root (mount.fuse3(8)).
 fn is_open(mount: &Mount) -> bool {
     let user = format!("user_id={}", rustix::process::geteuid().as_raw());
     mount.has_option("allow_other") || mount.has_option(&user)
 }
 
-/// Describes the writable FUSE file system that `file` is on. Where its mount is not among
-/// `mounts`, because it is of another namespace or was unmounted lazily, the file system
-/// itself is asked.
+/// Describes the writable FUSE file system that `file` is on. If its mount is not among
+/// `mounts`, because it is in another namespace or was unmounted lazily, fstatfs(2) decides.
 fn fuse_of(file: BorrowedFd<'_>, mounts: &[Mount]) -> Option<String> {
     /// `FUSE_SUPER_MAGIC` (fs/fuse/inode.c).
     const MAGIC: u64 = 0x6573_5546;
@@ -98,7 +97,7 @@ fn fuse_of(file: BorrowedFd<'_>, mounts: &[Mount]) -> Option<String> {
     is_fuse.then(|| "mounted out of our sight".to_owned())
 }
 
-/// The first inherited descriptor through which a FUSE file system can be written.
+/// Returns the first inherited descriptor through which a FUSE file system can be written.
 fn inherited_on_fuse(mounts: &[Mount]) -> Option<(String, String)> {
     let entries = std::fs::read_dir("/proc/self/fd").ok()?.flatten();
     entries.into_iter().find_map(|entry| {

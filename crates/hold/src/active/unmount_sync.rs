@@ -1,5 +1,5 @@
-//! A file system that the run unmounts: synced before, off the books, because a
-//! device may take its time and nobody else's call shall wait for it.
+//! Syncs file systems that the run unmounts, before the unmount. The sync runs outside the
+//! lock of the run, because a device may be slow and must not delay other calls.
 
 use super::work::Markers;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use synconce_durable::commit::{Outcome, commit};
 use synconce_durable::pins::{Pin, Pins};
 use synconce_probe::mounts::DeviceId;
 
-/// An unmount, from the call until the file system is durable or given up.
+/// An unmount, from the call until the file system is durable or was given up.
 pub(super) struct UnmountSync {
     pub(super) mount: u64,
     pub(super) device: DeviceId,
@@ -20,7 +20,7 @@ pub(super) struct UnmountSync {
 
 enum Sync {
     GoesOn,
-    /// As the commit's report has it.
+    /// The outcome goes into the commit's report.
     Over {
         outcome: Option<Outcome>,
         durable: bool,
@@ -38,38 +38,38 @@ impl UnmountSync {
         }
     }
 
-    /// Syncs the file system of `pin`, and removes the one of `markers` that is on it, if
-    /// that went well; otherwise that marker stays, and lets go of the disk.
+    /// Syncs the file system of `pin`. On success removes the marker on it; otherwise the
+    /// marker stays, and its descriptor is closed.
     pub(super) fn sync(&self, pin: Pin, markers: &Markers, patience: Duration) {
         let marker = markers.take_on(pin.mount);
         let outcome = commit(Pins::from(pin), None, patience, &mut |_| {}).file_systems.pop();
         let durable = outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok());
         if let Some(marker) = marker.filter(|_| durable) {
-            // A marker that stays says too much, not too little.
+            // A marker that stays causes a false warning, not a missing one.
             let _ = marker.clear();
         }
         *self.lock() = Sync::Over { outcome, durable };
         self.over.notify_all();
     }
 
-    /// Whether it is over, within `limit`.
+    /// Whether the sync is over; waits at most `limit`.
     pub(super) fn is_over_within(&self, limit: Duration) -> bool {
         let goes_on = |sync: &mut Sync| matches!(sync, Sync::GoesOn);
         let waited = self.over.wait_timeout_while(self.lock(), limit, goes_on);
         !goes_on(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Waits until it is over.
+    /// Waits until the sync is over.
     pub(super) fn wait(&self) {
         while !self.is_over_within(Duration::MAX) {}
     }
 
-    /// Whether it is over, and went well.
+    /// Whether the sync is over and succeeded.
     pub(super) fn is_durable(&self) -> bool {
         matches!(*self.lock(), Sync::Over { durable: true, .. })
     }
 
-    /// How it went; once.
+    /// Returns, once, the outcome of the sync.
     pub(super) fn take_outcome(&self) -> Option<Outcome> {
         match &mut *self.lock() {
             Sync::Over { outcome, .. } => outcome.take(),

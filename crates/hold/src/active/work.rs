@@ -1,5 +1,5 @@
-//! What has to be done before a call is held, and may take long: it waits for a disk, or
-//! for a server that may be part of the run.
+//! Work that has to be done before a call is held. It may take long, because it waits for a
+//! disk or for a file server that may be part of the run.
 
 use crate::run_error::{Act, RunError};
 use rustix::fs::{Mode, OFlags};
@@ -16,40 +16,40 @@ use synconce_probe::mounts::{self, DeviceId, Mount};
 
 const STACK: usize = 256 * 1024;
 
-/// A way to a file: the descriptor `fd` of `thread`.
+/// A path to a file: the descriptor `fd` of `thread`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Via {
     pub thread: u32,
     pub fd: i32,
 }
 
-/// The root that has a marker of its own, which may have to be written again.
+/// The target of `--root`, whose marker may have to be written again.
 pub(crate) struct Root {
     pub(super) path: PathBuf,
     pub(super) record: Record,
 }
 
-/// What has to be done.
+/// Work that has to be done.
 pub(crate) enum Work {
-    /// Making the markers durable.
+    /// Make the markers durable.
     Mark(Markers),
-    /// Finding a descriptor by which the commit reaches the file system `device`.
+    /// Find a descriptor by which the commit reaches the file system `device`.
     Pin { device: DeviceId, via: Via, root: Option<Box<Root>>, markers: Markers },
 }
 
-/// What work has done.
+/// The result of [`Work`].
 pub(crate) enum Done {
-    /// Where the first marker is, if there is one.
+    /// The path of the first marker, if there is a marker.
     Marked(Result<Option<PathBuf>, RunError>),
     Pinned(DeviceId, Pins),
-    /// No way leads to this file system.
+    /// No path leads to this file system.
     Unpinned(DeviceId),
     /// This file system is a volatile overlay.
     Volatile(DeviceId),
 }
 
 impl Done {
-    /// As [`Work::device`].
+    /// Returns the [`Work::device`] of the finished work.
     pub(super) fn device(&self) -> Option<DeviceId> {
         match self {
             Self::Marked(_) => None,
@@ -61,7 +61,7 @@ impl Done {
 }
 
 impl Work {
-    /// The file system that it is about; `None` is all of them.
+    /// Returns the file system of the work, or `None` if the work concerns all of them.
     pub(crate) fn device(&self) -> Option<DeviceId> {
         match self {
             Self::Mark(_) => None,
@@ -69,7 +69,8 @@ impl Work {
         }
     }
 
-    /// Does it on a thread of its own, or here if none can be had, and then `conclude`.
+    /// Does the work and calls `conclude`, on a new thread, or on this thread if none can be
+    /// created.
     pub(crate) fn start(self, conclude: impl FnOnce(Done) + Send + 'static) {
         let (hand_over, take_over) = mpsc::channel::<(Self, _)>();
         let perform = |(work, conclude): (Self, Box<dyn FnOnce(Done) + Send>)| {
@@ -79,7 +80,7 @@ impl Work {
         let started = thread.spawn(move || take_over.recv().map(perform));
         let job = (self, Box::new(conclude) as _);
         match started {
-            // The thread waits for the job, so it is taken.
+            // The thread waits for the job, so the send succeeds.
             Ok(_) => drop(hand_over.send(job)),
             Err(_) => perform(job),
         }
@@ -95,7 +96,7 @@ impl Work {
                     return Done::Volatile(device);
                 }
                 let is_marked = |root: Box<Root>| markers.mark_again(&root).is_ok();
-                // What is under an overlay, too.
+                // An overlay's upper file systems as well.
                 let name = |pin| markers.name(&FileSystem::of(pin));
                 if root.is_none_or(is_marked) && pins.iter().try_for_each(name).is_ok() {
                     return Done::Pinned(device, pins);
@@ -124,7 +125,7 @@ fn find(device: DeviceId, via: Via) -> Pins {
     pins
 }
 
-/// Pins the file system `device` by the file at `path`, if it is on it.
+/// Pins the file system `device` by the file at `path`, if the file is on it.
 fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path) {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
@@ -134,8 +135,8 @@ fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path) {
     }
 }
 
-/// The mount with `id`, by the caller's mounts, by ours, or by what the file
-/// system at `path` says.
+/// Returns the mount with `id` from the caller's mounts, from the supervisor's, or from the
+/// file system at `path`.
 fn mount_through(thread: u32, path: &Path, id: Option<u64>) -> Option<Mount> {
     let known = [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
@@ -144,8 +145,8 @@ fn mount_through(thread: u32, path: &Path, id: Option<u64>) -> Option<Mount> {
     known.or_else(|| mounts::at(path))
 }
 
-/// The markers of a run. Their lock is held while they are written, so nothing waits for it
-/// that answers calls.
+/// The markers of a run. Their lock is held during disk writes, so no thread that answers
+/// calls may take it.
 #[derive(Clone)]
 pub(crate) struct Markers(Arc<Mutex<Vec<Marker>>>);
 
@@ -163,7 +164,7 @@ impl Markers {
         engaged.map_err(|error| RunError::Marker(Act::from(&error)))
     }
 
-    /// Adds `system` to what the markers name.
+    /// Adds `system` to the file systems that the markers name.
     pub(super) fn name(&self, system: &FileSystem) -> Result<(), Error> {
         if mutant::is("marker-file-system-missing") {
             return Ok(());
@@ -171,7 +172,7 @@ impl Markers {
         self.lock().iter_mut().try_for_each(|marker| marker.name(system))
     }
 
-    /// Writes the marker of `root` again, if it went with an unmount that failed.
+    /// Writes the marker of `root` again, if an unmount that failed removed it.
     fn mark_again(&self, root: &Root) -> Result<(), Error> {
         let mut markers = self.lock();
         if markers.len() == 1 {
@@ -183,19 +184,20 @@ impl Markers {
         Ok(())
     }
 
-    /// Takes out the marker that lies on `mount`; the first is the run's own, and stays.
+    /// Removes and returns the marker on `mount`. The first marker is the run's own and always
+    /// stays.
     pub(super) fn take_on(&self, mount: u64) -> Option<Marker> {
         let mut markers = self.lock();
         let at = markers.iter().position(|marker| mount_id(marker.file()) == Some(mount))?;
         (at > 0).then(|| markers.remove(at))
     }
 
-    /// Where the first marker is, or will be.
+    /// Returns where the first marker is, or will be.
     pub(super) fn path(&self) -> Option<PathBuf> {
         self.lock().first().map(Marker::path)
     }
 
-    /// Leaves the markers behind, unlocked.
+    /// Keeps the marker files and unlocks them.
     pub(super) fn abandon(&self) {
         self.lock().clear();
     }
@@ -203,9 +205,9 @@ impl Markers {
     /// Removes the markers.
     ///
     /// # Errors
-    /// One cannot be removed, which does not keep the others.
+    /// A marker cannot be removed. The others are removed nevertheless.
     pub(super) fn clear(&self) -> Result<(), Error> {
-        // The one in the target first: it is the one that travels.
+        // The marker in the `--root` target first: the target may be moved to another machine.
         let markers = std::mem::take(&mut *self.lock()).into_iter().rev();
         markers.map(Marker::clear).collect::<Vec<_>>().into_iter().collect()
     }

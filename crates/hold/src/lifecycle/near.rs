@@ -1,5 +1,5 @@
-//! The file systems on which nearly every run writes. They are pinned before the command
-//! starts, so that no error of a write-back goes unseen.
+//! The file systems on which nearly every run writes. They are pinned before the command starts:
+//! a descriptor that is opened later may miss a write-back error (fsync(2)).
 
 use crate::options::Options;
 use std::collections::HashSet;
@@ -10,8 +10,9 @@ use synconce_durable::standard_paths;
 use synconce_probe::mounts::{DeviceId, Mount};
 use synconce_sys::process;
 
-/// The devices of the file systems of /, the working directory, `HOME`, `TMPDIR`, `--root`,
-/// the marker, and of inherited descriptors; and of what is under those that are overlays.
+/// Returns the devices of the file systems of /, the working directory, `HOME`, `TMPDIR`,
+/// `--root`, the marker and inherited descriptors, and of the upper directories of overlays
+/// among them.
 pub(super) fn devices(options: &Options, mounts: &[Mount]) -> HashSet<DeviceId> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
@@ -23,7 +24,7 @@ pub(super) fn devices(options: &Options, mounts: &[Mount]) -> HashSet<DeviceId> 
     near.iter().map(|mount| mount.device).chain(uppers).collect()
 }
 
-/// Where a run works: /, the working directory, and `--root`; and the mount of each.
+/// Returns where a run works (/, the working directory and `--root`), each with its mount.
 pub(super) fn places_of_work<'a>(
     options: &'a Options,
     mounts: &'a [Mount],
@@ -32,14 +33,15 @@ pub(super) fn places_of_work<'a>(
     places.filter_map(|path| Some((path, mount_of(path, mounts).ok()?)))
 }
 
-/// The mount of `path` by its name alone: nothing is opened, because a server may hang.
+/// Returns the mount of `path` by its name alone. Nothing is opened, because a file server may
+/// hang.
 fn by_name<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
-    // Of two at one point the later one is on top.
+    // Of two mounts at one point, the later mount is on top.
     above.max_by_key(|mount| mount.point.components().count())
 }
 
-/// The mounts of the descriptors that we were given.
+/// Returns the mounts of the inherited descriptors.
 fn inherited(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
     let ids = process::inherited().into_iter().filter_map(mount_id);
     ids.filter_map(|id| mounts.iter().find(|mount| mount.id == id))

@@ -1,4 +1,4 @@
-//! What the user should know when a run is over.
+//! The notices at the end of a run.
 
 use crate::options::{IoUring, Options};
 use crate::process_tree::Process;
@@ -8,23 +8,23 @@ use rustix::process::Pid;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// Finds what is to be said, each thing once.
+/// Finds notices and returns each of them once.
 pub(super) struct Notices {
-    /// Whether no supervisor answered.
+    /// Whether the filter answered without a supervisor.
     sealed: bool,
     /// Files that were opened without their sync flag.
     unsynced: HashSet<Unsynced>,
     /// Threads in calls without their sync flag.
     unfinished: HashSet<u32>,
     io_uring: bool,
-    /// Whether nobody outlives the run: our end is that of its pid namespace, as that
-    /// of a container's first process is (pid_namespaces(7)).
+    /// Whether no process can outlive the run: the frontend is the init process of its pid
+    /// namespace, as in a container, and its exit ends the namespace (pid_namespaces(7)).
     ends_all: bool,
     named: HashSet<u32>,
 }
 
 impl Notices {
-    /// From what a run has left.
+    /// Takes from `closed` what the notices are about.
     pub(super) fn new(options: &Options, sealed: bool, closed: &mut Closed) -> Self {
         let unfinished = std::mem::take(&mut closed.unfinished);
         let unsynced = std::mem::take(&mut closed.unsynced);
@@ -35,7 +35,7 @@ impl Notices {
         Self { sealed, unsynced, unfinished, io_uring, ends_all, named: HashSet::new() }
     }
 
-    /// What is to be said about a run that these `survivors` outlive, and was not yet.
+    /// Returns the notices about a run with these `survivors` that were not returned before.
     pub(super) fn news(&mut self, survivors: &[Process]) -> Vec<Notice> {
         let Self { sealed, unsynced, unfinished, io_uring, ends_all, named } = self;
         let survivors = if *ends_all { &[] } else { survivors };
@@ -58,7 +58,7 @@ impl Notices {
     }
 }
 
-/// Whether one of `threads` is of the process `pid`.
+/// Whether one of `threads` belongs to the process `pid`.
 fn has_any(pid: u32, threads: &HashSet<u32>) -> bool {
     let task = Path::new("/proc").join(pid.to_string()).join("task");
     threads.iter().any(|thread| task.join(thread.to_string()).exists())

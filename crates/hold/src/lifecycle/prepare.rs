@@ -1,4 +1,4 @@
-//! Everything that can fail is tried before the command starts.
+//! Preparation of a run: everything that can fail is tried before the command starts.
 
 use super::near;
 use crate::active::Active;
@@ -20,12 +20,12 @@ use synconce_probe::mounts::{self, DeviceId, Mount};
 
 const ENODEV: i32 = 19;
 
-/// Finds the file systems, arms the markers, writes the run file.
+/// Finds the file systems, arms the markers, and writes the run file.
 pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
     if options.commit && syncs_are_swallowed() {
         return Err(RunError::SyncsSwallowed);
     }
-    // Without a commit there is nothing to find file systems for.
+    // Without a commit no file systems are needed.
     let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
     let mounts = mounts.map_err(|error| {
         RunError::Path(Act::new("cannot read", Path::new("/proc/self/mountinfo"), &error))
@@ -38,7 +38,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
         let state = standard_paths::state().ok_or(RunError::NoStateDirectory)?;
         let marker = Marker::arm(&state, &record, None).map_err(unwritable)?;
         markers.push(marker.registered_in(standard_paths::registry()));
-        // The user of a nested run was told by the outer one.
+        // In a nested run, the outer run has already printed this notice.
         earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::look(&state)).flatten();
         if let Some(root) = &options.root {
             let below = root.join(standard_paths::STATE_BELOW_ROOT);
@@ -49,7 +49,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
             }
         }
     }
-    // The run file is for people and tests; a run can do without.
+    // The run file informs people and tests; a run works without it.
     let directory =
         standard_paths::runtime().filter(|path| options.commit || may_hold_a_trace(path));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
@@ -57,27 +57,28 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
     Ok(Active::new(options, record, pins, named, markers, run_file).after(earlier))
 }
 
-/// Whether the run file of a run that commits nothing may be in `directory`: where it
-/// was named, or in memory. In an image's build `/run` is of the layer that is made,
-/// where the directory would stay, and the time of the one above it.
+/// Whether a run that commits nothing may put its run file in `directory`: the user named the
+/// directory, or it is in memory. In an image build `/run` is part of the new layer, where the
+/// directory and its parent's changed mtime would stay.
 fn may_hold_a_trace(directory: &Path) -> bool {
     let system = directory.ancestors().find_map(|above| rustix::fs::statfs(above).ok());
     standard_paths::is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))
 }
 
-/// Whether a sync that must fail, of an `O_PATH` descriptor (open(2)), succeeds.
+/// Whether an outer filter swallows syncs: fsync of an `O_PATH` descriptor must fail
+/// (open(2)), and here it succeeds.
 fn syncs_are_swallowed() -> bool {
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     let root = rustix::fs::open("/", flags, rustix::fs::Mode::empty());
     root.is_ok_and(|root| rustix::fs::syncfs(&root).is_ok())
 }
 
-/// Whether both paths lead to one directory (`--root /`).
+/// Whether both paths lead to the same directory (`--root /`).
 fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The file systems that are committed whether or not a call on them is held.
+/// Returns the file systems that are committed whether or not a call on them is held.
 fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> {
     if options.commits_all() || !options.commit_only.is_empty() {
         return pins.iter().map(|pin| pin.device).collect();
@@ -86,7 +87,7 @@ fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> 
     root.map(|mount| mount.device).collect()
 }
 
-/// What is pinned before the command starts.
+/// Opens the pins that a run has before its command starts.
 fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
     if !options.commit_only.is_empty() {
         let pins = Pins::open_only(&options.commit_only, mounts);

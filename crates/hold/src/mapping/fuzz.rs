@@ -1,4 +1,4 @@
-//! Fuzzing of maps, in which files have the names that they have.
+//! Fuzzing of `/proc/PID/maps`, in which file names are arbitrary.
 
 use super::*;
 use synconce_fuzz::arbitrary::{self, Arbitrary};

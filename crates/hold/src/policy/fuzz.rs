@@ -1,5 +1,5 @@
-//! Fuzzing of the decisions about calls: arguments and memory are the caller's,
-//! who may be hostile, or broken.
+//! Fuzzing of the decisions about calls: arguments and memory come from a caller that may be
+//! hostile or broken.
 
 mod caller;
 mod request;
@@ -13,7 +13,7 @@ use synconce_filter::{
     Answer, Program, SeccompData, Spec, Verdict, interpret, native_abis, program,
 };
 
-/// All that may ever be taken away from an argument.
+/// All bits that may ever be cleared in an argument.
 const SYNC_BITS: u32 = args::OPEN_SYNC_MASK | args::RWF_SYNC_MASK | args::MS_SYNC;
 
 fn options() -> Options {
@@ -45,14 +45,14 @@ fn waiting(caller: &Caller, request: &Request) -> Option<PendingCall> {
     })
 }
 
-/// Whether our filter lets the supervisor see the call.
+/// Whether the filter notifies the supervisor of the call.
 fn is_notified(filter: &Program, waiting: &PendingCall) -> bool {
     let Notification { number: nr, arch, args, .. } = waiting.notification;
     let data = SeccompData { nr, arch, instruction_pointer: 0, args };
     interpret(filter, &data) == Ok(Verdict::Notify)
 }
 
-/// What must be true of every decision.
+/// Asserts what must be true of every decision.
 fn check(caller: &Caller, waiting: &PendingCall, decision: &Decision) {
     let call = waiting.call;
     match decision {

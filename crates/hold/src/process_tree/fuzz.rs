@@ -1,4 +1,4 @@
-//! Fuzzing of `/proc/PID/stat`, in which a process has the name that it chose.
+//! Fuzzing of `/proc/PID/stat`, in which a process chooses its name.
 
 use super::*;
 use synconce_fuzz::arbitrary::{self, Arbitrary};

@@ -1,4 +1,4 @@
-//! Fuzzing of what goes over the sockets, paths of any bytes included.
+//! Fuzzing of the messages on the socket, including paths of arbitrary bytes.
 
 use super::*;
 use crate::run_error::Act;
@@ -30,7 +30,7 @@ fn any_bytes_that_arrive_are_a_message_or_an_error() {
     });
 }
 
-/// What a message is made of.
+/// The parts of a message.
 #[derive(Debug, Arbitrary)]
 struct Parts {
     kind: u8,

@@ -1,4 +1,4 @@
-//! Fuzzing of the runtime directory, which may be anybody's.
+//! Fuzzing of the runtime directory, which may belong to any user.
 
 use super::*;
 use synconce_durable::record::{Private, VERSION};

@@ -1,4 +1,4 @@
-//! Fuzzing of mountinfo, which holds names that anybody may choose.
+//! Fuzzing of mountinfo, which contains names that any user may choose.
 
 use super::*;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +18,7 @@ fn any_bytes_of_a_mountinfo_are_taken_or_left_out() {
     });
 }
 
-/// A mount as the kernel knows it.
+/// A mount as the kernel has it.
 #[derive(Debug, Arbitrary)]
 struct Kernels {
     id: u32,
@@ -29,7 +29,7 @@ struct Kernels {
     upper: Vec<u8>,
 }
 
-/// What `seq_escape()` of `show_mountinfo()` and `show_options()` makes of a name
+/// Returns `name` as escaped by `seq_escape()` of `show_mountinfo()` and `show_options()`
 /// (fs/proc_namespace.c, fs/overlayfs/super.c).
 fn escaped(name: &[u8], special: &[u8]) -> Vec<u8> {
     let escape = |byte: &u8| match special.contains(byte) {
@@ -55,7 +55,7 @@ fn line(mount: &Kernels) -> Vec<u8> {
 #[test]
 fn every_mount_that_the_kernel_can_show_is_read_as_it_is() {
     synconce_fuzz::values("mounts", 2_000, |mut mounts: Vec<Kernels>| {
-        // No name of the kernel's holds a NUL.
+        // The kernel's names contain no NUL.
         for mount in &mut mounts {
             mount.point.retain(|byte| *byte != 0);
             mount.upper.retain(|byte| *byte != 0);

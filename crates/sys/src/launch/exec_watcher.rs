@@ -1,7 +1,7 @@
-//! Sees a command through its own `execve` where the filter stops that call.
+//! Lets a command's own `execve` continue where the filter stops that call.
 //!
-//! The launching thread is suspended until the child has executed, so somebody
-//! else has to answer meanwhile.
+//! The launching thread is suspended until the child has executed, so another thread has to
+//! answer meanwhile.
 
 use super::Stage;
 use crate::handover::Handover;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::thread::{Builder, JoinHandle};
 
-/// A thread that lets the executions of one launch go on.
+/// A thread that lets the execve(2) calls of one launch continue.
 pub(super) struct ExecWatcher {
     thread: JoinHandle<Option<Notification>>,
     /// Closed when the launch is over.
@@ -21,11 +21,11 @@ pub(super) struct ExecWatcher {
 }
 
 impl ExecWatcher {
-    /// Starts it for the child that has `stage`, whose listener stays open until
-    /// [`ExecWatcher::finish`]. Notes the calls that it receives in `handover`.
+    /// Starts the thread for the child of `stage`, whose listener stays open until
+    /// [`ExecWatcher::finish`]. Records the calls that it receives in `handover`.
     ///
     /// # Errors
-    /// No thread or pipe can be had.
+    /// No thread or pipe can be created.
     pub(super) fn start(stage: Arc<Stage>, handover: Arc<Handover>) -> io::Result<Self> {
         let (reader, over) = io::pipe()?;
         let exec_watcher = Builder::new().name("exec_watcher".into()).stack_size(64 * 1024);
@@ -33,8 +33,8 @@ impl ExecWatcher {
         Ok(Self { thread, over })
     }
 
-    /// The launch is over. Returns a call of the executed command that came
-    /// before we knew; it still waits for its answer.
+    /// Ends the thread after the launch. Returns a call of the executed command that the
+    /// thread received and that still waits for its answer.
     pub(super) fn finish(self) -> Option<Notification> {
         drop(self.over);
         self.thread.join().ok().flatten()
@@ -46,7 +46,7 @@ fn attend(stage: &Stage, over: &PipeReader, handover: Arc<Handover>) -> Option<N
     loop {
         let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(over, PollFlags::IN)];
         if poll(&mut fds, None).is_err() {
-            // An interruption only means to look again.
+            // EINTR only repeats the loop.
             continue;
         }
         if !fds[0].revents().contains(PollFlags::IN) {
@@ -54,16 +54,16 @@ fn attend(stage: &Stage, over: &PipeReader, handover: Arc<Handover>) -> Option<N
         }
         let Ok(call) = listener.receive() else { return None };
         match call {
-            // A shell may have executed a second program before we knew of the first.
+            // A shell may have executed a second program already.
             Some(call) if stage.has_executed() => return Some(call),
-            // An error means that the caller is gone.
+            // An error means that the caller has exited.
             Some(call) => drop(listener.answer(call.id, Answer::Continue)),
             None => {}
         }
     }
 }
 
-/// A copy of the listener; `None` when the launch is over without one.
+/// Returns a copy of the listener, or `None` if the launch ended without a listener.
 fn wait_for_listener(listener: &AtomicI32, over: &PipeReader) -> Option<Listener> {
     let soon = Timespec { tv_sec: 0, tv_nsec: 20_000 };
     while listener.load(SeqCst) < 0 {
@@ -73,8 +73,8 @@ fn wait_for_listener(listener: &AtomicI32, over: &PipeReader) -> Option<Listener
         }
     }
     let fd = listener.load(SeqCst);
-    // SAFETY: the child made it in the table that we share, and it stays open
-    // until this thread has ended.
+    // SAFETY: the child made the descriptor in the shared table, and it stays open until this
+    // thread has ended.
     let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
     Some(Listener::from(fd.try_clone_to_owned().ok()?))
 }

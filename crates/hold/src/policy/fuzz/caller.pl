@@ -1,12 +1,12 @@
-# A caller: memory at known addresses, descriptors of every kind, and then nothing
-# more than to wait for the end of standard input.
+# A caller with memory at known addresses and descriptors of every kind. It waits for the end
+# of standard input.
 use strict;
 use Fcntl;
 use POSIX ();
 use Socket;
 my ($mmap, $area, $shared, $page) = @ARGV;
 my ($both, $private, $mine) = (3, 0x32, 0x11);
-POSIX::close($_) for 3 .. 255; # whatever we inherited
+POSIX::close($_) for 3 .. 255; # inherited descriptors
 open(my $data, "+<", "data") or die "data: $!";                           # 3
 open(my $only, "<", "data") or die "data: $!";                            # 4
 sysopen(my $directory, ".", O_RDONLY) or die "here: $!";                  # 5

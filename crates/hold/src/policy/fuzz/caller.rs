@@ -1,4 +1,4 @@
-//! A process whose calls are decided about: it never makes them.
+//! A process about whose calls decisions are made. It never makes the calls.
 
 use crate::caller::Memory;
 use std::fs;
@@ -7,27 +7,27 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Eight pages, with nothing behind them. The address fits 32 bits.
+/// Eight pages, followed by unmapped memory. The address fits 32 bits.
 pub(super) const AREA: u64 = 0x1000_0000;
-/// Four pages of a file, shared, and two private ones.
+/// Four pages of a shared file mapping, and two private pages.
 pub(super) const SHARED: u64 = 0x2000_0000;
 pub(super) const PAGE: u64 = 4096;
 pub(super) const AREA_LENGTH: u64 = 8 * PAGE;
 
-/// The descriptors whose syncs are held where the place is on a disk.
+/// The descriptors whose syncs are held if the directory is on a disk.
 pub(super) const ON_DISK: [i32; 4] = [3, 4, 5, 12];
 
 const MMAP: u32 = if cfg!(target_arch = "aarch64") { 222 } else { 9 };
 
 pub(super) struct Caller {
     child: Child,
-    /// It ends with this, also when we are killed.
+    /// The process exits when its standard input is closed, also if the test is killed.
     _alive: ChildStdin,
     memory: Memory,
 }
 
 impl Caller {
-    /// Starts it in the directory `place`.
+    /// Starts the process in the directory `place`.
     pub(super) fn start(place: &Path) -> Self {
         fs::create_dir(place.join("d")).expect("a directory");
         fs::write(place.join("data"), vec![7; 4 * PAGE as usize]).expect("a file");
@@ -61,7 +61,7 @@ impl Caller {
         self.child.id()
     }
 
-    /// Puts `content` at the start of the area, and zeroes behind it.
+    /// Writes `content` at the start of the area, followed by zeroes.
     pub(super) fn fill(&self, content: &[u8]) {
         let mut whole = content.to_vec();
         whole.resize(AREA_LENGTH as usize, 0);

@@ -1,10 +1,10 @@
-//! Calls and the memory that they point to, made of an input.
+//! Calls and the memory that they point to, made from a fuzzing input.
 
 use super::caller::{AREA, AREA_LENGTH, PAGE, SHARED};
 use synconce_filter::{Abi, Call};
 use synconce_fuzz::arbitrary::{self, Arbitrary};
 
-/// Where things are in the area.
+/// Offsets in the area.
 const POINTERS: u64 = 0;
 const REQUESTS: u64 = 2 * PAGE;
 const HOW: u64 = 6 * PAGE;
@@ -107,7 +107,7 @@ pub(super) struct Request {
     call: u8,
     any_call: Option<(u32, i32)>,
     args: [Word; 6],
-    /// Whether pointers lead to what the call wants.
+    /// Whether pointers lead to valid arguments of the call.
     fits: bool,
     pointers: Vec<Word>,
     requests: Vec<Iocb>,
@@ -117,7 +117,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Architecture and number, as a notification has them.
+    /// Returns the architecture and number, as in a notification.
     pub(super) fn number(&self) -> (u32, i32) {
         let abi = Abi::ALL[usize::from(self.abi) % 3];
         let call = self.wanted();
@@ -153,7 +153,7 @@ impl Request {
         args
     }
 
-    /// What is in the area.
+    /// Returns the content of the area.
     pub(super) fn memory(&self) -> Vec<u8> {
         let mut memory = vec![0; AREA_LENGTH as usize];
         let mut put = |at: u64, bytes: &[u8]| {
