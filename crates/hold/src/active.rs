@@ -13,7 +13,6 @@ use crate::options::Options;
 use crate::protocol::Notice;
 use crate::run_error::{Act, RunError};
 use crate::runfile::{Phase, RunFile};
-use crate::state::PATIENCE;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +26,10 @@ use synconce_probe::device::Writes;
 use synconce_probe::mounts::{self, DeviceId};
 pub(crate) use work::{Done, Via, Work};
 use work::{Markers, Root};
+
+/// How long a call waits for work. The calling process may be the server that the work waits
+/// for. A call that waited too long goes to the kernel: an extra sync is safe.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state of a run in progress.
 pub(crate) struct Active {
@@ -57,7 +60,7 @@ pub(crate) struct Active {
     /// Interrupted runs, of which a notice is to be printed.
     earlier: Option<News>,
     /// File systems that are synced because the run unmounts them.
-    leaving: Vec<Arc<UnmountSync>>,
+    unmounts: Vec<Arc<UnmountSync>>,
     patience: Duration,
     /// How much had been written to each disk before the command started.
     written_before: Writes,
@@ -112,7 +115,7 @@ impl Active {
             volatile: HashSet::new(),
             root,
             earlier: None,
-            leaving: Vec::new(),
+            unmounts: Vec::new(),
             patience: options.patience,
             written_before: if commits { Writes::now() } else { Writes::default() },
             holds_sync: false,
@@ -285,22 +288,22 @@ impl Active {
         self.volatile.clear();
         let Some(pin) = self.pins.take(mount) else {
             // An earlier unmount call for this mount may have taken the pin.
-            let leaving = self.leaving.iter().find(|leaving| leaving.mount == mount)?;
-            let leaving = Arc::clone(leaving);
-            return Some(Box::new(move || leaving.wait()));
+            let unmount = self.unmounts.iter().find(|unmount| unmount.mount == mount)?;
+            let unmount = Arc::clone(unmount);
+            return Some(Box::new(move || unmount.wait()));
         };
         if !self.scope.contains(&pin.device) && !self.holds_sync && self.sealed.is_none() {
             return Some(Box::new(move || drop(pin)));
         }
-        let leaving = Arc::new(UnmountSync::of(&pin));
-        self.leaving.push(Arc::clone(&leaving));
+        let unmount = Arc::new(UnmountSync::of(&pin));
+        self.unmounts.push(Arc::clone(&unmount));
         let (markers, patience) = (self.markers.clone(), self.patience);
-        Some(Box::new(move || leaving.sync(pin, &markers, patience)))
+        Some(Box::new(move || unmount.sync(pin, &markers, patience)))
     }
 
     /// Whether `device` is being synced for an unmount, or its sync failed.
     fn is_lost(&self, device: DeviceId) -> bool {
-        self.leaving.iter().any(|leaving| leaving.device == device && !leaving.is_durable())
+        self.unmounts.iter().any(|unmount| unmount.device == device && !unmount.is_durable())
     }
 }
 

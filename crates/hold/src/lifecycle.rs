@@ -196,7 +196,7 @@ fn launch_trouble(error: LaunchError, options: &Options) -> RunError {
         LaunchError::Clone(error) => RunError::set_up("cannot make a process", &error),
         LaunchError::Filter(error) => RunError::Filter(error.raw_os_error().unwrap_or(0)),
         LaunchError::Handover(error) => {
-            RunError::set_up("cannot pass the listener to the front process", &error)
+            RunError::set_up("cannot pass the listener to the frontend", &error)
         }
         LaunchError::Exec(error) => RunError::Exec {
             command: options.command[0].to_string_lossy().into_owned(),

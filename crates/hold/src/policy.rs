@@ -101,28 +101,28 @@ pub(crate) fn may_block(call: Call) -> bool {
     )
 }
 
-/// Returns the answer to `waiting`.
-pub(crate) fn decide(targets: &mut FdInfo, waiting: &PendingCall, options: &Options) -> Decision {
-    match waiting.call {
-        Call::Fsync | Call::Fdatasync => hold_if(sync_target(targets, waiting, Target::is_held)),
-        Call::Syncfs => hold_if(sync_target(targets, waiting, |target| target.on_disk)),
+/// Returns the answer to `pending`.
+pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
+    match pending.call {
+        Call::Fsync | Call::Fdatasync => hold_if(sync_target(fd_info, pending, Target::is_held)),
+        Call::Syncfs => hold_if(sync_target(fd_info, pending, |target| target.on_disk)),
         Call::Sync => Decision::Hold(Vec::new()),
-        Call::SyncFileRange => sync_file_range(targets, waiting),
-        Call::Msync => msync(waiting),
-        Call::Open => open(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0),
-        Call::Openat => open(targets, waiting, waiting.descriptor(0), 1),
-        Call::OpenByHandleAt => open_by_handle(targets, waiting),
-        Call::Openat2 => openat2(targets, waiting).unwrap_or(Decision::Ignore),
-        Call::Preadv2 | Call::Pwritev2 => transfer(targets, waiting),
-        Call::IoSubmit => io_submit(targets, waiting).unwrap_or(Decision::Ignore),
+        Call::SyncFileRange => sync_file_range(fd_info, pending),
+        Call::Msync => msync(pending),
+        Call::Open => open(fd_info, pending, rustix::fs::CWD.as_raw_fd(), 0),
+        Call::Openat => open(fd_info, pending, pending.descriptor(0), 1),
+        Call::OpenByHandleAt => open_by_handle(fd_info, pending),
+        Call::Openat2 => openat2(fd_info, pending).unwrap_or(Decision::Ignore),
+        Call::Preadv2 | Call::Pwritev2 => transfer(fd_info, pending),
+        Call::IoSubmit => io_submit(fd_info, pending).unwrap_or(Decision::Ignore),
         Call::IoUringSetup => match options.io_uring {
             IoUring::Refuse => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
             IoUring::Pass => Decision::Pass,
         },
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
-        Call::Umount => unmount(targets, waiting),
-        Call::Execve => execute(waiting, rustix::fs::CWD.as_raw_fd(), 0),
-        Call::Execveat => execute(waiting, waiting.descriptor(0), 1),
+        Call::Umount => unmount(fd_info, pending),
+        Call::Execve => execute(pending, rustix::fs::CWD.as_raw_fd(), 0),
+        Call::Execveat => execute(pending, pending.descriptor(0), 1),
     }
 }
 
@@ -131,17 +131,17 @@ fn hold_if(device: Option<DeviceId>) -> Decision {
 }
 
 fn sync_target(
-    targets: &mut FdInfo,
-    waiting: &PendingCall,
+    fd_info: &mut FdInfo,
+    pending: &PendingCall,
     held: impl Fn(&Target) -> bool,
 ) -> Option<DeviceId> {
-    let target = targets.descriptor(waiting.thread(), waiting.descriptor(0))?;
+    let target = fd_info.descriptor(pending.thread(), pending.descriptor(0))?;
     held(&target).then_some(target.device)
 }
 
-fn sync_file_range(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
-    let (offset, length, flags) = args::sync_file_range(waiting.abi, &waiting.notification.args);
-    if flags == HANDSHAKE_FLAGS && waiting.descriptor(0) == -1 {
+fn sync_file_range(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
+    let (offset, length, flags) = args::sync_file_range(pending.abi, &pending.notification.args);
+    if flags == HANDSHAKE_FLAGS && pending.descriptor(0) == -1 {
         return Decision::Handshake;
     }
     // The kernel's own conditions for EINVAL (fs/sync.c).
@@ -151,14 +151,14 @@ fn sync_file_range(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
     if !valid {
         return Decision::Pass;
     }
-    hold_if(sync_target(targets, waiting, Target::is_held))
+    hold_if(sync_target(fd_info, pending, Target::is_held))
 }
 
 /// Holds the call if the kernel would only write back. Bad arguments, holes and
 /// `MS_INVALIDATE`, which checks memory locks, are left to the kernel.
-fn msync(waiting: &PendingCall) -> Decision {
-    let (address, length) = (waiting.argument(0), waiting.argument(1));
-    let flags = args::low(waiting.argument(2));
+fn msync(pending: &PendingCall) -> Decision {
+    let (address, length) = (pending.argument(0), pending.argument(1));
+    let flags = args::low(pending.argument(2));
     let page = rustix::param::page_size() as u64;
     let end = length.checked_next_multiple_of(page).and_then(|length| address.checked_add(length));
     let (true, Some(end)) = (address.is_multiple_of(page), end) else {
@@ -167,10 +167,10 @@ fn msync(waiting: &PendingCall) -> Decision {
     if length == 0 || flags & !(args::MS_SYNC | args::MS_INVALIDATE) != 0 {
         return Decision::Pass;
     }
-    let Some(mapping) = mapping::of(waiting.thread(), address..end) else {
+    let Some(mapping) = mapping::of(pending.thread(), address..end) else {
         return Decision::Pass;
     };
-    let disks = FdInfo::disks(waiting.thread());
+    let disks = FdInfo::disks(pending.thread());
     let on_disk =
         !mapping.devices.is_empty() && mapping.devices.iter().all(|device| disks.contains(device));
     if !mapping.complete || !on_disk {
@@ -185,14 +185,14 @@ fn msync(waiting: &PendingCall) -> Decision {
 }
 
 /// Decides about a call whose path is argument `path` and whose flags are in a register.
-fn open(targets: &mut FdInfo, waiting: &PendingCall, directory: i32, path: usize) -> Decision {
-    let Some(index) = args::open_flags_index(waiting.call) else {
+fn open(fd_info: &mut FdInfo, pending: &PendingCall, directory: i32, path: usize) -> Decision {
+    let Some(index) = args::open_flags_index(pending.call) else {
         return Decision::Ignore;
     };
-    if ignores_sync(args::low(waiting.argument(index)).into()) {
+    if ignores_sync(args::low(pending.argument(index)).into()) {
         return Decision::Ignore;
     }
-    let target = path_target(targets, waiting, directory, path, false);
+    let target = path_target(fd_info, pending, directory, path, false);
     strip_open(target, Change { argument: Some((index, args::OPEN_SYNC_MASK.into())), ..opening() })
 }
 
@@ -215,15 +215,15 @@ fn strip_open(target: Option<Target>, change: Change) -> Decision {
     }
 }
 
-fn open_by_handle(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
-    let directory = waiting.descriptor(0);
-    if ignores_sync(args::low(waiting.argument(2)).into()) {
+fn open_by_handle(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
+    let directory = pending.descriptor(0);
+    if ignores_sync(args::low(pending.argument(2)).into()) {
         return Decision::Ignore;
     }
     let target = if directory == rustix::fs::CWD.as_raw_fd() {
-        targets.path(Start::new(waiting.thread(), directory), &PathBuf::new())
+        fd_info.path(Start::new(pending.thread(), directory), &PathBuf::new())
     } else {
-        targets.descriptor(waiting.thread(), directory)
+        fd_info.descriptor(pending.thread(), directory)
     };
     // The handle refers to a file on the descriptor's file system.
     let target = target.map(|target| Target { file_type: FileType::RegularFile, ..target });
@@ -237,9 +237,9 @@ mod open_how {
 }
 
 /// Decides about openat2(2). `struct open_how` begins with the flags, 64 bits.
-fn openat2(targets: &mut FdInfo, waiting: &PendingCall) -> Option<Decision> {
-    let how = waiting.argument(2);
-    let memory = Memory::open(waiting.thread(), false).ok()?;
+fn openat2(fd_info: &mut FdInfo, pending: &PendingCall) -> Option<Decision> {
+    let how = pending.argument(2);
+    let memory = Memory::open(pending.thread(), false).ok()?;
     let old = memory.bytes::<8>(how).ok()?;
     let flags = u64::from_ne_bytes(old);
     let new = flags & !u64::from(args::OPEN_SYNC_MASK);
@@ -248,29 +248,29 @@ fn openat2(targets: &mut FdInfo, waiting: &PendingCall) -> Option<Decision> {
     }
     let resolve = memory.bytes::<8>(how.wrapping_add(open_how::RESOLVE)).ok()?;
     let in_root = u64::from_ne_bytes(resolve) & open_how::IN_ROOT != 0;
-    let target = path_target(targets, waiting, waiting.descriptor(0), 1, in_root);
+    let target = path_target(fd_info, pending, pending.descriptor(0), 1, in_root);
     let patch = Patch { address: how, old: old.to_vec(), new: new.to_ne_bytes().to_vec() };
     Some(strip_open(target, Change { patches: vec![patch], ..opening() }))
 }
 
 fn path_target(
-    targets: &mut FdInfo,
-    waiting: &PendingCall,
+    fd_info: &mut FdInfo,
+    pending: &PendingCall,
     directory: i32,
     path: usize,
     is_root: bool,
 ) -> Option<Target> {
-    let memory = Memory::open(waiting.thread(), false).ok()?;
-    let path = memory.path(waiting.argument(path)).ok()?;
-    targets.path(Start { thread: waiting.thread(), directory, is_root }, &path)
+    let memory = Memory::open(pending.thread(), false).ok()?;
+    let path = memory.path(pending.argument(path)).ok()?;
+    fd_info.path(Start { thread: pending.thread(), directory, is_root }, &path)
 }
 
-fn transfer(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
+fn transfer(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     // Other file types pass: on a directory the kernel refuses the flag.
     let regular = |target: &Target| target.on_disk && target.file_type == FileType::RegularFile;
-    match sync_target(targets, waiting, regular) {
+    match sync_target(fd_info, pending, regular) {
         Some(device) => Decision::Rewrite(Change {
-            argument: Some((args::rwf_index(waiting.abi), args::RWF_SYNC_MASK.into())),
+            argument: Some((args::rwf_index(pending.abi), args::RWF_SYNC_MASK.into())),
             devices: vec![device],
             ..Change::default()
         }),
@@ -294,22 +294,22 @@ mod iocb {
 
 /// Decides about io_submit(2). A sync request becomes a transfer of no bytes, which completes
 /// with the same event. A transfer loses its sync flag.
-fn io_submit(targets: &mut FdInfo, waiting: &PendingCall) -> Option<Decision> {
-    let memory = Memory::open(waiting.thread(), false).ok()?;
-    let width = if matches!(waiting.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+fn io_submit(fd_info: &mut FdInfo, pending: &PendingCall) -> Option<Decision> {
+    let memory = Memory::open(pending.thread(), false).ok()?;
+    let width = if matches!(pending.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
     // The kernel takes a long of the caller's width, and refuses a negative count.
-    let count = waiting.argument(1);
+    let count = pending.argument(1);
     if count >> (8 * width - 1) != 0 {
         return None;
     }
-    let requests = memory.pointers(waiting.argument(2), count, width).ok()?;
+    let requests = memory.pointers(pending.argument(2), count, width).ok()?;
     let mut change = Change::default();
     let mut passed = count > requests.len() as u64;
     for address in requests {
         let Ok(request) = memory.bytes::<{ iocb::LENGTH }>(address) else {
             break;
         };
-        match strip_request(targets, waiting.thread(), address, &request) {
+        match strip_request(fd_info, pending.thread(), address, &request) {
             Stripped::Plain => {}
             Stripped::Passes => passed = true,
             Stripped::Held(patch, device) => {
@@ -332,7 +332,7 @@ enum Stripped {
 }
 
 fn strip_request(
-    targets: &mut FdInfo,
+    fd_info: &mut FdInfo,
     thread: u32,
     address: u64,
     request: &[u8; iocb::LENGTH],
@@ -350,7 +350,7 @@ fn strip_request(
     if syncs && (flags != 0 || request[iocb::TRANSFER].iter().any(|byte| *byte != 0)) {
         return Stripped::Passes;
     }
-    let target = targets.descriptor(thread, word(iocb::DESCRIPTOR).cast_signed());
+    let target = fd_info.descriptor(thread, word(iocb::DESCRIPTOR).cast_signed());
     let held = target.filter(|t| t.on_disk && t.file_type == FileType::RegularFile);
     let Some(target) = held else {
         return Stripped::Passes;
@@ -365,12 +365,12 @@ fn strip_request(
     Stripped::Held(Patch { address: address + at as u64, old, new }, target.device)
 }
 
-fn unmount(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
+fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     // A lazy unmount leaves the file system in use, and a pin does not prevent it.
-    if waiting.argument(1) & MNT_DETACH != 0 {
+    if pending.argument(1) & MNT_DETACH != 0 {
         return Decision::Ignore;
     }
-    let target = path_target(targets, waiting, rustix::fs::CWD.as_raw_fd(), 0, false);
+    let target = path_target(fd_info, pending, rustix::fs::CWD.as_raw_fd(), 0, false);
     // If the path is not the root of a mount, the kernel refuses the call.
     let root = target.filter(|target| target.is_mount_root);
     Decision::Unmount(root.map(|target| target.mount))
@@ -379,10 +379,10 @@ fn unmount(targets: &mut FdInfo, waiting: &PendingCall) -> Decision {
 /// `MNT_DETACH` of umount2(2). The old umount(2) has no flags, and is never lazy.
 const MNT_DETACH: u64 = 2;
 
-fn execute(waiting: &PendingCall, directory: i32, path: usize) -> Decision {
-    let memory = Memory::open(waiting.thread(), false);
-    let path = memory.and_then(|memory| memory.path(waiting.argument(path)));
-    let start = Start::new(waiting.thread(), directory);
+fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
+    let memory = Memory::open(pending.thread(), false);
+    let path = memory.and_then(|memory| memory.path(pending.argument(path)));
+    let start = Start::new(pending.thread(), directory);
     match path {
         Ok(path) if paths::find(start, &path).is_ok_and(|file| rights::gains(&file)) => {
             Decision::GainRights(path)

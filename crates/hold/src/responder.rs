@@ -81,15 +81,15 @@ impl Responder {
         Self { options, listener, frontend, command, state, looks, said_why, disturbed, traced }
     }
 
-    /// Answers `waiting`. Work that has to be done before, and may take long, is done only if
+    /// Answers `pending`. Work that has to be done before, and may take long, is done only if
     /// the calling thread `may_wait`.
-    pub(crate) fn responder(
+    pub(crate) fn answer(
         &self,
-        targets: &mut FdInfo,
-        waiting: &PendingCall,
+        fd_info: &mut FdInfo,
+        pending: &PendingCall,
         may_wait: bool,
     ) -> Handled {
-        let decision = match decide(targets, waiting, &self.options) {
+        let decision = match decide(fd_info, pending, &self.options) {
             Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.looks => {
                 if !self.said_why.swap(true, Relaxed) {
                     self.tell(Notice::ForeignProc);
@@ -98,19 +98,19 @@ impl Responder {
             }
             decision => decision,
         };
-        if targets.take_missed() {
+        if fd_info.take_missed() {
             return Handled::MayBlock;
         }
-        let Reply { answer, counted } = match self.consider(waiting, decision, may_wait) {
+        let Reply { answer, counted } = match self.consider(pending, decision, may_wait) {
             Ok(reply) => reply,
-            Err(judged) => return judged,
+            Err(handled) => return handled,
         };
         // An error means that the caller has exited; nothing was done on its behalf.
-        let reached = self.listener.answer(waiting.notification.id, answer).unwrap_or(false);
+        let reached = self.listener.answer(pending.notification.id, answer).unwrap_or(false);
         if let (false, Some((end, program))) = (reached, counted) {
             // Before Linux 5.19 a signal may have interrupted the call; the caller then
             // repeats it.
-            let name = waiting.call.name();
+            let name = pending.call.name();
             self.state.lock().accounts.take_back(name, program.as_deref(), end);
         }
         Handled::Done
@@ -128,15 +128,15 @@ impl Responder {
     /// How far the handling came, if there is no reply.
     fn consider(
         &self,
-        waiting: &PendingCall,
+        pending: &PendingCall,
         decision: Decision,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
         Ok(match decision {
-            Decision::Hold(devices) => return self.hold(waiting, &devices, may_wait),
-            Decision::Rewrite(change) => return self.change(waiting, &change, may_wait),
-            Decision::Pass => self.count(waiting, End::Passed, Answer::Continue),
-            Decision::Refuse(errno) => self.count(waiting, End::Refused, Answer::Errno(errno)),
+            Decision::Hold(devices) => return self.hold(pending, &devices, may_wait),
+            Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
+            Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
+            Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
             Decision::Unmount(mount) => {
@@ -157,24 +157,24 @@ impl Responder {
 
     fn hold(
         &self,
-        waiting: &PendingCall,
+        pending: &PendingCall,
         devices: &[DeviceId],
         may_wait: bool,
     ) -> Result<Reply, Handled> {
-        let program = self.program(waiting);
+        let program = self.program(pending);
         let count = |state: &mut State| {
-            state.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
+            state.accounts.count(pending.call.name(), program.as_deref(), End::Held);
         };
-        Ok(match self.admit(waiting, devices, may_wait, count) {
-            Admitted::Held { late } => match late.then(|| not_held(waiting)).flatten() {
+        Ok(match self.admit(pending, devices, may_wait, count) {
+            Admitted::Held { late } => match late.then(|| not_held(pending)).flatten() {
                 None => Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) },
                 Some(answer) => {
-                    let name = waiting.call.name();
+                    let name = pending.call.name();
                     self.state.lock().accounts.take_back(name, program.as_deref(), End::Held);
-                    self.count(waiting, End::Passed, answer)
+                    self.count(pending, End::Passed, answer)
                 }
             },
-            Admitted::Passed => self.count(waiting, End::Passed, Answer::Continue),
+            Admitted::Passed => self.count(pending, End::Passed, Answer::Continue),
             Admitted::Over => Answer::Continue.into(),
             Admitted::Patience => return Err(Handled::MayBlock),
         })
@@ -182,19 +182,19 @@ impl Responder {
 
     fn change(
         &self,
-        waiting: &PendingCall,
+        pending: &PendingCall,
         change: &Change,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
-        match self.admit(waiting, &change.devices, may_wait, |_| {}) {
+        match self.admit(pending, &change.devices, may_wait, |_| {}) {
             Admitted::Held { late } => {
                 // A file that is about to be opened has no earlier error.
-                match (late && !change.opens).then(|| not_held(waiting)).flatten() {
-                    None => Err(self.rewrite(waiting, change, self.program(waiting))),
-                    Some(answer) => Ok(self.count(waiting, End::Passed, answer)),
+                match (late && !change.opens).then(|| not_held(pending)).flatten() {
+                    None => Err(self.rewrite(pending, change, self.program(pending))),
+                    Some(answer) => Ok(self.count(pending, End::Passed, answer)),
                 }
             }
-            Admitted::Passed => Ok(self.count(waiting, End::Passed, Answer::Continue)),
+            Admitted::Passed => Ok(self.count(pending, End::Passed, Answer::Continue)),
             Admitted::Over => Ok(Answer::Continue.into()),
             Admitted::Patience => Err(Handled::MayBlock),
         }
@@ -202,13 +202,13 @@ impl Responder {
 
     fn admit(
         &self,
-        waiting: &PendingCall,
+        pending: &PendingCall,
         devices: &[DeviceId],
         may_wait: bool,
         note: impl FnOnce(&mut State),
     ) -> Admitted {
-        let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
-        let via = Via { thread: waiting.notification.thread, fd };
+        let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
+        let via = Via { thread: pending.notification.thread, fd };
         self.state.admit(devices, via, may_wait, note, |work| self.begin(work))
     }
 
@@ -235,14 +235,14 @@ impl Responder {
         work.start(conclude);
     }
 
-    fn rewrite(&self, waiting: &PendingCall, change: &Change, program: Option<String>) -> Handled {
-        let (thread, id) = (waiting.notification.thread, waiting.notification.id);
+    fn rewrite(&self, pending: &PendingCall, change: &Change, program: Option<String>) -> Handled {
+        let (thread, id) = (pending.notification.thread, pending.notification.id);
         let claim = self.traced.wait_for(thread);
         let shielded = self.disturbed().remove(&thread);
-        let changing = || Changing { thread, call: waiting.call, program: program.clone() };
+        let changing = || Changing { thread, call: pending.call, program: program.clone() };
         let begin = || self.state.lock().begin(id, changing());
         let rewrite =
-            Rewrite { listener: &self.listener, waiting, change, shielded, command: self.command };
+            Rewrite { listener: &self.listener, pending, change, shielded, command: self.command };
         let rewritten = match &claim {
             Some(claim) => rewrite.perform(claim, &begin),
             None => rewrite.pass(),
@@ -266,15 +266,15 @@ impl Responder {
             Rewritten::Left => return Handled::AbandonThread,
             _ => return Handled::Done,
         };
-        state.accounts.count(waiting.call.name(), program.as_deref(), end);
+        state.accounts.count(pending.call.name(), program.as_deref(), end);
         state.unsynced.extend(opened);
         Handled::Done
     }
 
     /// Counts a call before it is answered: after the answer the run may end.
-    fn count(&self, waiting: &PendingCall, end: End, answer: Answer) -> Reply {
-        let program = self.program(waiting);
-        self.state.lock().accounts.count(waiting.call.name(), program.as_deref(), end);
+    fn count(&self, pending: &PendingCall, end: End, answer: Answer) -> Reply {
+        let program = self.program(pending);
+        self.state.lock().accounts.count(pending.call.name(), program.as_deref(), end);
         Reply { answer, counted: Some((end, program)) }
     }
 
@@ -282,8 +282,8 @@ impl Responder {
         self.disturbed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn program(&self, waiting: &PendingCall) -> Option<String> {
-        self.options.by_program.then(|| waiting.program()).flatten()
+    fn program(&self, pending: &PendingCall) -> Option<String> {
+        self.options.by_program.then(|| pending.program()).flatten()
     }
 
     fn tell(&self, notice: Notice) {
@@ -294,13 +294,13 @@ impl Responder {
 /// Returns the answer to a call on a file system that was pinned late, if the call cannot be
 /// held: the write-back error that the caller's descriptor has not reported yet. This check
 /// reports the error and thereby clears it, so the answer must carry it.
-fn not_held(waiting: &PendingCall) -> Option<Answer> {
+fn not_held(pending: &PendingCall) -> Option<Answer> {
     if mutant::is("late-look-skipped") {
         return None;
     }
     let one_file =
         [Call::Fsync, Call::Fdatasync, Call::SyncFileRange, Call::Preadv2, Call::Pwritev2];
-    let file = one_file.contains(&waiting.call).then(|| callers_file(waiting)).flatten();
+    let file = one_file.contains(&pending.call).then(|| callers_file(pending)).flatten();
     // Left to the kernel: it reports errors of a mapping, of a whole file system, or of aio
     // requests.
     let Some(file) = file else { return Some(Answer::Continue) };
@@ -311,13 +311,13 @@ fn not_held(waiting: &PendingCall) -> Option<Answer> {
 /// Returns a duplicate of the descriptor that the call is about (pidfd_getfd(2), Linux 5.6).
 /// Returns `None` before Linux 6.9 for a thread that is not the first of its process: it may
 /// have descriptors of its own (unshare(2), CLONE_FILES).
-fn callers_file(waiting: &PendingCall) -> Option<OwnedFd> {
-    let thread = Pid::from_raw(waiting.notification.thread.cast_signed())?;
+fn callers_file(pending: &PendingCall) -> Option<OwnedFd> {
+    let thread = Pid::from_raw(pending.notification.thread.cast_signed())?;
     let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
     let thread = pidfd_open(thread, of_a_thread)
         .or_else(|_| pidfd_open(thread, PidfdFlags::empty()))
         .ok()?;
-    let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
+    let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
     pidfd_getfd(thread, fd, PidfdGetfdFlags::empty()).ok()
 }
 

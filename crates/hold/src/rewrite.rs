@@ -48,7 +48,7 @@ enum Entered {
 /// A call that is to be done without its sync flag.
 pub(crate) struct Rewrite<'a> {
     pub listener: &'a Listener,
-    pub waiting: &'a PendingCall,
+    pub pending: &'a PendingCall,
     pub change: &'a Change,
     /// Whether the caller's signals are blocked until the call's entry.
     pub shielded: bool,
@@ -61,7 +61,7 @@ impl Rewrite<'_> {
     /// unchanged. The calling thread traces the caller, must hold its lock `claim`, and must
     /// trace no other thread.
     pub(crate) fn perform(&self, claim: &TraceeLock<'_>, begin: &dyn Fn() -> bool) -> Rewritten {
-        let notification = &self.waiting.notification;
+        let notification = &self.pending.notification;
         if !self.listener.is_valid(notification.id) {
             return Rewritten::Dropped;
         }
@@ -70,13 +70,13 @@ impl Rewrite<'_> {
             // call.
             return self.pass();
         };
-        if !restart(self.listener, self.waiting, &tracee).unwrap_or(false) {
+        if !restart(self.listener, self.pending, &tracee).unwrap_or(false) {
             return Rewritten::Left;
         }
         let entered = enter(&tracee, self.listener.handover().filter(|_| self.shielded));
         let (rewritten, signal) = match entered {
             Ok(Entered::Call) => {
-                let done = perform(&tracee, claim, self.waiting, self.change, begin);
+                let done = perform(&tracee, claim, self.pending, self.change, begin);
                 (done.unwrap_or(Rewritten::Dropped), 0)
             }
             Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
@@ -89,7 +89,7 @@ impl Rewrite<'_> {
 
     /// Lets the kernel do the call unchanged.
     pub(crate) fn pass(&self) -> Rewritten {
-        match self.listener.answer(self.waiting.notification.id, Answer::Continue) {
+        match self.listener.answer(self.pending.notification.id, Answer::Continue) {
             Ok(true) => Rewritten::Passed,
             _ => Rewritten::Dropped,
         }
@@ -115,8 +115,8 @@ fn is_traced_by_us(thread: u32) -> bool {
 
 /// Makes the caller stop and then repeat its call. Returns `Ok(false)` if the thread is not,
 /// or is no longer, the caller.
-fn restart(listener: &Listener, waiting: &PendingCall, tracee: &Tracee) -> io::Result<bool> {
-    let id = waiting.notification.id;
+fn restart(listener: &Listener, pending: &PendingCall, tracee: &Tracee) -> io::Result<bool> {
+    let id = pending.notification.id;
     let valid = listener.is_valid(id);
     tracee.interrupt()?;
     Ok(valid && listener.answer(id, Answer::Restart)?)
@@ -161,18 +161,18 @@ fn block_signals<'a>(
 fn perform(
     tracee: &Tracee,
     claim: &TraceeLock<'_>,
-    waiting: &PendingCall,
+    pending: &PendingCall,
     change: &Change,
     begin: &dyn Fn() -> bool,
 ) -> io::Result<Rewritten> {
     let mut registers = tracee.registers()?;
-    if !is_same_call(&mut registers, waiting) || !begin() {
+    if !is_same_call(&mut registers, pending) || !begin() {
         return Ok(Rewritten::Dropped);
     }
-    let memory = Memory::open(waiting.notification.thread, true)?;
+    let memory = Memory::open(pending.notification.thread, true)?;
     let applied = patch(change, &memory);
     if let Some((index, bits)) = change.argument.filter(|_| applied) {
-        *registers.argument(convention(waiting.abi), index) &= !bits;
+        *registers.argument(convention(pending.abi), index) &= !bits;
         tracee.set_registers(&registers)?;
     }
     // If the call's arguments still require it, the call is notified again, and passes then.
@@ -185,7 +185,7 @@ fn perform(
     }
     let mut registers = tracee.registers()?;
     if let Some((index, _)) = change.argument {
-        *registers.argument(convention(waiting.abi), index) = waiting.notification.args[index];
+        *registers.argument(convention(pending.abi), index) = pending.notification.args[index];
         tracee.set_registers(&registers)?;
     }
     Ok(if applied { Rewritten::Done(registers.returned()) } else { Rewritten::Dropped })
@@ -206,14 +206,14 @@ fn leave(tracee: &Tracee) -> io::Result<bool> {
     }
 }
 
-fn is_same_call(registers: &mut Registers, waiting: &PendingCall) -> bool {
-    let notification = &waiting.notification;
+fn is_same_call(registers: &mut Registers, pending: &PendingCall) -> bool {
+    let notification = &pending.notification;
     registers.number() == notification.number
         && notification
             .args
             .iter()
             .enumerate()
-            .all(|(index, value)| registers.argument(convention(waiting.abi), index) == value)
+            .all(|(index, value)| registers.argument(convention(pending.abi), index) == value)
 }
 
 fn convention(abi: Abi) -> Convention {

@@ -6,19 +6,15 @@
 //! system has at most one work in progress.
 
 use crate::accounts::{Accounts, End};
-use crate::active::{Active, Admission, Done, Via, Work};
+use crate::active::{Active, Admission, Done, PATIENCE, Via, Work};
 use crate::protocol::Notice;
 use crate::rights::Gain;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
-
-/// How long a call waits for work. The calling process may be the server that the work waits
-/// for. A call that waited too long goes to the kernel: an extra sync is safe.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether a call may be held.
 pub(crate) enum Admitted {

@@ -35,7 +35,7 @@ pub(crate) struct Supervisor<'a> {
     responder: Option<Arc<Responder>>,
     state: Shared,
     workers: Workers,
-    targets: FdInfo,
+    fd_info: FdInfo,
     frontend: Arc<OwnedFd>,
     signals: &'a Reader,
     command: u32,
@@ -63,7 +63,7 @@ impl<'a> Supervisor<'a> {
             responder,
             state,
             workers: Workers::new(),
-            targets: FdInfo::default(),
+            fd_info: FdInfo::default(),
             frontend,
             signals,
             command,
@@ -109,7 +109,7 @@ impl<'a> Supervisor<'a> {
             }
         };
         self.settle();
-        self.wake_face_for_good();
+        self.wake_frontend_for_good();
         stopped
     }
 
@@ -119,16 +119,15 @@ impl<'a> Supervisor<'a> {
             // The filter stops no other call; the kernel executes an unknown call.
             return self.let_through(notification.id, released_answer(notification));
         };
-        let waiting = PendingCall { notification: *notification, abi, call };
+        let pending = PendingCall { notification: *notification, abi, call };
         let answers_here = !may_block(call);
-        if answers_here
-            && responder.responder(&mut self.targets, &waiting, false) != Handled::MayBlock
+        if answers_here && responder.answer(&mut self.fd_info, &pending, false) != Handled::MayBlock
         {
             return;
         }
-        let (worker, mut targets) = (Arc::clone(responder), self.targets.may_block());
+        let (worker, mut fd_info) = (Arc::clone(responder), self.fd_info.may_block());
         // A worker may block, so its look-up always has a result.
-        let job = move || match worker.responder(&mut targets, &waiting, true) {
+        let job = move || match worker.answer(&mut fd_info, &pending, true) {
             Handled::AbandonThread => After::End,
             Handled::Done | Handled::MayBlock => After::Idle,
         };
@@ -136,8 +135,7 @@ impl<'a> Supervisor<'a> {
             return;
         }
         // No thread can be created: the limit of processes is reached.
-        if !answers_here
-            || responder.responder(&mut self.targets, &waiting, true) == Handled::MayBlock
+        if !answers_here || responder.answer(&mut self.fd_info, &pending, true) == Handled::MayBlock
         {
             // An extra sync is safe.
             self.state.lock().accounts.count(call.name(), None, End::Passed);
@@ -201,9 +199,9 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Continues the frontend, which may be about to stop although the command has ended.
-    fn wake_face_for_good(&self) {
+    fn wake_frontend_for_good(&self) {
         for _ in 0..WAKES * u32::from(self.stopped) {
-            wake_face();
+            wake_frontend();
             std::thread::sleep(TICK);
         }
     }
@@ -241,7 +239,7 @@ const TICK: Duration = Duration::from_millis(5);
 const SIGCONT: i32 = 18;
 
 /// Continues the frontend if it is stopped. The frontend is the parent as long as it lives.
-fn wake_face() {
+fn wake_frontend() {
     let frontend = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
     if let Some(frontend) = frontend.filter(|frontend| process_tree::job(*frontend) == Job::Stopped)
     {

@@ -1,4 +1,4 @@
-//! The supervisor or the front process is killed while the command starts.
+//! The supervisor or the frontend is killed while the command starts.
 //!
 //! strace delays one system call of the start, so that the moment of the kill is known.
 
@@ -84,7 +84,7 @@ impl Traced {
         assert!(self.run.text().contains(message), "{}", self.run.text());
     }
 
-    /// The front process waits for the command, whose syncs are done, and reports
+    /// The frontend waits for the command, whose syncs are done, and reports
     /// that the run was cut short.
     fn command_syncs_and_is_waited_for(&self, place: &Place) {
         assert_eq!(place.wait_for("after"), "40 synced\n");
@@ -96,12 +96,12 @@ impl Traced {
     }
 }
 
-/// The command `pid` is now a child of the front process. strace ends last, so that its
+/// The command `pid` is now a child of the frontend. strace ends last, so that its
 /// own end says nothing.
 fn assert_is_waited_for(pid: u32) {
     eventually("the supervisor is gone", || supervisors().is_empty());
     let front = process_status(parent(pid));
-    assert_eq!(front["Name"], "synconce", "the front process does not wait for the command");
+    assert_eq!(front["Name"], "synconce", "the frontend does not wait for the command");
 }
 
 /// The processes of this pid namespace that supervise a run.
@@ -258,7 +258,7 @@ fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() 
 fn it_is_said_that_the_command_did_not_start_when_the_supervisor_is_killed_before() {
     isolated(|place| {
         let run = words(&[], SYNCS);
-        // The front process makes the supervisor by this call, and that the command.
+        // The frontend makes the supervisor by this call, and that the command.
         let traced = Traced::new(place, "clone:delay_enter=1000000", &[], &text(&run));
         traced.supervisor_is_in(libc::SYS_clone);
         kill(traced.supervisor);

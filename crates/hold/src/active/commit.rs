@@ -43,7 +43,7 @@ impl Active {
         pins.retain(|device| !self.is_lost(device));
         pins.drop_volatile();
         let left: Vec<_> =
-            self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
+            self.unmounts.iter().filter_map(|unmount| unmount.take_outcome()).collect();
         let (pins, everything) = mutated(pins, self.everything());
         let report = commit::commit(pins, everything, self.patience, progress);
         let report = CommitReport {
@@ -76,9 +76,9 @@ impl Active {
     /// timeout.
     fn wait_for_unmounts(&self, progress: &mut dyn FnMut(&Progress<'_>)) {
         let began = Instant::now();
-        for leaving in &self.leaving {
-            while !leaving.is_over_within(Duration::from_millis(250)) {
-                let waiting = vec![leaving.point.as_path()];
+        for unmount in &self.unmounts {
+            while !unmount.is_over_within(Duration::from_millis(250)) {
+                let waiting = vec![unmount.point.as_path()];
                 let dirty = device::dirty_bytes();
                 progress(&Progress { elapsed: began.elapsed(), waiting, dirty });
             }

@@ -34,7 +34,7 @@ fn spec() -> Spec {
     Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: true, identity: None }
 }
 
-fn waiting(caller: &Caller, request: &Request) -> Option<PendingCall> {
+fn pending(caller: &Caller, request: &Request) -> Option<PendingCall> {
     let (arch, number) = request.number();
     let (abi, call) = Call::identify(arch, number)?;
     let (thread, args) = (caller.thread(), request.args());
@@ -46,15 +46,15 @@ fn waiting(caller: &Caller, request: &Request) -> Option<PendingCall> {
 }
 
 /// Whether the filter notifies the supervisor of the call.
-fn is_notified(filter: &Program, waiting: &PendingCall) -> bool {
-    let Notification { number: nr, arch, args, .. } = waiting.notification;
+fn is_notified(filter: &Program, pending: &PendingCall) -> bool {
+    let Notification { number: nr, arch, args, .. } = pending.notification;
     let data = SeccompData { nr, arch, instruction_pointer: 0, args };
     interpret(filter, &data) == Ok(Verdict::Notify)
 }
 
 /// Asserts what must be true of every decision.
-fn check(caller: &Caller, waiting: &PendingCall, decision: &Decision) {
-    let call = waiting.call;
+fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
+    let call = pending.call;
     match decision {
         Decision::Pass | Decision::Ignore => {}
         Decision::Hold(devices) => {
@@ -65,23 +65,23 @@ fn check(caller: &Caller, waiting: &PendingCall, decision: &Decision) {
         }
         Decision::Refuse(_) => assert_eq!(call, Call::IoUringSetup),
         Decision::Handshake => {
-            assert_eq!((call, waiting.descriptor(0)), (Call::SyncFileRange, -1));
+            assert_eq!((call, pending.descriptor(0)), (Call::SyncFileRange, -1));
         }
         Decision::Unmount(_) => assert_eq!(call, Call::Umount),
         Decision::GainRights(path) => {
             assert!(matches!(call, Call::Execve | Call::Execveat));
             assert!(path.as_os_str().len() < PAGE as usize);
         }
-        Decision::Rewrite(change) => check_change(caller, waiting, change),
+        Decision::Rewrite(change) => check_change(caller, pending, change),
     }
 }
 
-fn check_change(caller: &Caller, waiting: &PendingCall, change: &Change) {
+fn check_change(caller: &Caller, pending: &PendingCall, change: &Change) {
     assert!(!change.devices.is_empty());
     assert!(change.argument.is_some() == change.patches.is_empty());
     if let Some((index, bits)) = change.argument {
         assert_eq!(bits & !u64::from(SYNC_BITS), 0);
-        assert_ne!(waiting.notification.args[index] & bits, 0, "there is nothing to take away");
+        assert_ne!(pending.notification.args[index] & bits, 0, "there is nothing to take away");
     }
     assert!(change.patches.len() <= 1024);
     for patch in &change.patches {
@@ -98,23 +98,23 @@ fn check_change(caller: &Caller, waiting: &PendingCall, change: &Change) {
 fn no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision() {
     let place = tempfile::tempdir().expect("a directory");
     let caller = Caller::start(place.path());
-    let (mut targets, options) = (FdInfo::default().may_block(), options());
+    let (mut fd_info, options) = (FdInfo::default().may_block(), options());
     let filter = program(&spec(), native_abis());
-    let on_disk = targets.descriptor(caller.thread(), 3).is_some_and(|target| target.is_held());
+    let on_disk = fd_info.descriptor(caller.thread(), 3).is_some_and(|target| target.is_held());
     let mut seen: BTreeMap<(Call, &str), u32> = BTreeMap::new();
     synconce_fuzz::values("requests", 6_000, |request: Request| {
-        let Some(waiting) = waiting(&caller, &request) else { return };
+        let Some(pending) = pending(&caller, &request) else { return };
         caller.fill(&request.memory());
-        let decision = decide(&mut targets, &waiting, &options);
-        if !is_notified(&filter, &waiting) {
+        let decision = decide(&mut fd_info, &pending, &options);
+        if !is_notified(&filter, &pending) {
             return;
         }
-        check(&caller, &waiting, &decision);
-        if on_disk && matches!(waiting.call, Call::Fsync | Call::Fdatasync) {
-            let held = ON_DISK.contains(&waiting.descriptor(0));
-            assert_eq!(matches!(decision, Decision::Hold(_)), held, "{waiting:?}");
+        check(&caller, &pending, &decision);
+        if on_disk && matches!(pending.call, Call::Fsync | Call::Fdatasync) {
+            let held = ON_DISK.contains(&pending.descriptor(0));
+            assert_eq!(matches!(decision, Decision::Hold(_)), held, "{pending:?}");
         }
-        *seen.entry((waiting.call, name(&decision))).or_default() += 1;
+        *seen.entry((pending.call, name(&decision))).or_default() += 1;
     });
     for call in [Call::Msync, Call::Openat, Call::Openat2, Call::Pwritev2, Call::IoSubmit] {
         assert!(!on_disk || seen.contains_key(&(call, "rewrite")), "{call:?} was never changed");
