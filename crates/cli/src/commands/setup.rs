@@ -134,7 +134,7 @@ fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error
     Ok(())
 }
 
-/// Prints the manifest for Kubernetes: nodes are set up by a DaemonSet, pods by this manifest.
+/// Prints the manifest for the cluster. Each node is set up by `synconce setup containerd`.
 fn manifest(arguments: &Setup) -> Result<(), Error> {
     if !arguments.undo {
         print(kubernetes::MANIFEST)?;

@@ -1,4 +1,5 @@
-//! Verbs that make trees and write them out: `init`, `import`, `clone`, `commit`, `export`.
+//! Verbs that make trees and write them out: `init`, `import`, `clone`, `commit`, `squash`,
+//! `export`.
 
 use super::bar::Bar;
 use super::{Failure, Wanted, print};
@@ -121,7 +122,7 @@ fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Importe
     Ok(Imported { notices, has_whiteouts: unpacked.whiteouts > 0 })
 }
 
-/// Returns notices of what an archive could not contain.
+/// Returns notices of what an import or export of a tar has left out.
 fn left_out(left: &LeftOut) -> Vec<String> {
     let named = left.named.iter().take(NAMED);
     let mut notices: Vec<String> =
