@@ -1,17 +1,17 @@
 //! Exit codes.
 //!
-//! `synconce run` exits with the command's own code, or dies by the signal that
-//! ended it. The others follow `env(1)` and `timeout(1)`.
+//! `synconce run` exits with the command's exit code, or dies by the signal that ended the
+//! command. The other codes follow `env(1)` and `timeout(1)`.
 
 use std::process::ExitCode;
 use synconce_hold::RunError;
 use synconce_sys::signals;
 
-/// An exit code of ours.
+/// An exit code of synconce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u8);
 
-/// synconce itself failed; a failed commit included.
+/// synconce itself failed, for example in the commit.
 pub const FAILED: Code = Code(125);
 /// The command was found but cannot be executed.
 pub const CANNOT_EXECUTE: Code = Code(126);
@@ -28,7 +28,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// The exit code of a run that ends with `error`.
+/// Returns the exit code of a run that ends with `error`.
 pub fn of(error: &RunError) -> Code {
     const ENOENT: i32 = 2;
     match error {
@@ -38,7 +38,7 @@ pub fn of(error: &RunError) -> Code {
     }
 }
 
-/// Ends by `signal`; an exit code where that does not kill.
+/// Ends the process by `signal`; returns an exit code if the signal does not kill.
 pub fn by_signal(signal: i32) -> ExitCode {
     signals::die_by(signal);
     ExitCode::from(128_u8.wrapping_add(signal as u8))

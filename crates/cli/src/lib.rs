@@ -1,5 +1,5 @@
-//! The command line: arguments in [`arguments`], behaviour in [`commands`],
-//! one file a command.
+//! The command line: arguments in [`arguments`], behaviour in [`commands`], with one file for
+//! each command.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

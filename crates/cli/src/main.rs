@@ -1,4 +1,4 @@
-//! `synconce`: hold every sync of a command, commit once, prove it.
+//! `synconce`: holds every sync of a command and commits once at its end.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A closed stream is the reader's choice.
+            // A write error is ignored: the reader may have closed the stream.
             let _ = error.print();
             return if error.use_stderr() { exit::FAILED.into() } else { ExitCode::SUCCESS };
         }

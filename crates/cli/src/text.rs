@@ -1,16 +1,17 @@
-//! Words and numbers for people.
+//! Text and numbers for the terminal.
 
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes one line to standard error, prefixed with our name: a line break in it may be
-/// the word of another user. A closed standard error is not a failure of the run.
+/// Writes one line to standard error, prefixed with `synconce: `. Control characters are
+/// escaped, because `line` may contain text of another user. A write error is ignored: a
+/// closed standard error is not a failure of the run.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "synconce: {}", printable(line));
 }
 
-/// `text`, in which characters that a terminal obeys are escaped: control characters,
-/// and those that change the direction of text. Others may have chosen its words.
+/// Returns `text` with the characters escaped that a terminal acts on: control characters and
+/// those that change the direction of text. The text may come from another user.
 pub fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -19,7 +20,7 @@ pub fn printable(text: &str) -> String {
     safe
 }
 
-/// As [`printable`], for a text in JSON, where only line breaks between values are raw.
+/// Like [`printable`], for JSON, where unescaped line breaks occur only between values.
 pub fn printable_json(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -39,7 +40,7 @@ fn is_obeyed(c: char) -> bool {
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Bytes in the largest unit of which there is at least one.
+/// Formats a number of bytes in the largest unit of which there is at least one.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
@@ -51,7 +52,7 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// Microseconds in a unit that suits them.
+/// Formats microseconds as us, ms or s.
 pub fn micros(count: u64) -> String {
     match count {
         0..1_000 => format!("{count} us"),
@@ -60,7 +61,7 @@ pub fn micros(count: u64) -> String {
     }
 }
 
-/// How long ago a time in seconds since 1970 was.
+/// Formats how long ago `then` was, in seconds since 1970.
 pub fn ago(then: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     match now.saturating_sub(then) {
@@ -71,13 +72,13 @@ pub fn ago(then: u64) -> String {
     }
 }
 
-/// Whether every shell takes `word` as it is printed: a line break or another control
-/// character has a form of its own only in some.
+/// Whether `word`, as it is printed, means the same in every shell: only some shells have an
+/// escape for line breaks and other control characters.
 pub fn is_typable(word: &str) -> bool {
     !word.starts_with('-') && !word.chars().any(is_obeyed)
 }
 
-/// `words` as a shell would take them.
+/// Quotes `words` for a shell.
 pub fn shell(words: &[String]) -> String {
     words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
 }
@@ -87,7 +88,7 @@ fn quote(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
     } else if word.chars().any(is_obeyed) {
-        // As bash, zsh and POSIX.1-2024 read it.
+        // The escapes that bash, zsh and POSIX.1-2024 share.
         let escaped = |c: char| match c {
             '\'' | '\\' => format!("\\{c}"),
             '\n' => "\\n".to_owned(),

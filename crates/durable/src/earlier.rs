@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// The file below a state directory that lists the runs of which a notice was printed.
-const TOLD: &str = "told.json";
+const REPORTED: &str = "reported.json";
 
 /// The interrupted runs of which a notice was printed since the boot.
 #[derive(Default, Serialize, Deserialize)]
-struct Told {
+struct Reported {
     boot: String,
     runs: BTreeSet<String>,
 }
@@ -48,34 +48,34 @@ pub fn look(state: &Path) -> Option<News> {
             _ => {}
         }
     }
-    let is_new = !runs.is_empty() && !told(state).is_superset(&runs);
+    let is_new = !runs.is_empty() && !reported(state).is_superset(&runs);
     is_new.then(|| News { state: state.to_owned(), runs })
 }
 
 impl News {
     /// Records that the notice was printed.
     pub fn note(&self) {
-        let told = Told { boot: boot_id(), runs: self.runs.clone() };
+        let reported = Reported { boot: boot_id(), runs: self.runs.clone() };
         // If the record is lost, the notice is printed again.
-        let _ = replace(&self.state, &told);
+        let _ = replace(&self.state, &reported);
     }
 }
 
 /// Replaces the record in `state`, to which another user may have access: follows no link.
-fn replace(state: &Path, told: &Told) -> Result<(), Error> {
+fn replace(state: &Path, reported: &Reported) -> Result<(), Error> {
     let directory = open_directory(state)?;
-    let text = serde_json::to_vec(told).map_err(io::Error::from);
+    let text = serde_json::to_vec(reported).map_err(io::Error::from);
     let text = text.on("cannot write to", state)?;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    let note = Part { name: TOLD.to_owned(), text, mode };
+    let note = Part { name: REPORTED.to_owned(), text, mode };
     let new = Unnamed::new(&directory, &note).on("cannot write to", state)?;
-    let named = remove(&directory, TOLD);
-    named.and_then(|_| new.give_name(&directory, &directory, TOLD)).on("cannot write to", state)
+    let named = remove(&directory, REPORTED);
+    named.and_then(|_| new.give_name(&directory, &directory, REPORTED)).on("cannot write to", state)
 }
 
-fn told(state: &Path) -> BTreeSet<String> {
-    let told = open(&state.join(TOLD)).ok().and_then(|file| read::<Told>(&file).ok());
-    told.filter(|told| told.boot == boot_id()).unwrap_or_default().runs
+fn reported(state: &Path) -> BTreeSet<String> {
+    let reported = open(&state.join(REPORTED)).ok().and_then(|file| read::<Reported>(&file).ok());
+    reported.filter(|reported| reported.boot == boot_id()).unwrap_or_default().runs
 }
 
 /// Whether the marker at `path` still exists and its run does not go on.

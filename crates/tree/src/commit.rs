@@ -19,7 +19,7 @@ use synconce_durable::mutant;
 const LONGEST_STEM: usize = 100;
 
 /// What has to be known of the content of a new tree.
-pub trait Told {
+pub trait ImportReport {
     /// Whether there are character devices 0:0 in it, which are removed files to an overlay.
     fn has_whiteouts(&self) -> bool;
 }
@@ -38,7 +38,7 @@ impl Store {
         fill: impl FnOnce(BorrowedFd<'_>) -> Result<T, Error>,
     ) -> Result<(Record, T), Error>
     where
-        T: Told,
+        T: ImportReport,
     {
         let session = {
             let _lock = self.lock()?;

@@ -30,7 +30,7 @@ mod view;
 
 pub use busy::{Busy, User};
 pub use check::{Altered, Listed};
-pub use commit::Told;
+pub use commit::ImportReport;
 pub use progress::Progress;
 pub use reading::Reading;
 pub use session::{Base, Interrupted, Lost, MountOf, Recovered, Session, Source};

@@ -1,6 +1,6 @@
 //! How far long work is, and whether it is still wanted.
 
-/// Told of what is done, and asked whether to go on; by several threads.
+/// ImportReport of what is done, and asked whether to go on; by several threads.
 pub trait Progress: Sync {
     /// So many more entries, and bytes of content, are done.
     fn add(&self, entries: u64, bytes: u64);

@@ -5,8 +5,8 @@ use std::path::Path;
 use synconce_durable::record::{Private, Record};
 use synconce_hold::Process;
 
-/// Lines of advice for the own interrupted run `record`, of which the processes
-/// `running` are left; commands are indented. `root` is the target that was looked at.
+/// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
+/// `running` are the processes that remain of the run, and `root` is the target of `--root`.
 pub fn advice(
     record: Option<&Record>,
     id: &str,
@@ -34,8 +34,8 @@ pub fn advice(
     lines
 }
 
-/// Lines of advice for the interrupted run of another user, which repeat no word of
-/// that user: root might type it.
+/// Returns lines of advice for the interrupted run of another user. The lines repeat no word
+/// of that user's marker: root might type it.
 pub fn advice_for_root(id: &str, root: Option<&Path>, running: &[Process]) -> Vec<String> {
     let mut lines = end(running);
     lines.push(
@@ -46,8 +46,8 @@ pub fn advice_for_root(id: &str, root: Option<&Path>, running: &[Process]) -> Ve
     lines
 }
 
-/// Lines of advice for the interrupted run of a marker in `root` that this machine does not
-/// know: they repeat no word of it, for whoever made an unpacked image may have written it.
+/// Returns lines of advice for a marker in `root` whose run has no record on this machine. The
+/// lines repeat no word of the marker: the author of an unpacked image may have written it.
 pub fn advice_for_unknown(id: &str, root: Option<&Path>) -> Vec<String> {
     vec![
         "this machine does not know the run as interrupted; anyone may have written the marker"
@@ -57,7 +57,7 @@ pub fn advice_for_unknown(id: &str, root: Option<&Path>) -> Vec<String> {
     ]
 }
 
-/// " on A, B and 3 more": the file systems of `record`, by their mount points.
+/// Returns " on A, B and 3 more": the mount points of the file systems of `record`.
 fn places(record: &Record) -> String {
     const SHOWN: usize = 4;
     let points = record.file_systems.iter().map(|system| system.mount_point.display().to_string());
@@ -118,15 +118,15 @@ const INSTALLERS: [&str; 9] = [
     "pkcon",
 ];
 
-/// Whether a word of the command is a program that drives dpkg.
+/// Whether a word of the command names a program that runs dpkg.
 fn installs_packages(command: &[String]) -> bool {
     let words = command.iter().flat_map(|word| word.split_whitespace());
     let mut names = words.filter_map(|word| Path::new(word).file_name()?.to_str());
     names.any(|name| INSTALLERS.contains(&name))
 }
 
-/// dpkg's own checks see neither empty files nor an empty database on every
-/// file system, so only installing again is safe.
+/// Returns the commands that install the packages again. On some file systems dpkg's own
+/// checks find neither empty files nor an empty database, so only a new installation is safe.
 fn dpkg(root: Option<&Path>) -> Vec<String> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));

@@ -11,10 +11,10 @@ use synconce_bench::{
     Error, LoopKind, base, build, compile, cost, image, install, measure_loop, tree,
 };
 
-/// The binary under test: ourselves.
+/// The binary under test: this one.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Measures.
+/// Runs a benchmark.
 pub fn bench(arguments: Bench) -> ExitCode {
     let out = &mut io::stdout().lock();
     let result = match arguments.scenario {
@@ -49,7 +49,7 @@ pub fn bench(arguments: Bench) -> ExitCode {
 fn fail(error: &Error) -> ExitCode {
     say(&error.to_string());
     match error {
-        // Everything is cleaned up: end as who pressed Ctrl-C expects.
+        // Cleanup is done: end by the signal, as the caller of an interrupted program expects.
         Error::Interrupted { signal } => exit::by_signal(*signal),
         _ => exit::FAILED.into(),
     }
@@ -67,7 +67,7 @@ fn install_options(arguments: Install) -> install::Options {
     install::Options {
         base: base_options(arguments.base),
         rounds: arguments.rounds,
-        // One round cannot tell what two plain installs differ in anyway.
+        // A single round cannot measure how much two plain installs differ.
         warm_up: if arguments.rounds > 1 { defaults.warm_up } else { WarmUp::Off },
         identity: arguments.rounds > 1,
         variants: arguments.variants,

@@ -1,4 +1,4 @@
-//! `synconce oci`, and the same program called as an OCI runtime.
+//! `synconce oci`, and synconce called by the name of an OCI runtime.
 
 use crate::arguments::Oci;
 use crate::exit;
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use synconce_oci::{explain, wrap};
 
-/// `synconce-oci`, its names by runtime, and those of the runtimes themselves.
+/// Whether `name` is `synconce-oci`, `synconce-oci-RUNTIME`, or the name of a runtime itself.
 fn is_runtime(name: &str) -> bool {
     name.starts_with("synconce-oci") || matches!(name, "runc" | "crun" | "buildkit-runc")
 }
 
-/// Does a runtime's work, if that is the name that we were called by. First of
-/// all: an engine waits for it at every start of a container.
+/// Acts as an OCI runtime if the program was called by the name of one. Called before anything
+/// else, because an engine waits for the runtime at every start of a container.
 pub fn called_as_runtime() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let name = arguments.next()?;
@@ -31,7 +31,7 @@ fn stand_in(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     let error = match arguments.split_first() {
         Some((first, rest)) if first == "--explain" => match explain::explain(name, rest) {
             Ok(text) => {
-                // A closed stream is the reader's choice.
+                // A write error is ignored: the reader may have closed the stream.
                 let _ = std::io::stdout().write_all(text.as_bytes());
                 return ExitCode::SUCCESS;
             }

@@ -4,8 +4,9 @@ use crate::text::shell;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Why `root` cannot be used, in lines for people; `None` for a directory. For a `root`
-/// that does not exist with the hint that `hint` makes of its name, quoted for a shell.
+/// Returns why `root` cannot be used, in lines for the terminal; `None` for a directory. If
+/// `root` does not exist, the lines end with the result of `hint`, called with `root` quoted
+/// for a shell.
 pub fn trouble(root: &Path, hint: impl FnOnce(String) -> String) -> Option<Vec<String>> {
     let error = match root.metadata() {
         Ok(metadata) if metadata.is_dir() => return None,

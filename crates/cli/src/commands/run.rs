@@ -16,7 +16,7 @@ use synconce_hold::{
     Outcome, RunError,
 };
 
-/// Makes the run and ends as its command did.
+/// Runs the command under a hold and ends as the command did.
 pub fn run(arguments: Run) -> ExitCode {
     let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
     if let Some(lines) = arguments.root.as_deref().and_then(|root| root::trouble(root, to_make)) {
@@ -49,7 +49,7 @@ fn options(arguments: Run) -> Options {
         commit_only: arguments.commit_only,
         commit_all: arguments.commit_all,
         patience: Duration::from_secs(arguments.commit_timeout),
-        // The supervisor works in "/".
+        // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
         io_uring: match arguments.io_uring {
             IoUring::Refuse => Answer::Refuse,
@@ -68,7 +68,7 @@ pub(super) fn end_as(ending: Ending) -> ExitCode {
     }
 }
 
-/// Says why the run failed and what to do.
+/// Prints why the run failed and what to do.
 pub(super) fn fail(error: &RunError, finished: &Finished) -> ExitCode {
     match error {
         RunError::Commit => say_not_durable(finished),
@@ -80,7 +80,7 @@ pub(super) fn fail(error: &RunError, finished: &Finished) -> ExitCode {
     exit::of(error).into()
 }
 
-/// What follows from what became of the work.
+/// Returns the next step for the user, by what became of the run's work.
 fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
     Some(match (error, &finished.outcome) {
         (RunError::Commit, _) if finished.commit.is_none() => {
@@ -106,7 +106,7 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
     })
 }
 
-/// What is not durable by `report`, and why: a line for each.
+/// Returns a line for each file system that is not durable by `report`, with the reason.
 pub fn not_durable(report: &CommitReport) -> Vec<String> {
     let of_system = |one: &Committed| {
         let (point, kind, source) = (one.mount_point.display(), &one.type_name, &one.source);
@@ -129,10 +129,10 @@ fn say_not_durable(finished: &Finished) {
     finished.commit.iter().flat_map(not_durable).for_each(|line| say(&line));
 }
 
-/// Notices and progress on standard error.
+/// Prints notices and progress to standard error.
 #[derive(Default)]
 pub(super) struct Screen {
-    /// The run, where the user typed it.
+    /// The command line of the run, if a user typed it.
     typed: Option<Typed>,
     bar: Option<ProgressBar>,
 }

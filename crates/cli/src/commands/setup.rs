@@ -13,11 +13,11 @@ use synconce_setup::host::Host;
 use synconce_setup::plan::{Act, Change};
 use synconce_setup::{Engine, apply, diff, kubernetes, plan, still_in_use, undo, version};
 
-/// What is installed as the OCI runtime.
+/// The program that is installed as the OCI runtime.
 const RUNTIME: &str = "synconce-oci";
 const PLACES: [&str; 2] = ["/usr/local/bin/synconce-oci", "/usr/bin/synconce-oci"];
 
-/// Sets an engine up, or undoes that.
+/// Sets an engine up, or undoes a set-up.
 pub fn setup(arguments: &Setup) -> ExitCode {
     let result = match engine(arguments.engine) {
         None => manifest(arguments),
@@ -61,7 +61,7 @@ fn host(arguments: &Setup) -> Result<Host, Error> {
     Ok(Host::new(&root, &state, &runtime, Box::new(version::ask)))
 }
 
-/// The one beside us, unless it is another system that is set up.
+/// Returns the runtime beside this binary, unless `root` is another system.
 fn default_runtime(root: &Path) -> PathBuf {
     let beside = std::env::current_exe().ok().map(|ourselves| ourselves.with_file_name(RUNTIME));
     match beside {
@@ -106,7 +106,7 @@ fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error
         say(&format!("{name} was not set up by synconce: there is nothing to undo"));
         return Ok(());
     };
-    // By force, what cannot be read does not stand in the way either.
+    // `--force` skips this check: it fails if the engine's configuration cannot be read.
     if !force && let Some(refusal) = still_in_use(engine, host)? {
         return Err(refusal);
     }
@@ -134,7 +134,7 @@ fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error
     Ok(())
 }
 
-/// Nodes are set up by themselves, and pods by a manifest.
+/// Prints the manifest for the cluster. Each node is set up by `synconce setup containerd`.
 fn manifest(arguments: &Setup) -> Result<(), Error> {
     if !arguments.undo {
         print(kubernetes::MANIFEST)?;

@@ -1,4 +1,4 @@
-//! The accounts of a run.
+//! Prints the accounts of a run.
 
 use crate::text::micros;
 use serde::Serialize;

@@ -26,30 +26,31 @@ use synconce_hold::{
     processes_of,
 };
 
-/// One run, as it is shown.
+/// One run, as `status` shows it.
 #[derive(Debug, Serialize)]
 struct Shown {
     id: String,
     /// in-flight, committing, serving or interrupted.
     state: &'static str,
-    /// The user that the run belongs to.
+    /// The user that owns the run.
     owner: u32,
     run: Option<Record>,
-    /// Where the marker is.
+    /// The path of the marker.
     #[serde(serialize_with = "text::path_if_any")]
     marker: Option<PathBuf>,
     /// Processes that are served after the run.
     survivors: Vec<Process>,
-    /// Processes that an interrupted run has left, which go on.
+    /// Processes of an interrupted run that are still running.
     running: Vec<Process>,
-    /// How the commit of an interrupted run failed, if it was in this boot.
+    /// How the commit of an interrupted run failed, if that was in this boot.
     commit: Option<CommitReport>,
     /// What to do about an interrupted run.
     advice: Vec<String>,
-    /// Whether it counts for the exit code: root's runs do not for a user.
+    /// Whether the run counts for the exit code: root's runs do not count for a user.
     #[serde(skip)]
     counts: bool,
-    /// Whether only a marker in `--root` says so: no word of it is repeated as a command.
+    /// Whether only a marker in `--root` names the run: no word of that marker is repeated as
+    /// a command.
     #[serde(skip)]
     is_unknown: bool,
 }
@@ -66,7 +67,7 @@ impl Shown {
 
 /// Shows or clears runs.
 pub fn status(arguments: &Status) -> ExitCode {
-    // A mistyped target must not look like one in which nothing was interrupted.
+    // A mistyped target must not look like a target in which nothing was interrupted.
     if let Some(lines) = arguments.root.as_deref().and_then(target::trouble) {
         lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
@@ -84,14 +85,14 @@ pub fn status(arguments: &Status) -> ExitCode {
     }
 }
 
-/// The markers in the own state directory.
+/// Returns the markers in the user's own state directory.
 fn markers() -> Result<Vec<Found>, String> {
     let state = standard_paths::state()
         .ok_or("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")?;
     recovery::markers(&state).map_err(|error| error.to_string())
 }
 
-/// The living runs; none, and the reason said, where the run files cannot be read.
+/// Returns the living runs; `None`, with a notice, if the run files cannot be read.
 fn living() -> Option<Vec<Live>> {
     let error = match live() {
         Ok(runs) => return Some(runs),
@@ -99,7 +100,7 @@ fn living() -> Option<Vec<Live>> {
     };
     let directory = standard_paths::runtime().unwrap_or_default();
     say(&format!("cannot read the run files in {}: {error}", directory.display()));
-    // su and sudo may leave the variable of the user who called them.
+    // su and sudo may keep the variable of the calling user.
     if error.kind() == ErrorKind::PermissionDenied && !standard_paths::is_runtime_named() {
         say("hint: env --unset=XDG_RUNTIME_DIR synconce status");
     }
@@ -107,7 +108,8 @@ fn living() -> Option<Vec<Live>> {
 }
 
 fn show(arguments: &Status) -> Result<ExitCode, String> {
-    // Living runs first: one that ends between the two looks is in neither, not in the wrong one.
+    // Living runs are read first: a run that ends between the two reads is then in neither
+    // list and not in the wrong one.
     let living = living();
     let could_look = living.is_some();
     let mut runs = merge(living.unwrap_or_default(), markers()?);
@@ -142,8 +144,8 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     })
 }
 
-/// Adds those of `others` that are not there yet. An interrupted run is not taken for a
-/// living one: the marker may be in a copy of what the living one works on.
+/// Adds those of `others` that are not in `runs` yet. An interrupted run is kept beside a
+/// living run of the same id: its marker may be in a copy of what the living run works on.
 fn add(runs: &mut Vec<Shown>, others: impl Iterator<Item = Shown>) {
     let is_interrupted = |run: &Shown| run.state == "interrupted";
     let mut seen: HashSet<_> = runs.iter().map(|run| (run.run(), is_interrupted(run))).collect();
@@ -226,8 +228,8 @@ fn alive(run: Live) -> Shown {
     }
 }
 
-/// Adds to interrupted runs what is left of them, and what to do. `root` is the target that
-/// was looked at as well.
+/// Adds to interrupted runs their remaining processes and the advice. `root` is the target of
+/// `--root`.
 fn advise(runs: &mut [Shown], root: Option<&Path>) {
     let cut_short = runs.iter().filter(|run| run.state == "interrupted" && !run.is_unknown);
     let mut left = processes_left(cut_short.map(|run| (run.run(), run.run.as_ref())));
@@ -245,7 +247,7 @@ fn advise(runs: &mut [Shown], root: Option<&Path>) {
     }
 }
 
-/// The processes that are left of each of `runs` that is of this boot.
+/// Returns the processes that remain of each of `runs` of this boot.
 fn processes_left<'a>(
     runs: impl Iterator<Item = (Run, Option<&'a Record>)>,
 ) -> HashMap<Run, Vec<Process>> {
@@ -258,7 +260,7 @@ fn names(processes: &[Process]) -> String {
     processes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Lines for people; `users` are the names of the owners.
+/// Returns lines for the terminal; `users` are the names of the owners.
 fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
     let record = run.run.as_ref();
     let private = record.and_then(|record| record.private.as_ref());
@@ -298,7 +300,8 @@ fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
     if let Some(root) = &arguments.root {
         in_targets.push((root.clone(), of_id(target::markers(root)?)));
     }
-    // What a marker in a target says of its own target may be anyone's word.
+    // The target that a marker names is not trusted: only the user's own markers name one
+    // here.
     if let Some(root) =
         own.iter().find_map(root_of).filter(|it| Some(it) != arguments.root.as_ref())
     {
@@ -332,7 +335,7 @@ fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The `--root` of the run of `found`.
+/// Returns the `--root` of the run of `found`.
 fn root_of(found: &Found) -> Option<PathBuf> {
     found.record.as_ref()?.private.as_ref()?.root.clone()
 }

@@ -6,7 +6,7 @@ mod make;
 mod mount;
 mod run;
 mod show;
-mod told;
+mod signal_forwarder;
 mod trash;
 
 use crate::arguments::tree::{Tree, Verb};
@@ -21,7 +21,7 @@ use synconce_tree::namespace::{self, Refusal};
 use synconce_tree::record::Purpose;
 use synconce_tree::{Busy, Recovered, Store, User, default_path};
 
-/// Does what was asked.
+/// Runs the verb.
 pub fn tree(arguments: Tree) -> ExitCode {
     let Tree { store, verb } = arguments;
     if let Verb::Enter(arguments) = verb {
@@ -37,7 +37,7 @@ pub fn tree(arguments: Tree) -> ExitCode {
 }
 
 fn begin(path: Option<PathBuf>, verb: Verb) -> Result<ExitCode, Failure> {
-    // Before there is a second thread: only then can the user namespace be changed.
+    // Done while the process is single-threaded: only then can it change its user namespace.
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         namespace::enter_private()?;
@@ -49,7 +49,7 @@ fn begin(path: Option<PathBuf>, verb: Verb) -> Result<ExitCode, Failure> {
         _ => wanted.open()?,
     };
     let done = go_on(&store, verb, is_root);
-    // Of what was thrown away, by whomever.
+    // Earlier commands may have left trash too.
     trash::empty_in_background(&store);
     done
 }
@@ -75,7 +75,7 @@ fn go_on(store: &Store, verb: Verb, is_root: bool) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The store that is asked for.
+/// The store to open.
 struct Wanted {
     path: Option<PathBuf>,
     is_root: bool,
@@ -90,7 +90,7 @@ impl Wanted {
         })
     }
 
-    /// The store, with what was cut short in it told and thrown away.
+    /// Opens the store; reports and removes what interrupted commands left in it.
     fn open(&self) -> Result<Store, Failure> {
         let path = self.path()?;
         let store = Store::open(&path).map_err(|error| self.no_store(error, &path))?;
@@ -98,7 +98,7 @@ impl Wanted {
         Ok(store)
     }
 
-    /// The same; the user's own is made when it is not there.
+    /// Opens the store; makes the user's default store if it does not exist.
     fn made(&self) -> Result<Store, Failure> {
         let path = self.path()?;
         if self.path.is_none() && !path.exists() {
@@ -120,7 +120,7 @@ impl Wanted {
     }
 }
 
-/// Says what was found and thrown away.
+/// Prints what was found and removed.
 fn tell(recovered: &Recovered) {
     for one in &recovered.interrupted {
         let what = match &one.purpose {
@@ -141,7 +141,7 @@ fn tell(recovered: &Recovered) {
     }
 }
 
-/// Why a verb failed, and what can be done about it.
+/// Why a verb failed, and a hint.
 struct Failure {
     why: String,
     hint: Option<String>,
@@ -182,7 +182,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The command that frees a tree which cannot be used now.
+/// Returns the command that frees a tree which is in use.
 fn freeing(Busy { store, tree, by }: &Busy) -> String {
     let umount = format!("`{}`", verb_on(store, &["umount", tree]));
     let path = |path: &Path| shell(&[path.display().to_string()]);
@@ -201,7 +201,7 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
     }
 }
 
-/// `synconce tree VERB` on the store at `store`, as a shell takes it.
+/// Returns `synconce tree VERB` for the store at `store`, quoted for a shell.
 fn verb_on(store: &Path, verb: &[&str]) -> String {
     let mut words = vec!["synconce".to_owned(), "tree".to_owned()];
     if default_path(rustix::process::geteuid().is_root()).is_none_or(|default| default != store) {
@@ -218,7 +218,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Standard output that ends with its reader is a failure that is named.
+/// Writes `text` to standard output. A write error, such as a closed pipe, is reported.
 fn print(text: &str) -> Result<(), Failure> {
     use io::Write;
     let mut out = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! `synconce bench` as a process of its own.
+//! `synconce bench` as a child process.
 
 mod tree;
 
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 
-/// A benchmark, interrupted at the latest when its test fails.
+/// A benchmark. Its drop interrupts it.
 struct Bench(Child);
 
 impl Bench {
@@ -28,7 +28,7 @@ impl Drop for Bench {
     }
 }
 
-/// A directory on a disk, removed at the end.
+/// A directory on a disk. Its drop removes it.
 struct Place(PathBuf);
 
 impl Place {
@@ -41,11 +41,11 @@ impl Place {
         place
     }
 
-    /// A benchmark of a build that syncs, says its processes, and goes on for ever.
+    /// Starts a benchmark of a build that syncs, writes its pids, and then does not end.
     fn endless_build(&self, variant: &str) -> Bench {
         let pids = self.0.join("pids");
         let line = "sync .; setsid sleep 1000 & echo $! $$ > new; mv new \"$PIDS\"; sleep 1000";
-        // Whoever runs the tests may ignore signals, as a shell's `&` does.
+        // The caller of the tests may ignore signals: a shell's `&` does.
         let child = Command::new("env")
             .args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_synconce")])
             .args(["bench", "compile", "--rounds", "1", "--variants", variant, "--command", line])
@@ -114,7 +114,7 @@ fn an_interrupted_benchmark_dies_by_the_signal_and_leaves_nothing_behind() {
         bench.send(signal);
         let status = bench.0.wait().expect("it can be waited for");
         assert_eq!(status.signal(), Some(signal.as_raw()), "{variant}: {status}");
-        // Who was killed takes a moment to end.
+        // A killed process takes a moment to end.
         let end = Instant::now() + patiently(Duration::from_secs(60));
         while pids.iter().any(|pid| is_alive(pid)) {
             assert!(Instant::now() < end, "{variant}: {pids:?} live on");

@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 
-/// What the script of the benchmark and its visits run inside.
+/// Programs that the benchmark's script and its visits run in the root.
 const PROGRAMS: [&str; 8] = ["sh", "true", "tar", "rm", "chmod", "mkdir", "date", "sleep"];
 
-/// Files that a build could change; the benchmark wants 75.
+/// The number of files that a build could change; the benchmark needs 75.
 const FILES: usize = 80;
 
-/// Some of every group.
+/// Variants of every group.
 const RIVALS: [&str; 7] = [
     "clone/cp-al",
     "clone/cp-a",
@@ -35,10 +35,10 @@ const OURS: [&str; 5] = [
     "mount/synconce",
 ];
 
-/// A program of a root that says its process and goes on for ever.
+/// A program in a root that writes its pid and then does not end.
 const ENDLESS: &str = "#!/bin/sh\necho $$ >/pid-new\nmv /pid-new /pid\nsleep 1000\n";
 
-/// Says why a test that needs root is skipped.
+/// Whether the test runs as root; prints why it is skipped otherwise.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -47,7 +47,7 @@ fn is_root() -> bool {
     root
 }
 
-/// Makes a root with some programs of this machine and the libraries they need.
+/// Makes a root with some programs of this machine and their libraries.
 fn furnish(root: &Path) {
     for dir in ["bin", "dev", "proc", "sys", "usr/share/data"] {
         fs::create_dir_all(root.join(dir)).expect("a directory can be made");
@@ -76,9 +76,9 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("it prints text")
 }
 
-/// A benchmark with the place's root for a source.
+/// Returns the command of a benchmark whose source is the root of `place`.
 fn command(place: &Place, variants: &str) -> Command {
-    // Whoever runs the tests may ignore signals, as a shell's `&` does.
+    // The caller of the tests may ignore signals: a shell's `&` does.
     let mut command = Command::new("env");
     command
         .args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_synconce")])
@@ -100,7 +100,7 @@ fn assert_clean(place: &Place, variant: &str) {
     }
 }
 
-/// The whole content of a tree's files, by path.
+/// Returns the content of all files in the source tree, by path.
 fn content(place: &Place) -> Vec<(PathBuf, Vec<u8>, u32)> {
     let mut files = place.files("source");
     files.sort();
@@ -111,13 +111,13 @@ fn content(place: &Place) -> Vec<(PathBuf, Vec<u8>, u32)> {
     files.into_iter().map(read).collect()
 }
 
-/// Whether this binary has the command that ours measure.
+/// Whether this binary has `synconce tree`, which some variants measure.
 fn has_trees() -> bool {
     let help = Command::new(env!("CARGO_BIN_EXE_synconce")).args(["tree", "--help"]).output();
     help.expect("synconce runs").status.success()
 }
 
-/// The parts that a variant has in the report.
+/// Returns the parts of a variant in the report.
 fn parts_of(variant: &str) -> &'static str {
     match variant {
         "clone/synconce-copy" => {
@@ -159,7 +159,7 @@ fn a_report_has_the_parts_of_every_variant_and_names_who_altered_the_base() {
         let baseline = result["variant"]["against"] == result["variant"]["name"];
         assert_eq!(result["parts"][0]["comparison"].is_null(), baseline, "{name}");
     }
-    // Who has no file system for it is left out with the kernel's reason.
+    // A variant for which there is no file system is left out, with the kernel's reason.
     let left_out = report["left_out"].as_array().expect("it is a list");
     assert_eq!(results.len() + left_out.len(), variants.len(), "{left_out:?}");
     let is_measured = |name: &str| results.iter().any(|result| result["variant"]["name"] == name);
@@ -209,14 +209,14 @@ fn an_interrupted_turn_leaves_neither_clones_nor_mounts_nor_processes() {
     }
 }
 
-/// The process that goes on for ever in the clone, once it is there; nothing if the
-/// variant is left out here, which ends the benchmark.
+/// Returns the pid of the endless process in the clone, once it exists; `None` if the variant
+/// is left out here, which ends the benchmark.
 fn pid_inside(place: &Place, bench: &mut Bench) -> Option<String> {
     let work = place.0.join("work/synconce-bench");
     let start = Instant::now();
     loop {
         let dirs = fs::read_dir(&work).into_iter().flatten().flatten().map(|entry| entry.path());
-        // An overlay's upper directory is looked into from outside of its namespace.
+        // An overlay is mounted in another namespace, but its upper directory is visible here.
         for file in dirs.flat_map(|dir| [dir.join("pid"), dir.join("upper/pid")]) {
             if let Ok(text) = fs::read_to_string(file) {
                 return Some(text.trim().to_owned());

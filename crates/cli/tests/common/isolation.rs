@@ -1,5 +1,5 @@
-//! Each test runs in a process, a mount namespace and a pid namespace of its
-//! own: nothing of it outlives it, and what others mount is not committed by it.
+//! Runs each test in a process, a mount namespace and a pid namespace of its own: nothing of a
+//! test outlives it, and no test commits the mounts of another.
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::any::type_name_of_val;
@@ -10,18 +10,18 @@ use synconce_testkit::{patiently, process};
 
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
-/// Longer than all limits within a test together, in practice.
+/// In practice longer than all limits within a test together.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Runs `inside` with the name of `test`, a closure of the test that calls, in
-/// namespaces of its own, in this same program started again.
+/// Starts this program again in new namespaces and runs `inside` there, with the name of the
+/// test. `test` is a closure of the calling test, from which the name is taken.
 pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
     let path = type_name_of_val(&test);
     let name = path.trim_end_matches("::{{closure}}").split_once("::").expect("a module path").1;
     isolated_as(name, patiently(LIMIT), || inside(name, test));
 }
 
-/// The same for the test of this `name`, which is killed after `limit`.
+/// Like [`isolated`], for the test called `name`, which is killed after `limit`.
 pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         leave_other_disks();
@@ -30,8 +30,8 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     }
     assert!(rustix::process::geteuid().is_root(), "these tests need root, to unshare namespaces");
     let program = std::env::current_exe().expect("the name of this program");
-    // A Ctrl-C ends this process and not the process groups of its children; setpriv(1) does, and
-    // unshare(1) ends its own child.
+    // A Ctrl-C ends this process, but not the process groups of its children. setpriv(1) ends
+    // them, and unshare(1) ends its own child.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "unshare"])
@@ -51,20 +51,21 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     );
 }
 
-/// Detaches every mount of a disk but that of `/`: they are other people's
-/// rigs, with slow or broken disks, and a commit would wait for them.
+/// Detaches every mount of a disk but that of `/`: these are rigs of other tests, with slow or
+/// broken disks, and a commit would wait for them.
 fn leave_other_disks() {
     let mounts = synconce_probe::mounts::read("self").expect("the mounts of this process");
     for mount in mounts.iter().rev() {
         if mount.point != Path::new("/") && mount.kind().is_held() {
-            // One below another is gone already.
+            // Detaching the mount above has detached this one, too.
             let _ = unmount(&mount.point, UnmountFlags::DETACH);
         }
     }
 }
 
-/// Gives the rigs of the test a directory of their own for their records, which name processes by
-/// number and so mean other processes outside, and one for their data, which goes with the namespace.
+/// Gives the rigs of the test a directory of their own for their records, which name processes
+/// by a number that has another meaning outside the namespace. Their data is in another
+/// directory, which goes with the namespace.
 fn keep_rigs_apart() {
     for directory in ["/run/synconce-rig", "/dev/shm"] {
         std::fs::create_dir_all(directory).expect("a directory for the rigs' records");

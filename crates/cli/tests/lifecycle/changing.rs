@@ -1,4 +1,4 @@
-//! Calls that go on without their sync flag, when something comes upon them.
+//! Calls that go on without their sync flag, and are stopped, killed or interrupted meanwhile.
 
 use super::support::{Place, Started, eventually, isolated, parent, perl, process_status};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,13 +9,13 @@ fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("the process is there");
 }
 
-/// What `/proc` says of `pid` under `name`; nothing once it is gone.
+/// Returns the field `name` of `/proc/PID/status`; empty once the process is gone.
 fn said(pid: u32, name: &str) -> String {
     process_status(pid).remove(name).unwrap_or_default()
 }
 
-/// Lends the file `leased`: whoever opens it waits until the file `release` is
-/// there (fcntl(2), F_SETLEASE).
+/// Takes a lease on the file `leased`: an open of it waits until the file `release` exists
+/// (fcntl(2), F_SETLEASE).
 fn lend(place: &Place) -> Started {
     let lease = perl(
         "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
@@ -27,7 +27,7 @@ fn lend(place: &Place) -> Started {
     holder
 }
 
-/// A child that waits in an open without its flag, until the lease is given up.
+/// A child whose open, without its sync flag, waits until the lease is released.
 const BLOCKED: &str =
     "use Fcntl; if (!fork) { sysopen(my $file, 'leased', O_WRONLY | O_SYNC) or die; exit } ";
 
@@ -53,8 +53,9 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
     });
 }
 
-/// Runs `words`, which say in `before` who the command is; stops it and has the
-/// face go on, some times; then the file `stop` is there, and it ends with `code`.
+/// Runs `words`, which write the pid of the command to `before`. Stops the command and
+/// continues the frontend, several times; then writes the file `stop`, and expects the exit
+/// code `code`.
 fn assert_stops_are_passed_on(place: &Place, words: &[&str], code: i32) {
     let run = Started::new(&mut place.held(&[], words));
     let command: u32 = place.wait_for("before").trim().parse().unwrap();
@@ -69,7 +70,7 @@ fn assert_stops_are_passed_on(place: &Place, words: &[&str], code: i32) {
     ["before", "stop"].iter().for_each(|name| place.remove(name));
 }
 
-/// Whether a thread of `pid` is not stopped, by whomever.
+/// Whether a thread of `pid` runs: it is neither stopped by a signal nor by a tracer.
 fn is_running(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut ids = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -18,7 +18,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Where the commit of a run with `--stats --json` synced, by its report.
+/// Returns the mount points in the commit report of a run with `--stats --json`, and whether
+/// each was synced.
 fn committed(stderr: &str) -> Vec<(PathBuf, bool)> {
     let line = stderr.lines().find(|line| line.starts_with('{')).expect("the accounts");
     let stats: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -166,7 +167,7 @@ fn a_file_system_can_be_unmounted_as_soon_as_the_run_is_over() {
     });
 }
 
-/// An overlay at `merged` whose upper directory is on `rig`.
+/// Mounts an overlay at `merged` whose upper directory is on `rig`.
 fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
     let [lower, merged] = ["lower", "merged"].map(|name| place.path(name));
     let [upper, work] = ["upper", "work"].map(|name| rig.path().join(name));
@@ -224,7 +225,8 @@ fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused_as_a_plac
             let named = format!("cannot commit {}: it is a volatile overlay", merged.display());
             assert!(run.stderr.contains(&named) && run.stderr.contains("hint: "), "{run:?}");
             assert!(!started.exists());
-            // From elsewhere the kernel's own answer costs nothing, and decides nothing.
+            // A run that works elsewhere is not refused: the kernel itself answers the sync,
+            // and the overlay is not committed.
             let words = ["sh", "-c", "echo x > merged/data && sync merged/data && sync"];
             let run = place.run(&[&STATS[..], options].concat(), &words);
             assert!(run.status.success(), "{options:?} {run:?}");
@@ -287,7 +289,8 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
     isolated_alone(|place| {
         let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
         let file = rig.path().join("data");
-        // There before, so that writing it needs no journal, which would be aborted.
+        // Existing blocks, so that the write needs no journal: the failing disk would abort
+        // the journal.
         fs::write(&file, [b'a'; 8192]).unwrap();
         rustix::fs::syncfs(fs::File::open(&file).unwrap()).unwrap();
         let script = format!(
@@ -308,7 +311,7 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
     });
 }
 
-/// Starts a run whose commit waits for a flush of `rig`, without an end.
+/// Starts a run whose commit waits for a flush of `rig` that does not end.
 fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Started, Turn) {
     let data = rig.path().join("data");
     let script = "say_to('held', 'yes'); wait_for('go');";
@@ -316,12 +319,13 @@ fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Star
     let all = [around, &[SYNCONCE, "run"], options, &["--"]].concat();
     let mut command = place.command(all[0]);
     let run = Started::new(command.args(&all[1..]).args(&words));
-    // Later: a sync(2) of another test's run would wait for the disk, and the command for that.
+    // The disk is stalled only now: before, a sync(2) of another test's run would wait for the
+    // disk, and the command for that sync(2).
     place.wait_for("held");
     let stalled = stall(rig);
     place.write("go", "");
     rig.disk().wait_for_waiting_flush(limit()).unwrap();
-    // The flush may be somebody else's.
+    // The flush may come from another process.
     eventually("the commit begins", || {
         place.status(&[]).stdout.contains(" committing ")
             || run.wait(std::time::Duration::ZERO).unwrap().is_some()
@@ -358,15 +362,17 @@ fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on()
         for by in [Signal::INT, Signal::TERM, Signal::HUP] {
             let rig = rig();
             let (run, _stalled) = stalled(place, &rig, &[], &[]);
-            // Told after the first quarter of a second, when others are done.
+            // By then the commit has reported its progress (every 250 ms), and the other file
+            // systems are synced.
             std::thread::sleep(std::time::Duration::from_millis(700));
-            // It may be sent before the frontend knows that the command has ended.
+            // Repeated: the signal may arrive before the frontend has seen the end of the
+            // command.
             eventually("the wait is given up", || {
                 signal(&run, by);
                 run.wait(std::time::Duration::from_millis(20)).unwrap().is_some()
             });
             assert_eq!(run.end().code(), Some(125), "{}", run.text());
-            // On a busy machine others are not done, either.
+            // On a busy machine the other file systems may not be synced, either.
             let text = run.text();
             let named = text.lines().find(|line| line.starts_with("synconce: not yet durable: "));
             let rig_path = self::text(rig.path());

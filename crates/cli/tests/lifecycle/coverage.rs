@@ -1,12 +1,12 @@
-//! Nothing is held that the commit does not cover.
+//! The commit covers every call that was held.
 //!
-//! The oracle is the image of a loop-mounted disk: what is not in it when the
-//! run has ended with 0 would not survive a power cut.
+//! The oracle is the image of a loop-mounted disk: data that is not in the image when the run
+//! has ended with 0 would not survive a power cut.
 
 use super::support::{Place, SYNCONCE, finish, isolated, without_stalls};
 
-/// Makes `NAME.img`, an ext4 that writes nothing back by itself for a while, and
-/// mounts it at `NAME`.
+/// Makes `NAME.img`, an ext4 that writes nothing back by itself for a while, and mounts it at
+/// `NAME`.
 fn disk(place: &Place, name: &str) {
     let script = format!(
         "truncate -s 24M {name}.img && mkfs.ext4 -q {name}.img && mkdir {name} && \
@@ -16,7 +16,7 @@ fn disk(place: &Place, name: &str) {
     assert!(made.status.success(), "{made:?}");
 }
 
-/// Runs `script` held, expects 0, and that `MAGIC` is in the image of `name`.
+/// Runs `script` held; expects exit code 0 and `MAGIC` in the image of `name`.
 fn assert_durable(place: &Place, name: &str, options: &[&str], script: &str) {
     let run = place.run(options, &["sh", "-c", script]);
     assert_eq!(run.status.code(), Some(0), "{run:?}");
@@ -25,7 +25,7 @@ fn assert_durable(place: &Place, name: &str, options: &[&str], script: &str) {
     assert!(found, "exit code 0, and the data are not on the disk: {run:?}");
 }
 
-/// Writes the magic words in two parts, so that the script itself does not hold them.
+/// Prints the magic text from two parts, so that the script itself does not contain it.
 const SAY: &str = "say() { printf 'MAGIC-%02d\\n' 1; }; ";
 
 #[test]

@@ -1,4 +1,4 @@
-//! The directories above a marker: durable before the first held call, whoever
+//! The directories above a marker are durable before the first held call, whatever process
 //! made them.
 
 use super::support::{Place, SYNCONCE, Trail, finish, isolated};
@@ -6,13 +6,14 @@ use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 
-/// Where the first held call is answered (one that passes has flags): what comes
-/// before it protects it.
+/// Returns the position of the first answer to a held call (the answer to a passed call has
+/// flags). What comes before it in the trace protects the call.
 fn first_answer(trail: &Trail) -> usize {
     trail.expect(0, &["SECCOMP_IOCTL_NOTIF_SEND", "flags=0"])
 }
 
-/// Whether the directory `name` was synced before that. One that fails ends the run.
+/// Whether the directory `name` was synced before the first answer. A failed sync ends the
+/// run.
 fn is_synced_before(trail: &Trail, place: &Place, name: &str) -> bool {
     let on = format!("{}>", place.text(name));
     trail.find(0, &["fsync(", &on]).is_some_and(|at| at < first_answer(trail))
@@ -47,7 +48,7 @@ fn directories_get_their_modes_by_descriptor_and_a_refusal_fails_no_run() {
             let finished = finish(strace.arg(SYNCONCE));
             assert_eq!((finished.status.code(), &*finished.stderr), (Some(0), ""), "{refuse:?}");
             let trace = place.read("trace");
-            // Another user may own a directory above, and put a link there meanwhile.
+            // Another user may own a directory above and put a link there meanwhile.
             assert!(!trace.contains(" chmod(") && !trace.contains(" fchmodat("), "{trace}");
             for name in ["state", "runtime", "registry"] {
                 let mode = fs::metadata(place.path(name)).unwrap().permissions().mode();
@@ -62,7 +63,7 @@ fn directories_get_their_modes_by_descriptor_and_a_refusal_fails_no_run() {
 fn a_run_of_a_user_below_a_directory_that_only_root_may_read_is_as_safe() {
     isolated(|place| {
         place.write("data", "x");
-        // As /home is on some machines: it can be searched, and not be read.
+        // Like /home on some machines: the directory can be searched, but not read.
         for name in ["home/user/.local/state", "runtime"] {
             fs::create_dir_all(place.path(name)).unwrap();
         }

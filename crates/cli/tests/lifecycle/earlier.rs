@@ -1,11 +1,11 @@
-//! What a run and `status` say of an earlier run that was interrupted.
+//! What a run and `status` print about an earlier run that was interrupted.
 
 use super::support::{Place, SYNCONCE, Started, eventually, isolated, perl};
 use std::fs;
 
 const TOLD: &str = "synconce: an earlier run was interrupted; `synconce status` shows what to do\n";
 
-/// Leaves a run interrupted, with its command still running until `stop` is there.
+/// Leaves an interrupted run whose command runs until the file `stop` exists.
 fn interrupt(place: &Place, script: &str) -> Started {
     let words =
         perl(&format!("sync_file('data'); {script} kill 'KILL', getppid; wait_for('stop');"));
@@ -33,12 +33,12 @@ fn a_note_of_what_was_said_follows_no_link() {
         place.write("precious", "theirs");
         let told = interrupt(place, "");
         end(place, &told);
-        for name in ["state/.told.json.new", "state/told.json"] {
+        for name in ["state/.reported.json.new", "state/reported.json"] {
             std::os::unix::fs::symlink(place.path("precious"), place.path(name)).unwrap();
             let says = || place.run(&[], &["sync", "data"]).stderr;
             assert_eq!((says(), says()), (TOLD.to_owned(), String::new()), "{name}");
             assert_eq!(place.read("precious"), "theirs", "{name}");
-            place.remove("state/told.json");
+            place.remove("state/reported.json");
         }
     });
 }
@@ -60,7 +60,7 @@ fn a_run_says_once_a_boot_that_an_earlier_one_was_interrupted() {
         assert_eq!(says(&["--sealed"]), TOLD, "another one, later");
         end(place, &later);
         assert_eq!(says(&[]), "");
-        let note = place.path("state/told.json");
+        let note = place.path("state/reported.json");
         let text = fs::read_to_string(&note).unwrap();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         fs::write(&note, text.replace(boot.trim(), "another-boot")).unwrap();
@@ -95,7 +95,7 @@ fn what_a_run_cannot_note_or_read_does_not_keep_it_from_starting() {
         place.write("data", "x");
         let told = interrupt(place, "");
         end(place, &told);
-        fs::create_dir(place.path("state/told.json")).unwrap();
+        fs::create_dir(place.path("state/reported.json")).unwrap();
         for name in ["a.json", "b.private"] {
             fs::create_dir(place.path("state/runs").join(name)).unwrap();
         }
@@ -110,7 +110,8 @@ fn what_a_run_cannot_note_or_read_does_not_keep_it_from_starting() {
 #[test]
 fn status_names_what_an_interrupted_run_has_left_running_before_it_advises_anything() {
     isolated(|place| {
-        // One in the run's environment, one that has given its own up, in a session of its own.
+        // One process has the run's environment; the other has an empty one and a session of
+        // its own.
         let child = "if (!fork) { POSIX::setsid(); exec 'env', '-i', 'perl', '-e', \
                      'sleep 1 until -e \"stop\"' } wait_for('data'); say_to('pid', $$);";
         let run = interrupt(place, child);
@@ -133,7 +134,7 @@ fn status_names_what_an_interrupted_run_has_left_running_before_it_advises_anyth
         let json = shown(&place.status(&["--json"]).stdout);
         let running = json[0]["running"].as_array().unwrap();
         assert!(running.iter().any(|it| it["pid"] == pid && it["name"] == "perl"), "{json}");
-        // Cleared with them alive, it names them: the marker was what said that they run on.
+        // The marker was the only record of the running processes, so a `--clear` names them.
         let marker = place.markers().remove(0);
         let (id, text) = (json[0]["id"].as_str().unwrap(), fs::read(&marker).unwrap());
         let cleared = place.status(&["--clear", id]);

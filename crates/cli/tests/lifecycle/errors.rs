@@ -1,5 +1,5 @@
-//! Errors of the disk reach the user, on every file system: exit code 125, the
-//! file system named, the marker kept, and nothing that is done later makes it good.
+//! Errors of the disk are reported on every file system: the exit code is 125, the file system
+//! is named, the marker is kept, and nothing that is done later clears the error.
 
 use super::support::{Place, Started, eventually, isolated, perl};
 use rustix::fs::{Advice, fadvise};
@@ -12,7 +12,7 @@ fn rig(kind: FsKind) -> Rig {
     Rig::builder().fs(kind).size(384 << 20).passthrough(false).up().unwrap()
 }
 
-/// A file that is there before, so that to write it needs no new block.
+/// Makes a file in advance, so that writing to it allocates no block.
 fn old_file(directory: &Path) -> std::path::PathBuf {
     let file = directory.join("data");
     fs::write(&file, [b'a'; 65536]).unwrap();
@@ -33,7 +33,7 @@ fn overwrite(place: &Place, file: &Path) -> Started {
     run
 }
 
-/// Lets the command end, and the run with what its commit found.
+/// Lets the command end; returns the exit code of the run and its output.
 fn end(place: &Place, run: &Started) -> (Option<i32>, String) {
     place.write("go", "");
     let code = run.end().code();
@@ -46,7 +46,7 @@ fn assert_unsafe(place: &Place, rig: &Rig, (code, text): (Option<i32>, String)) 
     assert_eq!(code, Some(125), "{what}: {text}");
     let named = format!("synconce: not durable: {} ({what} on ", rig.path().display());
     assert!(text.contains(&named), "{what}: {text}");
-    // Neither a look at the file nor a second run, which syncs without an error, makes it good.
+    // Neither a read of the file nor a second run, whose sync succeeds, clears the error.
     let _ = fs::read(rig.path().join("data"));
     let again = place.run(&["--commit-only", place.text(".").as_str()], &["true"]);
     assert!(again.status.success(), "{again:?}");
@@ -64,7 +64,7 @@ fn an_error_of_write_back_during_the_run_fails_its_commit() {
             let file = old_file(rig.path());
             let run = overwrite(place, &file);
             rig.disk().fail_writes(true).unwrap();
-            // Write-back is started, and nobody asks what became of it.
+            // Starts write-back without waiting for its result.
             fadvise(File::open(&file).unwrap(), 0, None, Advice::DontNeed).unwrap();
             let failed =
                 || rig.disk().stats().unwrap().transfers.is_some_and(|t| t.failed_writes > 0);
@@ -97,7 +97,8 @@ fn an_error_that_another_process_was_told_of_first_fails_the_commit_all_the_same
         for kind in FsKind::ALL {
             let rig = rig(kind);
             let file = old_file(rig.path());
-            // Until one that was told by syncfs, later descriptors are told as well (errseq).
+            // Opened before the error: after a syncfs(2) has reported an error, descriptors
+            // that are opened later no longer report it (errseq).
             let other = File::open(rig.path()).unwrap();
             let run = overwrite(place, &file);
             rig.disk().fail_writes(true).unwrap();
@@ -149,7 +150,7 @@ fn a_disk_that_is_full_during_the_run_is_the_commands_to_bear() {
             );
             let words = perl(&script);
             let run = place.run(&[], &words.each_ref().map(String::as_str));
-            // What had room is durable; what had none, the command was told.
+            // What fitted is durable; the command got ENOSPC for the rest.
             assert_eq!(run.status.code(), Some(28), "{kind}: {run:?}");
             assert!(place.status(&[]).status.success(), "{kind}");
         }

@@ -1,4 +1,4 @@
-//! What the caller gets: the command's own end, or one of three codes.
+//! What the caller gets: the command's exit status, or one of three exit codes.
 
 use super::support::{Place, Started, isolated, perl};
 use std::os::unix::process::ExitStatusExt;
@@ -48,7 +48,7 @@ fn only_the_command_dumps_core() {
     });
 }
 
-/// Words that cannot be executed, by what is wrong with them.
+/// Returns commands that cannot be executed, each for another reason.
 fn unusable(place: &Place) -> Vec<Vec<String>> {
     place.write("plain", "echo no right to execute\n");
     executable(place, "no-interpreter", "#!/no/such/interpreter\n");

@@ -1,9 +1,9 @@
-//! What a run that fails says: the cause, and a next step that helps.
+//! What a failing run prints: the cause, and a next step that helps.
 
 use super::support::{Place, SYNCONCE, Started, eventually, finish, isolated};
 
-/// What `synconce run WORDS...` says after `limit` in a shell, and its exit code. It goes
-/// through a pipe, which no limit of file sizes is about.
+/// Returns the exit code of `synconce run WORDS...`, started in a shell after `limit`, and its
+/// output. The output goes through a pipe, because limits on file sizes do not affect pipes.
 fn under(place: &Place, limit: &str, words: &[&str]) -> (Option<i32>, Vec<String>) {
     let mut shell = place.command("sh");
     let script = format!("{{ {limit}; \"$@\"; echo $?; }} 2>&1 | cat");
@@ -55,8 +55,8 @@ fn a_path_that_cannot_be_committed_is_no_trouble_of_the_marker() {
     });
 }
 
-/// Kills the supervisor of a run that waits for the file "stop" and says what the front
-/// process says.
+/// Kills the supervisor of a run that waits for the file `stop`; returns the output of the
+/// frontend.
 fn killed(place: &Place, options: &[&str], script: &str) -> String {
     let script = format!("{script} echo yes >ready; while ! [ -e stop ]; do sleep 0.05; done");
     let run = Started::new(&mut place.held(options, &["sh", "-c", &script]));
@@ -70,7 +70,7 @@ fn killed(place: &Place, options: &[&str], script: &str) -> String {
     place.write("stop", "");
     assert_eq!(run.end().code(), Some(125), "{}", run.text());
     ["stop", "ready"].into_iter().for_each(|name| place.remove(name));
-    // What the supervisor has left.
+    // Removes the files of the killed supervisor.
     std::fs::remove_dir_all(place.path("runtime")).unwrap();
     run.text()
 }

@@ -1,6 +1,6 @@
 //! The supervisor or the frontend is killed while the command starts.
 //!
-//! strace delays one system call of the start, so that the moment of the kill is known.
+//! strace delays one system call of the start, so that the moment of the kill is determined.
 
 use super::support::{
     Place, SYNCONCE, Started, children, eventually, exists, finish, isolated, parent, perl,
@@ -12,7 +12,7 @@ use std::fs;
 const AS_NOBODY: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/nowhere"];
 
-/// Syncs 40 times and says how often that failed; goes on until the file `stop` is there.
+/// Syncs 40 times and writes how often that failed; runs until the file `stop` exists.
 const SYNCS: &str = "say_to('before', $$); my %ends; \
     for (1..40) { $ends{sync_file('data')}++; Time::HiRes::sleep(0.002) } \
     say_to('after', join ', ', map { \"$ends{$_} $_\" } sort keys %ends); \
@@ -22,14 +22,14 @@ const SYNCS: &str = "say_to('before', $$); my %ends; \
 const RECEIVE: &str = "0xc0502100";
 const ANSWER: &str = "0xc0182101";
 
-/// A run under strace, which does `injection` (see strace(1)) to each of its processes.
+/// A run under strace, which applies `injection` (see strace(1)) to each of its processes.
 struct Traced {
     run: Started,
     supervisor: u32,
 }
 
 impl Traced {
-    /// Starts `synconce run OPTIONS -- WORDS` as `user`, which is a prefix of commands.
+    /// Starts `synconce run OPTIONS -- WORDS` as `user`, which is a prefix of the command.
     fn new(place: &Place, injection: &str, user: &[&str], run: &[&str]) -> Self {
         let mut strace = place.command("strace");
         strace.args(["-f", "-o", "trace", "-e", &format!("inject={injection}")]);
@@ -65,8 +65,8 @@ impl Traced {
         });
     }
 
-    /// The child that is to execute the command, once it is in system call `number`
-    /// under the filter.
+    /// Returns the child that will execute the command, once the child is in system call
+    /// `number` under the filter.
     fn child_in(&self, number: i64) -> u32 {
         let mut found = None;
         eventually("the child is in the call", || {
@@ -78,14 +78,14 @@ impl Traced {
         found.expect("it was found")
     }
 
-    /// Waits for the run's end, which is that it was cut short.
+    /// Waits for the end of the run; expects that it was cut short, with `message`.
     fn ends_cut_short(&self, message: &str) {
         assert_eq!(self.run.end().code(), Some(125), "{}", self.run.text());
         assert!(self.run.text().contains(message), "{}", self.run.text());
     }
 
-    /// The frontend waits for the command, whose syncs are done, and reports
-    /// that the run was cut short.
+    /// Expects that the frontend waits for the command, whose syncs are done, and reports that
+    /// the run was cut short.
     fn command_syncs_and_is_waited_for(&self, place: &Place) {
         assert_eq!(place.wait_for("after"), "40 synced\n");
         let command = place.read("before").trim().parse().expect("a process id");
@@ -96,15 +96,15 @@ impl Traced {
     }
 }
 
-/// The command `pid` is now a child of the frontend. strace ends last, so that its
-/// own end says nothing.
+/// Asserts that the command `pid` is now a child of the frontend. The end of strace does not
+/// show that, because strace ends after all its tracees.
 fn assert_is_waited_for(pid: u32) {
     eventually("the supervisor is gone", || supervisors().is_empty());
     let front = process_status(parent(pid));
     assert_eq!(front["Name"], "synconce", "the frontend does not wait for the command");
 }
 
-/// The processes of this pid namespace that supervise a run.
+/// Returns the processes of this pid namespace that supervise a run.
 fn supervisors() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -129,7 +129,8 @@ fn kill(pid: u32) {
 
 fn words(options: &[&str], script: &str) -> Vec<String> {
     let options = options.iter().map(|option| (*option).to_owned());
-    // Not looked for in PATH: each execution is delayed.
+    // An absolute path: a search in PATH would try several execve(2) calls, each of them
+    // delayed.
     let [_, rest @ ..] = perl(script);
     options.chain(["--", "/usr/bin/perl"].map(str::to_owned)).chain(rest).collect()
 }
@@ -158,7 +159,7 @@ fn a_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_as_soon_as_it
         for options in [&[][..], &["--no-commit"]] {
             let run = words(options, SYNCS);
             let traced = Traced::new(place, "setsid:delay_enter=1000000", &[], &text(&run));
-            // The supervisor's first call of this name once the command runs.
+            // The supervisor makes this call for the first time once the command runs.
             traced.supervisor_is_in(libc::SYS_setsid);
             kill(traced.supervisor);
             traced.command_syncs_and_is_waited_for(place);
@@ -199,7 +200,7 @@ fn a_sealed_command_is_waited_for_when_the_supervisor_is_killed_while_it_starts(
     });
 }
 
-/// Gives the user nobody the directories that its runs write to.
+/// Gives the user nobody the directories that the user's runs write to.
 fn for_nobody(place: &Place) {
     let directories = [".", "state", "runtime"].map(|name| place.text(name));
     for directory in &directories {
@@ -225,8 +226,8 @@ fn a_users_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_before_
 fn a_users_command_starts_when_the_supervisor_is_killed_as_it_lets_the_execution_go_on() {
     isolated(|place| {
         for_nobody(place);
-        // Of the thread that attends to the execution: as it has received the
-        // notification, and as it is about to answer.
+        // In the thread that handles the execve(2): first when it has received the
+        // notification, then when it is about to answer.
         for (injection, request) in [
             ("ioctl:delay_exit=1000000:when=1", RECEIVE),
             ("ioctl:delay_enter=1000000:when=2", ANSWER),
@@ -245,7 +246,8 @@ fn a_users_command_starts_when_the_supervisor_is_killed_as_it_lets_the_execution
 fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() {
     isolated(|place| {
         let run = words(&[], SYNCS);
-        // The first of the supervisor asks the kernel to wake it on the same processor.
+        // The supervisor's first ioctl(2) asks the kernel to wake it on the same processor;
+        // the second one receives.
         let injection = "ioctl:delay_exit=1000000:when=2";
         let traced = Traced::new(place, injection, &[], &text(&run));
         traced.is_in_ioctl(RECEIVE);
@@ -258,7 +260,8 @@ fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() 
 fn it_is_said_that_the_command_did_not_start_when_the_supervisor_is_killed_before() {
     isolated(|place| {
         let run = words(&[], SYNCS);
-        // The frontend makes the supervisor by this call, and that the command.
+        // The frontend makes the supervisor by this call, and the supervisor makes the
+        // command.
         let traced = Traced::new(place, "clone:delay_enter=1000000", &[], &text(&run));
         traced.supervisor_is_in(libc::SYS_clone);
         kill(traced.supervisor);

@@ -1,4 +1,4 @@
-//! `status --root DIR` with a DIR that another wrote, or that does not answer.
+//! `status --root DIR` with a DIR that another user wrote, or that does not answer.
 
 use super::machine::{ALICE, interrupt, machine, status};
 use super::support::{Place, SYNC, finish, isolated, perl};
@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-/// Writes a marker of the run `id` of root below `root`, as an unpacked image may have one.
+/// Writes a marker of root's run `id` below `root`, as an unpacked image may contain one.
 fn forge(root: &Path, id: &str) -> PathBuf {
     let runs = root.join("var/lib/synconce/runs");
     fs::create_dir_all(&runs).unwrap();
@@ -24,7 +24,7 @@ fn forge(root: &Path, id: &str) -> PathBuf {
     path
 }
 
-/// The commands of what `status` printed: what follows "then: ", and indented lines.
+/// Returns the commands in the output of `status`: what follows "then: ", and indented lines.
 fn commands(text: &str) -> Vec<&str> {
     text.lines()
         .filter_map(|line| line.strip_prefix("  then: ").or(line.strip_prefix("      ")))
@@ -36,7 +36,8 @@ fn no_word_of_a_marker_in_a_root_that_this_machine_does_not_know_is_to_be_typed(
     isolated(|place| {
         let id = "20260101T000000Z-00000000";
         let marker = forge(&place.path("image"), id);
-        // Another root has a marker with the id, which the words in the image do not reach.
+        // Another root has a marker with the same id. The forged marker names that root, and
+        // `--clear` must not follow it.
         let other = forge(&place.path("other"), id);
         let private = marker.with_extension("private");
         let text = fs::read_to_string(&private).unwrap();
@@ -84,7 +85,7 @@ fn a_marker_in_a_root_with_the_id_of_a_users_run_does_not_hide_that_run() {
         let seen = status(place, 0, &["--root", &image]);
         assert_eq!(seen.stdout.matches(&format!("{id} interrupted")).count(), 1, "{seen:?}");
 
-        // Hers, too: one run with a marker in two places.
+        // Now the forged marker belongs to alice, too: one run with a marker in two places.
         chown(forge(&place.path("image"), &id), Some(ALICE), Some(ALICE)).unwrap();
         let seen = status(place, 0, &["--root", &image]);
         assert_eq!(seen.stdout.matches(&format!("{id} interrupted")).count(), 1, "{seen:?}");
@@ -111,8 +112,8 @@ fn a_marker_in_a_copy_of_the_root_of_a_living_run_gives_no_advice_about_its_proc
     });
 }
 
-/// Mounts a FUSE file system on `point` whose server never answers, which even root would
-/// wait for, until it is dropped.
+/// Mounts a FUSE file system on `point` whose server never answers, until the returned value
+/// is dropped. Even root would wait for the server.
 pub(super) fn mount_silent(point: &Path) -> fs::File {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
     let options =

@@ -1,4 +1,4 @@
-//! What a user can do to the markers, pointers and messages of others.
+//! What a user can do to the markers, pointers and messages of other users.
 
 use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use super::support::{Place, Started, eventually, finish, isolated};
@@ -125,7 +125,7 @@ fn without_a_state_directory_status_says_so() {
     });
 }
 
-/// A process of `user` that names the run `id` in its environment.
+/// Starts a process of `user` with the run `id` in its environment.
 fn process_of(place: &Place, user: u32, id: &str) -> Started {
     let user = user.to_string();
     let mut sleep = place.command("setpriv");
@@ -136,7 +136,7 @@ fn process_of(place: &Place, user: u32, id: &str) -> Started {
     started
 }
 
-/// Gives `user` a marker with the content and the name of alice's `id`; its path.
+/// Gives `user` a marker with the content and the name of alice's `id`; returns its path.
 fn forge(place: &Place, user: u32, id: &str) -> PathBuf {
     let name = format!(".local/state/synconce/runs/{id}.json");
     let (from, to) = (place.path("alice").join(&name), place.path("bob").join(&name));
@@ -165,7 +165,7 @@ fn two_users_with_one_id_hide_neither_run_nor_process_of_each_other() {
             assert_eq!(pids[0]["pid"], process.pid(), "{json}");
         }
 
-        // What was printed for one of them does not make the other forgotten.
+        // The command that was printed for one of the runs does not clear the other.
         let refused = status(place, 0, &["--clear", &id]);
         assert_eq!(refused.status.code(), Some(125), "{refused:?}");
         assert!(refused.stderr.contains("alice, bob"), "{refused:?}");

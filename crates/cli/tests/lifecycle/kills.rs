@@ -1,5 +1,5 @@
-//! Parts of a run that are killed or stopped: no call is left without an
-//! answer, and no interrupted run is forgotten.
+//! Processes of a run are killed or stopped: every call is answered, and every interrupted run
+//! is reported.
 
 use super::support::{
     AFTER_RELEASE, Place, Started, daemon, eventually, exists, finish, isolated, limit, parent,
@@ -15,7 +15,7 @@ fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("the process is there");
 }
 
-/// Starts a run whose command says in `before` who it is, and runs `script` then.
+/// Starts a run whose command writes its pid to `before`, and then runs `script`.
 fn start(place: &Place, script: &str) -> (Started, u32) {
     let words = perl(&format!("say_to('before', $$); {script}"));
     let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
@@ -23,9 +23,9 @@ fn start(place: &Place, script: &str) -> (Started, u32) {
     (run, command)
 }
 
-/// The run is listed as interrupted until it is cleared, once.
+/// Asserts that the run is listed as interrupted until it is cleared, once.
 fn assert_interrupted(place: &Place) {
-    // A killed process lets go of its locks a moment after it is gone.
+    // A killed process releases its locks a moment after its end.
     eventually("the run is found interrupted", || place.status(&[]).status.code() == Some(4));
     let status = place.status(&[]);
     assert_eq!(status.status.code(), Some(4), "{status:?}");
@@ -128,7 +128,7 @@ fn a_signal_still_reaches_a_command_whose_supervisor_was_killed() {
     });
 }
 
-/// Syncs until it is told to stop, from several processes, and says how often.
+/// Syncs in several processes until the file `stop` exists, and writes how often.
 const BUSY: &str = "fork; fork; open(my $file, '>', \"data$$\") or die; my $count = 0; \
     until (-e 'stop') { $file->sync or $!{ENOSYS} or die \"sync: $!\"; $count++ } \
     say_to(\"count$$\", $count); exit 0 if $$ != $ENV{FIRST}; 1 while wait != -1; exit 0;";
@@ -167,7 +167,7 @@ fn no_call_is_stuck_when_all_of_us_are_killed_at_any_moment() {
             if round % 2 == 0 {
                 both.reverse();
             }
-            // The second may have gone with the first.
+            // The second process may have ended with the first.
             finish(place.command("kill").arg("-9").args(both.map(|pid| pid.to_string())));
             place.write("stop", "");
             eventually("the command is over", || !exists(command));
@@ -216,7 +216,8 @@ fn calls_are_answered_however_much_a_stopped_face_has_not_read() {
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "held synced\n");
         kill(run.pid(), Signal::CONT);
-        // It may have been stopped with the command's last stop, as a shell would have it.
+        // The frontend may have mirrored the command's last stop, so it is continued until it
+        // ends.
         eventually("the run ends", || {
             kill(run.pid(), Signal::CONT);
             run.wait(Duration::from_millis(20)).unwrap().is_some()

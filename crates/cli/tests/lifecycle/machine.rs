@@ -1,5 +1,5 @@
-//! What root's `status` finds of other users and in other directories, and what a
-//! user's says of root; whatever those users have put there.
+//! What root's `status` finds of other users and in other directories, and what a user's
+//! `status` finds of root, whatever those users have put there.
 
 use super::foreign::mount_silent;
 use super::support::{Place, SYNCONCE, finish, isolated, perl};
@@ -14,7 +14,7 @@ use synconce_testkit::process::Finished;
 pub(super) const ALICE: u32 = 64121;
 pub(super) const BOB: u32 = 64122;
 
-/// Makes this mount namespace a machine with two users, on which synconce never ran.
+/// Turns this mount namespace into a machine with two users, on which synconce never ran.
 pub(super) fn machine(place: &Place) {
     mount("none", "/var/lib", "tmpfs", MountFlags::empty(), None).unwrap();
     let mut passwd = "root:x:0:0:root:/root:/bin/sh\n".to_owned();
@@ -32,7 +32,8 @@ pub(super) fn machine(place: &Place) {
     }
 }
 
-/// `synconce` with `words` as `user`, with the directories that are usual on a machine.
+/// Returns the command `synconce WORDS` as `user`, with the directories that are usual on a
+/// machine.
 pub(super) fn synconce(place: &Place, user: u32, words: &[&str]) -> Command {
     let mut command = match user {
         0 => place.command(SYNCONCE),
@@ -55,13 +56,14 @@ pub(super) fn status(place: &Place, user: u32, words: &[&str]) -> Finished {
     finish(synconce(place, user, &["status"]).args(words))
 }
 
-/// The command of a run that is cut short, without our prelude.
+/// The command of a run that is cut short, on one line.
 fn words() -> [String; 3] {
     let [perl, option, script] = perl("sync_file(\"data$<\"); kill 'KILL', getppid; sleep 1;");
     [perl, option, script.replace('\n', " ")]
 }
 
-/// Leaves an interrupted run of `user`; its id. With `state` in that directory.
+/// Leaves an interrupted run of `user`, with the state directory `state` if there is one;
+/// returns the id of the run.
 pub(super) fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> String {
     let mut run = synconce(place, user, &["run", "--"]);
     run.args(words()).env("SYNCONCE_RUNTIME_DIR", place.path("runtime").join(user.to_string()));
@@ -80,7 +82,7 @@ pub(super) fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> Strin
     runs.next_back().unwrap()["id"].as_str().unwrap().to_owned()
 }
 
-/// The pointers in the machine's registry.
+/// Returns the pointers in the machine's registry.
 pub(super) fn pointers() -> Vec<PathBuf> {
     super::support::files(Path::new("/var/lib/synconce/directories"), "json")
 }
@@ -89,7 +91,7 @@ pub(super) fn pointers() -> Vec<PathBuf> {
 fn roots_status_finds_the_interrupted_runs_of_every_user_and_of_other_directories() {
     isolated(|place| {
         machine(place);
-        // There is no registry yet: alice is found by her home.
+        // There is no registry yet: alice's run is found by her home.
         let alice = interrupt(place, ALICE, None);
         assert!(!Path::new("/var/lib/synconce").exists(), "no user makes it");
         let elsewhere = place.path("elsewhere");
@@ -143,7 +145,7 @@ fn a_state_directory_is_registered_once_and_no_run_fails_for_it() {
         run(BOB, "bob/state");
         let made = pointers();
         assert_eq!(made.len(), 3, "{made:?}");
-        // Someone else was first to take the name.
+        // Another user takes the names of the pointers first.
         for path in &made {
             fs::remove_file(path).unwrap();
             fs::write(path, "{}").unwrap();
@@ -154,7 +156,7 @@ fn a_state_directory_is_registered_once_and_no_run_fails_for_it() {
         let (own, taken): (Vec<_>, Vec<_>) =
             pointers().into_iter().partition(|path| fs::metadata(path).unwrap().uid() == ALICE);
         assert_eq!(own.len(), 1, "{own:?}");
-        // And every name that can be guessed.
+        // Another user takes every name that can be guessed.
         fs::remove_file(&own[0]).unwrap();
         let names = |path: &&PathBuf| {
             path.file_name().unwrap().to_str().unwrap().starts_with(&format!("{ALICE}-"))
@@ -198,7 +200,7 @@ fn a_user_is_told_of_roots_interrupted_runs_apart_from_the_exit_code() {
         let refused = status(place, ALICE, &["--clear", &id]);
         assert_eq!(refused.status.code(), Some(125), "{refused:?}");
         assert!(refused.stderr.contains("is root's"), "{refused:?}");
-        // Her own counts, and is told apart.
+        // Alice's own run counts for the exit code and is listed beside root's.
         interrupt(place, ALICE, None);
         assert_eq!(status(place, ALICE, &[]).status.code(), Some(4));
         fs::set_permissions("/var/lib/synconce", fs::Permissions::from_mode(0o700)).unwrap();
@@ -208,7 +210,7 @@ fn a_user_is_told_of_roots_interrupted_runs_apart_from_the_exit_code() {
     });
 }
 
-/// What a user may put into her state directory to lead root elsewhere.
+/// Puts into alice's state directory what a user may put there to mislead root.
 fn trap(place: &Place, victim: &Path) {
     let runs = place.path("alice/.local/state/synconce/runs");
     fs::create_dir_all(&runs).unwrap();
@@ -261,7 +263,8 @@ fn what_a_user_puts_into_a_state_directory_neither_leads_root_elsewhere_nor_hide
         assert!(!json.contains(is_raw), "{json}");
         serde_json::from_str::<serde_json::Value>(&json).unwrap();
 
-        // A link to the directory of another user, as a whole and by a part.
+        // A link to the directory of another user, first for the whole state directory, then
+        // for a part.
         let state = place.path("alice/.local/state");
         fs::rename(state.join("synconce"), place.path("alice/kept")).unwrap();
         symlink(place.path("elsewhere"), state.join("synconce")).unwrap();
@@ -271,7 +274,8 @@ fn what_a_user_puts_into_a_state_directory_neither_leads_root_elsewhere_nor_hide
         let runs = state.join("synconce/runs");
         fs::rename(&runs, place.path("alice/runs")).unwrap();
         symlink(place.path("elsewhere/runs"), &runs).unwrap();
-        // Her name for it, and a marker of root: cleared by root in its own place only.
+        // Alice's link leads to a marker of root: root's `status` lists the marker once, from
+        // its own place.
         let seen = status(place, 0, &[]);
         assert_eq!(seen.stdout.matches(&format!("{victim} interrupted")).count(), 1, "{seen:?}");
         assert!(victim_path.exists());
@@ -284,7 +288,7 @@ fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
         machine(place);
         let bob = interrupt(place, BOB, None);
         let device = mount_silent(&place.path("alice"));
-        // The reader of the output gets end of file, although a process is left behind.
+        // The pipe gets end of file, although a process is abandoned.
         let status = synconce(place, 0, &["status"]);
         let mut seen = place.command("bash");
         seen.args(["-c", "set -o pipefail; \"$0\" status | cat", SYNCONCE]);
@@ -317,7 +321,7 @@ fn a_pointer_goes_when_its_directory_was_removed_and_stays_while_its_disk_is_awa
         assert_eq!(pointers().len(), 1);
         assert!(status(place, 0, &[]).stdout.contains(&bob));
 
-        // Away: another mount is there, as after a boot without the disk.
+        // The disk is away: another mount is in its place, as after a boot without the disk.
         let disk = place.path("disk");
         let away = place.path("away");
         fs::create_dir(&away).unwrap();
@@ -356,7 +360,8 @@ fn a_registry_full_of_rubbish_is_said_once_and_hides_nothing() {
         }
         symlink(&pointers()[0], registry.join("link.json")).unwrap();
         mknodat(CWD, registry.join("pipe.json"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        // Hers, but it names what she may not read: she sees as much as without root.
+        // A pointer of alice's to a directory that she may not read: root's `status` reads it
+        // with her rights.
         let secret = place.path("secret");
         fs::create_dir_all(secret.join("runs")).unwrap();
         fs::write(secret.join("runs/root-only.json"), "{}").unwrap();

@@ -1,6 +1,6 @@
 //! The life of a run, from the command line to the last survivor, by topic.
 //!
-//! Every test runs in a process, a mount and a pid namespace of its own (see
+//! Every test runs in a process, a mount namespace and a pid namespace of its own (see
 //! `support::isolated`) and so needs root, util-linux, perl and strace.
 
 mod changing;

@@ -7,7 +7,7 @@ use std::path::Path;
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
-/// Runs `script` in a shell under a hold and strace; what was called by whom.
+/// Runs `script` in a shell under a hold and strace; returns the trace.
 fn trace(place: &Place, options: &[&str], script: &str) -> Trail {
     let words = [&[SYNCONCE, "run"], options, &["--", "sh", "-c", script]].concat();
     Trail::follow(place, &words)
@@ -95,7 +95,7 @@ fn an_interrupted_run_for_another_root_is_found_from_another_machine() {
     });
 }
 
-/// The run fails before the command starts, and says where.
+/// Asserts that the run failed before the command started, and named `at`.
 fn assert_refused(place: &Place, run: &Finished, at: &str) {
     assert_eq!(run.status.code(), Some(125), "{run:?}");
     assert!(run.stderr.starts_with("synconce: cannot "), "{run:?}");
@@ -129,7 +129,7 @@ fn a_full_disk_is_found_before_the_command_starts() {
     isolated(|place| {
         let rig = Rig::builder().size(16 << 20).up().unwrap();
         fs::create_dir_all(rig.path().join("state/runs")).unwrap();
-        // A second time for what the first had reserved and did not need.
+        // The second filler takes what the first one had reserved and not used.
         let fillers = ["one", "two"].map(|name| rig.path().join(name));
         for filler in &fillers {
             let mut dd = place.command("dd");
@@ -167,7 +167,7 @@ fn a_user_without_a_home_is_told_so_before_the_command_starts() {
 #[test]
 fn a_marker_that_cannot_be_made_durable_means_that_nothing_is_held() {
     isolated(|place| {
-        // A file in its place between the start and the first sync.
+        // The command replaces the state directory by a file before the first sync.
         let words =
             perl("system 'rm -r state; : >state'; print sync_file('data'), \"\\n\"; sleep 20;");
         let words = words.each_ref().map(String::as_str);
@@ -296,7 +296,7 @@ fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
                 assert!(told.starts_with(IN_MEMORY), "{state} {options:?}: {told}");
                 assert_eq!(told.lines().count(), 1, "{state} {options:?}: {told}");
             }
-            // On a disk as well, or nothing held, or no marker at all.
+            // No notice: the root is on a disk, or nothing was held, or the run has no marker.
             assert_eq!(run(state, &["--root", "root"], "sync data"), "");
             assert_eq!(run(state, &[], ": > data"), "");
             assert_eq!(run(state, &["--no-commit"], "sync data"), "");

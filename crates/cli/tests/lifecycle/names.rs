@@ -1,12 +1,12 @@
-//! Names are bytes to the kernel: no directory, mount or program is too odd to
-//! be held in, or to be told of.
+//! Names are bytes to the kernel: a directory, a mount or a program of any name can be held
+//! and reported.
 
 use super::support::{SYNCONCE, eventually, finish, isolated};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// [`odd`], as text shows it.
+/// [`odd`], as messages show it.
 const SHOWN: &str = "caf\u{fffd}";
 
 /// A name that is not UTF-8.
@@ -14,7 +14,7 @@ fn odd() -> &'static OsStr {
     OsStr::from_bytes(b"caf\xe9")
 }
 
-/// `before`, the odd name, `after`.
+/// Returns `before`, the odd name and `after`.
 fn around(before: &str, after: &str) -> OsString {
     OsString::from_vec([before.as_bytes(), odd().as_bytes(), after.as_bytes()].concat())
 }
@@ -43,7 +43,7 @@ fn a_survivor_of_any_name_is_named() {
     isolated(|place| {
         let program = place.path("").join(odd());
         fs::copy("/bin/sleep", &program).expect("a program of ours");
-        // It has the name that it is known by once it executes.
+        // The process gets the odd name with its execve(2).
         let then = " 1000 </dev/null >/dev/null 2>&1 & \
                     until grep -q caf /proc/$!/comm; do sleep 0.01; done";
         let script = around("sync data; setsid ./", then);

@@ -1,4 +1,4 @@
-//! Runs inside runs, inside other supervisors, and where no filter can be had.
+//! Runs inside runs, inside other supervisors, and where no filter can be installed.
 
 use super::support::{
     HOLD, Place, SYNCONCE, Started, a_few_times, daemon, finish, isolated, perl, under_a_listener,
@@ -199,7 +199,8 @@ fn an_unprivileged_user_is_held_and_told_only_of_rights_that_are_not_gained() {
         std::fs::set_permissions(place.path("setuid-id"), mode(0o4755)).unwrap();
         let twice = &["sh", "-c", "./setuid-id -u; ./setuid-id -u"][..];
         let at_once = &["sh", "-c", "exec ./setuid-id -u"][..];
-        // A shell is sometimes faster than we learn that it started.
+        // Repeated: a shell may run the program before the supervisor has read which program
+        // was started.
         let often = [twice, at_once].into_iter().cycle().take(40);
         for words in [&["./setuid-id", "-u"][..]].into_iter().chain(often) {
             let told = run(words);

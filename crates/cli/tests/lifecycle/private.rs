@@ -1,20 +1,20 @@
-//! The two parts of a marker and of a run file: one for everyone, one for the user
-//! of the run alone.
+//! The two parts of a marker and of a run file: one is public, one is for the user of the run
+//! alone.
 
 use super::support::{Place, SYNCONCE, Trail, eventually, files, finish, isolated, perl};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A word of a command line that others must not read.
+/// A word of a command line that other users must not read.
 const SECRET: &str = "correct-horse-battery";
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Leaves a run interrupted that has SECRET in its command line and its root, with
-/// its working directory; under the umask `umask`.
+/// Leaves an interrupted run, started under the umask `umask`, with SECRET in its command
+/// line, its root and its working directory.
 fn interrupt(place: &Place, umask: &str) {
     let script = perl(
         "sync_file('data'); say_to('synced', 1); wait_for('go'); kill 'KILL', getppid; sleep 1;",
@@ -29,7 +29,7 @@ fn interrupt(place: &Place, umask: &str) {
     assert_eq!(run.end().code(), Some(125), "{}", run.text());
 }
 
-/// Whatever another user can read in `directories` says nothing of SECRET.
+/// Asserts that no file in `directories` that another user can read contains SECRET.
 fn assert_secret_is_kept(place: &Place, directories: &[&str]) {
     let mut grep = place.command("setpriv");
     grep.args(["--reuid", "64121", "--regid", "64121", "--clear-groups", "sh", "-c"]);
@@ -125,7 +125,8 @@ fn clearing_removes_both_parts_and_a_private_part_alone_goes_with_the_next_run()
         assert_eq!(all("state/runs"), Vec::<PathBuf>::new());
         assert_eq!(all(&format!("{SECRET}/var/lib/synconce/runs")), Vec::<PathBuf>::new());
 
-        // A kill came between the two removals; and another run is in flight meanwhile.
+        // As after a kill between the removals of the two files, while another run is in
+        // flight.
         place.remove("go");
         let alone = place.write("state/runs/20260101T000000Z-00000000.private", "{}");
         let script = "sync data; touch ready; until [ -e go ]; do sleep 0.01; done";

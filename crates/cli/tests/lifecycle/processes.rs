@@ -1,4 +1,4 @@
-//! Many processes, and those that nobody waits for.
+//! Many processes, and processes without a parent that reaps them.
 
 use super::support::{SYNCONCE, Started, children, eventually, finish, isolated, perl};
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,8 @@ fn orphans_are_reaped_while_the_command_goes_on() {
 #[test]
 fn a_bounded_fork_bomb_ends_with_the_commands_own_code() {
     isolated(|place| {
-        // A user whose number nobody else has, because the limit counts all its processes.
+        // A user id that is not used elsewhere, because the limit counts all processes of the
+        // user.
         let all = std::fs::Permissions::from_mode(0o777);
         for name in ["state", "runtime", "work"] {
             std::fs::create_dir(place.path(name)).unwrap();

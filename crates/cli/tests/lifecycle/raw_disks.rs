@@ -1,4 +1,4 @@
-//! Disks without a file system under a sealed run, whose filter answers a sync of them.
+//! Disks without a file system under a sealed run, whose filter answers every sync of them.
 
 use super::sealed_scope::{END, SIZE, TEXT, WRITE, recorded, run, start_after_cut, text};
 use super::support::{SYNCONCE, finish, isolated, isolated_alone, without_stalls};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use synconce_testkit::rig::Rig;
 
-/// Writes [`TEXT`] to the start of the raw `device`, into no cache but that of the disk.
+/// Writes [`TEXT`] to the start of the raw `device`, past every cache but that of the disk.
 fn write_directly(device: &Path) {
     let script = "printf %-4096s 0123456789abcdef | dd of=\"$1\" bs=4096 iflag=fullblock \
                   oflag=direct conv=notrunc status=none";

@@ -1,4 +1,4 @@
-//! `--root DIR`: which directories are taken, and commands that remake theirs.
+//! `--root DIR`: which directories are accepted, and commands that make their root anew.
 
 use super::support::{Place, SYNC, SYNCONCE, eventually, finish, isolated, perl};
 use rustix::mount::{MountFlags, mount};
@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Every marker below `directory`, whether it is still at its place or was moved.
+/// Returns every marker below `directory`, also a marker that was moved.
 fn markers_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -207,7 +207,7 @@ fn the_root_of_the_system_itself_has_one_marker() {
 #[test]
 fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
     isolated(|place| {
-        // What status prints is typed, with and without --root.
+        // Types the commands that `status` prints, with and without --root.
         for with_root in [true, false] {
             fs::create_dir_all(place.path("target")).unwrap();
             let script = format!("{SYNC} kill 'KILL', getppid; exit 0;");
@@ -234,13 +234,13 @@ fn a_root_whose_server_is_part_of_the_run_gets_its_marker_and_no_call_hangs() {
         for directory in ["below", "root"] {
             fs::create_dir(place.path(directory)).unwrap();
         }
-        // The server syncs for the caller, and is asked for the marker meanwhile.
+        // The server syncs for the caller, while the marker is written through the server.
         let script = "bindfs below root; echo data > root/file; sync root/file; \
                       mkdir other; echo data > other/file; sync other/file; cat root/file";
         let ended = place.run(&["--root", "root"], &["sh", "-ec", script]);
         assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(0), "data\n"), "{ended:?}");
         assert!(place.markers().is_empty());
-        // The server keeps the name of an open file under another one until it is closed.
+        // The server renames a removed file that is still open, and removes it at its close.
         let runs = place.path("below/var/lib/synconce/runs");
         eventually("no marker is left", || {
             fs::read_dir(&runs).is_ok_and(|mut it| it.next().is_none())

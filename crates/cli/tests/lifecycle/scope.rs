@@ -17,14 +17,14 @@ fn stats(text: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-/// Whether the commit of a run that said `text` covered `point`.
+/// Whether the commit of a run with the output `text` covered `point`.
 fn is_committed(text: &str, point: &Path) -> bool {
     let stats = stats(text);
     let systems = stats["commit"]["file_systems"].as_array();
     systems.is_some_and(|all| all.iter().any(|one| one["mount_point"] == point.to_str().unwrap()))
 }
 
-/// A run of `script` with accounts.
+/// Runs `script` with accounts.
 fn run(place: &Place, options: &[&str], script: &str) -> Finished {
     let options = [&["--stats", "--json"], options].concat();
     place.run(&options, &["sh", "-ec", script])
@@ -121,7 +121,8 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             let rig = rig();
             let file = rig.path().join("data");
             fs::write(&file, [b'a'; 65536]).unwrap();
-            // The kernel keeps an error for later descriptors until one of its kind was told.
+            // Opened before the error: its syncfs(2) below reports the error first, and
+            // descriptors that are opened after that no longer report it (errseq).
             let other = File::open(rig.path()).unwrap();
             rustix::fs::syncfs(&other).unwrap();
             let script = format!(
@@ -146,7 +147,7 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             place.write("go", "");
             let code = going.end().code();
             assert!(going.text().starts_with("failed synced"), "{held}: {}", going.text());
-            // ext4 tells its next syncfs(2), too, which is that of the commit.
+            // ext4 reports the error at its next syncfs(2), too, which is that of the commit.
             assert!(code == Some(0) || held && code == Some(125), "{held}: {}", going.text());
             ["written", "go"].into_iter().for_each(|name| place.remove(name));
             rig.down().unwrap();

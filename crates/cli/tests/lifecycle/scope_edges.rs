@@ -1,5 +1,5 @@
-//! Where it is not obvious what a commit covers: unmounts that fail, runs in runs, a held
-//! sync(), disks that become writable.
+//! Edge cases of what a commit covers: unmounts that fail, runs in runs, a held sync(), disks
+//! that become writable.
 
 use super::support::{Place, SYNCONCE, Started, finish, isolated, perl, under_a_listener};
 use std::fs;
@@ -114,7 +114,7 @@ fn all_is_committed_although_no_disk_was_writable_at_the_start() {
 #[test]
 fn a_name_that_was_written_in_part_hides_none_that_follows() {
     isolated(|place| {
-        // A page of the marker's file is not enough for this name.
+        // This name does not fit into one page of the marker's file.
         let long = place.path(&vec!["d".repeat(250); 15].join("/"));
         fs::create_dir_all(&long).unwrap();
         let rigs = [Rig::builder().at(&long), Rig::builder()];

@@ -1,11 +1,11 @@
-//! Errors from before the first held call on a disk that no descriptor of ours was on, of
-//! which another process was told: the caller's own file still reports them.
+//! Write-back errors from before the first held call on a disk on which synconce had no
+//! descriptor, reported to another process first: the caller's own file still reports them.
 
 use super::support::{Place, Started, isolated_alone};
 use std::fs::{self, File};
 use synconce_testkit::rig::Rig;
 
-/// Fails the write-back of what was written on `rig`, and reports that to `other`, a
+/// Makes the write-back of what was written on `rig` fail, and reports the error to `other`, a
 /// descriptor there. The disk works again afterwards.
 fn lose_and_tell(rig: &Rig, other: &File) {
     rig.disk().fail_writes(true).unwrap();
@@ -16,12 +16,13 @@ fn lose_and_tell(rig: &Rig, other: &File) {
     rustix::fs::syncfs(other).expect("everything was told");
 }
 
-/// What `words` say, in a run or not, whose file `data` on `rig` cannot be written back
-/// between its words `written` and `go`.
+/// Returns what `words` print, in a run or not. Their file `data` on `rig` cannot be written
+/// back between the moments when they write `written` and when they read `go`.
 fn said(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     let file = rig.path().join("data");
     fs::write(&file, [b'a'; 65536]).unwrap();
-    // The kernel keeps an error for later descriptors until one of its kind was told.
+    // Opened before the error: its syncfs(2) in [`lose_and_tell`] reports the error first, and
+    // descriptors that are opened after that no longer report it (errseq).
     let other = File::open(rig.path()).unwrap();
     rustix::fs::syncfs(&other).unwrap();
     let mut bare = place.command(words[0]);

@@ -1,4 +1,4 @@
-//! Overlays of the command: what is under them is committed, too.
+//! Overlays that the command mounts: the file systems below them are committed, too.
 
 use super::support::{Started, finish, isolated_alone, number, perl};
 use std::fs;
@@ -10,8 +10,8 @@ fn rig() -> Rig {
     Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
 }
 
-/// Fails the write-back of what a program has written to `file` on `rig`, which only a
-/// descriptor of our own reports. The disk works again afterwards.
+/// Makes the write-back of what a program has written to `file` on `rig` fail. Afterwards only
+/// a descriptor of synconce reports the error, and the disk works again.
 fn lose_written(rig: &Rig, file: &Path) {
     let all = libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     let script = format!(

@@ -1,8 +1,7 @@
-//! What a call was held on is durable after exit code 0, on whatever it was made: a
-//! sealed filter answers every descriptor, and sync() is about all disks.
+//! After exit code 0, everything is durable on which a call was held, whatever kind of file
+//! that is: a sealed filter answers for every descriptor, and sync() covers all disks.
 //!
-//! The oracle is a power cut: a recorded disk, of which everything that no flush has
-//! covered is taken away.
+//! The oracle is a power cut: a recorded disk without the writes that no flush has covered.
 
 use super::support::{
     Place, SYNCONCE, Started, Turn, eventually, finish, isolated, limit, stall, under_a_listener,
@@ -17,15 +16,15 @@ use synconce_testkit::rig::{Cut, FsKind, Replay, Rig, Survivors};
 
 pub(super) const SIZE: u64 = 64 << 20;
 pub(super) const TEXT: &str = "0123456789abcdef";
-/// A mark in the log of a disk.
+/// The name of a mark in the log of a disk.
 pub(super) const END: &str = "end";
 
-/// A recorded disk with an ext4 that writes nothing back by itself for a while.
+/// Returns a recorded disk with an ext4 that writes nothing back by itself for a while.
 pub(super) fn recorded() -> Rig {
     Rig::builder().size(SIZE).mount_options("commit=300").record(true).up().unwrap()
 }
 
-/// The disk of `rig` after a power cut at the end of its held run.
+/// Returns the disk of `rig` after a power cut at the end of its held run.
 fn cut(rig: &Rig) -> Replay {
     let recording = rig.recording().unwrap();
     let end = recording.log().unwrap().mark(END).unwrap();
@@ -34,14 +33,14 @@ fn cut(rig: &Rig) -> Replay {
     replay
 }
 
-/// The file on the disk of `rig` after a power cut at the end of its held run.
+/// Returns the file on the disk of `rig` after a power cut at the end of its held run.
 fn file_after_cut(rig: &Rig) -> Option<String> {
     let replay = cut(rig);
     let mounted = replay.mount().unwrap();
     std::fs::read_to_string(mounted.path().join("file")).ok()
 }
 
-/// What the disk of `rig` begins with after a power cut at the end of its held run.
+/// Returns the first bytes of the disk of `rig` after a power cut at the end of its held run.
 pub(super) fn start_after_cut(rig: &Rig) -> Vec<u8> {
     let replay = cut(rig);
     let mut start = vec![0; TEXT.len()];
@@ -50,7 +49,7 @@ pub(super) fn start_after_cut(rig: &Rig) -> Vec<u8> {
     start
 }
 
-/// Writes and syncs `$1`, as dd(1) does.
+/// Writes and syncs `$1`, by dd(1).
 pub(super) const WRITE: &str =
     "printf %s 0123456789abcdef | dd of=\"$1\" conv=notrunc,fsync status=none";
 /// Writes `$1` and calls sync(2).
@@ -62,7 +61,7 @@ pub(super) fn run(place: &Place, options: &[&str], script: &str, path: &str) -> 
     place.run(options, &["sh", "-ec", script, "sh", path])
 }
 
-/// Runs `script` with `path` to its success, and marks the end in the log of `rig`.
+/// Runs `script` with `path`, expects success, and marks the end in the log of `rig`.
 fn succeed(rig: &Rig, place: &Place, options: &[&str], script: &str, path: &Path) -> Finished {
     let ended = run(place, options, script, text(path));
     rig.disk().mark(END).unwrap();
@@ -87,8 +86,8 @@ fn a_file_outside_the_file_systems_of_commit_only_is_durable_too() {
     });
 }
 
-/// A write through one descriptor is not written back by the kernel at its close as long
-/// as another is open.
+/// The close of a descriptor of a block device writes nothing back as long as another
+/// descriptor is open.
 #[test]
 fn a_block_device_that_is_open_elsewhere_is_durable() {
     isolated(|place| {
@@ -147,8 +146,8 @@ fn label(device: &Path) -> String {
     finish(blkid.args(["-p", "-s", "LABEL", "-o", "value"]).arg(device)).stdout.trim().to_owned()
 }
 
-/// Runs a held write to `file` in the root directory of a disk that only the descriptor of
-/// that directory leads to, after `hide` has hidden the mount point `$1`.
+/// Runs a held write to `file` in the root directory of a disk, after `hide` has hidden the
+/// mount point `$1`: only a descriptor of the root directory leads to the disk.
 fn write_in_hidden_disk(place: &Place, options: &[&str], hide: &str) -> Option<String> {
     let rig = recorded();
     let root = File::open(rig.path()).unwrap();
@@ -205,7 +204,7 @@ fn a_disk_of_another_mount_namespace_is_durable() {
     });
 }
 
-/// Mounts the ntfs on `device` at `ntfs`; its server lives as long as the value.
+/// Mounts the ntfs on `device` at `ntfs`; the server lives as long as the returned value.
 fn ntfs(place: &Place, device: &Path) -> Started {
     let point = place.path("ntfs");
     std::fs::create_dir_all(&point).unwrap();

@@ -7,7 +7,7 @@ fn json(place: &Place) -> Vec<serde_json::Value> {
     serde_json::from_str(&place.status(&["--json"]).stdout).unwrap()
 }
 
-/// Leaves an interrupted run behind; its id.
+/// Leaves an interrupted run; returns its id.
 fn interrupt(place: &Place) -> String {
     let words = perl("sync_file('data'); kill 'KILL', getppid; wait_for('state/runs');");
     let run = place.run(&[], &words.each_ref().map(String::as_str));
@@ -120,7 +120,7 @@ fn what_cannot_be_looked_at_is_not_taken_for_nothing() {
         assert_eq!(status.status.code(), Some(125), "{status:?}");
         assert!(status.stderr.contains("cannot read "), "{status:?}");
         fs::remove_file(place.path("state/runs")).unwrap();
-        // What cannot be read may have been a marker.
+        // A file that cannot be read may have been a marker.
         fs::create_dir_all(place.path("state/runs")).unwrap();
         std::os::unix::fs::symlink("nowhere", place.path("state/runs/x.json")).unwrap();
         assert_eq!(place.status(&[]).status.code(), Some(4));

@@ -1,4 +1,4 @@
-//! Processes that outlive their run: their syncs are real again.
+//! Processes that outlive their run: the kernel does their syncs again.
 
 use super::support::{
     AFTER_RELEASE, Place, SYNCONCE, Started, children, daemon, eventually, exists, isolated, limit,
@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use synconce_testkit::rig::Rig;
 
-/// Starts a run that leaves a daemon behind and waits for its end. The daemon
-/// said in `before` whether it was held, and waits for `go`.
+/// Starts a run that leaves a daemon, and waits for the end of the run. The daemon writes to
+/// `before` whether it was held, and then runs `then`.
 fn leave_daemon(place: &Place, then: &str) {
     let script = daemon(&format!("say_to('before', hold() . ' ' . sync_file('data')); {then}"));
     let words = perl(&format!("{script} wait_for('before');"));
@@ -95,7 +95,7 @@ fn the_supervisor_is_small_and_ends_with_the_last_survivor() {
         println!("a supervisor that stays takes {kib} KiB (Pss)");
         // A build without optimisation is three times as large.
         assert!(kib < 8192, "{rollup}");
-        // One serves, one reaps; those that helped during the run end.
+        // One thread serves and one reaps; the others end with the run.
         eventually("two threads are left", || process_status(supervisor)["Threads"] == "2");
 
         place.write("go", "");
@@ -118,7 +118,7 @@ fn the_supervisor_keeps_nothing_open_that_it_inherited() {
                 || link.starts_with("anon_inode:")
                 || link.starts_with(&place.text("runtime"))
         };
-        // The way to the frontend is closed just after the frontend ends.
+        // The supervisor closes its connection to the frontend just after the frontend ends.
         eventually("only what is needed is open", || links(supervisor).iter().all(ours));
         let cwd = std::fs::read_link(format!("/proc/{supervisor}/cwd")).unwrap();
         assert_eq!(cwd.to_str(), Some("/"));
@@ -207,7 +207,7 @@ fn a_daemon_is_free_before_the_commit_is_done() {
     });
 }
 
-/// What the descriptors of `pid` lead to.
+/// Returns the targets of the descriptors of `pid`.
 fn links(pid: u32) -> Vec<String> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -243,7 +243,8 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
             place.write("stalled", "");
             if stalls {
                 rig.disk().wait_for_waiting_flush(limit()).unwrap();
-                // It may be sent before the frontend knows that the command has ended.
+                // Repeated: the signal may arrive before the frontend has seen the end of the
+                // command.
                 eventually("the wait is given up", || {
                     let frontend = Pid::from_raw(run.pid().cast_signed()).unwrap();
                     let _ = kill_process(frontend, Signal::INT);
@@ -267,7 +268,7 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
 #[test]
 fn a_survivor_that_is_still_in_an_open_whose_o_sync_was_taken_away_is_named() {
     isolated(|place| {
-        // Its lease keeps whoever opens the file waiting (fcntl(2), F_SETLEASE).
+        // The lease blocks every open of the file (fcntl(2), F_SETLEASE).
         let lease = perl(
             "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
              fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \

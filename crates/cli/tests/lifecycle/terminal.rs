@@ -6,7 +6,8 @@ use super::support::{
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 
-/// A file with a perl program that says when it is `ready`, and a line that runs it.
+/// Writes a perl program that prints `ready`; returns the command line that runs it under a
+/// hold.
 fn program(place: &Place, script: &str) -> String {
     let [_, _, text] = perl(&format!("$| = 1; sub ready {{ print \"ready\\n\" }} {script}"));
     place.write("program", &text);
@@ -26,7 +27,7 @@ fn ctrl_c_ends_the_command_and_the_shell_sees_death_by_that_signal() {
         terminal.write("exit\n");
         terminal.end();
 
-        // A script ends with its command only when that died by the signal.
+        // bash ends a script after a command only if a signal killed the command.
         let script = format!("{run}; echo went on");
         let mut terminal = Terminal::start(place, &["bash", "-c", &script]);
         terminal.expect("ready\r\n");
@@ -103,7 +104,7 @@ fn a_run_in_the_background_that_reads_the_terminal_is_stopped_until_fg() {
         let mut terminal = Terminal::shell(place);
         terminal.line(&format!("{run} &"));
         terminal.expect("ready\r\n");
-        // The shell tells of the stop before the next prompt.
+        // bash prints the stop before its next prompt.
         eventually("the job is stopped", || {
             terminal.line("jobs");
             terminal.expect("perl program").contains("Stopped")
@@ -123,7 +124,7 @@ fn an_interactive_shell_works_under_a_hold() {
         assert_eq!(terminal.code(), "0");
         terminal.line("test -n \"$SYNCONCE_RUN\" && echo in\"side\"");
         terminal.expect("inside\r\n");
-        // Job control of its own.
+        // Job control of the inner shell.
         terminal.line("perl -e '$| = 1; $SIG{CONT} = sub { print \"on\\n\" }; print \"job\\n\"; sleep 60 while 1'");
         terminal.expect("job\r\n");
         terminal.write("\u{1a}");

@@ -1,4 +1,4 @@
-//! What a run that commits nothing leaves behind: nothing, as in an image's build.
+//! What a run that commits nothing leaves on the disk, as in an image's build: nothing.
 
 use super::support::{Place, SYNCONCE, isolated, limit};
 use rustix::mount::{MountFlags, mount, mount_bind};
@@ -26,7 +26,7 @@ fn a_run_that_commits_nothing_writes_no_run_file_on_a_disk() {
             assert_eq!((run.stdout.as_str(), run.status.code()), ("/run:\n", Some(0)), "{run:?}");
             assert_eq!(touched(), before, "{options:?}");
         }
-        // One that commits leaves a marker in any case.
+        // A run that commits has a marker in any case.
         let mut run = place.held(&[], &["sh", "-c", "ls /run/synconce/$SYNCONCE_RUN.json"]);
         let run = process::run(run.env_remove("SYNCONCE_RUNTIME_DIR"), limit()).unwrap();
         assert!(run.status.success(), "{run:?}");
@@ -53,7 +53,8 @@ fn who_ends_with_a_containers_first_process_is_not_named_as_a_survivor() {
     });
 }
 
-/// `synconce run --sealed --no-commit -- sh -c SCRIPT` as a container's first process.
+/// Runs `synconce run --sealed --no-commit -- sh -c SCRIPT` as the first process of a
+/// container.
 fn first_process(place: &Place, script: &str) -> Finished {
     let held = place.held(&["--sealed", "--no-commit"], &["sh", "-c", script]);
     let mut first = Command::new("unshare");

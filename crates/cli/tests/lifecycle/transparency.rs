@@ -1,9 +1,9 @@
-//! What the command gets is what it would have got without us.
+//! The command runs in the same environment as without synconce.
 
 use super::support::{Place, SYNCONCE, finish, isolated, number, perl};
 use synconce_testkit::process::Finished;
 
-/// Prints all that a process inherits, sorted, but its environment's run name.
+/// Prints all that a process inherits, sorted, without the name of the run in its environment.
 const PORTRAIT: &str = r#"
 $| = 1; open(my $out, ">>", $ENV{PORTRAIT}) or die;
 opendir(my $fds, "/proc/self/fd") or die;
@@ -51,7 +51,7 @@ fn portraits(place: &Place, around: &str, options: &[&str]) -> [String; 2] {
     })
 }
 
-/// Takes the run's name out, and the numbers that name captures of a test.
+/// Removes the name of the run, and the numbers in the names of a test's captures.
 fn comparable(portrait: &str) -> String {
     let lines = portrait.lines().map(|line| {
         let words = line.split('\0').filter(|word| !word.starts_with("SYNCONCE_RUN="));
@@ -64,7 +64,7 @@ fn comparable(portrait: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Lines of one that the other has not.
+/// Returns the lines that only one of both has.
 fn differing(bare: &str, held: &str) -> Vec<String> {
     let lacks = |text: &str, line: &str| !text.lines().any(|one| one == line);
     let gone = bare.lines().filter(|line| lacks(held, line)).map(|line| format!("- {line}"));
@@ -180,7 +180,8 @@ fn a_writer_into_a_closed_pipe_dies_by_sigpipe_as_it_would() {
 #[test]
 fn a_pipe_ends_when_the_command_closes_it_not_when_the_run_ends() {
     isolated(|place| {
-        // The reader ends the run, so the run cannot be what ends the reader's input.
+        // The reader ends the run, so the end of the run cannot be what ends the reader's
+        // input.
         for (closes, reads) in [("exec 1>&-", "cat"), ("exec 7>&-", "cat <&7")] {
             let command = format!("{closes}; until [ -e read ]; do sleep 0.01; done");
             place.write("command", &command);

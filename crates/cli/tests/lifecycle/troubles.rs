@@ -1,4 +1,4 @@
-//! What `status` says where something of the machine is missing, closed or too much.
+//! What `status` prints if a part of the machine is missing, closed or too large.
 
 use super::foreign::mount_silent;
 use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
@@ -56,7 +56,7 @@ fn the_runtime_directory_of_another_user_hides_no_marker() {
             seen.stderr.contains("hint: env --unset=XDG_RUNTIME_DIR synconce status\n"),
             "{seen:?}"
         );
-        // What was not looked at is not taken for nothing.
+        // A directory that was not read is not taken for an empty one.
         assert!(status(place, ALICE, &["--clear", &id]).status.success());
         assert_eq!(look().status.code(), Some(125));
     });
@@ -96,7 +96,7 @@ fn a_directory_with_the_name_of_a_marker_is_no_run() {
     });
 }
 
-/// Gives alice `count` state directories with 1500 files each, in each registered.
+/// Gives alice `count` registered state directories with 1500 files each.
 fn flood(place: &Place, count: usize) {
     let bob = |path: &&PathBuf| fs::metadata(path).unwrap().uid() == BOB;
     let pointer = pointers().iter().find(bob).expect("the pointer of bob").clone();

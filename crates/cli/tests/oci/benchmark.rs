@@ -22,10 +22,11 @@ pub const NEEDS: [Need; 4] = [
 /// 1,800 small files, each of which dpkg syncs by default.
 const PACKAGE: &str = "manpages-dev";
 
-/// A base is made and five images are built.
+/// The limit of a test in which a base is made and five images are built.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Without waits, for counting; not below /run, which the benchmark hides.
+/// Returns a rig without delays, for counting. It is not below /run, which the benchmark
+/// covers.
 fn rig(place: &Place) -> Rig {
     let point = place.path("rig");
     std::fs::create_dir(&point).unwrap();
@@ -39,7 +40,7 @@ fn bench(place: &Place, rig: &Rig, options: &[&str]) -> Command {
     command
 }
 
-/// The programs that run.
+/// Returns the executables of all processes.
 fn daemons(place: &Place) -> String {
     place.sh("for exe in /proc/[0-9]*/exe; do readlink $exe; done").stdout
 }
@@ -69,7 +70,7 @@ pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
         assert_eq!(parts, ["load", "copy", "run", "export"], "{name}: {}", finished.stdout);
         flushes.insert(name, sample["flushes"].as_u64().unwrap());
     }
-    // The rest are those of the daemon's own databases, which nobody holds.
+    // The remaining flushes come from the daemon's own databases, which are not held.
     for held in ["wrapper", "shell", "eatmydata"] {
         assert!(flushes[held] * 3 < flushes["full-fsync"], "{held}: {flushes:?}");
     }
@@ -78,7 +79,7 @@ pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
     rig.down().unwrap();
 }
 
-/// A benchmark whose first step has begun, with its logs in `logs`.
+/// Starts a benchmark with its logs in `logs`; returns when its first step has begun.
 fn amid_a_step(place: &Place, rig: &Rig, logs: &Path) -> Group {
     std::fs::create_dir(logs).unwrap();
     let mut command = bench(place, rig, &["--variants", "wrapper"]);

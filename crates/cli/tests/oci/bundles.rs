@@ -8,26 +8,26 @@ use std::path::PathBuf;
 use std::process::Command;
 use synconce_testkit::process::Finished;
 
-/// What the probe says bare, where the profile allows all.
+/// What the probe prints bare, under a profile that allows every call.
 pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n\
                         msync EINVAL\nmsync-async EINVAL\nio_uring EFAULT\nopenat2 EINVAL\n";
-/// What it says under a sealed hold.
+/// What the probe prints under a sealed hold.
 pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n\
                         msync 0\nmsync-async EINVAL\nio_uring ENOSYS\nopenat2 EINVAL\n";
 
-/// A runtime, and us before it.
+/// A runtime, bare and wrapped by synconce.
 pub struct Runtime<'a> {
     place: &'a Place,
     /// `runc` or `crun`.
     name: &'static str,
-    /// Us, by its name.
+    /// synconce, linked under the name of the runtime.
     wrapper: PathBuf,
     cgroups: Cgroups,
 }
 
 impl<'a> Runtime<'a> {
     pub fn new(place: &'a Place, name: &'static str) -> Self {
-        // crun does not take a hybrid hierarchy for either version.
+        // crun does not accept a hybrid hierarchy as either version of control groups.
         let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
         std::fs::create_dir_all(place.path("before")).unwrap();
         let wrapper = place.path("before").join(name);
@@ -36,19 +36,19 @@ impl<'a> Runtime<'a> {
         Self { place, name, wrapper, cgroups: Cgroups::new() }
     }
 
-    /// The id of container `name`.
+    /// Returns the id of container `name`.
     pub fn id(&self, name: &str) -> String {
         self.cgroups.id(name)
     }
 
-    /// The runtime itself, with a state directory for this test.
+    /// Returns the command of the runtime itself, with a state directory for this test.
     pub fn bare(&self) -> Command {
-        // By its path, as we execute it: errors begin with that.
+        // By its path, as synconce executes it: the runtime's errors begin with the path.
         let found = finish(self.place.command("which").arg(self.name));
         self.with_state(self.place.command(found.stdout.trim_end()))
     }
 
-    /// The same with us before it.
+    /// Returns the command of the runtime wrapped by synconce.
     pub fn wrapped(&self) -> Command {
         let mut command = self.place.command("env");
         command.env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
@@ -79,7 +79,7 @@ impl<'a> Runtime<'a> {
         finish(command.args(["run", "--bundle"]).arg(bundle).arg(self.id("ordinary")))
     }
 
-    /// A bundle `name` with the probe in its root.
+    /// Makes the bundle `name` with the probe in its root.
     pub fn bundle(&self, name: &str, config: &Value) -> PathBuf {
         let bundle = self.place.path(name);
         let root = bundle.join("rootfs");
@@ -90,12 +90,12 @@ impl<'a> Runtime<'a> {
     }
 }
 
-/// The probe, for any root: it needs nothing.
+/// Compiles the probe for any root: the probe is static.
 pub fn probe(place: &Place) -> PathBuf {
     compiled(place, "probe", include_str!("probe.c"))
 }
 
-/// The program `name`, made of the C `source`, for any root.
+/// Compiles `source` as the static program `name`, for any root.
 pub fn compiled(place: &Place, name: &str, source: &str) -> PathBuf {
     let program = place.path(name);
     if !program.exists() {
@@ -107,7 +107,8 @@ pub fn compiled(place: &Place, name: &str, source: &str) -> PathBuf {
     program
 }
 
-/// A container that runs the probe, without a profile, network and limits.
+/// Returns the configuration of a container that runs the probe, without a profile, network
+/// and limits.
 pub fn config() -> Value {
     let namespaces = ["pid", "ipc", "uts", "mount"].map(|kind| json!({"type": kind}));
     json!({
@@ -130,7 +131,7 @@ pub fn config() -> Value {
     })
 }
 
-/// The same with a profile that refuses what it does not name, as Docker's does.
+/// Returns [`config`] with a profile that refuses calls which it does not name, like Docker's.
 pub fn with_profile(extra: &[Value]) -> Value {
     let mut config = config();
     let allowed: Vec<_> = ALLOWED.split_whitespace().collect();
@@ -144,7 +145,7 @@ pub fn with_profile(extra: &[Value]) -> Value {
     config
 }
 
-/// What the probe needs, and a runtime until it executes it.
+/// The calls that the probe needs, and those of a runtime before it executes the probe.
 const ALLOWED: &str = "\
     arch_prctl brk capget capset chdir clone clone3 close dup dup3 epoll_create1 \
     epoll_ctl epoll_pwait eventfd2 execve exit exit_group faccessat2 fchdir fcntl \

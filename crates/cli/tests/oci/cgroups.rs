@@ -1,4 +1,4 @@
-//! Control groups, whose names the whole machine shares.
+//! Control groups, whose names are shared by the whole machine.
 
 use crate::support::limit;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A name that nobody else has; the groups with it go when it does.
+/// A unique name. Its drop removes the groups with the name.
 pub struct Cgroups {
     unique: String,
 }
@@ -18,27 +18,28 @@ impl Cgroups {
         Self { unique: unique.trim().replace('-', "") }
     }
 
-    /// The group below which an engine makes those of its containers.
+    /// Returns the parent of the groups that an engine makes for its containers.
     pub fn parent(&self) -> String {
         format!("/synconce-{}", self.unique)
     }
 
-    /// The group of a step of Buildah's, which is in it itself.
+    /// Returns the group of a step of Buildah, which runs in the group itself.
     pub fn step(&self) -> String {
         format!("{}-step", self.parent())
     }
 
-    /// The id of container `name`, which is its group's as well.
+    /// Returns the id of container `name`, which is the name of its group as well.
     pub fn id(&self, name: &str) -> String {
         format!("synconce-{name}-{}", self.unique)
     }
 
-    /// An id as BuildKit makes them.
+    /// Returns an id in BuildKit's format.
     pub fn short(&self) -> &str {
         &self.unique[..25]
     }
 
-    /// Ours, in the one hierarchy or in every one.
+    /// Returns the groups with this name that still exist, in the unified hierarchy or in
+    /// every hierarchy.
     fn left(&self) -> Vec<PathBuf> {
         let top = directories(Path::new("/sys/fs/cgroup"));
         let below = top.iter().flat_map(|hierarchy| directories(hierarchy));
@@ -64,26 +65,27 @@ impl Drop for Cgroups {
                 eprintln!("somebody lives on in {left:?}");
                 return;
             }
-            // Of a test that passes everybody ends by himself; conmon after its container.
+            // After a test that passes, the processes end by themselves; conmon ends after its
+            // container.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// Removes `group` with those below, as far as nobody is in them.
+/// Removes `group` and the groups below it that have no processes.
 fn remove(group: &Path) {
     directories(group).iter().for_each(|below| remove(below));
     match fs::remove_dir(group) {
-        // No group: crun leaves files where no hierarchy is mounted.
+        // Not a group: crun leaves files where no hierarchy is mounted.
         Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
             return drop(fs::remove_dir_all(group));
         }
         Err(_) if std::thread::panicking() => {}
         _ => return,
     }
-    // The test has failed, and nobody else will end its containers.
+    // The test has failed, and no engine will end its containers.
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    // Those outside our pid namespace have the number 0.
+    // Processes outside this pid namespace have the number 0.
     for pid in text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
         let _ = kill_process(pid, Signal::KILL);
     }

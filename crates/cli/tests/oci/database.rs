@@ -1,5 +1,5 @@
-//! A database in a container keeps its syncs, whatever is built beside it: the
-//! disk of both counts them.
+//! A database in a container keeps its syncs, whatever is built beside it. The rig that both
+//! use counts the flushes.
 
 use crate::engines::daemonless::{PODMAN, Podman};
 use crate::engines::{Given, HOLD, SHORT, Site, prepare, report};
@@ -12,7 +12,7 @@ use synconce_testkit::rig::Rig;
 pub const NEEDS: [Need; 4] =
     [PODMAN[0], PODMAN[1], PODMAN[2], Need::File("/usr/lib/postgresql", "postgresql")];
 
-/// The machine's own server, with what it loads, as the root of an image.
+/// Makes the root of an image from the machine's own server and the libraries that it loads.
 const ROOT: &str = r#"
 umask 022
 bin=$1 home=${1%/bin}
@@ -27,10 +27,10 @@ chmod --recursive a+rX root
 tar --create --file=root.tar --directory=root .
 "#;
 
-/// A server's user, in the container and on the disk.
+/// The user of the server, in the container and on the disk.
 const USER: &str = "1000:1000";
 
-/// Rows that are inserted, each by a transaction of its own.
+/// How many rows are inserted, each in a transaction of its own.
 const COMMITS: u64 = 200;
 
 struct Database<'a> {
@@ -40,7 +40,7 @@ struct Database<'a> {
 }
 
 impl<'a> Database<'a> {
-    /// A new cluster on the disk `rig`.
+    /// Makes a new cluster on the disk `rig`.
     fn new(site: &'a Site<'a>, rig: &'a Rig) -> Self {
         let programs = postgresql();
         let made = finish(site.command("sh").args(["-ec", ROOT, "sh"]).arg(&programs));
@@ -57,7 +57,7 @@ impl<'a> Database<'a> {
         database
     }
 
-    /// A container of the server's image that runs `program`.
+    /// Runs `program` in a container of the server's image.
     fn container(&self, options: &[&str], program: &str, words: &str) -> Finished {
         let data = format!("{}:/data", self.rig.path().join("data").display());
         let socket = format!("{SHORT}/database:/socket");
@@ -91,7 +91,7 @@ impl<'a> Database<'a> {
         finish(command.arg(format!("{SHORT}/database")).arg("-f").arg(file))
     }
 
-    /// The flushes of the disk while rows are inserted one by one.
+    /// Returns the flushes of the disk while rows are inserted one by one.
     fn flushes_of_commits(&self) -> u64 {
         let flushes = || self.rig.disk().stats().unwrap().flushes;
         let inserts: Vec<_> =
@@ -104,7 +104,8 @@ impl<'a> Database<'a> {
     }
 }
 
-/// A build whose step syncs until it is told to stop, and says how often it did.
+/// A build whose step syncs until the file `/told/stop` exists, and prints how often it
+/// synced.
 struct Build<'a> {
     place: &'a Place,
     group: Group,
@@ -116,7 +117,7 @@ impl<'a> Build<'a> {
         let run = "RUN [\"/step\", \"until\", \"/synced\", \"/told/stop\"]";
         place.write("context/Dockerfile", &format!("FROM scratch\nCOPY step /\n{run}\n"));
         std::fs::create_dir_all(place.path("told")).unwrap();
-        // Which it can only read: it would be bare otherwise.
+        // Read-only: a step that can write to the host would not be held.
         let told = format!("{}:/told:ro", place.text("told"));
         let mut command = podman.command();
         let group = Group::spawn(command.args(podman.building(&["--volume", &told]))).unwrap();
@@ -129,7 +130,7 @@ impl<'a> Build<'a> {
         self.group.stdout().unwrap() + &self.group.stderr().unwrap()
     }
 
-    /// How often it has synced.
+    /// Stops the step; returns how often it has synced.
     fn stop(self) -> u64 {
         self.place.write("told/stop", "");
         let ended = self.group.wait(limit()).unwrap();

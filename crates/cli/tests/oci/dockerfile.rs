@@ -1,5 +1,5 @@
-//! In a Dockerfile, without any set-up of the engine: the binary is copied from an
-//! image of ours, and is the shell of the steps. Real engines, with their own runtime
+//! Holds in a Dockerfile, without a set-up of the engine: the binary is copied from the image
+//! of synconce, and is the shell of the steps. The engines are real, with their own runtime
 //! and their own seccomp profile.
 
 use crate::cgroups::Cgroups;
@@ -36,12 +36,12 @@ pub const COPY: &str =
     concat!("COPY --from=synconce:", env!("CARGO_PKG_VERSION"), " /synconce /usr/local/bin/\n");
 pub const SHELL: &str = "SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \
                      \"/bin/sh\", \"-c\"]\n";
-/// How a last stage ends, by the guide.
+/// The line with which a last stage ends, by the guide.
 pub const TAKEN_BACK: &str = "SHELL [\"/bin/sh\", \"-c\"]";
-/// What the probe says first under a sealed run, and without one.
+/// The first lines of the probe in a sealed run, and without a run.
 pub const HELD: &str = "fsync 0\nfdatasync 0\nsyncfs 0\nsync_file_range 0\n";
 pub const BARE: &str = "fsync EBADF\nfdatasync EBADF\nsyncfs EBADF\nsync_file_range EBADF\n";
-/// A shell and the probe; neither /tmp nor /var nor /proc.
+/// A shell and the probe; without /tmp, /var and /proc.
 const BASE: &str = "FROM scratch\nCOPY root /\n";
 
 pub fn trials() -> Vec<Trial> {
@@ -56,11 +56,11 @@ pub fn trials() -> Vec<Trial> {
 
 /// An engine that builds `context/Dockerfile`.
 trait Builder {
-    /// Builds it, as the image `result`.
+    /// Builds `context/Dockerfile` as the image `result`.
     fn build(&self) -> Finished;
-    /// Writes the image `result`, as `docker save` does.
+    /// Writes the image `result` in the format of `docker save`.
     fn save(&self, to: &Path);
-    /// Whether `RUN --mount` is known.
+    /// Whether the engine supports `RUN --mount`.
     fn mounts(&self) -> bool;
 }
 
@@ -69,7 +69,7 @@ fn prepare(place: &Place) {
     for directory in ["bin", "run", "etc", "open"] {
         std::fs::create_dir_all(place.path("context/root").join(directory)).unwrap();
     }
-    // BuildKit takes no user's number where it cannot look for groups.
+    // BuildKit refuses even a numeric user if it cannot look up the groups of the user.
     place.write("context/root/etc/passwd", "user:x:1000:1000::/nowhere:/bin/sh\n");
     place.write("context/root/etc/group", "user:x:1000:\n");
     std::fs::set_permissions(place.path("context/root/open"), Permissions::from_mode(0o777))
@@ -81,7 +81,7 @@ fn prepare(place: &Place) {
     std::fs::copy(place.path("probe"), place.path("context/root/probe")).unwrap();
 }
 
-/// All that is promised of `engine`.
+/// Checks everything that the guide promises, with `engine`.
 fn all(place: &Place, engine: &dyn Builder) {
     let build = |dockerfile: String| {
         place.write("context/Dockerfile", &dockerfile);
@@ -94,7 +94,7 @@ fn all(place: &Place, engine: &dyn Builder) {
     };
     let step = |shell: &str, step: &str| well(format!("{BASE}{COPY}{shell}{step}\n"));
 
-    // The engine's own profile is there, and nothing else holds.
+    // The engine's own profile is active, and no other filter holds.
     assert_says(&step("", "RUN grep ^Seccomp: /proc/self/status"), "Seccomp:\t2\n");
     assert_says(&step("", "RUN /probe well"), BARE);
     let held = step(SHELL, "RUN /probe well");
@@ -104,7 +104,7 @@ fn all(place: &Place, engine: &dyn Builder) {
     assert_says(&user, HELD);
     assert_says(&user, "1000\n");
     assert_quiet(&user);
-    // One that is left behind ends with its container: there is nothing to be told.
+    // A process that the step leaves ends with its container, so no notice is printed.
     assert_quiet(&step(SHELL, "RUN sleep 1000 &"));
     let failed = build(format!("{BASE}{COPY}{SHELL}RUN exit 39\n"));
     assert!(!failed.status.success());
@@ -135,7 +135,7 @@ fn a_mounted_binary_holds_its_step(engine: &dyn Builder, well: &dyn Fn(String) -
         well(format!("{BASE}{step}\n"));
         last_layer(engine)
     };
-    // Without the mount buildkitd leaves its mount point /dev.
+    // Without a mount buildkitd leaves the mount point /dev in the layer.
     let (held, bare) = (layer(&mount), layer("RUN /probe well"));
     assert!(held.is_subset(&bare), "{held:?} {bare:?}");
 }
@@ -152,7 +152,7 @@ fn nothing_is_left_in_the_layer(engine: &dyn Builder, step: &dyn Fn(&str, &str) 
     }
 }
 
-/// The names in the last layer of the image `result`.
+/// Returns the names in the last layer of the image `result`.
 fn last_layer(engine: &dyn Builder) -> BTreeSet<String> {
     let path = Path::new(SHORT).join("saved.tar");
     engine.save(&path);
@@ -167,7 +167,8 @@ fn both(finished: &Finished) -> String {
     format!("{}{}", finished.stdout, finished.stderr)
 }
 
-/// The steps' own lines: BuildKit puts its number and the time before each.
+/// Returns the output lines of the steps, without the step number and the time that BuildKit
+/// adds.
 fn lines(finished: &Finished) -> Vec<String> {
     let is_prefix =
         |word: &str| word.starts_with('#') || word.contains('.') && word.parse::<f64>().is_ok();
@@ -178,7 +179,7 @@ fn lines(finished: &Finished) -> Vec<String> {
     both(finished).lines().map(own).collect()
 }
 
-/// That a step said the lines of `wanted`, in their order.
+/// Asserts that a step printed the lines of `wanted`, in their order.
 pub fn assert_says(finished: &Finished, wanted: &str) {
     let said = lines(finished);
     let mut said = said.iter();
@@ -294,7 +295,7 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     make_image(place, &mut command, Path::new(program));
     let engine = Daemonless { place, program, build, cgroups: Cgroups::new() };
     all(place, &engine);
-    // The format that they write unless they are told.
+    // The default format of Podman and Buildah.
     place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
     let ignored = engine.build_as("oci");
     assert_says(&ignored, BARE);
@@ -309,12 +310,12 @@ fn our_shell_holds_the_steps_in_buildah(place: &Place) {
     in_daemonless(place, "buildah", &["bud", "--layers", "--isolation", "oci"]);
 }
 
-/// buildkitd, which has no images of its own: it is given ours as a directory.
+/// buildkitd, which stores no images: it reads the image of synconce from a directory.
 struct Buildkit<'a> {
     place: &'a Place,
     daemon: Group,
     digest: String,
-    /// Goes after the daemon.
+    /// Dropped after the daemon.
     cgroups: Cgroups,
 }
 

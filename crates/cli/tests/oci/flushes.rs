@@ -1,5 +1,4 @@
-//! What reaches the disk on which an engine keeps images and containers: the rig
-//! counts its flushes.
+//! The flushes of the disk on which an engine keeps images and containers, counted by the rig.
 
 use crate::engines::buildkit::{BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
@@ -12,11 +11,11 @@ use synconce_testkit::rig::Rig;
 
 /// How often a container syncs.
 const SYNCS: u64 = 2000;
-/// What an engine does for itself differs by less than that from one time to the
-/// next; somebody else's sync(2) flushes every disk of the machine, too.
+/// The engine's own flushes vary by less than this number from run to run. A sync(2) of
+/// another process flushes every disk of the machine, too.
 const FEW: u64 = SYNCS / 4;
 
-/// A disk that counts, beside the context of a build.
+/// A disk that counts its flushes, beside the context of a build.
 struct Disk<'a> {
     place: &'a Place,
     rig: Rig,
@@ -28,19 +27,19 @@ impl<'a> Disk<'a> {
         Self { place, rig: Rig::builder().size(1 << 30).up().unwrap() }
     }
 
-    /// Where an engine stores all on the disk.
+    /// Makes a site whose engine stores everything on the disk.
     fn site(&self, given: Given) -> Site<'a> {
         Site::with(self.place, given, &self.rig.path().join(format!("{given:?}")))
     }
 
-    /// A build of one step that syncs `count` times.
+    /// Builds an image by one step that syncs `count` times.
     fn build(&self, builder: &impl Builder, count: u64) -> Finished {
         let run = format!("RUN {}", serde_json::json!(words(count)));
         self.place.write("context/Dockerfile", &format!("FROM scratch\nCOPY step /\n{run}\n"));
         builder.build(&[])
     }
 
-    /// The flushes while `act` syncs `count` times.
+    /// Returns the flushes of the disk while `act` syncs `count` times.
     fn flushes(&self, what: &str, act: &impl Fn(u64) -> Finished, count: u64) -> u64 {
         let flushes = || self.rig.disk().stats().unwrap().flushes;
         let before = flushes();
@@ -53,20 +52,21 @@ impl<'a> Disk<'a> {
         flushes
     }
 
-    /// Syncs add nothing to what the engine flushes for itself.
+    /// Asserts that the syncs of `act` add nothing to the engine's own flushes.
     fn free(&self, what: &str, act: impl Fn(u64) -> Finished) {
         let own = self.flushes(what, &act, 0);
         let with = self.flushes(what, &act, SYNCS);
         assert!(with < own + FEW, "{what}: {own} flushes without syncs, {with} with {SYNCS}");
     }
 
-    /// Each of the syncs flushes the disk.
+    /// Asserts that each sync of `act` flushes the disk.
     fn real(&self, what: &str, act: impl Fn(u64) -> Finished) {
         let flushes = self.flushes(what, &act, SYNCS);
         assert!(flushes >= SYNCS, "{what}: {flushes} flushes of {SYNCS} syncs");
     }
 
-    /// Those of the builder's step are free if it was given us, and real if runc.
+    /// Asserts that the syncs of the builder's step are free with synconce, and real with
+    /// runc.
     fn of(&self, what: &str, given: Given, builder: &impl Builder) {
         let act = |count| self.build(builder, count);
         match given {
@@ -80,7 +80,7 @@ fn words(count: u64) -> [String; 4] {
     ["/step", "syncs", "/synced", &count.to_string()].map(str::to_owned)
 }
 
-/// `run` with the words of a container that syncs.
+/// Returns `run`, called with the command of a container that syncs.
 fn syncing(run: impl Fn(&[&str]) -> Finished) -> impl Fn(u64) -> Finished {
     move |count| run(&words(count).each_ref().map(String::as_str))
 }

@@ -1,5 +1,5 @@
-//! An image is the same whether its steps were held or not: every layer's content,
-//! and all of it by its digest where the engine can be told the time.
+//! An image is the same whether its steps were held or not: the content of every layer, and
+//! the digest of the whole image where the engine accepts a fixed time.
 
 use crate::engines::buildkit::{BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
@@ -11,25 +11,26 @@ use serde_json::Value;
 use std::path::Path;
 use synconce_testkit::manifest::{Entry, Kind, Manifest, Options, diff};
 
-/// A step that says whether it is held, one that makes and changes, and one that removes.
+/// A step that prints whether it is held, one that makes and changes files, and one that
+/// removes.
 const TREE: &str = "FROM scratch\nCOPY probe step /\nADD below.tar /\n\
                     RUN [\"/probe\", \"well\"]\nRUN [\"/step\", \"tree\"]\nRUN [\"/step\", \"remove\"]\n";
 
-/// What is there before them: also where runtimes mount, as dockerd leaves it in a
-/// layer, with the time.
+/// Files below these steps. Some are at the mount points of runtimes: dockerd leaves these in
+/// a layer, with the current time.
 const BELOW: &str = "mkdir -p below/dev below/etc below/proc below/sys
                      cd below && touch gone changed etc/hosts etc/resolv.conf
                      tar --create --file=../context/below.tar --mtime=@1 --owner=0 --group=0 *";
 
-/// What an engine has made of it.
+/// An image that an engine has built.
 struct Image {
     layers: Vec<Layer>,
-    /// Of its configuration, which names the layers and says when they were made.
+    /// The digest of its configuration, which names the layers and has the time of each.
     digest: String,
 }
 
 struct Layer {
-    /// Of its archive, uncompressed.
+    /// The digest of its archive, uncompressed.
     digest: String,
     content: Manifest,
 }
@@ -41,7 +42,7 @@ fn context(place: &Place) {
     place.write("context/Dockerfile", TREE);
 }
 
-/// Builds by `builder`, which was given the runtime, and reads the image.
+/// Builds by `builder` with the runtime of `site`, and reads the image.
 fn built(site: &Site<'_>, builder: &impl Builder) -> Image {
     let build = builder.build(&[]);
     let assert = match site.given {
@@ -65,9 +66,10 @@ impl Image {
             let plain = finish(place.command("sh").args(["-c", PLAIN, "sh"]).arg(&packed));
             assert!(plain.status.success(), "{plain:?}");
             let mut content = Manifest::with(content, &Options::default().mtimes()).unwrap();
-            // The directory is ours, of now; of one in the archive the digest knows.
+            // The directory was made by this test just now. The digest covers an entry for it
+            // in the archive.
             content.entries.remove(".");
-            // What stands for a removed file is of now in dockerd's layers.
+            // In dockerd's layers the entry for a removed file has the current time.
             let removed = content.entries.iter_mut().filter(|(path, _)| stands_for_removed(path));
             removed.for_each(|(_, entry)| entry.mtime = None);
             Layer { digest: plain.stdout, content }
@@ -78,7 +80,7 @@ impl Image {
         Self { layers: layers.enumerate().map(layer).collect(), digest }
     }
 
-    /// What the steps have made is there.
+    /// Asserts that the image has everything that the steps made.
     fn assert_whole(&self) {
         let has = |name: &str, wanted: &dyn Fn(&Entry) -> bool| {
             let entries = self.layers.iter().flat_map(|layer| &layer.content.entries);
@@ -98,15 +100,15 @@ impl Image {
     }
 }
 
-/// Whether a path of a layer says that one of those below is gone (OCI image layers).
+/// Whether a path of a layer marks a removed file (OCI image layers).
 fn stands_for_removed(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.starts_with(".wh."))
 }
 
-/// The digest of an archive, compressed or not.
+/// Prints the digest of an archive, compressed or not.
 const PLAIN: &str = "(gzip --decompress --stdout \"$1\" 2>/dev/null || cat \"$1\") | sha256sum";
 
-/// The directory `name` with the content of `archive`, and nothing else.
+/// Unpacks `archive` into the new directory `name`.
 fn unpacked(place: &Place, archive: &Path, name: &str) -> std::path::PathBuf {
     let directory = place.path(name);
     let _ = std::fs::remove_dir_all(&directory);
@@ -119,7 +121,7 @@ fn unpacked(place: &Place, archive: &Path, name: &str) -> std::path::PathBuf {
     directory
 }
 
-/// The images have the same layers, but for when something was removed.
+/// Asserts that the images have the same layers, except for the times of removals.
 fn assert_same_layers(what: &str, bare: &Image, held: &Image) {
     bare.assert_whole();
     assert_eq!(bare.layers.len(), held.layers.len(), "{what}");
@@ -132,7 +134,7 @@ fn assert_same_layers(what: &str, bare: &Image, held: &Image) {
     }
 }
 
-/// The images are the same in everything: the digest is of all.
+/// Asserts that the images are identical: the digest covers everything.
 fn assert_same(what: &str, bare: &Image, held: &Image) {
     assert_same_layers(what, bare, held);
     assert_eq!(bare.digest, held.digest, "{what}");

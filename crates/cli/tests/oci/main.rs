@@ -1,9 +1,9 @@
-//! `synconce-oci` before real runtimes: bundles as the engines make them, run by
-//! runc and crun, bare and with us before them; and in real engines' hands.
+//! `synconce-oci` with real runtimes and engines. Bundles in the form that engines make are
+//! run by runc and crun, bare and wrapped.
 //!
-//! What needs a program that is not installed is ignored, and says so. Every test
-//! runs isolated (see `support::isolated`), as root. With SYNCONCE_REPORT=FILE the
-//! flushes that were counted are added to FILE.
+//! A test whose program is not installed is ignored, and prints why. Every test runs isolated
+//! (see `support::isolated`), as root. With SYNCONCE_REPORT=FILE the counts of flushes are
+//! added to FILE.
 
 mod benchmark;
 mod bundles;

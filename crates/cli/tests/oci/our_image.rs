@@ -1,4 +1,4 @@
-//! The image of ours, as its script makes it.
+//! The image of synconce, as its script makes it.
 
 use crate::dockerfile::{COPY, SHELL, TAKEN_BACK};
 use crate::harness::{Need, trial};
@@ -19,7 +19,7 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Makes our image where `to` says, by the script that users call.
+/// Makes the image of synconce at `to`, by the script that users call.
 pub fn make_image(place: &Place, command: &mut Command, to: &Path) {
     let binary = place.path("synconce");
     let strip = finish(Command::new("strip").arg("-o").arg(&binary).arg(SYNCONCE));

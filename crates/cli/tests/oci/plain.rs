@@ -1,5 +1,4 @@
-//! Engines with state of their own, and with the runtime and configuration that they
-//! have without us.
+//! Engines with state of their own, and with the default runtime and configuration.
 
 use crate::cgroups::Cgroups;
 use crate::engines::{SHORT, SOCKET};
@@ -13,12 +12,12 @@ const CC: Need = Need::Program("cc", "gcc libc6-dev");
 const RUNC: Need = Need::Program("runc", "runc");
 pub const BUILDAH: [Need; 3] = [Need::Program("buildah", "buildah"), RUNC, CC];
 pub const PODMAN: [Need; 3] = [Need::Program("podman", "podman"), RUNC, CC];
-/// Debian's client; another may be first in the PATH, without a builder.
+/// Debian's client, by its path: the first client in the PATH may have no builder.
 pub const DOCKER: [Need; 3] =
     [Need::Program("dockerd", "docker.io"), Need::File("/usr/bin/docker", "docker.io"), CC];
 pub const BUILDKIT: [Need; 4] = [Need::Engine("buildkitd"), Need::Engine("buildctl"), RUNC, CC];
 
-/// `podman` or `buildah`.
+/// Returns the command `podman` or `buildah`.
 pub fn daemonless(place: &Place, program: &str) -> Command {
     let mut command = place.command(program);
     command
@@ -29,16 +28,17 @@ pub fn daemonless(place: &Place, program: &str) -> Command {
     command
 }
 
-/// A dockerd that answers.
+/// A running dockerd.
 pub struct Dockerd<'a> {
     place: &'a Place,
     daemon: Group,
-    /// Goes after the daemon.
+    /// Dropped after the daemon.
     _cgroups: Cgroups,
 }
 
 impl<'a> Dockerd<'a> {
-    /// `command` is dockerd, in an environment and with the flags that are tested.
+    /// Starts dockerd by `command`, which has the environment and the flags under test; waits
+    /// until the daemon answers.
     pub fn start(place: &'a Place, mut command: Command) -> Self {
         let cgroups = Cgroups::new();
         command
@@ -56,12 +56,12 @@ impl<'a> Dockerd<'a> {
         docker
     }
 
-    /// Runs Debian's client, for BuildKit where `buildkit` is 1.
+    /// Runs Debian's client, with BuildKit if `buildkit` is 1.
     pub fn run(&self, buildkit: &str, words: &[&str]) -> Finished {
         finish(self.client(buildkit).args(words))
     }
 
-    /// The same, to be gone on with.
+    /// Returns the command of Debian's client, with BuildKit if `buildkit` is 1.
     pub fn client(&self, buildkit: &str) -> Command {
         let mut command = self.place.command("/usr/bin/docker");
         command.env("DOCKER_BUILDKIT", buildkit).env("HOME", self.place.path("tmp"));

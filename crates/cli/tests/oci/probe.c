@@ -1,5 +1,5 @@
-/* Says what each call comes to: a hold answers 0 where the kernel would refuse, for no
-   descriptor 999 is open. */
+/* Prints the result of each call. Descriptor 999 is not open: a hold answers 0 where the
+   kernel would fail the call. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-//! Real runtimes behind us: who is held, who is not, and that nothing else changes.
+//! Real runtimes wrapped by synconce: which containers are held, and that nothing else
+//! changes.
 
 use crate::bundles::{BARE, HELD, Runtime, config, with_profile};
 use crate::harness::Need;
@@ -68,7 +69,7 @@ fn a_step_that_holds_itself_is_held_all_the_same(runtime: &Runtime<'_>) {
     let mut config = config();
     let words = ["/synconce", "run", "--sealed", "--no-commit", "--", "/probe"];
     config["process"]["args"] = json!(words);
-    // As a Dockerfile has it, here with an engine that is set up as well.
+    // A step from a Dockerfile that holds itself, here in an engine that is set up as well.
     config["mounts"].as_array_mut().unwrap().push(json!({
         "destination": "/synconce",
         "source": crate::support::SYNCONCE,
@@ -115,12 +116,13 @@ fn one_that_asks_is_held_and_so_is_who_comes_later(runtime: &Runtime<'_>, place:
     let joined = bare.status.code() == Some(7);
     let (was, wanted) = if joined { (BARE, HELD) } else { ("", "") };
     assert_eq!((bare.stdout.as_str(), wrapped.stdout.as_str()), (was, wanted), "{bare:?}");
-    // Nor can a user namespace be made there (user_namespaces(7)).
+    // In a chroot no user namespace can be made (user_namespaces(7)), which shows that this is
+    // one.
     let chrooted = || !finish(place.command("unshare").args(["--user", "true"])).status.success();
     assert!(joined || chrooted(), "it cannot be joined: {bare:?}");
 }
 
-/// What the probe says that is executed in a container which runs already.
+/// Returns the output of a probe that is executed in a running container.
 fn executed_later(
     runtime: &Runtime<'_>,
     place: &Place,
@@ -169,7 +171,7 @@ fn a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime: &Runtime<'_>, place:
     let mut config = config();
     config["annotations"] = json!({"io.synconce.hold": "true"});
     let bundle = runtime.bundle("fixed", &config);
-    // Where nothing can be made, but for the container's own root.
+    // Read-only, except for the container's own root.
     let mounted = finish(place.command("sh").arg("-c").arg(
         "mount --bind fixed fixed && mount --bind fixed/rootfs fixed/rootfs \
          && mount -o remount,bind,ro fixed",

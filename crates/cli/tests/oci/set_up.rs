@@ -1,6 +1,6 @@
-//! Engines that go by what `synconce setup` wrote where they look for it, and not by
-//! our flags: held when set up, bare again when that is undone. The system's `/etc` and
-//! `/usr/local` are there as the packages left them, and what is written stays in memory.
+//! Engines that read what `synconce setup` wrote, without flags from the test: their steps are
+//! held when the engine is set up, and bare again when the set-up is undone. The system's
+//! `/etc` and `/usr/local` are as the packages left them, and changes to them stay in memory.
 
 use crate::cgroups::Cgroups;
 use crate::dockerfile::{BARE, HELD, assert_says};
@@ -53,7 +53,7 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A system of this test alone, with us installed.
+/// Makes a system of this test alone, with synconce installed.
 fn system(place: &Place) {
     prepare(place);
     for (lower, name) in [("/etc", "etc"), ("/usr/local", "local")] {
@@ -69,14 +69,14 @@ fn system(place: &Place) {
     symlink(SYNCONCE, OURS).unwrap();
 }
 
-/// `synconce setup WORDS`, with the state of this test.
+/// Runs `synconce setup WORDS`, with the state of this test.
 fn setup(place: &Place, words: &[&str]) -> Finished {
     let done = finish(place.synconce(&["setup"]).args(words));
     assert!(done.status.success(), "{words:?}: {done:?}");
     done
 }
 
-/// Every file below `/etc` and `/usr/local`, with its content; of a link where it leads.
+/// Returns every file below `/etc` and `/usr/local`, with its content or the target of a link.
 fn files() -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut pending = vec![PathBuf::from("/etc"), PathBuf::from("/usr/local")];
@@ -100,8 +100,8 @@ fn files() -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Sets `name` up and undoes it: `steps` are told whether they must be held. Nothing of
-/// it may be left.
+/// Sets `name` up and undoes the set-up; calls `steps` after each, with whether steps must be
+/// held. Asserts that nothing is left.
 fn set_up_and_undo(place: &Place, name: &str, steps: &dyn Fn(&Finished, bool)) {
     let before = files();
     let done = setup(place, &[name]);
@@ -135,12 +135,13 @@ fn dockerd_reads_what_was_set_up_and_undone(place: &Place) {
     fs::write(DAEMON_JSON, "{\n    \"debug\": true,\n    \"log-level\": \"warn\"\n}\n").unwrap();
     set_up_and_undo(place, "docker", &steps);
     fs::remove_file(DAEMON_JSON).unwrap();
-    // Without a unit, the environment is only told.
+    // Without a unit, setup only prints the environment.
     mount("test", UNITS, "tmpfs", MountFlags::empty(), None).unwrap();
     set_up_and_undo(place, "docker", &steps);
 }
 
-/// The variable that dockerd is to be started with: of the drop-in file, else as said.
+/// Returns the variable for dockerd's environment: from the drop-in file, or else from the
+/// output.
 fn environment(done: &Finished) -> Option<(String, String)> {
     let drop_in = fs::read_to_string(DROP_IN).unwrap_or_default();
     let written = drop_in.lines().find_map(|line| line.strip_prefix("Environment="));
@@ -167,7 +168,7 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
     let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "probed", "/probe"];
     assert_says(&docker.run("1", &run), BARE);
     docker.stop();
-    // Its own key.
+    // dockerd has written its own key.
     for new in files().keys().filter(|path| !before.contains_key(*path)) {
         fs::remove_file(new).unwrap();
     }
@@ -196,7 +197,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     let (stock, own) = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf");
     assert!(Path::new(stock).exists() && !Path::new(own).exists());
     set_up_and_undo(place, "podman", &steps);
-    // An operator begins with a copy.
+    // The operator's file begins as a copy of the stock file.
     fs::copy(stock, own).unwrap();
     set_up_and_undo(place, "podman", &steps);
     let runc = "[engine]\nruntime = \"runc\"\n[engine.runtimes]\nrunc = [\"/usr/sbin/runc\"]\n";
@@ -216,7 +217,7 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
         let client =
             |words: &[&str]| finish(program("buildctl").args(["--addr", SOCKET]).args(words));
         eventually("buildkitd answers", || client(&["debug", "workers"]).status.success());
-        // The daemon's file is what is tested.
+        // No option for the runtime: the daemon's configuration file is under test.
         let parent = format!("cgroup-parent={}", cgroups.parent());
         let built = client(
             &[
@@ -258,7 +259,7 @@ fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
     containerd(place, &CRI_2);
 }
 
-/// The containerd in `/usr/bin`, whose CRI plugin has the type and id `cri`.
+/// Tests the containerd in `/usr/bin`, whose CRI plugin has the type and id `cri`.
 fn containerd(place: &Place, cri: &[&str]) {
     let (image, cgroups) = (place.path("image.tar"), Cgroups::new());
     let mut build = daemonless(place, "buildah");
@@ -279,7 +280,7 @@ fn containerd(place: &Place, cri: &[&str]) {
     fs::remove_dir(file.parent().unwrap()).unwrap();
     set_up_and_undo(place, "containerd", &steps);
     if cri == CRI_2 {
-        // There ours is in a file of its own.
+        // Here the set-up writes a file of its own.
         fs::create_dir_all("/etc/containerd/conf.d").unwrap();
         fs::write(file, "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n").unwrap();
         set_up_and_undo(place, "containerd", &steps);
@@ -287,7 +288,7 @@ fn containerd(place: &Place, cri: &[&str]) {
 }
 
 fn containerd_steps(place: &Place, cri: &[&str], cgroups: &Cgroups, is_held: bool) {
-    // Without a file 1.x has nothing to dump; it has its defaults then.
+    // Without a file containerd 1.x has nothing to dump and uses its defaults.
     let words = if Path::new(CONTAINERD_FILE).exists() { "dump" } else { "default" };
     let dump = finish(place.command("/usr/bin/containerd").args(["config", words]));
     assert!(dump.status.success(), "{dump:?}");
@@ -306,7 +307,7 @@ fn containerd_steps(place: &Place, cri: &[&str], cgroups: &Cgroups, is_held: boo
         words.starts_with(cri) && words.ends_with(&["ok"])
     };
     assert!(plugins.stdout.lines().any(is_well), "{plugins:?}");
-    // It logs the configuration that it goes by.
+    // containerd logs its configuration.
     let log = daemon.stderr().unwrap();
     let mut started = log.lines().filter(|line| line.contains(" cri plugin"));
     assert_eq!(started.any(|line| line.contains(OURS)), is_held, "{log}");

@@ -1,4 +1,4 @@
-/* What a step of a build does: syncs over and over, or makes a tree with everything. */
+/* The program of a build's step: syncs repeatedly, or makes a tree with every kind of file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ static long good(long result, const char *what)
 	return result;
 }
 
-/* A file that grows and is synced, so that no sync of it has nothing to do. */
+/* Appends to the file and syncs it, so that every sync has something to write. */
 static void grow(int file)
 {
 	good(write(file, "x", 1), "write");
@@ -38,7 +38,7 @@ static void syncs(const char *path, long count)
 	printf("synced %ld\n", count);
 }
 
-/* Until there is the file `end`; says when it begins. */
+/* Syncs until the file `end` exists; prints `begun` after the first sync. */
 static void syncs_until(const char *path, const char *end)
 {
 	int file = opened(path);
@@ -78,14 +78,14 @@ static void directory(const char *path, mode_t mode)
 	good(chmod(path, mode), path);
 }
 
-/* Archives have times: all of them are the same here, and have parts of a second. */
+/* Sets a fixed time with a fraction of a second, because archives contain times. */
 static void dated(const char *path)
 {
 	struct timespec times[] = {{1000000000, 500000000}, {1000000000, 500000000}};
 	good(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), path);
 }
 
-/* Beside `changed`, which was there before. */
+/* Makes the tree; `changed` exists before. */
 static void tree(void)
 {
 	static const unsigned char rights[20] = {1, 0, 0, 2, 0, 4};

@@ -1,5 +1,5 @@
 // Writes 200 transactions one after the other and 400 from 8 goroutines, then
-// checks the database and prints a digest of what it holds.
+// checks the database and prints a digest of its content.
 package main
 
 import (

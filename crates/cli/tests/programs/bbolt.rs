@@ -9,8 +9,8 @@ pub const NEEDS: [Need; 2] = [
     Need::File("/usr/share/gocode/src/go.etcd.io/bbolt/db.go", "golang-github-coreos-bbolt-dev"),
 ];
 
-/// Runs `go WORDS` on the packages that Debian installs, without a network. The
-/// compiled standard library is kept between tests.
+/// Runs `go WORDS` with the packages that Debian installs, without a network. The compiled
+/// standard library is cached between tests.
 fn go(place: &Place, words: &str) {
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-cache");
     let script = format!(
@@ -24,7 +24,7 @@ pub fn a_program_on_bbolt_finds_what_it_wrote(place: &Place) {
     go(place, "build -o program main.go");
     let twin = Twin::run(place, |_| (), &[&place.text("program")]).succeeds();
     twin.same("contents", Side::out);
-    // One for the data and one for the meta page of each of 200 transactions.
+    // For each of 200 transactions, one sync of the data and one of the meta page.
     twin.holds("fdatasync", 400);
 }
 

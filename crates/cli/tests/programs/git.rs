@@ -1,4 +1,4 @@
-//! git with everything synced, by each of its methods.
+//! git with every object and reference synced, by each of its methods.
 
 use crate::harness::Need;
 use crate::support::Place;
@@ -48,13 +48,13 @@ pub fn repositories_are_the_same_with_every_way_to_fsync(place: &Place) {
     twin.same("objects and references", Side::out);
     for method in ["fsync", "batch", "writeout-only"] {
         for repository in [method.to_owned(), format!("{method}-clone")] {
-            // Times and inode numbers are in the index, the clone's origin in its
-            // configuration; how a pack is cut depends on threads.
+            // The index has times and inode numbers, the configuration of the clone has its
+            // origin, and the contents of a pack depend on threads.
             let ignored = [".git/index", ".git/config", ".git/objects", ".git/logs"];
             twin.same_tree(&repository, &ignored);
         }
     }
     twin.holds("fsync", 200);
-    // The methods but the first start write-back of each file.
+    // All methods but the first start write-back of each file.
     twin.holds("sync_file_range", 100);
 }

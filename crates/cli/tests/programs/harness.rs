@@ -1,4 +1,4 @@
-//! Tests that are ignored where their program is missing.
+//! Trials that are ignored if their program is missing.
 
 use crate::support::{Place, isolated};
 use libtest_mimic::Trial;
@@ -6,23 +6,23 @@ use std::any::type_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Something a test cannot do without.
+/// A requirement of a test.
 #[derive(Clone, Copy)]
 pub enum Need {
-    /// A program in the PATH, and the packages that bring it.
+    /// A program in the PATH, and the packages that contain it.
     Program(&'static str, &'static str),
-    /// A path, and the packages that bring it.
+    /// A path, and the packages that contain it.
     File(&'static str, &'static str),
     /// A module of CPython's own tests.
     PythonTest(&'static str),
-    /// A path below what `scripts/programs` has fetched and built.
+    /// A path below the directory that `scripts/programs` has fetched and built.
     Upstream(&'static str),
     /// A program that `scripts/engines` has built.
     Engine(&'static str),
 }
 
 impl Need {
-    /// Why it is not there, and the remedy.
+    /// Returns why the requirement is missing, with the remedy.
     fn missing(self) -> Option<String> {
         match self {
             Self::Program(name, packages) => {
@@ -44,7 +44,7 @@ impl Need {
     }
 }
 
-/// The test `test` under the name of its function.
+/// Returns `test` as a trial with the name of its function.
 pub fn trial<T: Fn(&Place) + Copy + Send + 'static>(test: T, needs: &[Need]) -> Trial {
     let name = type_name::<T>().split_once("::").map_or("", |(_, rest)| rest);
     let missing: Vec<_> = needs.iter().filter_map(|need| need.missing()).collect();
@@ -58,8 +58,8 @@ pub fn trial<T: Fn(&Place) + Copy + Send + 'static>(test: T, needs: &[Need]) -> 
     Trial::test(name, run).with_ignored_flag(!missing.is_empty())
 }
 
-/// The python that has the module `name` of CPython's tests: Debian's before
-/// one that somebody else installed.
+/// Returns the python that has the module `name` of CPython's tests. Debian's comes before a
+/// python from another source.
 pub fn python_with(name: &str) -> Option<&'static str> {
     let has = |python: &&str| {
         let find = format!("import importlib.util as u; exit(not u.find_spec('test.{name}'))");
@@ -69,7 +69,7 @@ pub fn python_with(name: &str) -> Option<&'static str> {
     ["/usr/bin/python3", "python3"].into_iter().find(has)
 }
 
-/// The programs of the newest PostgreSQL that is installed.
+/// Returns the programs of the newest installed PostgreSQL.
 pub fn postgresql() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").expect("checked before").flatten();
     let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
@@ -77,12 +77,12 @@ pub fn postgresql() -> PathBuf {
     newest.expect("a version").join("bin")
 }
 
-/// The path `name` below what `scripts/programs` has made.
+/// Returns the path `name` below the directory of `scripts/programs`.
 pub fn upstream(name: &str) -> Option<PathBuf> {
     below("SYNCONCE_UPSTREAM", name)
 }
 
-/// The program `name` that `scripts/engines` has built.
+/// Returns the program `name` that `scripts/engines` has built.
 pub fn engine(name: &str) -> Option<PathBuf> {
     below("SYNCONCE_ENGINES", name)
 }

@@ -1,5 +1,5 @@
-//! sudo, mmdebstrap and unshare in the run of an ordinary user, where they gain no rights:
-//! the command line that is shown instead is tried.
+//! sudo, mmdebstrap and unshare in the run of an ordinary user, where they cannot gain
+//! privileges: the command line in the hint is run instead, and works.
 
 use crate::harness::Need;
 use crate::support::{Place, SYNCONCE, finish};
@@ -16,7 +16,7 @@ pub const NEEDS_BOTH: [Need; 2] = [NEEDS_SUDO[0], NEEDS_IDS[0]];
 
 const NOBODY: u32 = 65534;
 
-/// Syncs a file, and says which user does it.
+/// Syncs a file, and prints the name of the user.
 const SYNCS: &str = "dd if=/dev/zero of=data bs=1 count=1 conv=fsync status=none; id -un";
 
 /// Gives the user nobody the directories of `place` that a run needs.
@@ -28,20 +28,20 @@ fn give(place: &Place) {
     }
 }
 
-/// `words` as nobody.
+/// Runs `words` as the user nobody.
 fn as_nobody(place: &Place, words: &[&str]) -> Finished {
     let mut command = place.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
     finish(command.current_dir(place.path("here")))
 }
 
-/// `synconce run OPTIONS -- WORDS` as nobody.
+/// Runs `synconce run -- WORDS` with accounts as the user nobody.
 fn run(place: &Place, words: &[&str]) -> Finished {
     let run = [SYNCONCE, "run", "--commit-only", ".", "--stats", "--json", "--"];
     as_nobody(place, &[&run, words].concat())
 }
 
-/// Lets nobody become any user by sudo, in this mount namespace.
+/// Lets the user nobody become any user by sudo, in this mount namespace.
 fn allow_sudo(place: &Place) {
     mount("sudoers", "/etc/sudoers.d", "tmpfs", MountFlags::empty(), Some(c"mode=755"))
         .expect("a directory over the machine's");
@@ -55,7 +55,7 @@ fn allow_sudo(place: &Place) {
     assert_eq!(said.stdout, "root\n", "{said:?}");
 }
 
-/// Gives nobody subordinate ids, in this mount namespace.
+/// Gives the user nobody subordinate ids, in this mount namespace.
 fn allow_ids(place: &Place) {
     let file = place.write("subordinate", "nobody:100000:65536\n");
     for name in ["/etc/subuid", "/etc/subgid"] {
@@ -63,7 +63,7 @@ fn allow_ids(place: &Place) {
     }
 }
 
-/// The lines that are to be typed instead; each follows a notice.
+/// Returns the command lines in the hints; each hint follows a notice.
 fn hints(refused: &Finished) -> Vec<&str> {
     let lines: Vec<_> = refused.stderr.lines().collect();
     let notices = lines.iter().filter(|line| line.contains(" gains no rights")).count();
@@ -73,7 +73,7 @@ fn hints(refused: &Finished) -> Vec<&str> {
     hints
 }
 
-/// The one line that is to be typed instead of a run of `words`, which fails.
+/// Returns the command line in the only hint of a run of `words`, which fails.
 fn hint(place: &Place, words: &[&str]) -> String {
     let refused = run(place, words);
     assert!(!refused.status.success(), "{refused:?}");
@@ -81,7 +81,7 @@ fn hint(place: &Place, words: &[&str]) -> String {
     hint.to_owned()
 }
 
-/// Types `line` as nobody: it succeeds without a notice, and a sync is held in it.
+/// Runs `line` as the user nobody; expects success, no notice, and a held sync.
 fn try_out(place: &Place, line: &str) -> Finished {
     let done = as_nobody(place, &["sh", "-c", line]);
     assert!(done.status.success(), "{line}: {done:?}");
@@ -134,7 +134,7 @@ pub fn each_kind_of_rights_is_spoken_of_once(place: &Place) {
     let script = format!("sudo -n true; {maps}; su -c true; {maps}; sudo -n true");
     let told = run(place, &["sh", "-c", &script]);
     assert_eq!(hints(&told).len(), 2, "{told:?}");
-    // The command itself is of one kind as well.
+    // The command itself counts for its kind, too.
     let env = place.text("env");
     fs::copy("/usr/bin/env", &env).expect("a copy");
     fs::set_permissions(&env, PermissionsExt::from_mode(0o4755)).expect("a setuid copy");

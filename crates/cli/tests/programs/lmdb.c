@@ -1,5 +1,5 @@
-/* Writes, overwrites and deletes in an LMDB environment of every kind, opens it
- * again, and prints what it finds. */
+/* Writes, overwrites and deletes in an LMDB environment of every kind, opens the
+ * environment again, and prints its content. */
 #include <lmdb.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -22,8 +22,8 @@ pub fn every_kind_of_environment_holds_the_same(place: &Place) {
     twin.holds("openat", 5);
 }
 
-/// They write what the clock gives them: only their exit codes can be the same,
-/// and that what they leave can be read.
+/// The programs write data that depends on the clock. Only their exit codes are compared, and
+/// that their databases can be read.
 pub fn its_own_tests_agree(place: &Place) {
     let programs = upstream("lmdb/libraries/liblmdb").expect("checked before");
     let script = format!(
@@ -33,12 +33,12 @@ pub fn its_own_tests_agree(place: &Place) {
     );
     let twin = Twin::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
     twin.same("results", Side::out);
-    // All but the first are opened with MDB_NOSYNC.
+    // All programs but the first open the database with MDB_NOSYNC.
     twin.holds("fdatasync", 10);
     twin.holds("openat", 5);
 }
 
-/// But for the one that counts page faults, which fails on many machines.
+/// Leaves out the test that counts page faults, which fails on many machines.
 pub fn py_lmdbs_own_tests_agree(place: &Place) {
     let tests = upstream("py-lmdb/tests").expect("checked before");
     let tests = tests.to_str().expect("a path of ours is UTF-8");
@@ -51,7 +51,7 @@ pub fn py_lmdbs_own_tests_agree(place: &Place) {
     twin.holds("msync", 1);
 }
 
-/// Of one test, or the counts, without times and percentages.
+/// Returns the verdict on one test, or the counts, without times and percentages.
 fn verdict(line: &str) -> Option<String> {
     if line.contains(" passed") {
         return line.split(" in ").next().map(str::to_owned);

@@ -1,10 +1,10 @@
-//! Real programs, bare and held: same exit codes, same results of their own
-//! tests, same data, and accounts that show that calls were held.
+//! Real programs, bare and held: the exit codes, the results of their own tests and the data
+//! are the same, and the accounts show held calls.
 //!
-//! What needs a program that is not installed is ignored, and says why. The
-//! test suites of SQLite, LMDB and py-lmdb come from `scripts/programs`, which
-//! sets SYNCONCE_UPSTREAM. With SYNCONCE_REPORT=FILE every comparison adds a
-//! line to FILE. Every test runs isolated (see `support::isolated`), as root.
+//! A test whose program is not installed is ignored, and prints why. The test suites of
+//! SQLite, LMDB and py-lmdb come from `scripts/programs`, which sets SYNCONCE_UPSTREAM. With
+//! SYNCONCE_REPORT=FILE every comparison adds a line to FILE. Every test runs isolated (see
+//! `support::isolated`), as root.
 
 mod bbolt;
 mod git;

@@ -1,6 +1,6 @@
-/* Extracts as a tar does that opens by openat2: below a directory, with every
- * restriction, with and without O_SYNC and O_DSYNC, well and ill. Prints what
- * came of each open. */
+/* Opens files like a tar that extracts by openat2: below a directory, with every
+ * restriction, with and without O_SYNC and O_DSYNC, with and without an error.
+ * Prints the result of each open. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@ static void one(int root, int restriction, int sync, const char *path)
 		printf(", mode %o, %zd written, flags %x", stat.st_mode, written,
 			fcntl(fd, F_GETFL) & ~O_SYNC);
 		close(fd);
-		/* What was made in / is not left there. */
+		/* Leave no files in /. */
 		if (path[0] == '/' && restrictions[restriction].flags != RESOLVE_IN_ROOT)
 			unlink(name);
 	}

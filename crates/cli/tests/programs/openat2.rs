@@ -1,4 +1,4 @@
-//! openat2 with what newer tars and container tools ask of it.
+//! openat2 with the flags of newer tars and container tools.
 
 use crate::support::Place;
 use crate::twin::{Side, Twin, compile};

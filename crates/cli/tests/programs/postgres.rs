@@ -8,10 +8,9 @@ use std::path::Path;
 
 pub const NEEDS: [Need; 1] = [Need::File("/usr/lib/postgresql", "postgresql")];
 
-/// Every client draws from a generator of its own, so that the sums are the
-/// same in whatever order the transactions run; the rows' order is not, so the
-/// dump is sorted. pgbench writes the time into the history, and newer versions
-/// of pg_dump a random key into the dump.
+/// Every client has its own random generator, so that the sums do not depend on the order of
+/// the transactions. The order of the rows does, so the dump is sorted. pgbench writes the
+/// time into the history, and newer versions of pg_dump write a random key into the dump.
 const SCRIPT: &str = r#"
 bin=$1
 export PGHOST=$(mktemp -d /tmp/pg.XXXXXX) PGUSER=postgres PGDATABASE=postgres

@@ -1,5 +1,5 @@
-//! CPython's own tests. test_os asks for the kernel's answers to wrong
-//! descriptors; test_mmap flushes maps; test_mailbox syncs for every message.
+//! CPython's own tests. test_os checks the kernel's errors for bad descriptors, test_mmap
+//! flushes maps, and test_mailbox syncs every message.
 
 use crate::harness::python_with;
 use crate::support::Place;
@@ -13,7 +13,7 @@ fn words(module: &str) -> [&str; 5] {
     [python_with(module).expect("checked before"), "-m", "test", "-v", module]
 }
 
-/// The verdict on every single test, and the counts.
+/// Returns the verdict on every test, and the counts.
 fn verdicts(side: &Side) -> String {
     side.lines(|line| {
         let verdict = [" ... ok", " ... FAIL", " ... ERROR", " ... expected failure"];
@@ -37,7 +37,8 @@ pub fn test_os_agrees(place: &Place) {
     }
 }
 
-/// Without CAP_SYS_ADMIN a run has no_new_privs, which these tests may not notice.
+/// Without CAP_SYS_ADMIN a run has no_new_privs, which must not change the results of these
+/// tests.
 pub fn test_os_agrees_for_an_ordinary_user(place: &Place) {
     let own = |dir: &Path| {
         for name in ["", "tmp", "../state", "../runtime"] {

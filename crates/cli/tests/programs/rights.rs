@@ -1,4 +1,4 @@
-//! sudo and su: setuid programs that change who they are.
+//! sudo and su: setuid programs that change their user.
 
 use crate::harness::Need;
 use crate::support::Place;
@@ -6,8 +6,8 @@ use crate::twin::{Side, Twin};
 
 pub const NEEDS_SUDO: [Need; 2] = [Need::Program("sudo", "sudo"), Need::Program("perl", "perl")];
 
-/// Defines what syncs its standard output, whoever runs it: the file needs to
-/// be reachable only by the shell that opens it.
+/// Defines a program that syncs its standard output as any user: only the shell that opens the
+/// file needs access to it.
 const PRELUDE: &str = r#"
 sync='use IO::Handle; print "uid $> gid ", (split " ", $))[0], "\n"; STDOUT->flush; STDOUT->sync or die $!'
 echo "no_new_privs $(sed -n 's/NoNewPrivs:\t//p' /proc/self/status)"

@@ -1,5 +1,5 @@
-//! A package whose postinst starts a daemon, installed in a Debian root: the
-//! daemon outlives the run, and its syncs are real again.
+//! A package whose postinst starts a daemon, installed in a Debian root: the daemon outlives
+//! the run, and the kernel does its syncs again.
 
 use crate::harness::Need;
 use crate::support::{Place, eventually, exists, perl};
@@ -14,7 +14,7 @@ pub const NEEDS: [Need; 3] = [
     Need::Program("perl", "perl"),
 ];
 
-/// The daemon says whether it is held and can sync: once, and then four times a second.
+/// The daemon writes whether it is held and can sync: once, and then four times a second.
 const DAEMON: &str = r#"
 say_to('/var/lib/beat/first', hold() . ' ' . sync_file('/var/lib/beat/data'));
 while (1) {
@@ -54,10 +54,10 @@ Depends: perl-base
 Description: a daemon that syncs
 ";
 
-/// Two equal roots of Debian, with the package in them.
+/// Makes two equal Debian roots that contain the package.
 fn prepare(place: &Place) {
     let [_, _, daemon] = perl(DAEMON);
-    // The perl of a minimal root does not have it.
+    // The perl of a minimal root does not have Time::HiRes.
     let daemon = daemon.replace("use Time::HiRes ();", "");
     for (name, mode, text) in [
         ("DEBIAN/control", "644", CONTROL),
@@ -84,7 +84,7 @@ fn prepare(place: &Place) {
     );
 }
 
-/// The process of the daemon in `root`, which said `first` during the install.
+/// Returns the pid of the daemon in `root`, which wrote `first` during the install.
 fn daemon(root: &Path, first: &str) -> u32 {
     let said = fs::read_to_string(root.join("var/lib/beat/first")).expect("it has synced");
     assert_eq!(said, first);
@@ -123,7 +123,7 @@ pub fn a_daemon_of_a_package_lives_on_with_real_syncs(place: &Place) {
     eventually("both daemons have ended", || !exists(bare_daemon) && !exists(held_daemon));
     eventually("nobody is served", || place.status(&[]).stdout.is_empty());
     assert!(place.run_files().is_empty() && place.markers().is_empty());
-    // Logs have times in them; the daemon and the run's marker leave directories.
+    // Logs contain times; the daemon and the run's marker leave directories.
     same_trees(&bare, &held, &["var/log", "var/lib/beat", "var/lib/synconce"]);
     report("service", &without, &with, &calls(&with));
 }

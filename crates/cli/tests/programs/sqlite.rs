@@ -7,10 +7,10 @@ use crate::twin::{Side, Twin};
 pub const NEEDS: [Need; 1] = [Need::Program("sqlite3", "sqlite3")];
 pub const NEEDS_UPSTREAM: [Need; 1] = [Need::Upstream("sqlite3/testfixture")];
 
-/// Transactions of one row each, of one writer.
+/// How many transactions a writer makes, of one row each.
 const ROWS: u32 = 60;
 
-/// What a writer writes whose first row is `first`.
+/// Returns the statements of a writer, from the row `first` on.
 fn writer(first: u32) -> String {
     let inserts = (first..first + ROWS).map(|row| {
         format!("INSERT INTO t VALUES ({row}, hex(zeroblob({})), {row} * 0.25);\n", row % 500)
@@ -29,7 +29,7 @@ fn churn() -> String {
     )
 }
 
-/// Every journal at every level that syncs; two shells write at once.
+/// Every journal mode at every level that syncs; two shells write at once.
 const SCRIPT: &str = r#"
 for journal in delete truncate persist wal; do for level in normal full extra; do
     base=$journal-$level.db
@@ -54,12 +54,12 @@ pub fn every_journal_holds_the_same(place: &Place) {
     twin.holds("fdatasync", 4000);
 }
 
-/// Those that sync, crash, map, or put a layer between themselves and the kernel.
+/// Tests that sync, crash, map files, or put a layer between SQLite and the kernel.
 const TESTS: &str = "sync sync2 journal1 journal2 jrnlmode wal wal2 walro pager1 savepoint io vacuum \
      atomic superlock shmlock lock pragma mmap1 mmap2 fallocate tempdb syscall exclusive crash5 \
      walcrash2 delete_db incrblob temptable attach";
 
-/// Some of them fail for root; they must fail alike.
+/// Some of the tests fail for root; they must fail in the same way bare and held.
 pub fn its_own_tests_agree(place: &Place) {
     let fixture = upstream("sqlite3/testfixture").expect("checked before");
     let tests = upstream("sqlite3/test").expect("beside the fixture");

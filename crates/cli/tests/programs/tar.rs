@@ -1,4 +1,4 @@
-//! GNU tar, whose newer versions open by openat2, on a tree of every kind of file.
+//! GNU tar, whose newer versions open files by openat2, on a tree of every kind of file.
 
 use crate::support::Place;
 use crate::twin::{Side, Twin};
@@ -29,7 +29,7 @@ cp --archive out copy
 pub fn an_archive_of_everything_is_extracted_alike(place: &Place) {
     let twin = Twin::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
     twin.same("listings", Side::out);
-    // The number of the process is in the headers of sparse files.
+    // The headers of sparse files contain the pid.
     twin.same_tree("", &["tmp", "archive", "synced"]);
     for call in ["openat", "fsync", "fdatasync", "syncfs", "sync"] {
         twin.holds(call, 1);

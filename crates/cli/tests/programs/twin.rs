@@ -1,4 +1,4 @@
-//! One command, bare and held, each in a directory of its own, one after the other.
+//! One command, bare and then held, each in a directory of its own.
 
 use crate::support::{Place, SYNCONCE};
 use std::fs::{self, OpenOptions};
@@ -10,24 +10,23 @@ use synconce_testkit::manifest::{Manifest, Options, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 
-/// For one of the two, on a machine that does other things as well.
+/// Returns the limit for one of the two runs, on a machine with other work.
 fn limit() -> Duration {
     patiently(Duration::from_secs(240))
 }
 
-/// What one of the two has left.
+/// The result of one of the two runs.
 pub struct Side {
     pub dir: PathBuf,
     pub finished: Finished,
 }
 
 impl Side {
-    /// What it wrote to standard output.
     pub fn out(&self) -> String {
         self.finished.stdout.clone()
     }
 
-    /// The lines of both outputs that `keep` keeps, as it changes them.
+    /// Returns the lines of both outputs that `keep` keeps, as `keep` changes them.
     pub fn lines(&self, keep: impl Fn(&str) -> Option<String>) -> String {
         let Finished { stdout, stderr, .. } = &self.finished;
         let kept: Vec<_> = stdout.lines().chain(stderr.lines()).filter_map(keep).collect();
@@ -35,7 +34,7 @@ impl Side {
     }
 }
 
-/// Both.
+/// The results of both runs.
 pub struct Twin {
     pub bare: Side,
     pub held: Side,
@@ -43,14 +42,14 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// Runs `words` in the directories `bare` and `held` of `place`, each made
-    /// ready by `prepare`. They must end alike.
+    /// Runs `words` in the directories `bare` and `held` of `place`, after `prepare` has run
+    /// in each. Expects the same exit status.
     pub fn run(place: &Place, prepare: impl Fn(&Path), words: &[&str]) -> Self {
         Self::run_below(place, prepare, &[], words)
     }
 
-    /// The same with `synconce` itself started by the command `above`: as
-    /// another user, say. The bare command is started by it, too.
+    /// Like [`Self::run`], with `synconce` and the bare command started by the command
+    /// `above`, for example as another user.
     pub fn run_below(
         place: &Place,
         prepare: impl Fn(&Path),
@@ -70,13 +69,13 @@ impl Twin {
         twin
     }
 
-    /// Both ended with exit code 0.
+    /// Expects exit code 0 of both.
     pub fn succeeds(self) -> Self {
         assert!(self.bare.finished.status.success(), "it succeeds{}", self.outputs());
         self
     }
 
-    /// What `of` says of both is the same, and not nothing.
+    /// Expects that `of` returns the same for both, and not an empty text.
     pub fn same(&self, what: &str, of: impl Fn(&Side) -> String) {
         let (bare, held) = (of(&self.bare), of(&self.held));
         assert!(!bare.is_empty(), "there is no {what}{}", self.outputs());
@@ -89,18 +88,18 @@ impl Twin {
         );
     }
 
-    /// The trees at `below` are the same, but for what matches `ignored`.
+    /// Expects that the trees at `below` are the same, except for what matches `ignored`.
     pub fn same_tree(&self, below: &str, ignored: &[&str]) {
         let [bare, held] = [&self.bare, &self.held].map(|side| side.dir.join(below));
         same_trees(&bare, &held, ignored);
     }
 
-    /// How many of the calls named `call` were passed on to the kernel.
+    /// Returns how many of the calls named `call` were passed on to the kernel.
     pub fn passed(&self, call: &str) -> u64 {
         self.calls[call]["passed"].as_u64().unwrap_or(0)
     }
 
-    /// At least `least` of the calls named `call` were held.
+    /// Expects that at least `least` of the calls named `call` were held.
     pub fn holds(&self, call: &str, least: u64) {
         let held = self.calls[call]["held"].as_u64().unwrap_or(0);
         assert!(held >= least, "{held} {call} held, not {least}: {}", self.calls);
@@ -127,7 +126,7 @@ fn side(place: &Place, name: &str, prepare: impl Fn(&Path), words: &[&str]) -> S
     Side { dir, finished }
 }
 
-/// The trees are the same, but for what matches `ignored`, and not empty.
+/// Expects that the trees are the same, except for what matches `ignored`, and not empty.
 pub fn same_trees(bare: &Path, held: &Path, ignored: &[&str]) {
     let options = ignored
         .iter()
@@ -139,8 +138,8 @@ pub fn same_trees(bare: &Path, held: &Path, ignored: &[&str]) {
     assert!(differences.is_empty(), "the trees differ: {differences:#?}");
 }
 
-/// Adds a line to the report, if one is wanted: how long each took, and the
-/// calls held/passed/refused.
+/// Adds a line to the report file, if there is one: the time of each run, and the calls as
+/// held/passed/refused.
 pub fn report(name: &str, bare: &Finished, held: &Finished, calls: &serde_json::Value) {
     let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
     let [bare, held] = [("bare", bare), ("held", held)].map(|(side, finished)| {
@@ -157,21 +156,21 @@ fn account((call, tally): (&String, &serde_json::Value)) -> String {
     format!("{call} {}/{}/{}", tally["held"], tally["passed"], tally["refused"])
 }
 
-/// The calls in the accounts that a held command leaves at the end of its
-/// standard error; null when there are none.
+/// Returns the calls in the accounts at the end of a held command's standard error; null if
+/// there are none.
 pub fn calls(held: &Finished) -> serde_json::Value {
     let last = held.stderr.lines().last().unwrap_or_default();
     let accounts: serde_json::Value = serde_json::from_str(last).unwrap_or_default();
     accounts["calls"].clone()
 }
 
-/// The last 40 lines.
+/// Returns the last 40 lines.
 fn tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// Runs a shell script that prepares or looks, and gives its output.
+/// Runs a shell script and returns its output.
 pub fn sh(dir: &Path, script: &str) -> String {
     let mut command = Command::new("sh");
     let finished = process::run(command.args(["-ec", script]).current_dir(dir), limit()).unwrap();
@@ -179,7 +178,7 @@ pub fn sh(dir: &Path, script: &str) -> String {
     finished.stdout
 }
 
-/// The path of a program made of the C `source` with the libraries `libraries`.
+/// Compiles the C `source` with `libraries`; returns the path of the program.
 pub fn compile(place: &Place, source: &str, libraries: &str) -> String {
     place.write("program.c", source);
     sh(&place.path(""), &format!("cc -Wall -O1 -o program program.c {libraries}"));

@@ -1,4 +1,4 @@
-//! The programs, built once for all tests.
+//! The programs under test, built once for all tests.
 
 use crate::support::limit;
 use rustix::fs::{FlockOperation, flock};
@@ -11,7 +11,7 @@ use synconce_testkit::process;
 /// How the C program is built.
 #[derive(Clone, Copy, Debug)]
 pub enum Build {
-    /// As usual: glibc, shared.
+    /// glibc, shared.
     Dynamic,
     /// glibc, static.
     Static,
@@ -41,11 +41,11 @@ const FLAGS: [&str; 6] = [
     "-pthread",
 ];
 
-/// What to do where a program cannot be built: a test that builds nothing would
-/// pass without having tested.
+/// What to do where a program cannot be built. The test fails, because a test without its
+/// program would test nothing.
 const ADVICE: &str = "run `scripts/setup test`, which installs what the tests need";
 
-/// The program with all ways.
+/// Returns the program with all ways.
 pub fn ways(build: Build) -> PathBuf {
     let sources = sources("ways", "c");
     built(&format!("ways-{build:?}"), &sources, |output| {
@@ -61,13 +61,13 @@ pub fn ways(build: Build) -> PathBuf {
     })
 }
 
-/// The usual one, as text.
+/// Returns the shared program with all ways, as text.
 pub fn dynamic() -> String {
     let program = ways(Build::Dynamic);
     program.into_os_string().into_string().expect("a path of ours is UTF-8")
 }
 
-/// The Go program.
+/// Returns the Go program.
 pub fn go() -> PathBuf {
     let sources = sources("go", "go");
     built("go-syncs", &sources, |output| {
@@ -83,7 +83,7 @@ pub fn go() -> PathBuf {
     })
 }
 
-/// `scripts/kernels` has them built by this, for guests without a compiler.
+/// `scripts/kernels` builds the programs by this test, for guests without a compiler.
 #[test]
 fn every_program_can_be_built_here() {
     for build in [Build::Dynamic, Build::Static, Build::I386, Build::Musl] {
@@ -93,7 +93,7 @@ fn every_program_can_be_built_here() {
 }
 
 fn sources(directory: &str, extension: &str) -> Vec<PathBuf> {
-    // Asked when it runs, for a build directory that several checkouts share.
+    // Read at run time, because several checkouts may share a build directory.
     let package = std::env::var_os("CARGO_MANIFEST_DIR");
     let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let directory = Path::new(&package).join("tests/routes").join(directory);
@@ -122,8 +122,8 @@ fn can_compile(compiler: &str, options: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The program `name`, made anew by `command` when it is older than its sources.
-/// Tests are processes of their own, so a lock is held meanwhile.
+/// Returns the program `name`, rebuilt by `command` if the program is older than its sources.
+/// A lock is held meanwhile, because each test is a process of its own.
 fn built(name: &str, sources: &[PathBuf], command: impl FnOnce(&Path) -> Command) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program = directory.join(name);

@@ -1,4 +1,4 @@
-//! What reaches a disk: a loop device counts its flushes.
+//! The flushes that reach a disk, counted by a loop device.
 
 use crate::builds::dynamic;
 use crate::support::{Place, agree, isolated};
@@ -13,8 +13,8 @@ struct Disk {
 }
 
 impl Disk {
-    /// Mounted on `disk` in `place`, so that the kernel writes nothing back by
-    /// itself for ten minutes. It goes with the mount namespace.
+    /// Mounts the file system on `disk` in `place`, so that the kernel writes nothing back by
+    /// itself for ten minutes. The mount ends with the mount namespace.
     fn new(place: &Place) -> Self {
         let mount = place.directory("disk");
         let script = "truncate -s 64M image && mkfs.ext4 -q -E lazy_itable_init=0 image && \
@@ -26,22 +26,22 @@ impl Disk {
         disk
     }
 
-    /// Flushes that the device has completed (Documentation/block/stat.rst).
+    /// Returns how many flushes the device has completed (Documentation/block/stat.rst).
     fn flushes(&self) -> u64 {
         let name = self.device.trim_start_matches("/dev/");
         let text = fs::read_to_string(format!("/sys/block/{name}/stat")).expect("its counters");
         text.split_whitespace().nth(15).expect("a count of flushes").parse().expect("a number")
     }
 
-    /// The flushes during `act`.
+    /// Returns the flushes during `act`.
     fn count(&self, act: impl FnOnce()) -> u64 {
         let before = self.flushes();
         act();
         self.flushes() - before
     }
 
-    /// The least flushes during `act`, done a few times until there are none:
-    /// somebody else's sync(2) flushes every disk of the machine.
+    /// Returns the least flushes during `act`, which is repeated a few times until there are
+    /// none: a sync(2) of another process flushes every disk of the machine.
     fn least(&self, act: impl Fn()) -> u64 {
         const TRIES: usize = 5;
         let mut least = u64::MAX;
@@ -110,7 +110,7 @@ fn a_thousand_syncs_become_the_few_flushes_of_one_commit() {
             assert!(run.committed.contains(&place.text("disk")), "{:?}", run.committed);
         });
         assert!(bare >= 500, "{bare} flushes bare");
-        // Somebody else's sync(2) adds to the few.
+        // A sync(2) of another process may add flushes.
         assert!((1..50).contains(&held), "{held} flushes held");
     });
 }

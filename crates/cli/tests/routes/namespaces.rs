@@ -5,11 +5,11 @@ use crate::support::{Place, agree, isolated};
 use std::fs;
 use std::path::Path;
 
-/// Ways that need nothing but the directory they are in, and their accounts.
+/// Ways that need nothing but their directory.
 const PLAIN: [&str; 7] =
     ["sync-file", "msync-good", "open-raw", "openat2", "open-link", "rwf-write", "aio-alone"];
 
-/// Asserts that all calls were held but those of the ways in `passed`.
+/// Asserts that all calls were held except those of the ways in `passed`.
 fn assert_plain_held_but(passed: &[&str], run: &crate::support::Run) {
     let programs = run.programs();
     for (way, calls) in PLAIN.iter().zip([2, 3, 2, 2, 3, 4, 4]) {
@@ -22,7 +22,8 @@ fn assert_plain_held(run: &crate::support::Run) {
     assert_plain_held_but(&[], run);
 }
 
-/// On a file system that was pinned late the kernel reports errors of a mapping and of aio.
+/// Ways that pass on a file system that was pinned late: the kernel itself reports errors of a
+/// mapping and of aio there.
 const LATE: [&str; 2] = ["msync-good", "aio-alone"];
 
 #[test]
@@ -44,7 +45,7 @@ fn a_chroot_with_nothing_but_a_static_program_is_held() {
     });
 }
 
-/// In the chroot `/target` is in memory; outside it is a directory of the disk.
+/// In the chroot `/target` is in memory; outside `/target` is a directory of the disk.
 #[test]
 fn links_in_a_chroot_are_followed_from_its_own_root() {
     isolated(|place: &Place| {
@@ -92,8 +93,8 @@ fn an_empty_environment_is_held() {
     });
 }
 
-/// `losetup -d` of a device in use succeeds and leaves it until its last user
-/// is gone, so the device is asked for afterwards.
+/// `losetup -d` of a device in use succeeds and detaches the device at its last close, so the
+/// script checks the device afterwards.
 const LOOP: &str = r#"
     truncate -s 32M image && mkfs.ext4 -q image && mkdir -p mounted || exit 1
     device=$(losetup -f --show image) && mount "$device" mounted || exit 1
@@ -111,7 +112,7 @@ fn a_disk_that_is_mounted_inside_is_held_and_let_go_at_once() {
         let run = place.twice(&[], &inside);
         assert_plain_held_but(&LATE, &run);
         assert!(run.finished.stdout.ends_with("unmounted\ndetached\nfree\n"));
-        // The same without a mount namespace: then the supervisor sees the mount.
+        // Without a mount namespace: here the supervisor sees the mount.
         let outside = [&["sh", "-c", LOOP, "sh", &program], &PLAIN[..]].concat();
         fs::remove_dir_all(place.path("bare")).unwrap();
         fs::remove_dir_all(place.path("held")).unwrap();
@@ -135,7 +136,7 @@ fn a_disk_that_was_there_before_can_be_unmounted_inside() {
         assert!(run.finished.status.success(), "{:?}", run.finished);
         assert!(run.finished.stdout.ends_with("free\n"), "{}", run.finished.stdout);
         assert_eq!(run.programs().get("sync-file"), Some(&[2, 0, 0]));
-        // It was committed when it went.
+        // It was committed when it was unmounted.
         let mounted = here.join("mounted");
         let times = run.committed.iter().filter(|point| Path::new(point) == mounted).count();
         assert_eq!(times, 1, "{:?}", run.committed);

@@ -1,5 +1,5 @@
-//! Programs of another kind: Go, io_uring, one under a debugger, one that is
-//! stopped and continued.
+//! Special programs: Go, io_uring, a program under a debugger, a program that is stopped and
+//! continued.
 
 use crate::builds::{dynamic, go};
 use crate::support::{Place, SYNCONCE, isolated, limit};
@@ -50,7 +50,7 @@ fn io_uring_is_not_there_unless_it_is_let_through() {
         let (program, here) = (dynamic(), place.directory("here"));
         let words = [program.as_str(), "ring", "file"];
         let bare = place.bare(&here, &words);
-        // A kernel without it says so when it is let through, too.
+        // On a kernel without io_uring the call fails even if it is passed.
         let there = !bare.stdout.starts_with("io_uring_setup");
         assert!(!there || bare.stdout == "fsync by io_uring: 0\n", "{bare:?}");
         let refused = place.held(&here, &["--no-commit"], &words);
@@ -73,7 +73,7 @@ fn under_a_debugger_syncs_are_held_and_opens_pass_as_they_are() {
         let words = [&traced[..], &ways].concat();
         let bare = place.bare(&place.directory("bare"), &words);
         let run = place.held(&place.directory("held"), &["--no-commit"], &words);
-        // Here the flags stay, too.
+        // Under a debugger the sync flags stay.
         assert_eq!(bare.stdout, run.finished.stdout);
         assert_eq!(bare.stdout.matches("disk-sync=1").count(), 3, "{}", bare.stdout);
         assert_eq!(run.counts("fsync"), [1, 0, 0]);
@@ -85,7 +85,7 @@ fn under_a_debugger_syncs_are_held_and_opens_pass_as_they_are() {
     });
 }
 
-/// The state of `pid` as /proc shows it: `T` when it is stopped.
+/// Returns the state of `pid` in /proc: `T` when the process is stopped.
 fn state(pid: u32) -> Option<char> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(") ")?.1.chars().next()
@@ -104,7 +104,7 @@ fn send(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("a living process");
 }
 
-/// Waits until `holds`; `false` after a while.
+/// Waits until `holds` returns true; returns `false` after [`limit`].
 fn soon(holds: impl Fn() -> bool) -> bool {
     let end = Instant::now() + limit();
     while !holds() {
@@ -133,7 +133,7 @@ fn a_command_that_is_stopped_amid_its_opens_stops_the_run_and_goes_on() {
             let stopped = soon(|| state(group.pid()) == Some('T'));
             assert!(stopped, "round {round}: the shell would not learn of the stop");
             send(group.pid(), Signal::CONT);
-            // A stop that came before the continuation has been passed on would be undone by it.
+            // Wait for the continuation to be passed on: it would undo an earlier stop.
             let goes_on = soon(|| !matches!(state(command), Some('T' | 't')));
             assert!(goes_on, "round {round}: the command does not go on");
             std::thread::sleep(Duration::from_millis(3));

@@ -1,4 +1,4 @@
-//! A place for each test, and what the accounts of a run say.
+//! A directory for each test, and the accounts of a run.
 
 #[path = "../common/isolation.rs"]
 mod isolation;
@@ -14,12 +14,12 @@ use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
-/// Far more than any command here takes on a slow machine.
+/// Returns far more time than any command here takes on a slow machine.
 pub fn limit() -> Duration {
     patiently(Duration::from_secs(120))
 }
 
-/// Runs `test` in a place and in namespaces of its own.
+/// Runs `test` with a new place, in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
     isolation::isolated(test, |name, test| {
         let place = Place::new(name);
@@ -39,24 +39,25 @@ impl Place {
         Self(dir)
     }
 
-    /// The path of `name` in it.
+    /// Returns the path of `name` in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// The same, as text.
+    /// Returns [`Self::path`] as text.
     pub fn text(&self, name: &str) -> String {
         self.path(name).into_os_string().into_string().expect("a path of ours is UTF-8")
     }
 
-    /// The directory `name` in it, made.
+    /// Makes the directory `name` in the directory; returns its path.
     pub fn directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).expect("a directory in our own");
         path
     }
 
-    /// `words`, to be run in `directory` with our state and runtime directories.
+    /// Returns the command `words` in `directory`, with the test's state and runtime
+    /// directories.
     pub fn command(&self, directory: &Path, words: &[&str]) -> Command {
         let mut command = Command::new(words[0]);
         command
@@ -69,19 +70,19 @@ impl Place {
         command
     }
 
-    /// `words` in `directory`, to their end.
+    /// Runs `words` in `directory` to their end.
     pub fn bare(&self, directory: &Path, words: &[&str]) -> Finished {
         process::run(&mut self.command(directory, words), limit()).unwrap()
     }
 
-    /// `synconce run --stats --json OPTIONS -- WORDS` in `directory`, to its end.
+    /// Runs `synconce run --stats --json OPTIONS -- WORDS` in `directory` to its end.
     pub fn held(&self, directory: &Path, options: &[&str], words: &[&str]) -> Run {
         let run = [SYNCONCE, "run", "--stats", "--json"];
         Run::of(self.bare(directory, &[&run, options, &["--"], words].concat()))
     }
 
-    /// Runs `words` bare and held, each in an empty directory; they must agree.
-    /// Says what the run's accounts were.
+    /// Runs `words` bare and held, each in an empty directory, and asserts that they agree.
+    /// Returns the held run.
     pub fn twice(&self, options: &[&str], words: &[&str]) -> Run {
         let bare = self.bare(&self.directory("bare"), words);
         let held = self.held(&self.directory("held"), options, words);
@@ -93,9 +94,9 @@ impl Place {
 /// A run that has ended.
 pub struct Run {
     pub finished: Finished,
-    /// Calls by kind and by program.
+    /// The calls by kind and by program.
     pub accounts: Accounts,
-    /// Mount points that were committed.
+    /// The mount points that were committed.
     pub committed: Vec<String>,
 }
 
@@ -113,18 +114,18 @@ impl Run {
         }
     }
 
-    /// How many of `call` were held, passed and refused.
+    /// Returns how many of `call` were held, passed and refused.
     pub fn counts(&self, call: &str) -> [u64; 3] {
         numbers(self.accounts.calls.get(call).copied().unwrap_or_default())
     }
 
-    /// What it said beside the accounts.
+    /// Returns the lines on standard error beside the accounts.
     pub fn notices(&self) -> String {
         let lines = self.finished.stderr.lines().filter(|line| !line.starts_with('{'));
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// The counts of every program that was seen.
+    /// Returns the counts of every program in the accounts.
     pub fn programs(&self) -> BTreeMap<&str, [u64; 3]> {
         let programs = self.accounts.programs.iter();
         programs.map(|(name, tally)| (name.as_str(), numbers(*tally))).collect()
@@ -135,7 +136,7 @@ fn numbers(Tally { held, passed, refused }: Tally) -> [u64; 3] {
     [held, passed, refused]
 }
 
-/// Asserts that both printed the same and ended the same way, but for the sync
+/// Asserts that both printed the same and ended with the same status, except for the sync
 /// flag, which a hold takes away.
 pub fn agree(bare: &Finished, held: &Finished) {
     let stripped = bare.stdout.replace("disk-sync=1", "disk-sync=0");

@@ -1,4 +1,4 @@
-//! Other users: unprivileged ones, and programs that change who they are.
+//! Other users: unprivileged ones, and programs that change their user.
 
 use crate::builds::{Build, dynamic, ways};
 use crate::support::{Place, SYNCONCE, agree, isolated};
@@ -11,14 +11,14 @@ const NOBODY: u32 = 65534;
 const AS_NOBODY: [&str; 5] = ["setpriv", "--reuid", "65534", "--regid", "65534"];
 const PLAIN: [&str; 5] = ["sync-file", "msync-good", "open-raw", "openat2", "aio-alone"];
 
-/// The directory `name`, which belongs to nobody.
+/// Makes the directory `name`, which belongs to the user nobody.
 fn of_nobody(place: &Place, name: &str) -> PathBuf {
     let path = place.directory(name);
     chown(&path, Some(NOBODY), Some(NOBODY)).expect("a directory that is given away");
     path
 }
 
-/// `words` as nobody in `directory`, who has no other groups either.
+/// Runs `words` in `directory` as the user nobody, without supplementary groups.
 fn as_nobody(place: &Place, directory: &Path, words: &[&str]) -> Finished {
     for name in ["state", "runtime"] {
         of_nobody(place, name);
@@ -65,7 +65,7 @@ fn an_unprivileged_user_is_held_in_a_user_namespace_of_its_own() {
     });
 }
 
-/// A copy of the program that is executed as `owner`.
+/// Copies the program; the copy is setuid and belongs to `owner`.
 fn setuid(place: &Place, owner: u32) -> String {
     let path = place.path("setuid");
     fs::copy(ways(Build::Static), &path).expect("a copy of the program");
@@ -99,7 +99,7 @@ fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid(
         let script = format!("{program} sync-file");
         let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
         assert!(told.stderr.contains("/capable gains no rights"), "{told:?}");
-        // There it gains none without us either.
+        // On a nosuid mount the program gains no privileges without synconce either.
         let directory = place.text("");
         for words in
             [["mount", "--bind", &directory].as_slice(), &["mount", "-o", "remount,bind,nosuid"]]

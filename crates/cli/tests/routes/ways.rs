@@ -1,21 +1,22 @@
-//! All ways of the C program, by every kind of program: what they return and
-//! leave behind is the same bare and held, and the accounts are exact.
+//! All ways of the C program, in every build: the results and the files are the same bare and
+//! held, and the accounts are exact.
 
 use crate::builds::{Build, ways};
 use crate::support::{Place, Run, isolated};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Held, passed, refused.
+/// The numbers of held, passed and refused calls.
 type Counts = [Count; 3];
 
-/// What one number of the accounts must be.
+/// The expected value of one number in the accounts.
 #[derive(Clone, Copy, Debug)]
 struct Count {
-    /// `None` when it depends on time.
+    /// `None` if the number depends on time.
     wanted: Option<u64>,
-    /// Whether a signal may meet a call as it is answered. Before Linux 5.19 the
-    /// answer is lost then, and the call made and counted again; not most of them.
+    /// Whether a signal may interrupt a call while it is answered. Before Linux 5.19 the
+    /// answer is then lost, and the call is made and counted again. Less than twice the number
+    /// is accepted then.
     signals: bool,
 }
 
@@ -51,7 +52,7 @@ fn answers_can_be_lost() -> bool {
     (numbers.next(), numbers.next()) < (Some(5), Some(19))
 }
 
-/// What the accounts must say of each way, by call.
+/// The expected accounts of each way, by call.
 struct Expected(BTreeMap<String, Vec<(String, Counts)>>);
 
 impl Expected {
@@ -95,7 +96,7 @@ fn assert_fits(name: &str, seen: [u64; 3], wanted: Counts) {
     assert!(fits, "{name}: {seen:?} held, passed, refused, and not {wanted:?}");
 }
 
-/// `NAME TAB CALL HELD PASSED REFUSED, ...`
+/// Parses `NAME TAB CALL HELD PASSED REFUSED, ...`
 fn parse_way(line: &str) -> (String, Vec<(String, Counts)>) {
     let (name, accounts) = line.split_once('\t').expect("a name and accounts");
     let calls = accounts.split(',').filter(|part| !part.is_empty()).map(|part| {
@@ -105,7 +106,7 @@ fn parse_way(line: &str) -> (String, Vec<(String, Counts)>) {
     (name.to_owned(), calls.collect())
 }
 
-/// Makes every way bare and held, and compares.
+/// Runs every way bare and held, and compares them.
 fn compare(place: &Place, build: Build) {
     let program = ways(build);
     let program = program.to_str().expect("a path of ours is UTF-8");

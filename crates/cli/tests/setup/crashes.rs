@@ -1,9 +1,9 @@
-//! Killed at each call that changes something, and undone to the byte.
+//! A set-up is killed at each call that changes a file, and undone to the byte.
 
 use super::place::{Ended, Place, SYNCONCE};
 use std::process::Command;
 
-/// Every call of a set-up or an undo that a disk would see.
+/// The calls of a set-up or an undo that change a file system.
 const CALLS: [&str; 10] = [
     "mkdirat",
     "openat",
@@ -17,8 +17,8 @@ const CALLS: [&str; 10] = [
     "fchown",
 ];
 
-/// `synconce setup WORDS`, killed as it makes its `nth` call of the kind `call`;
-/// whether it came to that.
+/// Runs `synconce setup WORDS`, killed at its `nth` call of the kind `call`; returns whether
+/// there was such a call.
 fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
     let inject = format!("inject={call}:signal=KILL:when={nth}");
     let mut command = Command::new("strace");
@@ -27,7 +27,7 @@ fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
     if ended.code == Some(0) {
         return false;
     }
-    // strace dies as its tracee did.
+    // strace ends by the same signal as its tracee.
     assert_eq!(ended.code, None, "{ended:?}");
     true
 }

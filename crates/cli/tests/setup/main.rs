@@ -1,6 +1,6 @@
-//! `synconce setup` as a process of its own: what it says, its exit codes, a disk
-//! that is read-only, and its death at any moment; the script that sets a
-//! Kubernetes node up. Needs root, strace and unshare.
+//! `synconce setup` as a child process: its output, its exit codes, a read-only disk, and a
+//! kill at any moment; the script that sets a Kubernetes node up. Needs root, strace and
+//! unshare.
 
 mod crashes;
 mod node;

@@ -1,4 +1,4 @@
-//! The script of the Helm chart's DaemonSet, on a node that is a directory.
+//! The script of the Helm chart's DaemonSet, on a directory that stands for a node.
 
 use super::place::{Ended, Place, SYNCONCE};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +12,7 @@ use synconce_testkit::process::Group;
 
 const SCRIPT: &str = include_str!("../../../../packaging/helm/synconce/files/node.sh");
 
-/// The script, on the node `place`.
+/// Returns the script, for the node `place`.
 fn script(place: &Place) -> Command {
     let host = place.root.to_str().expect("a path of ours");
     let ready = place.root.join("var/ready");
@@ -30,14 +30,14 @@ fn script(place: &Place) -> Command {
     command
 }
 
-/// The script, which dies with its children when its test fails.
+/// The running script. Its drop kills it with its children.
 struct Node {
     script: Group,
     place: Place,
 }
 
 impl Node {
-    /// Starts the script on a node with containerd, and waits until it is set up.
+    /// Starts the script on a node with containerd, and waits until the node is set up.
     fn start(place: Place) -> Self {
         let node = Self { script: Group::spawn(&mut script(&place)).expect("sh runs"), place };
         let ready = node.place.root.join("var/ready");
@@ -54,7 +54,7 @@ impl Node {
         log.unwrap_or_default().matches("systemctl restart containerd").count()
     }
 
-    /// Ends the script as the kubelet does.
+    /// Ends the script by SIGTERM, like the kubelet.
     fn end(&self) {
         let pid = Pid::from_raw(self.script.pid() as i32).expect("a process");
         kill_process(pid, Signal::TERM).expect("it is sent");
@@ -105,7 +105,7 @@ fn a_node_keeps_the_binary_while_a_container_was_made_by_it() {
 #[test]
 fn a_node_that_is_set_up_already_is_not_restarted() {
     let first = Node::start(node("node-again"));
-    // A pod that was killed: nothing was undone.
+    // As after a pod that was killed: nothing was undone.
     first.script.signal(Signal::KILL).expect("it is sent");
     fs::remove_file(first.place.root.join("var/ready")).unwrap();
     let place = Place { root: first.place.root.clone() };
@@ -132,7 +132,7 @@ fn a_binary_of_an_earlier_chart_gives_way_and_the_same_one_of_another_stays() {
     first.script.signal(Signal::KILL).expect("it is sent");
     let place = Place { root: first.place.root.clone() };
     fs::remove_file(place.root.join("var/ready")).unwrap();
-    // As if the chart had put this one there.
+    // As if the chart had installed this binary.
     place.write(BINARY, "older");
     let sum = Ended::of(Command::new("sha256sum").arg(place.root.join(BINARY))).out;
     let sum = sum.split(' ').next().expect("a sum").to_owned();
@@ -160,7 +160,7 @@ fn a_set_up_that_was_there_before_the_pod_outlives_it_with_its_binary() {
         fs::copy(SYNCONCE, place.root.join(BINARY)).unwrap();
         let words = ["containerd", "--runtime", &format!("/{BINARY}")];
         assert_eq!(place.setup(&words).code, Some(0));
-        // Then the chart puts the binary there, which the set-up needs.
+        // Then the chart installs the binary, which the set-up needs.
         fs::remove_file(place.root.join(BINARY)).unwrap();
         if is_undone {
             assert_eq!(place.setup(&["containerd", "--undo"]).code, Some(0));

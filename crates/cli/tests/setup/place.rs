@@ -8,13 +8,14 @@ use std::process::{Command, Output};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 
-/// A root directory, removed at the end.
+/// A root directory. Its drop removes it.
 pub struct Place {
     pub root: PathBuf,
 }
 
 impl Place {
-    /// With synconce-oci, dockerd of which nothing is known, its unit and its file.
+    /// Makes a system with synconce-oci, a dockerd of unknown version, its unit and its
+    /// configuration.
     pub fn new(name: &str) -> Self {
         let own = format!("setup-{name}-{}", std::process::id());
         let place = Self { root: Path::new(env!("CARGO_TARGET_TMPDIR")).join(own) };
@@ -42,19 +43,19 @@ impl Place {
         fs::set_permissions(self.root.join(path), PermissionsExt::from_mode(0o755)).unwrap();
     }
 
-    /// The arguments of `synconce setup WORDS` for this system.
+    /// Returns the arguments of `synconce setup WORDS` for this system.
     pub fn arguments(&self, words: &[&str]) -> Vec<String> {
         let root = self.root.to_str().unwrap();
         let words = [&["setup"], words, &["--root", root]].concat();
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// `synconce setup WORDS` for this system, to its end.
+    /// Runs `synconce setup WORDS` for this system to its end.
     pub fn setup(&self, words: &[&str]) -> Ended {
         Ended::of(Command::new(SYNCONCE).args(self.arguments(words)))
     }
 
-    /// What is there, without our own state.
+    /// Returns the files of the system, without synconce's own state.
     pub fn snapshot(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         let mut found = BTreeMap::new();
         let mut pending = vec![self.root.clone()];
@@ -88,7 +89,7 @@ impl Drop for Place {
     }
 }
 
-/// What a command said, and how it ended.
+/// The output and the exit status of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,

@@ -1,4 +1,4 @@
-//! What is said, where, and with which exit code.
+//! The messages of `synconce setup`, where they are printed, and the exit codes.
 
 use super::place::{Ended, Place, SYNCONCE};
 use std::process::Command;
@@ -72,7 +72,7 @@ fn a_file_system_that_is_read_only_is_named_and_nothing_is_changed() {
 fn what_cannot_be_written_after_the_journal_is_named_and_can_be_undone() {
     let place = Place::new("half");
     let before = place.snapshot();
-    // The journal can be written, and the file cannot.
+    // The journal can be written, but the file cannot.
     let script = "mount --bind \"$0/etc\" \"$0/etc\" && mount -o remount,bind,ro \"$0/etc\" && \
                   exec \"$@\"";
     let mut command = Command::new("unshare");

@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::{Error, patiently};
 
-/// How often a test is run bare before what differs is called a difference: a result that comes
-/// out either way without a hold says nothing about the hold.
+/// How often a test is run bare before a result counts as different under a hold: a result
+/// that varies without a hold is no evidence about the hold.
 const BARE_RUNS: usize = 4;
 
-/// Bytes of a disk for a test: enough for every kind of file system.
+/// The size of a test's disk in bytes: enough for every kind of file system.
 const DISK: u64 = 1 << 30;
 
-/// The ways to run a command held, and the options of `synconce run` for them.
+/// The modes of a held run, with their options of `synconce run`.
 const MODES: [(&str, &[&str]); 2] =
     [("supervised", &["--stats", "--json"]), ("sealed", &["--sealed"])];
 
@@ -31,22 +31,21 @@ const MODES: [(&str, &[&str]); 2] =
 pub struct Case {
     /// The name of its suite.
     pub suite: &'static str,
-    /// Its name there.
+    /// Its name in the suite.
     pub name: String,
-    /// The command.
     pub words: Vec<String>,
-    /// Variables of the environment, beside those of every test.
+    /// Environment variables, beside those of every test.
     pub environment: Vec<(String, String)>,
-    /// Whether it wants a disk of its own: a loop device, whose path is in LTP_DEV.
+    /// Whether the test needs a disk of its own: a loop device, whose path is in LTP_DEV.
     pub device: bool,
-    /// How long one run may take.
+    /// The limit of one run.
     pub limit: Duration,
-    /// Reads the results out of a run in the directory.
+    /// Reads the results of a run in the directory.
     pub results: fn(&Path, &Finished) -> Results,
 }
 
-/// Lays a directory of `place` over `/tmp`, in this mount namespace: some tests leave files
-/// there. Not where `place` itself is in `/tmp`.
+/// Mounts a directory of `place` over `/tmp`, in this mount namespace, because some tests
+/// leave files there. Does nothing if `place` is in `/tmp`.
 fn cover_tmp(place: &Place) {
     let own = place.path("common-tmp");
     if own.starts_with("/tmp") {
@@ -58,12 +57,12 @@ fn cover_tmp(place: &Place) {
 }
 
 impl Case {
-    /// The test of the tests: that its results are the same.
+    /// Returns a trial that expects the same results in every mode.
     pub fn trial(self) -> Trial {
         let name = format!("{}::{}", self.suite, self.name);
         let test = name.clone();
         Trial::test(name, move || {
-            // Every mode and every repeated run.
+            // Covers every mode and every repeated run.
             let limit = patiently(self.limit) * 8;
             isolated_as(&test, limit, || {
                 let place = Place::new(&test.replace('/', "-"));
@@ -120,7 +119,7 @@ impl Case {
         assert!(wrong.is_empty(), "{wrong}");
     }
 
-    /// Runs the test in the directory `name` of `place`, below the command `above`.
+    /// Runs the test in the directory `name` of `place`, started by the command `above`.
     fn run(&self, place: &Place, name: &str, above: &[&str]) -> (Results, Finished) {
         let directory = place.path(name);
         fs::create_dir_all(directory.join("tmp")).expect("a directory for one run");
@@ -140,7 +139,8 @@ impl Case {
             Err(error) => panic!("{name}: {error}"),
         };
         drop(devices);
-        // A test may have left what only rm(1) with root's rights removes; never through a mount.
+        // A test may leave files that only rm(1) with root's rights removes. rm(1) must not
+        // cross a mount.
         let mut remove = Command::new("rm");
         let _ =
             remove.args(["--recursive", "--force", "--one-file-system"]).arg(&directory).status();
@@ -148,19 +148,20 @@ impl Case {
     }
 }
 
-/// Of a run that did not end in time.
+/// Returns the result of a run that did not end in time.
 fn unfinished(outcome: String) -> (Results, Finished) {
     let stdout = String::new();
     let (status, elapsed) = (Default::default(), Duration::MAX);
     (Results::endless(), Finished { status, stdout, stderr: outcome, elapsed })
 }
 
-/// Detaches, in its drop, the loop devices on files below a directory: a test that was killed has
-/// not done so.
+/// Detaches, in its drop, the loop devices on files below a directory: a killed test has not
+/// detached its own.
 struct Devices<'a>(&'a Path);
 
 impl Devices<'_> {
-    /// A new one. A test that looks for a free device by itself loses it to any other process.
+    /// Attaches a new device. A test that searches for a free device itself may lose it to
+    /// another process.
     fn attach(&self) -> String {
         let file = self.0.join("disk");
         let made = File::create(&file).and_then(|file| file.set_len(DISK));
@@ -186,7 +187,7 @@ impl Drop for Devices<'_> {
     }
 }
 
-/// Adds a line to the report, if one is wanted.
+/// Adds a line to the report file, if there is one.
 fn report(line: &str) {
     let Some(path) = std::env::var_os("SYNCONCE_REPORT") else { return };
     let report = OpenOptions::new().append(true).create(true).open(&path);
@@ -194,7 +195,7 @@ fn report(line: &str) {
     written.unwrap_or_else(|error| panic!("cannot write {}: {error}", Path::new(&path).display()));
 }
 
-/// The last 30 lines.
+/// Returns the last 30 lines.
 fn tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")

@@ -1,20 +1,21 @@
-//! The differences that are meant, from `differences.txt`.
+//! The expected differences, from `differences.txt`.
 
 use std::collections::BTreeSet;
 
 const TABLE: &str = include_str!("differences.txt");
 
-/// What the table says of the results of a test that differ.
+/// The differing results of a test, compared with the table.
 pub struct Judged {
-    /// How many it names.
+    /// How many are in the table.
     pub meant: usize,
-    /// Those that it does not name.
+    /// Results that are not in the table.
     pub others: Vec<String>,
-    /// Those that it names and that are the same.
+    /// Results that are in the table and do not differ.
     pub absent: Vec<String>,
 }
 
-/// Judges the results that differ of the test `name` of `suite` in the mode `mode`.
+/// Compares with the table the differing results of the test `name` of `suite` in the mode
+/// `mode`.
 pub fn judge(suite: &str, name: &str, mode: &str, differing: &BTreeSet<String>) -> Judged {
     let listed: BTreeSet<_> = lines()
         .filter(|line| line.test == format!("{suite} {name}") && line.modes.contains(mode))
@@ -33,7 +34,7 @@ struct Line {
     result: &'static str,
 }
 
-/// The lines of the table: test, modes, result and reason, between bars.
+/// Returns the lines of the table: test, modes, result and reason, between bars.
 fn lines() -> impl Iterator<Item = Line> {
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| {

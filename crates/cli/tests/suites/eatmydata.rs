@@ -1,4 +1,4 @@
-//! libeatmydata's own tests, without the library: what they want of it is asked of the hold.
+//! libeatmydata's own tests, without the library: they test the hold instead.
 
 use crate::case::Case;
 use crate::results::Results;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use synconce_testkit::process::Finished;
 
-/// The tests that were built in `directory`, which is empty or missing where none were.
+/// Returns the tests in `directory`, which is empty or missing if none were built.
 pub fn cases(directory: &Path) -> Vec<Case> {
     let programs = fs::read_dir(directory).into_iter().flatten().flatten();
     let case = |program: fs::DirEntry| Case {

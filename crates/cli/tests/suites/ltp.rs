@@ -1,5 +1,5 @@
-//! The Linux Test Project: its tests of syncs, opens, reads, writes, aio and maps, as its own
-//! lists in `runtest` name them, where `scripts/suites` has installed the program.
+//! The Linux Test Project: its tests of syncs, opens, reads, writes, aio and maps, from the
+//! lists in `runtest`, if `scripts/suites` has installed it.
 
 use crate::case::Case;
 use crate::results::Results;
@@ -21,7 +21,7 @@ const LISTS: [&str; 9] = [
     "ltp-aiodio.part4",
 ];
 
-/// Programs, their options for seconds or processes, and the most that they are given.
+/// Programs, with an option for seconds, processes or operations and its largest value here.
 const LESS: [(&str, &str, u32); 5] = [
     ("growfiles", "-L", 2),
     ("rwtest", "-i", 2),
@@ -30,13 +30,13 @@ const LESS: [(&str, &str, u32); 5] = [
     ("fsx-linux", "-N", 10_000),
 ];
 
-/// A test on all of the machine's kinds of file systems takes a minute or two.
+/// A test on every kind of file system of the machine takes a minute or two.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What a test says of each of its results.
+/// The verdicts that a test prints for its results.
 const VERDICTS: [&str; 5] = ["TPASS", "TFAIL", "TBROK", "TWARN", "TCONF"];
 
-/// The tests of the LTP that is installed at `root`; none where nothing is.
+/// Returns the tests of the LTP at `root`; none if the LTP is not installed there.
 pub fn cases(root: &Path) -> Vec<Case> {
     let lists = LISTS.iter().flat_map(|list| {
         let text = fs::read_to_string(root.join("runtest").join(list)).unwrap_or_default();
@@ -46,7 +46,7 @@ pub fn cases(root: &Path) -> Vec<Case> {
     lists.collect()
 }
 
-/// The test in a line of a list: its name, then a command for the shell.
+/// Parses a line of a list: the name of a test, then a command for the shell.
 fn case(root: &Path, list: &str, line: &str) -> Option<Case> {
     let (name, command) = line.split_once(char::is_whitespace)?;
     let programs = root.join("testcases/bin");
@@ -59,7 +59,7 @@ fn case(root: &Path, list: &str, line: &str) -> Option<Case> {
     let environment = vec![
         variable("PATH", &format!("{}:{path}", programs.display())),
         variable("LTPROOT", &root.display().to_string()),
-        // Of the time that a test would work for; and no colours.
+        // Tests run for a fraction of their time, and print no colours.
         variable("LTP_RUNTIME_MUL", "0.05"),
         variable("LTP_TIMEOUT_MUL", "4"),
         variable("LTP_COLORIZE_OUTPUT", "n"),
@@ -75,8 +75,9 @@ fn case(root: &Path, list: &str, line: &str) -> Option<Case> {
     })
 }
 
-/// The command with less work: two seconds for an option that wants seconds, eight processes where
-/// there would be hundreds, and files of 16 MiB for aio-stress, which takes a GiB for each.
+/// Returns the command with less work: two seconds for an option that takes seconds, eight
+/// processes in place of hundreds, 10,000 operations of fsx-linux, and files of 16 MiB for
+/// aio-stress, whose default is 1 GiB each.
 fn shortened(command: &str) -> String {
     let mut words: Vec<_> = command.split(' ').map(str::to_owned).collect();
     if words[0] == "aio-stress" {
@@ -97,7 +98,7 @@ fn shortened(command: &str) -> String {
 fn results(_: &Path, finished: &Finished) -> Results {
     let mut results = Results::ending(finished.status);
     let lines = finished.stdout.lines().chain(finished.stderr.lines());
-    // `file.c:12: TPASS: text`, or `name 1 TPASS : text` of an old one.
+    // `file.c:12: TPASS: text`, or `name 1 TPASS : text` in an old test.
     let words = lines.flat_map(|line| {
         let word = |word: &str| word.trim_end_matches(':').to_owned();
         line.split_whitespace().take(4).map(word).collect::<Vec<_>>()

@@ -1,10 +1,11 @@
 //! Test suites of other projects, bare and held, supervised and sealed: every test has the
-//! same result, but for the differences that `differences.txt` names.
+//! same result, except for the differences in `differences.txt`.
 //!
 //! `scripts/suites` installs, fetches and builds the suites, and sets SYNCONCE_SUITES to the
-//! directory of those that it built. Without it there is one test here, and it is ignored.
-//! Each test of the LTP, each stressor of stress-ng, each module of CPython's tests and each
-//! program of libeatmydata's tests is a trial of its own, isolated (see `support::isolation`).
+//! directory of the suites that it built. Without SYNCONCE_SUITES there is one test here, and
+//! it is ignored. Each test of the LTP, each stressor of stress-ng, each module of CPython's
+//! tests and each program of libeatmydata's tests is a trial of its own, isolated (see
+//! `support::isolation`).
 
 mod case;
 mod differences;

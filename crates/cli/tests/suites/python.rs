@@ -1,4 +1,4 @@
-//! CPython's own tests of what reaches the kernel's calls for files, maps and signals.
+//! CPython's own tests of the modules that call the kernel for files, maps and signals.
 
 use crate::case::Case;
 use crate::results::Results;
@@ -10,7 +10,7 @@ use synconce_testkit::process::Finished;
 const MODULES: [&str; 6] =
     ["test_os", "test_mmap", "test_posix", "test_io", "test_signal", "test_asyncio"];
 
-/// The file in the directory of a run in which the results are.
+/// The file with the results, in the directory of a run.
 const RESULTS: &str = "results.xml";
 
 pub fn cases() -> Vec<Case> {

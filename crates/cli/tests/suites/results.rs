@@ -1,4 +1,4 @@
-//! What one run of a test said: a name for each result, and how it came out.
+//! The results of one run of a test, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -8,12 +8,12 @@ use std::process::ExitStatus;
 #[derive(Debug, Default)]
 pub struct Results {
     by_name: BTreeMap<String, String>,
-    /// How many there are, each of those that are counted as one.
+    /// How many results there are; every occurrence of a counted result counts.
     number: u64,
 }
 
 impl Results {
-    /// The result `ends`: the exit code, or the signal.
+    /// Returns the result `ends`: the exit code, or the signal.
     pub fn ending(status: ExitStatus) -> Self {
         let end = match status.signal() {
             Some(signal) => format!("by signal {signal}"),
@@ -24,7 +24,7 @@ impl Results {
         results
     }
 
-    /// Of a run that did not end within its limit.
+    /// Returns the result of a run that did not end within its limit.
     pub fn endless() -> Self {
         let mut results = Self::default();
         results.add("ends", "not in time");
@@ -36,30 +36,29 @@ impl Results {
         self.by_name.insert(name.into(), value.into());
     }
 
-    /// Adds one to the number that is the result `name`.
+    /// Adds one to the counted result `name`.
     pub fn count(&mut self, name: &str) {
         let counted = self.by_name.get(name).and_then(|text| text.parse::<u64>().ok());
         let number = counted.unwrap_or(0);
         self.add(name, (number + 1).to_string());
     }
 
-    /// How many results there are.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether the test did not try anything here, for want of what it needs.
+    /// Whether the test was skipped, because a requirement is missing.
     pub fn skipped(&self) -> bool {
         self.by_name.contains_key("skipped")
     }
 
-    /// The names of the results that are not the same in both.
+    /// Returns the names of the results that differ.
     pub fn differing(&self, other: &Self) -> BTreeSet<String> {
         let names = self.by_name.keys().chain(other.by_name.keys());
         names.filter(|name| self.by_name.get(*name) != other.by_name.get(*name)).cloned().collect()
     }
 
-    /// How the result came out here and in the other.
+    /// Returns the values of the result in both runs.
     pub fn of_both(&self, held: &Self, name: &str) -> String {
         let [bare, held] =
             [self, held].map(|results| results.by_name.get(name).map_or("nothing", String::as_str));

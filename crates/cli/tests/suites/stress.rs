@@ -1,4 +1,4 @@
-//! stress-ng's classes of stressors that do I/O, a few seconds of each.
+//! stress-ng's stressors of the classes that do I/O, a few seconds of each.
 
 use crate::case::Case;
 use crate::results::Results;
@@ -10,7 +10,7 @@ use synconce_testkit::process::Finished;
 
 const CLASSES: [&str; 2] = ["io", "filesystem"];
 
-/// stress-ng's exit code when a stressor cannot be run here.
+/// The exit code of stress-ng if a stressor cannot run here.
 const NO_RESOURCE: i32 = 3;
 const NOT_IMPLEMENTED: i32 = 4;
 
@@ -19,7 +19,8 @@ pub fn cases() -> Vec<Case> {
     stressors.into_iter().map(case).collect()
 }
 
-/// The stressors of a class, by stress-ng itself: `class 'io' stressors: aio hdd ...`.
+/// Returns the stressors of a class, as stress-ng lists them: `class 'io' stressors: aio hdd
+/// ...`.
 fn stressors(class: &str) -> Vec<String> {
     let listed = Command::new("stress-ng").arg("--class").arg(format!("{class}?")).output();
     let listed = listed.expect("stress-ng; scripts/suites installs it");

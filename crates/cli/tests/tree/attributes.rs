@@ -1,5 +1,5 @@
-//! What a tree holds is what was imported, in every attribute, by each strategy on each
-//! file system; and what a clone changed is what is told.
+//! A tree has every attribute of what was imported, with each strategy on each file system;
+//! and `tree diff` lists what a clone changed.
 
 use crate::everything;
 use crate::harness::{Need, trial};
@@ -35,14 +35,14 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A root with everything in it.
+/// Makes a root with every attribute in it.
 fn everything(place: &Place) -> std::path::PathBuf {
     let root = roots::small(place, "source");
     everything::make(&root);
     root
 }
 
-/// Import, clone, a run that does nothing, commit, export: `wanted` all along.
+/// Import, clone, a run that does nothing, commit, export: the content is `wanted` after each.
 fn are_kept(site: &Site<'_>, source: &Path, wanted: &Manifest) {
     let how = site.strategy();
     site.import("base", source);
@@ -63,7 +63,7 @@ fn are_kept(site: &Site<'_>, source: &Path, wanted: &Manifest) {
 
 fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
     let how = site.strategy();
-    // On another file system than the store's.
+    // To another file system than the store's.
     let to = site.place.path(&format!("exported-{how}"));
     site.well(&["export", "clone", to.to_str().unwrap()]);
     same(&format!("an export, {how}"), wanted, &times(&to));
@@ -83,13 +83,13 @@ fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
     site.import("again", &tar);
     let wanted = as_a_tar(wanted);
     same(&format!("an export as a tar, {how}"), &wanted, &as_a_tar(&site.content("again")));
-    // Another program reads it, too; but GNU tar makes no path that is too long.
+    // GNU tar can list the archive, too; but it makes no path of this length.
     let listed = site.place.command("tar").arg("-tf").arg(&tar).output().unwrap();
     assert!(listed.status.success(), "{listed:?}");
     site.remove("again");
 }
 
-/// A tar has no sockets, and GNU's no second name of a named pipe.
+/// Removes what a tar does not keep: sockets, and in GNU's a second name of a named pipe.
 fn as_a_tar(manifest: &Manifest) -> Manifest {
     let mut manifest = manifest.clone();
     manifest.entries.retain(|_, entry| entry.kind != Kind::Socket);
@@ -117,7 +117,7 @@ fn of_a_directory_are_kept_on_btrfs(place: &Place) {
     of_a_directory(place, FsKind::Btrfs);
 }
 
-/// GNU tar's archive of `source`, with all that it can keep.
+/// Makes GNU tar's archive of `source`, with every attribute that GNU tar can keep.
 fn archive(place: &Place, source: &Path) -> std::path::PathBuf {
     let to = place.path("source.tar");
     let mut tar = place.command("tar");
@@ -147,8 +147,8 @@ fn of_a_tar_are_kept_on_btrfs(place: &Place) {
     of_a_tar(place, FsKind::Btrfs);
 }
 
-/// What a program on one file system relies on: each line says what it found. The
-/// numbers of inodes are those of this run alone.
+/// Checks what a program expects from one file system: each line is a check and its result.
+/// Inode numbers are compared within this run only.
 const ONE_FILE_SYSTEM: &str = r#"
 cd /data
 number() { stat -c '%d %i' "$1"; }
@@ -182,14 +182,15 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         let before = site.layers();
         site.clone_of("base", "clone");
         let said = site.sh("clone", ONE_FILE_SYSTEM);
-        // Overlayfs: a descriptor opened to read before the first write has the old file.
+        // Overlayfs: a descriptor that was opened for reading before the first write shows the
+        // old file.
         let is_known =
             |line: &&str| line.starts_with("who has it open ") && site.strategy() == "overlay";
         let wrong: Vec<_> = said.lines().filter(|line| !line.ends_with(": yes")).collect();
         let wrong: Vec<_> = wrong.into_iter().filter(|line| !is_known(line)).collect();
         assert!(wrong.is_empty(), "{}: {wrong:#?}", site.strategy());
         assert_eq!(said.lines().count(), 16, "{said}");
-        // What was left is what is there at the next run, and after the commit.
+        // What the first run left is there in the next run, and after the commit.
         let left = "cd /data; stat -c '%h' far/hard; ls -R . | sort; \
                     cmp third far/hard && tail -n 1 third";
         let first = site.sh("clone", left);
@@ -218,7 +219,7 @@ fn a_clone_is_one_file_system_on_btrfs(place: &Place) {
     a_clone_is_one_file_system(place, FsKind::Btrfs);
 }
 
-/// Writes of every kind, some of which come to nothing.
+/// Writes of every kind, some without an effect.
 const CHANGES: &str = r#"
 cd /data
 echo new >created; mkdir -p made/below; echo new >made/below/file
@@ -252,7 +253,7 @@ fn a_comparison_tells_what_was_done(place: &Place, kind: FsKind) {
         tells_the_difference(site, ["base", "clone"], &wanted, &now);
         site.clone_of("clone", "third");
         assert_eq!(site.diff("clone", "third"), BTreeSet::new());
-        // A second layer upon the first, that takes things back.
+        // A second layer upon the first, which reverts some changes.
         site.sh("third", "cd /data; mv renamed other; rm -r made created; echo y >again");
         let third = site.content("third");
         tells_the_difference(site, ["clone", "third"], &now, &third);
@@ -264,8 +265,8 @@ fn a_comparison_tells_what_was_done(place: &Place, kind: FsKind) {
     });
 }
 
-/// `tree diff` names every path that differs, and beside them at most directories and
-/// hard links whose time is all that differs.
+/// Asserts that `tree diff` lists every path that differs, and beside them at most directories
+/// and hard links of which only the time differs.
 fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, second: &Manifest) {
     use synconce_testkit::manifest::Difference;
     let changes = |first: &Manifest, second: &Manifest| -> BTreeSet<(char, String)> {

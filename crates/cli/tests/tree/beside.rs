@@ -1,4 +1,4 @@
-//! Commands that read a tree beside commands that replace and remove it.
+//! Commands that read a tree beside commands that replace and remove that tree.
 
 use crate::harness::{Need, trial};
 use crate::meetings::{point, text};
@@ -31,7 +31,7 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Makes, changes, commits and removes trees until the file `stop` is there.
+/// Makes, changes, commits and removes trees until the file `stop` exists.
 const WORK: &str = r#"
 set -e
 until [ -e stop ]; do
@@ -85,8 +85,8 @@ impl Stopped {
         stopped
     }
 
-    /// Starts `tree WORDS`, and stops it when it has tried to lock the only session there is,
-    /// unless it ends without.
+    /// Starts `tree WORDS`, and stops it when it has tried to lock the only session, unless it
+    /// ends without trying.
     fn locking(site: &Site<'_>, words: &[&str]) -> Self {
         let session = fs::read_dir(site.store().join("sessions")).unwrap().next().unwrap();
         let session = fs::canonicalize(session.unwrap().path()).unwrap();
@@ -107,15 +107,15 @@ impl Stopped {
         Self { started }
     }
 
-    /// Lets it go on; its exit status and what it wrote.
+    /// Continues the command; returns its exit status and its output.
     fn goes_on(self, site: &Site<'_>) -> (ExitStatus, String) {
         eventually("it has ended", || {
-            // strace counts the calls of each thread, and of the process that empties the
-            // trash, and stops each of them.
+            // strace counts the calls of each thread and of the process that empties the trash
+            // separately, and stops each of them.
             for line in site.place.read("trace").lines() {
                 let pid = line.split_whitespace().next().and_then(|pid| pid.parse().ok());
                 if let Some(pid) = pid.and_then(Pid::from_raw) {
-                    // It may have ended.
+                    // The thread may have ended.
                     let _ = kill_process(pid, Signal::CONT);
                 }
             }
@@ -125,7 +125,8 @@ impl Stopped {
     }
 }
 
-/// A store with the tree `base`, and `work`, a clone with a layer of its own that is committed.
+/// Makes a store with the tree `base`, and with `work`, a clone that has a committed layer of
+/// its own.
 fn with_work(place: &Place) -> Site<'_> {
     let site = with_base(place);
     site.clone_of("base", "work");
@@ -136,7 +137,7 @@ fn with_work(place: &Place) -> Site<'_> {
     site
 }
 
-/// Removes `work` for good, as far as nothing needs it.
+/// Removes `work`, and its layers if no command needs them.
 fn remove_work(site: &Site<'_>) {
     site.well(&["remove", "work", "--wait"]);
     site.well(&["gc", "--wait"]);
@@ -148,7 +149,7 @@ fn count_layers(site: &Site<'_>) -> usize {
 
 fn fsck_finds_a_tree_sound_that_is_removed_meanwhile(place: &Place) {
     let site = with_work(place);
-    // The only tree, whose two layers are read one after the other.
+    // Only `work` remains, and its two layers are read one after the other.
     site.well(&["remove", "base"]);
     let fsck = Stopped::reading(&site, &["fsck"]);
     remove_work(&site);
@@ -210,7 +211,7 @@ fn layers_that_a_killed_reader_kept_go_with_the_next_gc(place: &Place) {
     });
 }
 
-/// A run in a clone by hard links changes the number of links of each file of the layer.
+/// A run in a clone by hard links changes the link count of each file of the layer.
 fn fsck_finds_a_layer_sound_to_which_links_are_made_meanwhile(place: &Place) {
     let site = with_base(place);
     let fsck = Stopped::reading(&site, &["fsck"]);
@@ -235,7 +236,7 @@ fn a_store_that_cannot_be_written_to_is_read(place: &Place) {
     unmount(&store, UnmountFlags::empty()).unwrap();
 }
 
-/// Every command looks first whether sessions were cut short.
+/// Every command first looks for sessions that were cut short.
 fn a_mount_is_found_while_another_command_looks_at_its_session(place: &Place) {
     let site = with_work(place);
     let at = point(&site, "point");

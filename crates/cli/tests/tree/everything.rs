@@ -12,12 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-/// Of the file with two holes and two short parts.
+/// The path of a file with two holes and two short parts.
 pub const SPARSE: &str = "every/sparse/holes";
-/// Of one that is a hole.
+/// The path of a file that is one hole.
 pub const HOLE: &str = "every/sparse/hole";
 
-/// Names of bytes that programs trip over, of which two are no UTF-8.
+/// Names that programs often handle wrongly; two of them are not UTF-8.
 const NAMES: [&[u8]; 14] = [
     b"\xff\xfe",
     b"caf\xe9",
@@ -31,7 +31,7 @@ const NAMES: [&[u8]; 14] = [
     b"*?[a]",
     b"'\"$(id)`",
     b"...",
-    // What layers of images call a deleted file, which here is a file.
+    // In layers of images such a name marks a deleted file; here it is a file.
     b".wh.file",
     b".wh..wh..opq",
 ];
@@ -95,7 +95,7 @@ fn links(at: &Path) {
     symlinkat("../nowhere/at all", CWD, at.join("dangling")).unwrap();
     symlinkat("/etc/passwd", CWD, at.join("absolute")).unwrap();
     symlinkat(OsStr::from_bytes(b"\xff"), CWD, at.join("to-bytes")).unwrap();
-    // As long as xfs takes them.
+    // The longest target that xfs accepts.
     symlinkat(OsStr::from_bytes(&[b't'; 1000]), CWD, at.join("to-far")).unwrap();
 }
 
@@ -169,7 +169,7 @@ fn modes(at: &Path) {
     }
 }
 
-/// A path of 6,000 bytes: the kernel takes 4,096 at once.
+/// Makes a path of 6,000 bytes: the kernel accepts 4,096 at once.
 fn deep(every: &Path) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut directory: OwnedFd = openat(CWD, every, flags, Mode::empty()).unwrap();
@@ -193,7 +193,7 @@ fn times(every: &Path) {
     set(&every.join("owners/user"), 1_000_000_000, 123_456_789);
     set(&every.join("owners/large"), 0, 1);
     set(&every.join("owners/group"), -86_400, 999_999_999);
-    // After the end of 32 bits.
+    // After the range of 32 bits.
     set(&every.join("owners/user-link"), 3_000_000_000, 5);
     set(&every.join("nodes/fifo"), 1_234_567_890, 42);
     set(&every.join("nodes/null"), 1_234_567_890, 43);

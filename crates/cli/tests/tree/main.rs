@@ -1,8 +1,9 @@
-//! `synconce tree` at the command line: what is done in a clone never reaches its base,
-//! and what is kept is what was there.
+//! `synconce tree` at the command line: a clone never changes its base, and committed content
+//! is complete.
 //!
-//! Real file systems on disks of their own, as root. Every test runs isolated (see
-//! `support::isolated`); what needs a program that is not installed is ignored, and says so.
+//! The tests use real file systems on disks of their own, as root. Every test runs isolated
+//! (see `support::isolated`). A test whose program is not installed is ignored, and prints
+//! why.
 
 mod attributes;
 mod beside;

@@ -1,5 +1,5 @@
-//! What comes together: two commands on one tree, a run in a run, other people's mounts,
-//! and places from which less can be seen.
+//! Concurrent use: two commands on one tree, a run in a run, mounts of other programs, and
+//! places from which less is visible.
 
 use crate::harness::{Need, trial};
 use crate::roots;
@@ -40,14 +40,14 @@ fn with_clone<'a>(place: &'a Place, name: &str) -> Site<'a> {
     site
 }
 
-/// `words` under `synconce run`.
+/// Runs `tree WORDS` under `synconce run`.
 fn in_a_run(site: &Site<'_>, words: &[&str]) -> Finished {
     let mut command = site.place.command(SYNCONCE);
     command.args(["run", "--", SYNCONCE, "tree", "--store"]).arg(site.store()).args(words);
     process::run(&mut command, limit()).unwrap()
 }
 
-/// A directory to mount at.
+/// Makes a directory to mount at.
 pub fn point(site: &Site<'_>, name: &str) -> PathBuf {
     let point = site.dir.join(name);
     fs::create_dir(&point).unwrap();
@@ -104,7 +104,7 @@ fn another_tree_of_the_name_is_not_replaced(place: &Place) {
 fn a_mount_that_is_killed_before_it_is_there_is_undone(place: &Place) {
     let site = Site::plain(place);
     let source = roots::small(place, "source");
-    // Long enough in the making to be killed meanwhile.
+    // A file whose copy takes long enough that the command can be killed meanwhile.
     fs::write(source.join("data/large"), vec![b'x'; 400 << 20]).unwrap();
     site.import("base", &source);
     site.well(&["clone", "--strategy", "copy", "base", "work"]);
@@ -203,7 +203,7 @@ fn a_mount_on_the_trash_is_not_emptied(place: &Place) {
     site.well(&["gc", "--wait"]);
 }
 
-/// Files of two subvolumes have the same inode numbers, and an overlay shows them as of
+/// Files of two subvolumes have the same inode numbers, and an overlay shows them as files of
 /// one file system.
 fn an_overlay_over_a_subvolume_is_refused(place: &Place) {
     let disk = point_in(place, "rig");

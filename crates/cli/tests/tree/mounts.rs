@@ -1,5 +1,5 @@
-//! Trees that are mounted: where, how they are found again, and how a mount ends that
-//! cannot end well.
+//! Mounted trees: where they can be mounted, how the mount is found again, and unmounts that
+//! fail or are cut short.
 
 use crate::harness::{Need, trial};
 use crate::meetings::{point, text};
@@ -52,22 +52,22 @@ const CALLS: [(&str, u32); 10] = [
     ("openat", 60),
 ];
 
-/// The command in the hint of a message, as it is typed.
+/// Returns the command in the hint of a message.
 fn hinted(said: &str) -> String {
     let hint = said.lines().find_map(|line| line.split_once("hint: `")).map(|(_, rest)| rest);
     let command = hint.and_then(|rest| Some(rest.split_once('`')?.0));
     command.unwrap_or_else(|| panic!("no hint with a command: {said}")).to_owned()
 }
 
-/// Types `command` into a shell that finds `synconce`.
+/// Types `command` into a shell that has `synconce` in its PATH.
 fn typed(place: &Place, command: &str) -> Finished {
     let programs = Path::new(SYNCONCE).parent().unwrap().display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     process::run(place.command("sh").args(["-c", command]).env("PATH", path), limit()).unwrap()
 }
 
-/// Kills `verb` of a tree in a store as it makes each of [`CALLS`]; what a message then names
-/// frees the tree.
+/// Kills `verb` of a tree in a store at each of [`CALLS`]; the command in the next hint frees
+/// the tree.
 fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
     let site = with_base(place);
     let at = point(&site, "point");
@@ -136,7 +136,7 @@ fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
         assert_eq!(refused.status.code(), Some(125), "{refused:?}");
         hinted(&refused.stderr)
     };
-    // Every verb that needs the tree for itself.
+    // Every verb that needs the tree exclusively.
     site.well(&["mount", "work", text(&at)]);
     let verbs: [&[&str]; 6] = [
         &["run", "work", "--", "/bin/true"],
@@ -148,19 +148,19 @@ fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
     ];
     let freeing = verbs.map(refusal);
     assert!(freeing.iter().all(|command| command.ends_with("umount work")), "{freeing:?}");
-    // A process works in it.
+    // A process works in the mounted tree.
     let worker = Started::new(place.command("sleep").arg("600").current_dir(&at));
     let lists = typed(place, &refusal(&["umount", "work"]));
     assert!(lists.stderr.contains("sleep") || lists.stdout.contains("sleep"), "{lists:?}");
     worker.signal(Signal::KILL).unwrap();
     worker.end();
     drop(worker);
-    // It was moved.
+    // The mount was moved.
     assert!(finish(place.command("mount").arg("--move").args([&at, &elsewhere])).status.success());
     let umount = refusal(&["umount", "work"]);
     assert!(typed(place, &umount).status.success(), "{umount}");
     site.well(&["umount", "work"]);
-    // Another mount namespace has it.
+    // Another mount namespace has a copy of the mount.
     site.well(&["mount", "work", text(&at)]);
     fs::write(at.join("data/new"), "new\n").unwrap();
     let mut other = place.command("unshare");
@@ -188,14 +188,14 @@ fn a_mount_whose_directory_is_gone_is_freed_by_its_path(place: &Place) {
     site.well(&["run", "work", "--", "/bin/true"]);
 }
 
-/// The kernel gives a device number again as soon as it is free.
+/// The kernel reuses a device number as soon as it is free.
 fn an_overlay_that_got_the_number_of_an_unmounted_one_is_not_taken_for_it(place: &Place) {
     let site = with_base(place);
     let (at, other) = (point(&site, "point"), point(&site, "other"));
     for option in ["", "--read-only"] {
         let name = format!("work{option}");
         site.clone_of("base", &name);
-        // A stack of two, or there would be no overlay to read.
+        // A stack of two layers: with one layer, a read-only mount has no overlay.
         site.sh(&name, "touch /data/new");
         let words = ["mount", &name, text(&at), option];
         site.well(&words[..if option.is_empty() { 3 } else { 4 }]);
@@ -208,7 +208,8 @@ fn an_overlay_that_got_the_number_of_an_unmounted_one_is_not_taken_for_it(place:
     }
 }
 
-/// What a kill leaves of `umount` when all is noted, and only the session is still there.
+/// Makes what a killed `umount` leaves when everything is recorded and only the session
+/// remains.
 fn cut_short<'a>(place: &'a Place) -> (Site<'a>, PathBuf) {
     let site = with_base(place);
     site.clone_of("base", "work");

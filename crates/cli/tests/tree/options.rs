@@ -1,4 +1,4 @@
-//! What options ask for, and what is said where a tree cannot be as its source.
+//! The effects of options, and the notices for trees that cannot be as their source.
 
 use crate::harness::trial;
 use crate::roots;
@@ -29,13 +29,14 @@ pub fn trials() -> Vec<Trial> {
 fn clones_by_hard_links_share_files_with_their_base(place: &Place) {
     let site = with_base(place);
     site.well(&["clone", "--strategy", "hardlinks", "base", "linked"]);
-    // `run` without a strategy takes the tree's.
+    // `run` without a strategy uses the tree's.
     let inode = |name| site.sh(name, "stat -c '%i %h' /data/file");
     assert!(inode("linked").ends_with(" 2\n"), "{}", inode("linked"));
     site.well(&["run", "linked", "--", "/bin/rm", "/data/other"]);
     site.well(&["verify", "base"]);
     assert_eq!(site.sh("base", "head -n 1 /data/other"), "another\n");
-    // What is written in place reaches the base, as is said of it, and `verify` finds that.
+    // A write in place reaches the base, as documented for hard links, and `verify` finds the
+    // change.
     site.sh("linked", "echo more >>/data/file");
     let verified = site.ends(&["verify", "base"]);
     assert_eq!(verified.status.code(), Some(1), "{verified:?}");
@@ -61,7 +62,7 @@ fn what_is_mounted_in_a_source_is_taken_when_asked_for(place: &Place) {
 fn a_source_that_changes_is_refused_unless_that_is_tolerated(place: &Place) {
     let site = Site::plain(place);
     let source = roots::small(place, "source");
-    // Large enough that it is read while it grows.
+    // Large enough that the file grows while it is read.
     fs::write(source.join("data/growing"), vec![b'x'; 64 << 20]).unwrap();
     let mut grow = place.command("sh");
     grow.args(["-c", "until [ -e stop ]; do echo more; done >>source/data/growing"]);
@@ -95,7 +96,7 @@ fn a_device_that_an_overlay_takes_for_a_removal_is_named(place: &Place) {
     let tar = site.well(&["import", "tar", &place.text("source.tar")]);
     assert!(tar.stderr.contains("data/strange: a device 0:0"), "{tar:?}");
     assert!(!tar.stderr.contains("data/null"), "{tar:?}");
-    // Their clones are made in another way, in which it is there.
+    // Their clones are made by another strategy, which keeps the device.
     for name in ["directory", "tar"] {
         site.clone_of(name, "work");
         assert_eq!(site.sh("work", "test -c /data/strange; touch /data/new"), "");
@@ -129,7 +130,7 @@ fn a_squash_keeps_how_clones_are_made_and_where_they_came_from(place: &Place) {
         site.well(&["commit", strategy]);
         site.well(&["squash", strategy]);
         assert_eq!(seen(strategy), wanted);
-        // The next generation of itself has not another parent.
+        // A new generation of the tree keeps the parent.
         site.well(&["run", "--from", strategy, "--commit", strategy, "--", "/bin/rm", "/data/new"]);
         assert_eq!(seen(strategy), wanted);
     }

@@ -1,5 +1,5 @@
-//! Programs that are known to mind what they run on: each in a clone, by each strategy,
-//! and in a plain copy of the same root; they must leave and say the same.
+//! Programs that depend on details of the file system, each in a clone by each strategy and in
+//! a plain copy of the same root: the results and the output must be equal.
 
 mod scripts;
 
@@ -18,7 +18,7 @@ use synconce_testkit::rig::FsKind;
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
 const MMDEBSTRAP: Need = Need::Program("mmdebstrap", "mmdebstrap");
 
-/// A program's test, on each file system.
+/// Makes a trial of a program on each file system.
 macro_rules! on_each {
     ($($module:ident: $program:expr, $needs:expr;)*) => {
         pub fn trials() -> Vec<Trial> {
@@ -63,39 +63,39 @@ on_each! {
     podman_inside: PODMAN, [Need::Program("podman", "podman"), BUSYBOX];
 }
 
-/// What runs where, and what of it is compared.
+/// A program: its root, its scripts, and what is not compared.
 pub struct Program {
     root: Root,
-    /// In the root; the first stands in the base, the second runs in the clone. The
-    /// directory `/mnt` is the host's `shared`, and is there for both.
+    /// Scripts in the root: the first prepares the base, the second runs in the clone. `/mnt`
+    /// is the host's directory `shared` in both.
     prepare: &'static str,
     script: &'static str,
     /// Paths, as globs, that differ from run to run.
     ignored: &'static [&'static str],
 }
 
-/// Which root a program runs in.
+/// The root of a program.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Root {
-    /// A small one, with the programs of the host bound to it.
+    /// A small root, with the programs of the host bound into it.
     Small,
     /// A minimal Debian.
     Debian,
 }
 
-/// Directories of the host that a small root is given, to read.
+/// Directories of the host that are bound into a small root, read-only.
 const HOSTS: [&str; 7] = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc/alternatives"];
 
 const ENVIRONMENT: &str = "export LC_ALL=C.UTF-8 HOME=/root TMPDIR=/tmp PATH=/usr/local/sbin:\
                            /usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin DEBIAN_FRONTEND=noninteractive\n\
                            unset XDG_RUNTIME_DIR; umask 022; cd /data\n";
 
-/// Those of them that this host has.
+/// Returns those of [`HOSTS`] that exist on this host.
 fn hosts() -> impl Iterator<Item = &'static str> {
     HOSTS.into_iter().filter(|path| Path::new(path).is_dir())
 }
 
-/// A root for `program`, without what the clone is to do.
+/// Makes the root for `program`, before its scripts run.
 fn root_of(place: &Place, program: &Program) -> std::path::PathBuf {
     let root = place.path("source");
     match program.root {
@@ -121,7 +121,7 @@ fn root_of(place: &Place, program: &Program) -> std::path::PathBuf {
     root
 }
 
-/// What a root is given of the host, as `FROM TO MODE`.
+/// Returns the binds of a root, as `FROM TO MODE`.
 fn binds(place: &Place, program: &Program) -> Vec<(String, String, &'static str)> {
     let mut binds = vec![(place.text("shared"), "/mnt".to_owned(), "rw")];
     if program.root == Root::Small {
@@ -130,9 +130,9 @@ fn binds(place: &Place, program: &Program) -> Vec<(String, String, &'static str)
     binds
 }
 
-/// Runs `script` in the directory `root` with plain chroot(8).
+/// Runs `script` in the directory `root` by plain chroot(8).
 fn in_a_chroot(place: &Place, program: &Program, root: &Path, script: &str) -> Finished {
-    // Some programs want the root to be a mount.
+    // Some programs require the root to be a mount.
     let mut words = "set -e; r=$1; mount --rbind $r $r; cd $r; mount -t proc proc $r/proc; mount --rbind /dev $r/dev; \
                      mount --rbind /sys $r/sys; "
         .to_owned();
@@ -162,14 +162,14 @@ fn mode_of(mode: &str) -> &'static str {
     if mode == "ro" { ":ro" } else { "" }
 }
 
-/// The manifest without what `program` says differs.
+/// Returns the manifest without the paths that `program` ignores.
 fn comparable(program: &Program, manifest: Manifest) -> Manifest {
     let options = program
         .ignored
         .iter()
         .fold(Options::default(), |options, glob| options.ignore(glob).expect("a glob of ours"));
     let mut manifest = manifest.without_ignored(&options);
-    // Of two runs, not one after the other.
+    // The two runs are at different times.
     manifest.entries.values_mut().for_each(|entry| entry.mtime = None);
     manifest
 }

@@ -10,12 +10,12 @@ use std::process::Command;
 use synconce_testkit::patiently;
 use synconce_testkit::process;
 
-/// Names that busybox goes by in a small root.
+/// Names of busybox in a small root.
 const TOOLS: &str = "sh cp sed touch truncate rm mv ln mkdir rmdir cat echo chmod chown find stat id \
                      ls sleep kill true false tar ps head dd wc sync tr mount env pwd test setsid \
                      readlink sort mknod tail cmp tee grep seq rev yes";
 
-/// A root with a shell and little else: `bin`, mount points, and `data` with files of
+/// Makes a root with a shell and little else: `bin`, mount points, and `data` with files of
 /// every kind that is written to.
 pub fn small(place: &Place, name: &str) -> PathBuf {
     let root = place.path(name);
@@ -48,7 +48,7 @@ pub fn small(place: &Place, name: &str) -> PathBuf {
     root
 }
 
-/// The program of all ways to write, for any root.
+/// Compiles the program of all ways to write, for any root.
 pub fn ways(place: &Place) -> PathBuf {
     let program = place.path("ways");
     let source = place.write("ways.c", include_str!("ways.c"));
@@ -59,8 +59,8 @@ pub fn ways(place: &Place) -> PathBuf {
     program
 }
 
-/// A tar of a minimal Debian whose apt has downloaded `manpages-dev`: the benchmark's,
-/// where a test of it has left one.
+/// Returns a tar of a minimal Debian whose apt has downloaded `manpages-dev`: the tar of the
+/// benchmark's tests if there is one.
 pub fn debian() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     if let Some(tar) = benchmarks(&directory.join("bench-base")) {
@@ -68,7 +68,7 @@ pub fn debian() -> PathBuf {
     }
     let cache = directory.join("tree-base");
     fs::create_dir_all(&cache).unwrap();
-    // Tests are processes of their own.
+    // Each test is a process of its own, so a lock is taken.
     let lock = File::open(&cache).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     let tar = cache.join("debian.tar");
@@ -91,7 +91,7 @@ fn benchmarks(cache: &Path) -> Option<PathBuf> {
     let mut tars: Vec<_> = fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path()).collect();
     tars.retain(|path| path.extension().is_some_and(|extension| extension == "tar"));
     tars.into_iter().find(|tar| {
-        // The note of a base comes last.
+        // The note of a base is written last.
         let listed = finish(Command::new("tar").arg("-tf").arg(tar));
         let archive = "var/cache/apt/archives/manpages-dev_";
         tar.with_extension("json").exists() && listed.stdout.contains(archive)
@@ -107,8 +107,8 @@ pub fn unpack(tar: &Path, to: &Path) {
     assert!(unpacked.status.success(), "{unpacked:?}");
 }
 
-/// A package `name` of `version` with some files, made by Debian's own tool, and a
-/// repository of it alone below `repository` for apt.
+/// Makes a package `name` of `version` with some files by Debian's own tool, and an apt
+/// repository of this package alone below `repository`.
 pub fn package(place: &Place, repository: &Path, name: &str, version: &str) {
     let script = r#"
 mkdir -p "$1"; tree=$(mktemp -d); repository=$1 name=$2 version=$3

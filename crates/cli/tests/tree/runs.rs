@@ -1,4 +1,4 @@
-//! Runs: what a command sees, how it ends, what it leaves, and a disk that is full.
+//! Runs: the environment of a command, its exit status, what it leaves, and a full disk.
 
 use crate::harness::trial;
 use crate::roots;
@@ -43,7 +43,7 @@ fn what_runs_is_neither_removed_nor_run_twice(place: &Place) {
     site.refused(125, &["remove", "clone"], &["clone"]);
     site.refused(125, &["commit", "clone"], &["clone"]);
     site.refused(125, &["squash", "clone"], &["clone"]);
-    // The base does not run, nor does another clone.
+    // The base is not in use, and neither is another clone.
     site.clone_of("base", "other");
     assert_eq!(site.sh("other", "echo beside"), "beside\n");
     site.well(&["remove", "base"]);
@@ -63,7 +63,7 @@ fn a_run_ends_as_its_command(place: &Place) {
         assert_eq!(finished.status.code(), Some(code), "{finished:?}");
         assert_eq!(finished.stdout + &finished.stderr, "");
     }
-    // busybox's shell ignores 3.
+    // busybox's shell ignores signal 3.
     for signal in [1, 2, 9, 10, 15] {
         let script = format!("kill -{signal} $$; sleep 20");
         let finished = site.run("clone", &["/bin/sh", "-c", &script]);
@@ -82,9 +82,9 @@ fn a_run_ends_as_its_command(place: &Place) {
         assert!(finished.stderr.starts_with("synconce: "), "{finished:?}");
         assert!(finished.stderr.contains(words[0]), "{finished:?}");
     }
-    // It is looked for in the tree, by the tree's PATH.
+    // The command is searched for in the tree, by the tree's PATH.
     assert_eq!(site.run("odd", &["echo", "a b", "", "c"]).stdout, "a b  c\n");
-    // What a command that failed has written is there, as after one that did not.
+    // What a failed command has written is kept, like the changes of a successful one.
     let failed = site.run("clone", &["/bin/sh", "-c", "echo written >/data/written; exit 3"]);
     assert_eq!(failed.status.code(), Some(3));
     assert_eq!(site.sh("clone", "cat /data/written"), "written\n");
@@ -113,7 +113,7 @@ fn control_c_ends_a_run_as_it_ends_the_command(place: &Place) {
     assert_eq!(terminal.code(), "9");
     terminal.line("exit");
     assert!(terminal.end().success());
-    // Nothing of it is in the way, or told of.
+    // The interrupted run blocks nothing and causes no notice.
     let next = site.run("clone", &["/bin/true"]);
     assert!(next.status.success() && next.stderr.is_empty(), "{next:?}");
     site.well(&["fsck"]);
@@ -134,7 +134,7 @@ fn standard_input_and_output_are_the_commands(place: &Place) {
     assert_eq!(output.stdout.len(), text.len());
     assert!(output.stdout == text.as_bytes());
     assert_eq!(String::from_utf8_lossy(&output.stderr), "told\n");
-    // Who reads no more ends the command, as without us.
+    // The end of the reader ends the command, as without synconce.
     let script = format!(
         "\"$0\" tree --store '{}' run clone -- /bin/sh -c 'yes' | head -n 1",
         site.store().display()
@@ -142,7 +142,7 @@ fn standard_input_and_output_are_the_commands(place: &Place) {
     let mut ended = place.command("bash");
     let ended = process::run(ended.args(["-c", &script, SYNCONCE]), limit()).unwrap();
     assert_eq!(ended.stdout, "y\n", "{ended:?}");
-    // Descriptors of ours are not the command's; those of who called us are.
+    // The command inherits no descriptor of synconce, but those of its caller.
     let list = ["/bin/busybox", "ls", "/proc/self/fd"];
     let bare = place.bare(&list);
     assert_eq!(site.run("clone", &list).stdout, bare.stdout);
@@ -162,7 +162,7 @@ fn a_user_is_who_was_asked_for(place: &Place) {
     };
     let id = "echo $(id -u) $(id -g) $(id -G)";
     assert_eq!(site.sh("clone", id), "0 0 0\n");
-    // The tree's own users, not the host's.
+    // The users of the tree, not those of the host.
     for (user, said) in [("user", "1000 1000 1000\n"), ("1000", "1000 1000 1000\n")] {
         assert_eq!(as_user(user, id).stdout, said, "{user}");
     }
@@ -199,7 +199,7 @@ fn binds_are_there_and_what_is_written_to_them_stays(place: &Place) {
     );
     assert!(!place.path("shared/x").exists());
     assert_eq!(place.read("only"), "one file\n");
-    // Of the mount points at most empty directories are left.
+    // At most empty directories remain at the mount points.
     let now = site.content("clone");
     let kept = now.entries.iter().filter(|(path, _)| !wanted.entries.contains_key(*path));
     let files: Vec<_> = kept.filter(|(_, entry)| entry.size.is_some()).collect();
@@ -208,7 +208,7 @@ fn binds_are_there_and_what_is_written_to_them_stays(place: &Place) {
     let nowhere = place.text("nowhere");
     let words = ["run", "clone", "--bind", &format!("{nowhere}:/mnt"), "--", "/bin/true"];
     site.refused(125, &words, &[&nowhere]);
-    // Out of the tree leads no link of it.
+    // A link in the tree cannot lead a bind out of the tree.
     site.sh("clone", "ln -s ../../../../../../../../../../tmp /out");
     let marked = run(&[&bind("shared", "/out")], "ls /tmp/there");
     assert!(marked.status.code() != Some(0) || marked.stdout == "/tmp/there\n", "{marked:?}");
@@ -220,7 +220,7 @@ fn a_run_has_what_a_root_needs_and_leaves_none_of_it(place: &Place) {
     let resolver = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let what = "set -e; test -r /proc/self/status; echo x >/dev/null; test -c /dev/zero; \
                 test -d /sys/kernel; test -e /dev/pts; echo x >/dev/shm/x; cat /etc/resolv.conf";
-    // What the root has there: its own file, a link that leads nowhere, nothing at all.
+    // The root has its own file there, a link that leads nowhere, or nothing.
     let own = [
         ("file", None),
         ("link", Some("../run/systemd/resolve/stub-resolv.conf")),
@@ -243,11 +243,11 @@ fn a_run_has_what_a_root_needs_and_leaves_none_of_it(place: &Place) {
         assert_eq!(site.sh(&clone, what), resolver, "{name}");
         same(&format!("a tree with {name} for /etc/resolv.conf"), &wanted, &site.content(&clone));
         assert_eq!(site.diff(name, &clone), BTreeSet::new(), "{name}");
-        // What the command itself does there is its own business.
+        // The command's own changes there are kept.
         site.sh(&clone, "echo x >/run/x; echo x >/dev/shm/x; mkdir /etc/new");
         assert!(site.diff(name, &clone).contains(&('A', "etc/new".to_owned())), "{name}");
     }
-    // The host is as it was.
+    // The host is unchanged.
     assert_eq!(fs::read_to_string("/etc/resolv.conf").unwrap_or_default(), resolver);
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(site.store().to_str().unwrap()), "{mounts}");
@@ -267,7 +267,7 @@ fn no_process_is_left_by_a_run(place: &Place) {
     let finished = site.run("clone", &["/bin/sh", "-c", left]);
     assert_eq!((finished.stdout.as_str(), finished.status.code()), ("done\n", Some(0)));
     eventually("the daemon has ended with the run", || !alive());
-    // Nor by one whose command dies, nor by one that is terminated.
+    // Nor after a command that was killed, nor after a run that was terminated.
     let finished = site.run("clone", &["/bin/sh", "-c", &format!("{left}; kill -9 $$")]);
     assert_eq!(finished.status.signal(), Some(9), "{finished:?}");
     eventually("the daemon has ended with the command", || !alive());
@@ -294,7 +294,7 @@ fn one_run_is_kept_or_thrown_away_as_asked(place: &Place) {
     assert_eq!(site.sh("new", "cat /data/new"), "new\n");
     site.assert_unharmed("what was kept", "base", &before);
     same("the base", &wanted, &site.content("base"));
-    // A command that fails is not kept.
+    // The tree of a failed command is not kept.
     let failed = site.ends(&["run", "--from", "base", "--commit", "bad", "--", "/bin/false"]);
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
     assert_eq!(names(&site), set(&["base", "new"]));
@@ -351,11 +351,11 @@ fn a_full_disk(place: &Place, kind: FsKind) {
     site.clone_of("base", "clone");
     let fill = "dd if=/dev/zero of=/data/large bs=1048576; echo \"ended $?\"; exit 5";
     let filled = site.run("clone", &["/bin/sh", "-c", fill]);
-    // It is the command that meets it; keeping what it left may fail, and then says so.
+    // The command gets the error. Keeping its changes may fail, with a message.
     assert!(filled.stdout.contains("ended 1"), "{filled:?}");
     assert!(matches!(filled.status.code(), Some(5 | 125)), "{filled:?}");
     site.assert_unharmed("a run that filled the disk", "base", &before);
-    // There is room for what is needed to make room.
+    // A full disk has room for what a removal writes.
     site.well(&["remove", "clone", "--wait"]);
     site.well(&["gc", "--wait"]);
     same("the base", &wanted, &site.content("base"));

@@ -1,4 +1,4 @@
-//! A disk with a file system for stores, and the verbs of `synconce tree` on one of them.
+//! A store on a disk of its own, and the verbs of `synconce tree` on that store.
 
 use crate::support::{Place, SYNCONCE};
 use std::cell::Cell;
@@ -13,12 +13,12 @@ use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
-/// Installs of packages among them.
+/// Returns a limit that covers installs of packages.
 pub fn limit() -> Duration {
     patiently(Duration::from_secs(240))
 }
 
-/// The strategies that a store on `kind` has, the one of choice first.
+/// Returns the strategies of a store on `kind`, the default first.
 pub fn strategies(kind: FsKind) -> &'static [&'static str] {
     match kind {
         FsKind::Ext4 => &["overlay", "copy"],
@@ -27,8 +27,8 @@ pub fn strategies(kind: FsKind) -> &'static [&'static str] {
     }
 }
 
-/// Runs `test` with a store for each strategy that `kind` has, all of them before it
-/// fails, so that one report names every strategy at fault.
+/// Runs `test` with a store for each strategy on `kind`. Fails only after the last strategy,
+/// so that one report names every strategy that failed.
 pub fn for_each_strategy(place: &Place, kind: FsKind, size: u64, test: impl Fn(&Site<'_>)) {
     let point = place.path("rig");
     fs::create_dir(&point).unwrap();
@@ -44,17 +44,17 @@ pub fn for_each_strategy(place: &Place, kind: FsKind, size: u64, test: impl Fn(&
     rig.down().unwrap();
 }
 
-/// A store, and what is done with it by one strategy.
+/// A store, and the strategy under test.
 pub struct Site<'a> {
     pub place: &'a Place,
-    /// A directory on the disk that is tested.
+    /// A directory on the disk under test.
     pub dir: PathBuf,
     strategy: Option<&'static str>,
     counter: Cell<u32>,
 }
 
 impl<'a> Site<'a> {
-    /// A store below `disk`; the strategy is the tool's own choice unless it is given.
+    /// Makes a site below `disk`. Without `strategy`, the tool chooses it.
     pub fn new(place: &'a Place, disk: &Path, strategy: Option<&'static str>) -> Self {
         let dir = disk.join(strategy.unwrap_or("chosen"));
         fs::create_dir(&dir).unwrap();
@@ -63,7 +63,7 @@ impl<'a> Site<'a> {
         site
     }
 
-    /// A store on the disk of `place`, with the tool's own choice of strategy.
+    /// Makes a site on the disk of `place`; the tool chooses the strategy.
     pub fn plain(place: &'a Place) -> Self {
         Self::new(place, &place.path(""), None)
     }
@@ -72,38 +72,38 @@ impl<'a> Site<'a> {
         self.strategy.unwrap_or("chosen")
     }
 
-    /// The store itself.
+    /// Returns the path of the store.
     pub fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
 
-    /// A path on the disk that nobody had yet.
+    /// Returns a new path on the disk.
     pub fn fresh(&self, name: &str) -> PathBuf {
         self.counter.set(self.counter.get() + 1);
         self.dir.join(format!("{name}-{}", self.counter.get()))
     }
 
-    /// `synconce tree --store STORE WORDS`.
+    /// Returns the command `synconce tree --store STORE WORDS`.
     pub fn tree(&self, words: &[&str]) -> Command {
         let mut command = self.place.command(SYNCONCE);
         command.args(["tree", "--store"]).arg(self.store()).args(words);
         command
     }
 
-    /// The same to its end, however it is.
+    /// Runs `tree WORDS` to its end.
     pub fn ends(&self, words: &[&str]) -> Finished {
         process::run(&mut self.tree(words), limit()).unwrap()
     }
 
-    /// The same, which succeeds.
+    /// Runs `tree WORDS`, and expects success.
     pub fn well(&self, words: &[&str]) -> Finished {
         let finished = self.ends(words);
         assert!(finished.status.success(), "{words:?}: {finished:?}");
         finished
     }
 
-    /// The same, which ends with `code`, says why in a line that has each of `why`, and
-    /// writes nothing else.
+    /// Runs `tree WORDS`; expects the exit code `code`, one line that contains each of `why`,
+    /// and no other output.
     pub fn refused(&self, code: i32, words: &[&str], why: &[&str]) {
         let finished = self.ends(words);
         assert_eq!(finished.status.code(), Some(code), "{words:?}: {finished:?}");
@@ -126,25 +126,24 @@ impl<'a> Site<'a> {
         self.well(&self.with_strategy(&["import"], &[name, source.to_str().unwrap()]));
     }
 
-    /// Clones `base` as `name`.
     pub fn clone_of(&self, base: &str, name: &str) {
         self.well(&self.with_strategy(&["clone"], &[base, name]));
     }
 
-    /// Runs `words` in the tree `name`, however it ends.
+    /// Runs `words` in the tree `name` to their end.
     pub fn run(&self, name: &str, words: &[&str]) -> Finished {
         let run = self.with_strategy(&["run"], &[name, "--"]);
         self.ends(&[&run, words].concat())
     }
 
-    /// Runs a script in the tree `name`, which succeeds; what it wrote to stdout.
+    /// Runs a script in the tree `name`, and expects success; returns its standard output.
     pub fn sh(&self, name: &str, script: &str) -> String {
         let finished = self.run(name, &["/bin/sh", "-ec", script]);
         assert!(finished.status.success(), "{}: {script}: {finished:?}", self.strategy());
         finished.stdout
     }
 
-    /// `words` in a new tree of `base` that is kept as `name`.
+    /// Runs `words` in a new tree of `base`, which is kept as `name`.
     pub fn keep(&self, base: &str, name: &str, words: &[&str]) {
         let run = self.with_strategy(&["run"], &["--from", base, "--commit", name, "--"]);
         self.well(&[&run, words].concat());
@@ -154,7 +153,8 @@ impl<'a> Site<'a> {
         self.well(&["remove", name]);
     }
 
-    /// The lines of `tree diff A B`, each as a letter and a path without a slash before it.
+    /// Returns the lines of `tree diff A B`, each as a letter and a path without a leading
+    /// slash.
     pub fn diff(&self, a: &str, b: &str) -> BTreeSet<(char, String)> {
         let finished = self.ends(&["diff", a, b]);
         let lines = finished.stdout.lines().map(|line| {
@@ -169,14 +169,14 @@ impl<'a> Site<'a> {
         lines
     }
 
-    /// What the tree `name` holds, as whoever mounts it sees it.
+    /// Returns the content of the tree `name`, read through a mount.
     pub fn content(&self, name: &str) -> Manifest {
         let point = self.fresh("mount");
         fs::create_dir(&point).unwrap();
         let point = point.to_str().unwrap();
         self.well(&["mount", name, point, "--read-only"]);
         let mut content = times(point.as_ref());
-        // How xfs calls access lists, beside the names that every file system has.
+        // The names of access lists in xfs, beside the names that every file system uses.
         let own = |name: &String| name.starts_with("trusted.SGI_ACL_");
         content.entries.values_mut().for_each(|entry| entry.xattrs.retain(|name, _| !own(name)));
         self.well(&["umount", point]);
@@ -184,7 +184,7 @@ impl<'a> Site<'a> {
         content
     }
 
-    /// What the tree `name` holds, as it is exported into a new directory.
+    /// Returns the content of the tree `name`, exported into a new directory.
     pub fn exported(&self, name: &str) -> Manifest {
         let to = self.place.path(&format!("exported-{}", self.strategy()));
         self.well(&["export", name, to.to_str().unwrap()]);
@@ -193,22 +193,22 @@ impl<'a> Site<'a> {
         content
     }
 
-    /// The layers themselves, with times: what nothing may ever write to.
+    /// Returns the layers themselves, with times. Nothing may ever write to a layer.
     pub fn layers(&self) -> Layers {
         let manifest = times(&self.store().join("layers"));
         assert!(manifest.entries.keys().any(|path| path.ends_with("/tree")), "there are layers");
         Layers(manifest)
     }
 
-    /// Asserts that the layers of `before` are as they were, and that the tool says so of
-    /// the tree `name`, which stands on them.
+    /// Asserts that the layers in `before` are unchanged, and that `verify` succeeds for the
+    /// tree `name`, which uses them.
     pub fn assert_unharmed(&self, what: &str, name: &str, before: &Layers) {
         let what = format!("{what} by {}", self.strategy());
         let mut now = times(&self.store().join("layers"));
         let ids: BTreeSet<_> = before.0.entries.keys().map(|path| top(path)).collect();
         now.entries.retain(|path, _| ids.contains(top(path)));
         let mut before = before.0.clone();
-        // The directory of all layers has new ones.
+        // The directory of all layers has new entries.
         for manifest in [&mut now, &mut before] {
             manifest.entries.remove(".");
         }
@@ -218,20 +218,20 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The layers of a store at some time.
+/// The layers of a store at one moment.
 pub struct Layers(Manifest);
 
-/// The layer that `path` is in.
+/// Returns the layer that contains `path`.
 fn top(path: &str) -> &str {
     path.split('/').next().unwrap_or(path)
 }
 
-/// The manifest of `path`, with times.
+/// Returns the manifest of `path`, with times.
 pub fn times(path: &Path) -> Manifest {
     Manifest::with(path, &Options::default().mtimes()).unwrap()
 }
 
-/// Asserts that both are the same, and tells the first few differences.
+/// Asserts that both manifests are equal; prints the first few differences.
 pub fn same(what: &str, first: &Manifest, second: &Manifest) {
     assert!(first.entries.len() > 1, "{what}: there is something to compare");
     let differences = diff(first, second);
@@ -239,7 +239,7 @@ pub fn same(what: &str, first: &Manifest, second: &Manifest) {
     assert!(told.is_empty(), "{what}: {} differences: {told:#?}", differences.len());
 }
 
-/// Without the middle, where paths are of thousands of bytes.
+/// Returns `text` without the middle, because some paths have thousands of bytes.
 fn shortened(text: &str) -> String {
     let characters: Vec<_> = text.chars().collect();
     match characters.len() {

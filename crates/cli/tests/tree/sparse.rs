@@ -1,4 +1,4 @@
-//! A sparse file of 1 TiB in a tree: no command reads what is not there.
+//! A sparse file of 1 TiB in a tree: no command reads its holes.
 
 use crate::harness::trial;
 use crate::meetings::text;
@@ -32,7 +32,7 @@ fn no_command_reads_the_holes_of_a_file_on_btrfs(place: &Place) {
 }
 
 const SIZE: u64 = 1 << 40;
-/// More than all files of the tree together take, and their records.
+/// More bytes than all data of the tree, with its records.
 const MOST: u64 = 64 << 20;
 
 fn no_holes(place: &Place, site: &Site<'_>) {
@@ -66,7 +66,7 @@ fn no_holes(place: &Place, site: &Site<'_>) {
     does(0, &["export", "c"]);
 }
 
-/// Bytes that a process which has ended, and its children, read by system calls.
+/// Returns how many bytes an ended process and its children read by system calls.
 fn bytes_read(pid: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
     io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()

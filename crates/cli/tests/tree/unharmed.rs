@@ -1,4 +1,4 @@
-//! Whatever is done in a clone, its base stays as it is.
+//! No change in a clone reaches its base.
 
 use crate::harness::Need;
 use crate::roots;
@@ -14,7 +14,7 @@ pub const NEEDS: [Need; 2] =
 pub const DEBIAN: [Need; 2] =
     [Need::Program("mmdebstrap", "mmdebstrap"), Need::Program("dpkg-deb", "dpkg")];
 
-/// Ways of programs that every system has; with the path that each changes.
+/// Commands that every system has, each with the path that it changes.
 const PROGRAMS: [(&str, &str); 8] = [
     ("cp /data/other /data/file", "data/file"),
     ("sed -i s/original/changed/ /data/file", "data/file"),
@@ -26,7 +26,7 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("rm -r /data/directory", "data/directory/inner"),
 ];
 
-/// The flags that lsattr shows of every file in the store's layers.
+/// Returns the flags that lsattr shows, for every file in the store's layers.
 fn flags(site: &Site<'_>) -> Vec<(PathBuf, IFlags)> {
     let find = ["find", "layers", "-name", "file", "-type", "f"];
     let found = finish(site.place.command(find[0]).args(&find[1..]).current_dir(site.store()));
@@ -59,7 +59,7 @@ fn by_every_way(place: &Place, kind: FsKind) {
             if done.status.code() == Some(77) {
                 assert!(may_be_missing(words[1], site.strategy(), kind), "{words:?}: {done:?}");
             } else if !done.status.success() {
-                // All of them are of interest at once.
+                // Collected, so that one report names every failure.
                 wrong.push(format!("{words:?}: {done:?}"));
             } else if *path != "-" {
                 let changes = site.diff("base", "clone");
@@ -76,11 +76,11 @@ fn by_every_way(place: &Place, kind: FsKind) {
     });
 }
 
-/// Whether the file system itself, or overlayfs as documented, has no such call.
+/// Whether the call does not exist on this file system, or in overlayfs as documented.
 fn may_be_missing(way: &str, strategy: &str, kind: FsKind) -> bool {
     match way {
         "ficlone" => kind == FsKind::Ext4,
-        // Without nfs_export.
+        // The overlay is mounted without nfs_export.
         "handle" => strategy == "overlay",
         _ => false,
     }
@@ -98,8 +98,8 @@ pub fn by_no_way_to_write_on_btrfs(place: &Place) {
     by_every_way(place, FsKind::Btrfs);
 }
 
-/// A Debian in which all is deleted, one in which packages are installed, and one in
-/// which one is upgraded.
+/// In a clone of a Debian everything is deleted, in another one packages are installed, and in
+/// a third one a package is upgraded.
 fn by_large_changes(place: &Place, kind: FsKind) {
     let tar = roots::debian();
     let repository = place.path("repository");
@@ -115,7 +115,7 @@ fn by_large_changes(place: &Place, kind: FsKind) {
         };
 
         site.clone_of("base", "emptied");
-        // Mount points of the run stay, and what runs deletes itself.
+        // The mount points of the run remain, and `find` deletes its own executable.
         let emptied = site.run("emptied", &["/usr/bin/find", "/", "-xdev", "-delete"]);
         assert!(!emptied.stderr.contains("Read-only"), "{emptied:?}");
         site.assert_unharmed("find / -delete", "base", &before);

@@ -1,4 +1,4 @@
-//! Of a user without privilege, with subordinate ids.
+//! Runs of an unprivileged user with subordinate ids.
 
 use crate::harness::{Need, trial};
 use crate::roots;
@@ -24,7 +24,7 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// `synconce tree WORDS` as nobody, with a home of his own.
+/// Runs `synconce tree WORDS` as the user nobody, with a home of its own.
 fn as_nobody(place: &Place, words: &[&str]) -> Finished {
     let home = place.path("home");
     fs::create_dir_all(&home).unwrap();
@@ -43,7 +43,7 @@ fn well(place: &Place, words: &[&str]) -> String {
     finished.stdout
 }
 
-/// Gives nobody the subordinate ids that `line` says.
+/// Gives the user nobody the subordinate ids in `line`.
 fn subordinate(place: &Place, line: &str) {
     let file = place.write("subordinate", line);
     for name in ["/etc/subuid", "/etc/subgid"] {
@@ -51,7 +51,7 @@ fn subordinate(place: &Place, line: &str) {
     }
 }
 
-/// A tar of a small root with files of several owners, that everybody reads.
+/// Makes a tar of a small root with files of several owners. The tar is readable by all users.
 fn tar(place: &Place) -> PathBuf {
     let root = roots::small(place, "source");
     for (name, owner) in [("user", 1000), ("games", 5), ("nobody", NOBODY)] {
@@ -73,7 +73,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     let said = "0\nfile 0 0\nuser 1000 1000\ngames 5 5\nnobody 65534 65534\n";
     let sh = |script: &str| well(place, &["run", "clone", "--", "/bin/sh", "-ec", script]);
     assert_eq!(sh(owners), said);
-    // He may in it what root may.
+    // In the tree the user has the rights of root.
     sh("cd /data; chown 12:34 file; echo x >>games; mv directory moved; rm -r far; mkdir new; \
         chown 1000 new; mkdir -m 000 closed");
     let changed = "cd /data; stat -c '%n %u %g' file games new; ls; stat -c %a closed";
@@ -90,11 +90,11 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     let compared = as_nobody(place, &["diff", "base", "clone"]);
     assert_eq!(compared.status.code(), Some(1), "{compared:?}");
     assert!(compared.stdout.contains("data/moved/inner"), "{compared:?}");
-    // By a user of the tree.
+    // As a user of the tree.
     let user =
         ["run", "clone", "--user", "user", "--", "/bin/sh", "-ec", "id -u; echo x >/data/new/x"];
     assert_eq!(well(place, &user), "1000\n");
-    // The tar says the tree's owners, not the host's.
+    // The tar has the owners of the tree, not those of the host.
     let exported = place.path("home/exported.tar");
     let script = format!(
         "setpriv --reuid 65534 --regid 65534 --clear-groups '{}' tree export clone >'{}'",
@@ -115,7 +115,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     assert!(sh(changed).starts_with("file 12 34\n"));
     well(place, &["remove", "clone", "base", "--wait"]);
     well(place, &["fsck"]);
-    // Nothing of his needs root to be removed, nor is left.
+    // The user's own rights suffice to remove everything.
     let layers = place.path("home/.local/share/synconce/trees/layers");
     assert_eq!(fs::read_dir(layers).unwrap().count(), 0);
 }
@@ -165,7 +165,7 @@ fn a_user_without_subordinate_ids_is_told_the_remedy(place: &Place) {
     let tar = tar(place);
     let imported = as_nobody(place, &["import", "base", tar.to_str().unwrap()]);
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");
-    // Ids that are not another user's.
+    // The hint names ids that no other user has.
     let hint = "usermod --add-subuids 165536-231071 --add-subgids 165536-231071 nobody\n";
     assert!(imported.stderr.ends_with(hint), "with the remedy: {imported:?}");
     assert!(!place.path("home/.local/share/synconce/trees/trees/base.json").exists());

@@ -1,4 +1,4 @@
-//! The verbs themselves: first errors, and what each leaves.
+//! The verbs themselves: errors first, then what each verb leaves.
 
 use crate::harness::{Need, trial};
 use crate::roots;
@@ -28,14 +28,14 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A store with the tree `base`.
+/// Makes a store with the tree `base`.
 pub fn with_base(place: &Place) -> Site<'_> {
     let site = Site::plain(place);
     site.import("base", &roots::small(place, "source"));
     site
 }
 
-/// The names that `tree list --json` has.
+/// Returns the names in `tree list --json`.
 pub fn names(site: &Site<'_>) -> BTreeSet<String> {
     let listed = site.well(&["list", "--json"]);
     let value: Value = serde_json::from_str(&listed.stdout).unwrap();
@@ -91,7 +91,7 @@ fn bad_names_are_refused_and_nothing_is_made(place: &Place) {
         ] {
             let finished = site.ends(words);
             assert_eq!(finished.status.code(), Some(125), "{words:?}: {finished:?}");
-            // The arguments' own check says it, or the store.
+            // The parser of arguments prints the error, or the store.
             let is_told =
                 ["synconce: ", "error: "].iter().any(|it| finished.stderr.starts_with(it));
             assert!(is_told, "{words:?}: {finished:?}");
@@ -103,7 +103,7 @@ fn bad_names_are_refused_and_nothing_is_made(place: &Place) {
     }
     assert_eq!(names(&site), set(&["base"]));
     assert!(!place.path("x").exists() && !site.dir.join("x").exists());
-    // Nothing but a lock file's or a directory's time may differ.
+    // Only times of lock files and directories may differ.
     let after = times(&site.dir.join("store"));
     assert!(after.entries.keys().eq(before.entries.keys()), "{:?}", after.entries.keys());
 }
@@ -119,23 +119,23 @@ fn what_is_no_store_is_told(place: &Place) {
         let path = place.text(name);
         for verb in [&["list"][..], &["clone", "a", "b"], &["gc"], &["fsck"], &["remove", "a"]] {
             let finished = ends(&[&["--store", &path][..], verb].concat());
-            // A checker may count it as the fault that it finds.
+            // For `fsck` the error may count as a fault.
             let code = finished.status.code();
             assert!(code == Some(125) || verb == ["fsck"] && code == Some(1), "{finished:?}");
             assert!(finished.stderr.contains(&path), "{verb:?}: {finished:?}");
         }
     }
-    // Somebody's files are no place for a store, and stay as they are.
+    // A directory with other files is not made a store, and the files are unchanged.
     assert_eq!(ends(&["init", &place.text("other")]).status.code(), Some(125));
     assert_eq!(ends(&["init", &place.text("file")]).status.code(), Some(125));
     assert_eq!(place.read("other/file"), "somebody's\n");
     assert_eq!(fs::read_dir(place.path("other")).unwrap().count(), 1);
-    // Made twice it is what it was.
+    // A second `init` changes nothing.
     for _ in 0..2 {
         let made = ends(&["init", &place.text("empty")]);
         assert!(made.status.success(), "{made:?}");
     }
-    // By the variable, too.
+    // The store can be named by the variable, too.
     let mut listing = place.synconce(&["tree", "list", "--json"]);
     let listed = process::run(listing.env("SYNCONCE_TREES", place.path("empty")), limit()).unwrap();
     assert!(listed.status.success(), "{listed:?}");
@@ -167,7 +167,7 @@ fn what_is_no_source_leaves_no_tree(place: &Place) {
     site.well(&["gc", "--wait"]);
     let left = fs::read_dir(site.store().join("layers")).unwrap().count();
     assert_eq!(left, 0, "layers of imports that failed");
-    // From standard input, compressed in every way.
+    // From standard input, with every compression.
     for (name, program) in [("plain", "cat"), ("gz", "gzip"), ("xz", "xz"), ("zst", "zstd -q")] {
         let script =
             format!("tar -c -C source . | {program} | \"$0\" tree --store \"$1\" import {name} -");
@@ -195,12 +195,13 @@ fn a_name_that_is_taken_stays_what_it_is(place: &Place) {
     same("the clone", &mine, &site.content("clone"));
     same("the base", &wanted, &site.content("base"));
     site.assert_unharmed("what was refused", "base", &layers);
-    // The name is free once the tree is removed, and the new tree is another one.
+    // After the removal of a tree its name is free, and a new tree of that name is another
+    // tree.
     site.remove("clone");
     site.refused(125, &["remove", "clone"], &["clone"]);
     site.clone_of("base", "clone");
     same("the new clone", &wanted, &site.content("clone"));
-    // One is made up, printed, and another one the next time.
+    // A generated name is printed, and differs each time.
     let made: Vec<_> =
         (0..2).map(|_| site.well(&["clone", "base"]).stdout.trim_end().to_owned()).collect();
     assert_ne!(made[0], made[1]);
@@ -261,7 +262,8 @@ fn clones_go_on_without_their_base(place: &Place) {
     }
 }
 
-/// A run with `words` that has begun, and waits for `talk/go` before it does `script`.
+/// Starts a run with `words` that waits for `talk/go` and then does `script`; returns once the
+/// run has begun.
 pub fn waiting(site: &Site<'_>, words: &[&str], script: &str) -> Started {
     let place = site.place;
     fs::create_dir_all(place.path("talk")).unwrap();
@@ -354,7 +356,7 @@ fn damage_is_found_and_named(place: &Place) {
     site.well(&["verify", "base"]);
     let layers = fs::read_dir(site.store().join("layers")).unwrap();
     let tree = layers.map(|layer| layer.unwrap().path().join("tree")).next().unwrap();
-    // Whatever is altered is named by its directory: seals are of directories.
+    // A changed file is reported by its directory: fingerprints are of directories.
     let said = || {
         let damaged = site.ends(&["verify", "base"]);
         assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
@@ -367,8 +369,8 @@ fn damage_is_found_and_named(place: &Place) {
     let (meta, content) = (fs::metadata(&file).unwrap(), fs::read(&file).unwrap());
     fs::write(&file, vec![b'x'; content.len()]).unwrap();
     assert_eq!(said(), set(&["data/directory"]));
-    // What is put back with its time is still not untouched: the time of the inode's own
-    // change cannot be set.
+    // Restoring the content and the time of a file does not hide the change: the inode's
+    // change time cannot be set.
     fs::write(&file, content).unwrap();
     let opened = fs::File::options().write(true).open(&file).unwrap();
     opened.set_modified(meta.modified().unwrap()).unwrap();
@@ -377,7 +379,7 @@ fn damage_is_found_and_named(place: &Place) {
     fs::write(tree.join("etc/more"), "").unwrap();
     let all = said();
     assert!(all.is_superset(&set(&["data/directory", "data/far", "etc"])), "{all:?}");
-    // A record that is none.
+    // A torn record.
     fs::write(site.store().join("trees/torn.json"), "{\"na").unwrap();
     let faults = site.ends(&["fsck"]);
     assert_eq!(faults.status.code(), Some(1), "{faults:?}");

@@ -1,7 +1,7 @@
-/* ways list      the ways to write in a tree, with the path that each changes; "-" for
- *                what no comparison of trees shows
- * ways NAME      goes that way below /data, and looks whether it is seen there
- * Ends with 77 where the file system has no such call. Static: nothing can be preloaded. */
+/* ways list      lists the ways to write in a tree, with the path that each changes; "-"
+ *                for a change that no comparison of trees shows
+ * ways NAME      writes in that way below /data, and checks the result
+ * Exits with 77 if the file system has no such call. Static: nothing can be preloaded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define NONE 77
-/* Which of the calls failed, and with it the way. */
+/* Fails the way if `what` is false, and prints the failed call. */
 #define NEED(what)                                                                                 \
 	do {                                                                                       \
 		if (!(what)) {                                                                     \
@@ -219,7 +219,7 @@ static int by_chmod(void)
 
 static int by_fchmod(void)
 {
-	/* A descriptor that is open to read is enough. */
+	/* A descriptor that is open for reading is enough. */
 	NEED(fchmod(open("file", O_RDONLY), 04711) == 0);
 	NEED((meta_of("file").st_mode & 07777) == 04711);
 	return 0;

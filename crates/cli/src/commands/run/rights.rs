@@ -1,4 +1,4 @@
-//! The command line to use where a run of an ordinary user cannot gain rights.
+//! The command line that works where the run of an ordinary user cannot gain privileges.
 
 use crate::text::shell;
 use std::env;
@@ -6,16 +6,17 @@ use std::ffi::OsString;
 use std::path::Path;
 use synconce_hold::Gain;
 
-/// What becomes root first and makes the run then.
+/// The program that becomes root first and then starts the run.
 const SUDO: &str = "sudo";
-/// The same in a user namespace with all ids of the user (util-linux 2.38).
+/// The program that starts the run in a user namespace with all ids of the user (util-linux
+/// 2.38).
 const UNSHARE: [&str; 4] = ["unshare", "--map-auto", "--map-root-user", "--mount"];
 
 /// Where sudo looks for programs (`secure_path` in sudoers(5)).
 const SECURE_PATH: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// A run as it was typed.
+/// The command line of a run, as it was typed.
 #[derive(Debug)]
 pub struct Typed {
     /// `synconce run`, with its options.
@@ -24,7 +25,7 @@ pub struct Typed {
 }
 
 impl Typed {
-    /// This process's own, whose arguments end with `command`.
+    /// Takes the command line of this process, which ends with `command`.
     pub fn new(command: &[OsString]) -> Self {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let words: Vec<_> = env::args_os().collect();
@@ -39,7 +40,7 @@ impl Typed {
         Self { run, command: command.iter().map(text).collect() }
     }
 
-    /// The line to type so that programs gain rights of this kind.
+    /// Returns the command line with which programs gain privileges of the kind `gain`.
     pub fn with_rights(&self, gain: Gain) -> String {
         let (first, command) = match gain {
             Gain::Ids => (UNSHARE.map(str::to_owned).to_vec(), &self.command[..]),
@@ -52,9 +53,9 @@ impl Typed {
     }
 }
 
-/// How many words of `command` are sudo or doas with options that can as well stand
-/// before `synconce`. Others, such as another user or a shell, must stay with the
-/// command, and doas knows no assignments.
+/// Returns how many leading words of `command` are sudo or doas and those of their options
+/// that work before `synconce` as well. Other options, such as another user or a shell, must
+/// stay with the command. doas has no assignments.
 fn rising(command: &[String]) -> usize {
     let program = command.first().and_then(|word| Path::new(word).file_name()?.to_str());
     let may_rise: fn(&str) -> bool = match program {

@@ -1,4 +1,4 @@
-//! The users of the machine, and where their markers may be.
+//! The users of the machine, and the directories in which their markers may be.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -6,20 +6,21 @@ use std::path::{Path, PathBuf};
 use synconce_durable::registry::{self, Registered};
 use synconce_durable::standard_paths;
 
-/// Most state directories of one user that root looks at: a limit for a hostile user.
+/// The most state directories of one user that root reads: a limit for a hostile user.
 pub const MOST: usize = 64;
 
-/// A user, and the state directories that may be theirs.
+/// A user, and the directories that may be the user's state directories.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Account {
     pub user: u32,
     /// The name of the user, or its number.
     pub name: String,
     pub group: u32,
-    /// All groups of the user by `/etc/group`: a home may be open to one of them alone.
+    /// All groups of the user in `/etc/group`: a home may be open to one of these groups
+    /// alone.
     pub groups: Vec<u32>,
     pub places: Vec<Place>,
-    /// Whether there are more places, which are not looked at.
+    /// Whether there are more places, which are not read.
     pub has_more: bool,
 }
 
@@ -33,7 +34,7 @@ impl Account {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place {
     pub directory: PathBuf,
-    /// The pointer that names it; `None` for the usual one in a home.
+    /// The pointer that names it; `None` for the default directory in a home.
     pub pointer: Option<Registered>,
 }
 
@@ -45,8 +46,8 @@ struct Entry<'a> {
     home: &'a str,
 }
 
-/// Every user that may have markers, by the registry and by `/etc/passwd`; and what
-/// keeps some from being found, for people to read.
+/// Returns every user that may have markers, by the registry and by `/etc/passwd`, and
+/// messages about what could not be read.
 pub fn all() -> (Vec<Account>, Vec<String>) {
     let mut troubles = Vec::new();
     let registry = standard_paths::registry();
@@ -60,7 +61,7 @@ pub fn all() -> (Vec<Account>, Vec<String>) {
     (merge(&text("/etc/passwd"), &text("/etc/group"), pointers), troubles)
 }
 
-/// The name of `user`, or its number.
+/// Returns the name of `user`, or its number.
 pub fn name_of(user: u32) -> String {
     let passwd = text("/etc/passwd");
     let entry = passwd.lines().filter_map(entry).find(|entry| entry.user == user);
@@ -81,7 +82,7 @@ fn entry(line: &str) -> Option<Entry<'_>> {
     Some(Entry { name, user: user.parse().ok()?, group: group.parse().ok()?, home })
 }
 
-/// The groups of each member by the text of group(5).
+/// Returns the groups of each member in `group`, the text of group(5).
 fn groups(group: &str) -> HashMap<&str, Vec<u32>> {
     let mut groups: HashMap<_, Vec<_>> = HashMap::new();
     for line in group.lines() {
@@ -93,7 +94,7 @@ fn groups(group: &str) -> HashMap<&str, Vec<u32>> {
     groups
 }
 
-/// The accounts of the texts of `/etc/passwd` and `/etc/group` and of `pointers`.
+/// Returns the accounts in the texts of `/etc/passwd` and `/etc/group` and in `pointers`.
 fn merge(passwd: &str, group: &str, pointers: Vec<Registered>) -> Vec<Account> {
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
     let groups = groups(group);

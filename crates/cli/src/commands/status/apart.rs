@@ -1,7 +1,7 @@
-//! Looking at file systems that may not answer, in processes of their own.
+//! Reads file systems that may not answer, each in a process of its own.
 //!
-//! A process that does not answer is left behind: a thread would keep us from ending (a
-//! FUSE request in a server's hands waits even for a thread that is killed).
+//! A process that gets no answer is abandoned. A thread would keep synconce from ending: a
+//! FUSE request that the server has read blocks even a thread that is killed.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -14,19 +14,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, give_up_inherited, wait};
 
-/// How long a file system may take to answer.
+/// How long one process may take.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How long all of them may take together; the last to begin have their own limit still.
+/// How long all processes may take together; those that start last still have [`LIMIT`].
 const ALL: Duration = Duration::from_secs(10);
-/// How many processes look at a time.
+/// How many processes run at a time.
 const AT_ONCE: usize = 16;
-/// More than a user's interrupted runs take, in bytes.
+/// The largest answer of a process, in bytes: more than a user's interrupted runs take.
 const LONGEST: u64 = 8 << 20;
-/// Memory of a process that looks, in bytes.
+/// The memory limit of a process, in bytes.
 const MEMORY: u64 = 512 << 20;
 
-/// What each of `looks` returns, in their order, or why it has not: each is called in a
-/// process of its own.
+/// Calls each of `looks` in a process of its own; returns their results in order, or why there
+/// is none.
 pub fn each<T, F>(looks: Vec<F>) -> Vec<Result<T, String>>
 where
     T: Serialize + DeserializeOwned,
@@ -43,7 +43,7 @@ where
     answers
 }
 
-/// What `look` returns, or why it has not.
+/// Calls `look` in a process of its own; returns its result, or why there is none.
 pub fn one<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Result<T, String> {
     each(vec![look]).remove(0)
 }
@@ -64,7 +64,7 @@ where
         let mut fds: Vec<_> =
             open.iter().map(|one| PollFd::new(&one.pipe, PollFlags::IN)).collect();
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        // An interruption only means to look again.
+        // If a signal interrupts poll(2), the loop repeats the call.
         let _ = poll(&mut fds, Some(&left));
         let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         for (one, _) in open.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
@@ -74,7 +74,7 @@ where
     asked.into_iter().map(|asked| asked?.end()).collect()
 }
 
-/// A process that looks.
+/// A child process that calls a closure.
 struct Asked {
     pid: u32,
     pipe: File,
@@ -93,9 +93,9 @@ fn start<T: Serialize>(look: impl FnOnce() -> T) -> Result<Asked, String> {
     }
 }
 
-/// In the process that looks: its exit code.
+/// Runs in the child: writes the result of `look` to `answer`; returns the exit code.
 fn answer_with<T: Serialize>(look: impl FnOnce() -> T, answer: OwnedFd) -> i32 {
-    // Left behind, it must not keep a pipe or a lock of our caller open.
+    // If this process is abandoned, it must not keep a pipe or a lock of its parent open.
     give_up_inherited(Some(answer.as_fd()));
     let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
     let text = serde_json::to_vec(&look()).unwrap_or_default();
@@ -103,7 +103,7 @@ fn answer_with<T: Serialize>(look: impl FnOnce() -> T, answer: OwnedFd) -> i32 {
 }
 
 impl Asked {
-    /// Reads what there is without waiting for more.
+    /// Reads the bytes that are there, without blocking.
     fn read(&mut self) {
         let mut bytes = [0; 64 << 10];
         match self.pipe.read(&mut bytes) {
@@ -114,12 +114,12 @@ impl Asked {
         self.over |= self.text.len() as u64 > LONGEST;
     }
 
-    /// The answer; ends the process if it has not ended.
+    /// Returns the answer; kills the process if it has not ended.
     fn end<T: DeserializeOwned>(self) -> Result<T, String> {
         if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        // One that waits for its file system cannot be waited for.
+        // Does not block: a process that waits for its file system cannot be reaped.
         let _ = wait(Whose::Id(self.pid), WaitFor { ends: true, ..WaitFor::default() });
         match serde_json::from_slice(&self.text) {
             _ if !self.over => Err(format!("no answer within {} s", LIMIT.as_secs())),

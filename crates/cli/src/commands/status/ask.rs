@@ -1,8 +1,8 @@
-//! Looking at other users' directories, as those users.
+//! Reads other users' state directories with those users' rights.
 //!
-//! What is there is theirs: links to anywhere, pipes, file systems that do not
-//! answer. So a process with the user's own rights looks (see [`apart`]), and root
-//! believes no more of it than that user may say.
+//! A user controls what is in them: links to any path, pipes, file systems that do not answer.
+//! A process with the user's own rights reads them (see [`apart`]), and root accepts from its
+//! answer only what that user may claim.
 
 use super::accounts::{Account, Place};
 use super::apart;
@@ -13,32 +13,32 @@ use std::fs;
 use std::io::ErrorKind;
 use synconce_durable::recovery::{self, Found, State};
 
-/// Most files that are looked at in all directories of one user.
+/// The most files that are read in all directories of one user.
 pub const MOST_FILES: usize = 4096;
 
-/// What is found at one place.
+/// The result for one directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// The directory is not there.
+    /// The directory does not exist.
     Gone,
-    /// Its user's interrupted runs.
+    /// The user's interrupted runs.
     Runs(Vec<Found>),
-    /// The same, among the files that were looked at before [`MOST_FILES`] was reached.
+    /// The user's interrupted runs among the first [`MOST_FILES`] files; there are more files.
     Some(Vec<Found>),
-    /// Why it cannot be looked at.
+    /// Why the directory cannot be read.
     Failed(String),
 }
 
-/// What is to be done with the interrupted runs.
+/// What to do with the interrupted runs.
 #[derive(Clone, Copy)]
 pub enum Order<'a> {
     Show,
-    /// Clear the run with this id; it is the only one that is answered.
+    /// Clear the run with this id; the answer has only this run.
     Clear(&'a str),
 }
 
-/// One answer for each place of each of `accounts`, in their order, or why its user was
-/// not looked at.
+/// Returns one answer for each place of each of `accounts`, in order, or why the places of the
+/// user were not read.
 pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<Answer>, String>> {
     let looks = accounts.iter().map(|account| move || look(account, order)).collect();
     let complete = |(answers, account): (Result<Result<_, String>, String>, &Account)| {
@@ -49,7 +49,7 @@ pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<Answer>, St
     apart::each(looks).into_iter().zip(accounts).map(complete).collect()
 }
 
-/// In the process that looks: becomes the user and looks.
+/// Runs in the child: becomes the user and reads the user's directories.
 fn look(account: &Account, order: Order<'_>) -> Result<Vec<Answer>, String> {
     become_user(account).map_err(|error| error.to_string())?;
     let mut left = MOST_FILES;
@@ -57,7 +57,7 @@ fn look(account: &Account, order: Order<'_>) -> Result<Vec<Answer>, String> {
     Ok(account.places.iter().map(look).collect())
 }
 
-/// Gives up every right but those of the user of `account`, which for root are all.
+/// Gives up every right but those of the user of `account`; for root, gives up none.
 fn become_user(account: &Account) -> rustix::io::Result<()> {
     if account.user == 0 {
         return Ok(());
@@ -84,7 +84,7 @@ fn look_at(place: &Place, user: u32, order: Order<'_>, left: &mut usize) -> Answ
         Ok(found) => found,
         Err(error) => return Answer::Failed(error.io().to_string()),
     };
-    // What belongs to others is theirs to have looked at.
+    // Markers of other users are read in those users' own directories.
     found.retain(|found| found.state == State::Interrupted && found.owner == user);
     if let Order::Clear(id) = order {
         found.retain(|found| found.id == id);

@@ -1,4 +1,4 @@
-//! Interrupted runs of others: of every user for root, of root for a user.
+//! Interrupted runs of other users: of every user for root, of root for a user.
 
 use super::accounts::{self, MOST, Place};
 use super::ask::{Answer, MOST_FILES, Order, ask};
@@ -8,34 +8,34 @@ use synconce_durable::recovery::{self, Found, State};
 use synconce_durable::replace;
 use synconce_durable::standard_paths;
 
-/// Directories that are named in one message.
+/// How many directories a message lists.
 const NAMED: usize = 3;
-/// Users that are named in one message.
+/// How many users a message lists.
 const NAMED_USERS: usize = 16;
 
-/// Whether other state directories than the own one are looked at: not when that one
-/// was named.
+/// Whether to read other state directories than the user's own. They are not read if the
+/// user's own was set by the environment.
 fn are_wanted() -> bool {
     !standard_paths::is_state_named()
 }
 
-/// Whether our own markers are root's.
+/// Whether the user's own markers are root's.
 fn is_root() -> bool {
     standard_paths::state().as_deref() == Some(&standard_paths::systems())
 }
 
-/// The interrupted runs of every user, for root. What cannot be looked at is said,
-/// and hides nothing else.
+/// Returns the interrupted runs of every user, for root. A notice is printed for what cannot
+/// be read; the rest is still returned.
 pub fn of_every_user() -> Vec<Found> {
     each(Order::Show, |_| true)
 }
 
-/// Clears the interrupted run `id` of one of `users`, or of whichever user has it when
-/// they are none; what was cleared.
+/// Clears the interrupted run `id` of one of `users`, or of any user if `users` is empty.
+/// Returns the cleared runs.
 ///
 /// # Errors
-/// Several users have a run of this name: each was shown with the same words to type, and
-/// one may have taken the name of another's run to have that forgotten.
+/// Fails if several users have a run with this id: `status` printed the same command for each,
+/// and one user may have copied the id of another user's run to have that run cleared.
 pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<Found>, String> {
     let is_wanted = |user: u32| users.is_empty() || users.contains(&user);
     let mut found = each(Order::Show, is_wanted);
@@ -46,7 +46,7 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<Found>, String> {
         let names = names.join(", ");
         return Err(format!("runs of {names} are named {id}: clear each as its user"));
     }
-    // No user's choice of a name keeps root from clearing its own.
+    // Root's own run can always be cleared, whatever id another user has chosen.
     if owners.contains(&0) {
         owners = BTreeSet::from([0]);
     }
@@ -56,7 +56,7 @@ pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<Found>, String> {
     Ok(each(Order::Clear(id), |user| owners.contains(&user)))
 }
 
-/// What was not looked at: reasons, and the users or directories of each.
+/// What could not be read: the users or directories, by reason.
 #[derive(Default)]
 struct Missed(BTreeMap<String, Vec<String>>);
 
@@ -69,7 +69,7 @@ impl Missed {
         }
     }
 
-    /// Says for each reason that `act` of at most `most` of them cannot be done.
+    /// Prints, for each reason, that `act` of at most `most` of them cannot be done.
     fn say(&self, act: &str, most: usize) {
         for (why, names) in &self.0 {
             let more = names.len().saturating_sub(most);
@@ -88,7 +88,7 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
     let (mut found, mut users, mut directories) =
         (Vec::new(), Missed::default(), Missed::default());
     for (account, answers) in accounts.iter().zip(ask(&accounts, order)) {
-        // The user's process has written whose they are.
+        // The owner in the answer is not trusted: a process with the user's rights wrote it.
         let of_user = |run| Found { owner: account.user, ..run };
         let mut missed = |why| users.add(why, &account.name);
         if account.has_more {
@@ -110,7 +110,7 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
             }
         }
     }
-    // Clearing comes after a look.
+    // Not when clearing, which follows a listing that has printed them.
     if matches!(order, Order::Show) {
         troubles.iter().for_each(|trouble| say(trouble));
     }
@@ -119,14 +119,14 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
     found
 }
 
-/// Removes the pointer to a directory that was removed, or says why it is kept.
+/// Removes the pointer to a directory that was removed, or prints why the pointer is kept.
 fn gone(place: &Place) {
     let Some(registered) = &place.pointer else { return };
     match registered.is_mounted() {
-        // Root looks again if this fails.
+        // If the removal fails, the next `status` of root repeats it.
         Ok(true) => return drop(replace::remove(&registered.path)),
         Ok(false) => {}
-        // The directory may be on a disk that is away for now.
+        // The directory may be on a disk that is not mounted now.
         Err(why) => {
             say(&format!("cannot look at {}: {why}", place.directory.display()));
             return;
@@ -145,7 +145,7 @@ fn gone(place: &Place) {
     }
 }
 
-/// The public parts of root's interrupted runs, for a user; none when root has closed
+/// Returns the public parts of root's interrupted runs, for a user; empty if root has closed
 /// the directory.
 pub fn of_root() -> Vec<Found> {
     if !are_wanted() || is_root() {

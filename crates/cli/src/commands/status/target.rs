@@ -1,7 +1,7 @@
 //! The markers in the target of `--root DIR`.
 //!
-//! Whoever made the target, an image that was unpacked for one, has written what is in
-//! them; and its file system may not answer.
+//! The markers are not trusted: the author of an image that was unpacked into the target may
+//! have written them. The target's file system may not answer.
 
 use super::apart;
 use crate::commands::root;
@@ -10,14 +10,14 @@ use std::path::Path;
 use synconce_durable::recovery::{self, Found, Run, State};
 use synconce_durable::standard_paths::STATE_BELOW_ROOT;
 
-/// Why `root` cannot be used, in lines for people.
+/// Returns why `root` cannot be used, in lines for the terminal.
 pub fn trouble(root: &Path) -> Option<Vec<String>> {
     let to_mount = |root| format!("mount its disk first; then: synconce status --root {root}");
     let trouble = apart::one(|| root::trouble(root, to_mount));
     trouble.unwrap_or_else(|why| Some(vec![no_answer(root, &why)]))
 }
 
-/// The markers in `root`.
+/// Returns the markers in `root`.
 pub fn markers(root: &Path) -> Result<Vec<Found>, String> {
     let look = || recovery::markers(&below(root)).map_err(|error| error.to_string());
     apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))

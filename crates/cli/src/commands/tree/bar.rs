@@ -1,4 +1,5 @@
-//! A bar of entries and bytes, on a terminal only; and Ctrl-C.
+//! The progress of long verbs: entries and bytes, on a terminal only; and cancellation by
+//! Ctrl-C.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use synconce_tree::Progress;
 
-/// How far a long verb is.
+/// The progress of a long verb.
 pub struct Bar {
     bar: ProgressBar,
     entries: AtomicU64,
@@ -16,20 +17,22 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar that says that entries are `done`, once it takes a second. From now on
-    /// Ctrl-C and its like end the work in good order.
+    /// Makes a bar that shows how many entries are `done`, once a second has passed. From now
+    /// on SIGINT, SIGTERM and SIGHUP cancel the work, and the verb cleans up.
     pub fn new(done: &str) -> Self {
         let bar = Self::silent_to_signals(done);
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             if !synconce_sys::signals::is_ignored(signal) {
-                // Without it they end the process, and the next one clears up.
+                // If the registration fails, the signal ends the process, and the next command
+                // cleans up.
                 let _ = signal_hook::flag::register(signal, Arc::clone(&bar.cancelled));
             }
         }
         bar
     }
 
-    /// The same, for a process whose signals are a command's before long.
+    /// Like [`Self::new`], without signal handlers: for a process that soon passes its signals
+    /// on to a command.
     pub fn silent_to_signals(done: &str) -> Self {
         let template = "synconce: {pos} entries {prefix}, {msg} [{elapsed}]";
         let style = ProgressStyle::with_template(template);
@@ -49,7 +52,7 @@ impl Progress for Bar {
     fn add(&self, entries: u64, bytes: u64) {
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let entries = self.entries.fetch_add(entries, Ordering::Relaxed) + entries;
-        // What takes no time to do takes none to look at either.
+        // Short work shows no bar.
         if self.bar.elapsed() > Duration::from_secs(1) {
             self.bar.set_message(crate::text::bytes(bytes));
             self.bar.set_position(entries);

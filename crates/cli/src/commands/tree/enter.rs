@@ -1,4 +1,4 @@
-//! The process by which a command in a clone is started.
+//! `synconce tree enter`: the process that starts a command in a clone.
 
 use crate::arguments::tree::Enter;
 use crate::exit;
@@ -9,7 +9,7 @@ use synconce_tree::enter::{self, Ending, EnterSpec};
 
 const ENOENT: i32 = 2;
 
-/// Goes in, and ends as the command does.
+/// Enters the clone, runs the command and ends with the command's exit status.
 pub fn enter(arguments: Enter) -> ExitCode {
     let spec = match serde_json::from_str::<EnterSpec>(&arguments.how) {
         Ok(spec) => EnterSpec { command: arguments.command, ..spec },

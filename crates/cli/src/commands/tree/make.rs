@@ -1,4 +1,5 @@
-//! Trees are made, cloned, committed, written elsewhere.
+//! Verbs that make trees and write them out: `init`, `import`, `clone`, `commit`, `squash`,
+//! `export`.
 
 use super::bar::Bar;
 use super::{Failure, Wanted, print};
@@ -12,9 +13,9 @@ use synconce_durable::error::{Context, Error};
 use synconce_tree::archive::{self, LeftOut, PackOptions, UnpackOptions};
 use synconce_tree::engine::{self, CopyOptions, CopyReport};
 use synconce_tree::record::Name;
-use synconce_tree::{Store, Told};
+use synconce_tree::{ImportReport, Store};
 
-/// How many paths a notice names.
+/// How many paths a notice lists.
 const NAMED: usize = 5;
 
 pub fn init(wanted: &Wanted, arguments: Init) -> Result<(), Failure> {
@@ -38,23 +39,23 @@ pub fn import(store: &Store, arguments: Import) -> Result<(), Failure> {
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
-    let (record, told) = store.import(&name, strategy, &bar, |target| match is_directory {
+    let (record, imported) = store.import(&name, strategy, &bar, |target| match is_directory {
         true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
         false => unpack_in(&source, target, &bar),
     })?;
     drop(bar);
-    told.notices.iter().for_each(|notice| say(notice));
+    imported.notices.iter().for_each(|notice| say(notice));
     say(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
     Ok(())
 }
 
-/// What there is to say of what was imported.
+/// What an import reports.
 struct Imported {
     notices: Vec<String>,
     has_whiteouts: bool,
 }
 
-impl Told for Imported {
+impl ImportReport for Imported {
     fn has_whiteouts(&self) -> bool {
         self.has_whiteouts
     }
@@ -88,7 +89,7 @@ fn copy_in(
     Ok(Imported { notices, has_whiteouts: !report.whiteouts.is_empty() })
 }
 
-/// The first of `paths`, if there are any, with what is to be said of them.
+/// Returns a notice with the first of `paths` and `what`; `None` if there are no paths.
 fn named(paths: &[PathBuf], what: &str) -> Option<String> {
     let first = paths.iter().take(NAMED).map(|path| path.display().to_string());
     let first = first.collect::<Vec<_>>().join(", ");
@@ -96,7 +97,7 @@ fn named(paths: &[PathBuf], what: &str) -> Option<String> {
     (!paths.is_empty()).then(|| format!("{} {what}: {first}{more}", paths.len()))
 }
 
-/// What of a copy is not as its source, in words.
+/// Returns notices of what differs between a copy and its source.
 fn notices(report: &CopyReport) -> Vec<String> {
     let all = [
         named(&report.changed, "changed while they were read"),
@@ -109,7 +110,7 @@ fn notices(report: &CopyReport) -> Vec<String> {
 }
 
 fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Imported, Error> {
-    // Its errors are about what is in it.
+    // Names the archive in the error: errors of unpacking name only the entry.
     let wrong = |error: Error| {
         let cause = io::Error::new(error.io().kind(), error.to_string());
         Error::new("cannot import", source, cause)
@@ -121,7 +122,7 @@ fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Importe
     Ok(Imported { notices, has_whiteouts: unpacked.whiteouts > 0 })
 }
 
-/// What an archive could not take along, in words.
+/// Returns notices of what an import or export of a tar has left out.
 fn left_out(left: &LeftOut) -> Vec<String> {
     let named = left.named.iter().take(NAMED);
     let mut notices: Vec<String> =
@@ -172,7 +173,7 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path) -> Result<(), Failure> {
     let target = fs::File::open(directory).on("cannot open", directory)?;
     let bar = Bar::new("exported");
     let report = engine::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
-    // Nobody else commits what is outside the store.
+    // A commit of the store does not cover a directory outside the store.
     rustix::fs::syncfs(&target).on("cannot commit: sync of the file system of", directory)?;
     drop(bar);
     notices(&report).iter().for_each(|notice| say(notice));

@@ -1,4 +1,4 @@
-//! Clones that are worked in by other means than a run.
+//! `synconce tree mount` and `umount`: clones that other programs than a run work in.
 
 use super::Failure;
 use super::bar::Bar;
@@ -37,12 +37,13 @@ pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Fail
 }
 
 pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
-    // A word without a slash is a name first, and a path only where no tree has it.
+    // A word without a slash is the name of a tree first, and a path only if no tree has the
+    // name.
     let is_path = arguments.what.as_encoded_bytes().contains(&b'/');
     let name = arguments.what.to_str().filter(|_| !is_path);
     let mut session = name.map(|name| store.mounted(MountOf::Tree(name))).transpose()?.flatten();
     if session.is_none() {
-        // The directory may have been removed since a `tree mount` was killed.
+        // The mount point may have been removed since a `tree mount` was killed.
         let at = fs::canonicalize(&arguments.what).or_else(|_| absolute(&arguments.what));
         session =
             store.mounted(MountOf::Path(&at.on("cannot find", Path::new(&arguments.what))?))?;

@@ -1,8 +1,8 @@
-//! A command in a clone, under a hold.
+//! `synconce tree run`: a command in a clone, under a hold.
 
 use super::Failure;
 use super::bar::Bar;
-use super::told::Told;
+use super::signal_forwarder::SignalForwarder;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
 use crate::commands::run::{Screen, end_as, fail};
@@ -19,16 +19,16 @@ use synconce_tree::enter::{Bind, EnterSpec, Environment};
 use synconce_tree::record::Name;
 use synconce_tree::{Base, Session, Store, namespace};
 
-/// How long a disk that a bind leads to may stand still in its commit.
+/// How long the disk of a bind may complete no request during its commit.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What becomes of what the command did.
+/// What becomes of the changes of the command.
 enum Fate {
-    /// It stays in the clone.
+    /// They stay in the clone.
     Kept,
-    /// It is this tree, if the command ends with 0.
+    /// They become this tree, if the command exits with 0.
     Committed(Name, Base),
-    /// It is thrown away.
+    /// They are discarded.
     Discarded,
 }
 
@@ -43,7 +43,8 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
         }
     };
     end(session, fate, &finished)?;
-    // A command's signal is ours too, and nothing comes after it.
+    // Here and not later: if a signal killed the command, synconce ends by the same signal
+    // below.
     empty_in_background(store);
     Ok(match &finished.error {
         Some(error) => {
@@ -71,7 +72,7 @@ fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a>, Fate),
         arguments.from.as_ref().ok_or_else(|| Failure::from("no tree is named".to_owned()))?;
     let (session, base) = store.open_anonymous(base, strategy)?;
     let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
-    // Before the command takes its time, and again when it has.
+    // Checked before the command runs, so that its work is not lost, and again after it.
     match store.next_generation(new, Some(&base)) {
         Ok(_) => Ok((session, Fate::Committed(new.clone(), base))),
         Err(error) => {
@@ -85,7 +86,8 @@ fn spec(arguments: &RunIn) -> Result<EnterSpec, Failure> {
     let binds = arguments.bind.iter().map(|text| bind(text));
     Ok(EnterSpec {
         root: OsString::new(),
-        // Its words go as they are: together they may be too long for one.
+        // The words of the command are passed as arguments: one argument may be too small for
+        // them all.
         command: Vec::new(),
         user: arguments.user.clone(),
         binds: binds.collect::<Result<_, _>>()?,
@@ -94,7 +96,7 @@ fn spec(arguments: &RunIn) -> Result<EnterSpec, Failure> {
     })
 }
 
-/// `A:B`, `A:B:ro` or `A:B:rw`.
+/// Parses `A:B`, `A:B:ro` or `A:B:rw`.
 fn bind(text: &str) -> Result<Bind, Failure> {
     let refuse = |why: &str| Failure::from(format!("cannot use --bind {text}: {why}"));
     let mut words = text.split(':');
@@ -114,7 +116,7 @@ fn bind(text: &str) -> Result<Bind, Failure> {
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
 
-/// Makes the copy, mounts it where only we see it, and runs the command in it.
+/// Makes the copy, mounts it in a private mount namespace, and runs the command in it.
 fn work(
     session: &Session<'_>,
     arguments: &RunIn,
@@ -135,7 +137,7 @@ fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
         .map_err(|error| Failure::from(format!("cannot pass the command on: {error}")))?;
     let words = [own.into(), "tree".into(), "enter".into(), text.into(), "--".into()];
     let command: Vec<OsString> = words.into_iter().chain(arguments.command.clone()).collect();
-    // What lies elsewhere is not ours to throw away.
+    // The binds outside the tree outlive a discarded clone, so they are committed.
     let elsewhere = spec.binds.iter().filter(|bind| !bind.read_only);
     let elsewhere = elsewhere.map(|bind| PathBuf::from(&bind.source));
     let commit_only: Vec<PathBuf> = elsewhere.filter(|path| is_on_a_disk(path)).collect();
@@ -157,20 +159,20 @@ fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
         .map_err(|error| Failure::from(format!("cannot set up the run: {error}")))
 }
 
-/// Whether there is anything to commit: memory and devices keep nothing.
+/// Whether `path` is on a disk file system: memory and devices have nothing to commit.
 fn is_on_a_disk(path: &Path) -> bool {
     let mounts = mounts::ours().unwrap_or_default();
     pins::mount_of(path, &mounts).is_ok_and(|mount| mount.kind().is_held())
 }
 
-/// The same with every sync done, or held by a run that we are in.
+/// Runs the command without a hold: every sync is done, or held by an outer run.
 fn bare(command: &[OsString]) -> Result<Finished, Failure> {
     use std::os::unix::process::ExitStatusExt;
     let failed = |error: io::Error| Failure::from(format!("cannot run the command: {error}"));
-    let told = Told::new().map_err(failed)?;
+    let forwarder = SignalForwarder::new().map_err(failed)?;
     let mut child =
         std::process::Command::new(&command[0]).args(&command[1..]).spawn().map_err(failed)?;
-    told.pass_on_to(&child).map_err(failed)?;
+    forwarder.pass_on_to(&child).map_err(failed)?;
     let status = child.wait().map_err(failed)?;
     let ending = match (status.code(), status.signal()) {
         (Some(code), _) => Ending::Exited(code),
@@ -182,7 +184,7 @@ fn bare(command: &[OsString]) -> Result<Finished, Failure> {
     Ok(Finished { ending, accounts, outcome, commit: None, error: None, unfinished })
 }
 
-/// Keeps, commits or throws away.
+/// Keeps, commits or discards the session.
 fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Failure> {
     let fate = if finished.error.is_some() { Fate::Discarded } else { fate };
     match (fate, finished.ending) {

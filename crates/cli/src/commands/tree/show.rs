@@ -1,4 +1,4 @@
-//! What is there.
+//! Verbs that read trees: `list`, `diff`, `verify`, `fsck`.
 
 use super::bar::Bar;
 use super::{Failure, print};
@@ -13,22 +13,22 @@ use synconce_tree::engine::{self, Change, ChangeKind};
 use synconce_tree::record::Name;
 use synconce_tree::{Listed, Store};
 
-/// How many paths are named.
+/// How many paths are listed.
 const NAMED: usize = 10;
 
-/// A tree, as it is listed.
+/// A tree, as `list` shows it.
 #[derive(Serialize)]
 struct Shown<'a> {
     name: &'a Name,
-    /// committed, open (something is not committed) or in use.
+    /// committed, open (some changes are not committed) or in use.
     state: &'static str,
     generation: u64,
     strategy: &'a str,
-    /// Why this strategy.
+    /// Why this strategy was chosen.
     reason: &'a str,
-    /// Bytes that go with it; null for a whole copy that is not committed.
+    /// Bytes that a removal of this tree frees; null for a whole copy that is not committed.
     own: Option<u64>,
-    /// Bytes that others need as well.
+    /// Bytes that other trees use as well.
     shared: Option<u64>,
     layers: usize,
     parent: Option<&'a Name>,
@@ -139,7 +139,7 @@ pub fn diff(store: &Store, arguments: &Diff) -> Result<ExitCode, Failure> {
     Ok(if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// As bytes: a name may be any.
+/// Prints bytes, because a name may be any bytes.
 fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
     use std::io::Write;
     let mut text = Vec::new();

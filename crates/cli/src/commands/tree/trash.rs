@@ -1,4 +1,4 @@
-//! Trees are removed.
+//! `synconce tree remove`, `gc`, and emptying the trash.
 
 use super::bar::Bar;
 use super::{Failure, tell};
@@ -7,13 +7,13 @@ use crate::text::say;
 use synconce_sys::process::{self, Side};
 use synconce_tree::{Emptied, Store, engine};
 
-/// How many failed removals are named.
+/// How many failed removals are listed.
 const NAMED: usize = 5;
 
 pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
     let mut failed = None;
     for name in &arguments.names {
-        // The others go all the same, as with rm(1).
+        // The other trees are removed all the same, as with rm(1).
         if let Err(error) = store.remove_tree(name)
             && let Some(earlier) = failed.replace(error)
         {
@@ -36,10 +36,10 @@ fn empty(store: &Store, wait: bool) -> Result<(), Failure> {
     let bar = Bar::new("removed");
     let emptied = store.empty_trash(wait, engine::threads(), &bar)?;
     drop(bar);
-    told(&emptied)
+    report(&emptied)
 }
 
-fn told(emptied: &Emptied) -> Result<(), Failure> {
+fn report(emptied: &Emptied) -> Result<(), Failure> {
     if emptied.busy {
         say("another process empties the trash; --wait waits for it");
     }
@@ -51,8 +51,8 @@ fn told(emptied: &Emptied) -> Result<(), Failure> {
     }
 }
 
-/// Leaves the trash, if there is any, to a process of its own, which gives way to all
-/// others. Ours must have one thread.
+/// Empties the trash, if there is any, in a child process of the lowest priority. The calling
+/// process must be single-threaded, because it forks.
 pub fn empty_in_background(store: &Store) {
     if !store.has_trash().unwrap_or(false) {
         return;

@@ -1,5 +1,5 @@
-//! What every test of a run's life is made with: a place of its own, commands
-//! with a limit of time, and words for what is asked over and over.
+//! Helpers of the tests of a run's life: a directory for each test, commands with a time
+//! limit, and functions for common checks.
 
 #[path = "../../common/isolation.rs"]
 pub mod isolation;
@@ -20,17 +20,17 @@ pub use tracks::{Trail, children, exists, parent, process_status};
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 
-/// Far more than anything here takes on a slow machine.
+/// Returns far more time than any step here takes on a slow machine.
 pub fn limit() -> Duration {
     patiently(Duration::from_secs(60))
 }
 
-/// Runs `test` in a place and in namespaces of its own.
+/// Runs `test` with a new place, in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
     isolated_in(test, stalls::among_others);
 }
 
-/// The same, while no other test runs.
+/// Like [`isolated`], while no other test runs.
 pub fn isolated_alone<T: Fn(&Place)>(test: T) {
     isolated_in(test, stalls::alone);
 }
@@ -44,20 +44,20 @@ fn isolated_in<T: Fn(&Place)>(test: T, turn: fn() -> Turn) {
     });
 }
 
-/// Whether `quiet` holds at one of a few times: somebody else's sync(2) flushes
-/// every disk of the machine, also one that is watched.
+/// Whether `quiet` holds at one of a few attempts: a sync(2) of another process flushes every
+/// disk of the machine, also the one under test.
 pub fn a_few_times(quiet: impl FnMut() -> bool) -> bool {
     std::iter::repeat_with(quiet).take(5).any(|quiet| quiet)
 }
 
-/// `text` without the notice of a sealed run about FUSE file systems: the disk of a rig is
-/// a file on one.
+/// Returns `text` without the notice of a sealed run about FUSE file systems: the disk of a
+/// rig is a file on a FUSE file system.
 pub fn without_fuse_notice(text: &str) -> String {
     let is_other = |line: &&str| !line.starts_with("synconce: not committed, although");
     text.split_inclusive('\n').filter(is_other).collect()
 }
 
-/// Waits until `holds`; panics after [`limit`], naming `what`.
+/// Waits until `holds` returns true; panics after [`limit`], naming `what`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + limit();
     while !holds() {

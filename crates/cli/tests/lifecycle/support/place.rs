@@ -9,7 +9,7 @@ use synconce_testkit::process::{self, Finished, Group};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 
-/// Where one test works.
+/// The directory of one test.
 pub struct Place {
     dir: PathBuf,
 }
@@ -23,45 +23,44 @@ impl Place {
         Self { dir }
     }
 
-    /// Removes the directory; a test that failed leaves it to be looked at.
+    /// Removes the directory. After a failed test it is kept for inspection.
     pub fn down(self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
 
-    /// The path of `name` in the directory, which is on a disk.
+    /// Returns the path of `name` in the directory, which is on a disk.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// The same, as text for a script.
+    /// Returns [`Self::path`] as text for a script.
     pub fn text(&self, name: &str) -> String {
         self.path(name).into_os_string().into_string().expect("a path of ours is UTF-8")
     }
 
-    /// What the file `name` says; empty when there is none.
+    /// Returns the content of the file `name`; empty if there is none.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Writes the file `name`.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text).expect("a file in our own directory");
         path
     }
 
-    /// Removes the file `name`, which is there.
     pub fn remove(&self, name: &str) {
         fs::remove_file(self.path(name)).expect("a file that was written");
     }
 
-    /// Waits until the file `name` is not empty.
+    /// Waits until the file `name` has a whole line; returns its content.
     pub fn wait_for(&self, name: &str) -> String {
         eventually(&format!("{name} is written"), || self.read(name).ends_with('\n'));
         self.read(name)
     }
 
-    /// `program` in our directory, with state and runtime directories of its own.
+    /// Returns a command for `program` in the directory, with the test's state and runtime
+    /// directories.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -73,56 +72,56 @@ impl Place {
         command
     }
 
-    /// `synconce` with `arguments`.
+    /// Returns the command `synconce ARGUMENTS`.
     pub fn synconce(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(SYNCONCE);
         command.args(arguments);
         command
     }
 
-    /// `synconce run OPTIONS -- WORDS`.
+    /// Returns the command `synconce run OPTIONS -- WORDS`.
     pub fn held(&self, options: &[&str], words: &[&str]) -> Command {
         let mut command = self.synconce(&["run"]);
         command.args(options).arg("--").args(words);
         command
     }
 
-    /// `synconce run OPTIONS -- WORDS`, to its end.
+    /// Runs `synconce run OPTIONS -- WORDS` to its end.
     pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
         finish(&mut self.held(options, words))
     }
 
-    /// `synconce run -- sh -c SCRIPT`, to its end.
+    /// Runs `synconce run -- sh -c SCRIPT` to its end.
     pub fn sh(&self, script: &str) -> Finished {
         self.run(&[], &["sh", "-c", script])
     }
 
-    /// `WORDS` without us, to their end.
+    /// Runs `WORDS` without synconce to their end.
     pub fn bare(&self, words: &[&str]) -> Finished {
         finish(self.command(words[0]).args(&words[1..]))
     }
 
-    /// `synconce run -- sh -c SCRIPT`, started.
+    /// Starts `synconce run -- sh -c SCRIPT`.
     pub fn start(&self, script: &str) -> Started {
         Started::new(&mut self.held(&[], &["sh", "-c", script]))
     }
 
-    /// `synconce status ARGUMENTS`.
+    /// Runs `synconce status ARGUMENTS`.
     pub fn status(&self, arguments: &[&str]) -> Finished {
         finish(self.synconce(&["status"]).args(arguments))
     }
 
-    /// The public files of the markers in the state directory.
+    /// Returns the public files of the markers in the state directory.
     pub fn markers(&self) -> Vec<PathBuf> {
         files(&self.path("state/runs"), "json")
     }
 
-    /// The public run files in the runtime directory.
+    /// Returns the public run files in the runtime directory.
     pub fn run_files(&self) -> Vec<PathBuf> {
         files(&self.path("runtime"), "json")
     }
 
-    /// The supervisor of the only living run.
+    /// Returns the pid of the supervisor of the only living run.
     pub fn supervisor(&self) -> u32 {
         let files = self.run_files();
         assert_eq!(files.len(), 1, "one run is alive: {files:?}");
@@ -132,7 +131,7 @@ impl Place {
     }
 }
 
-/// The files in `directory` whose names end in `suffix`.
+/// Returns the files in `directory` with the extension `suffix`.
 pub fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -142,12 +141,11 @@ pub fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs `command` to its end.
 pub fn finish(command: &mut Command) -> Finished {
     process::run(command, limit()).unwrap()
 }
 
-/// A command that runs.
+/// A command that was started.
 pub struct Started(Group);
 
 impl Started {
@@ -162,7 +160,7 @@ impl Started {
         status.unwrap_or_else(|| panic!("it did not end:\n{}", self.text()))
     }
 
-    /// What it wrote so far.
+    /// Returns what the command has written so far.
     pub fn text(&self) -> String {
         self.0.stdout().unwrap() + &self.0.stderr().unwrap()
     }

@@ -1,6 +1,6 @@
-//! Small programs that are run under a hold, in perl, which every Debian has.
+//! Small perl programs that are run under a hold. Every Debian has perl.
 
-/// Numbers of system calls, as `syscall` in perl wants them.
+/// Numbers of system calls, for `syscall` in perl.
 pub mod number {
     pub const FSYNC: i64 = libc::SYS_fsync;
     pub const FDATASYNC: i64 = libc::SYS_fdatasync;
@@ -10,9 +10,9 @@ pub mod number {
     pub const SECCOMP: i64 = libc::SYS_seccomp;
 }
 
-/// Perl subroutines: `hold()` asks whether we are held, by the handshake that
-/// the kernel answers with EBADF; `sync_file(PATH)` writes a file and syncs it;
-/// `say_to(PATH, TEXT)` writes a line so that it is seen whole.
+/// Returns perl subroutines. `hold()` asks whether the process is held, by the handshake that
+/// the kernel answers with EBADF. `sync_file(PATH)` writes a file and syncs it. `say_to(PATH,
+/// TEXT)` writes a line atomically.
 fn prelude() -> String {
     format!(
         r#"use strict; use POSIX (); use IO::Handle; use Time::HiRes ();
@@ -34,25 +34,25 @@ sub wait_for {{ Time::HiRes::sleep(0.005) until -e $_[0]; }}
     )
 }
 
-/// The words of a command that runs `script` in perl, after the subroutines
-/// `hold`, `sync_file`, `say_to` and `wait_for`.
+/// Returns a command that runs `script` in perl, after the subroutines `hold`, `sync_file`,
+/// `say_to` and `wait_for`.
 pub fn perl(script: &str) -> [String; 3] {
     ["perl".to_owned(), "-e".to_owned(), format!("{}{script}", prelude())]
 }
 
-/// Prints whether it is held.
+/// Prints whether the process is held.
 pub const HOLD: &str = "print hold(), \"\\n\";";
 
 /// Syncs a file in the working directory.
 pub const SYNC: &str = "print sync_file('data'), \"\\n\";";
 
-/// Of a daemon: says whether it is held and can sync once the file `go` is there.
+/// For a daemon: writes whether it is held and can sync, once the file `go` exists.
 pub const AFTER_RELEASE: &str =
     "wait_for('go'); say_to('after', hold() . ' ' . sync_file('data'));";
 
-/// A perl script that leaves a daemon behind which runs `script`: forked twice,
-/// in a session of its own, its standard descriptors on /dev/null. The script
-/// goes on once the daemon is in its session.
+/// Returns a perl script that starts a daemon which runs `script`: forked twice, in a session
+/// of its own, its standard descriptors on /dev/null. The script goes on once the daemon is in
+/// its session.
 pub fn daemon(script: &str) -> String {
     format!(
         r#"{{ pipe(my $ready, my $tell) or die;
@@ -65,9 +65,9 @@ if (!(my $child = fork)) {{
     )
 }
 
-/// The words of a program that installs a seccomp filter of these instructions
-/// (code, jump if true, jump if false, operand) with `flags`, leaves what the
-/// kernel returns open, and executes its arguments.
+/// Returns a program that installs a seccomp filter of these instructions (code, jump if true,
+/// jump if false, operand) with `flags`, keeps the descriptor that the kernel returns, and
+/// executes its arguments.
 pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] {
     let packed: Vec<_> = instructions
         .iter()
@@ -85,12 +85,12 @@ pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] 
     perl(&script)
 }
 
-/// A filter that has a listener, and lets every call through.
+/// Returns a program that installs a filter with a listener that lets every call through.
 pub fn under_a_listener() -> [String; 3] {
     filtered(8, &[(0x06, 0, 0, 0x7fff_0000)])
 }
 
-/// A filter that answers seccomp(2) with `errno`.
+/// Returns a program that installs a filter which answers seccomp(2) with `errno`.
 pub fn without_seccomp(errno: u32) -> [String; 3] {
     filtered(
         0,

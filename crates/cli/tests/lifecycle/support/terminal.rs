@@ -10,16 +10,16 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A session on a terminal of its own; its shell calls us `$SYNCONCE`.
+/// A session on a terminal of its own; `$SYNCONCE` in its shell is the program.
 pub struct Terminal {
-    /// The other end of the terminal; the hang-up comes with its drop.
+    /// The other end of the terminal; its drop hangs the terminal up.
     master: Option<OwnedFd>,
     session: Child,
-    /// What was shown and not expected yet.
+    /// What was shown and not yet matched by [`Self::expect`].
     shown: String,
 }
 
-/// What bash shows when it waits for a command.
+/// The prompt of bash.
 const PROMPT: &str = "prompt> ";
 
 impl Terminal {
@@ -54,13 +54,13 @@ impl Terminal {
         terminal
     }
 
-    /// Types `text` as it is.
+    /// Types `text` unchanged.
     pub fn write(&mut self, text: &str) {
         let master = self.master.as_ref().expect("a terminal that is not closed");
         rustix::io::write(master, text.as_bytes()).expect("room in the terminal");
     }
 
-    /// Types a line, and waits for its echo.
+    /// Types a line and waits for its echo.
     pub fn line(&mut self, text: &str) {
         self.write(&format!("{text}\n"));
         self.expect(&format!("{text}\r\n"));
@@ -83,7 +83,8 @@ impl Terminal {
         }
     }
 
-    /// Reads what there is; `false` when the terminal has no other end any more.
+    /// Reads what there is, within `limit`; returns `false` when the other end of the terminal
+    /// is closed.
     fn read(&mut self, limit: Duration) -> bool {
         let master = self.master.as_ref().expect("a terminal that is not closed");
         let mut fds = [PollFd::new(master, PollFlags::IN)];
@@ -101,7 +102,7 @@ impl Terminal {
         }
     }
 
-    /// The exit code of the last command of the shell.
+    /// Returns the exit code of the last command of the shell.
     pub fn code(&mut self) -> String {
         self.expect(PROMPT);
         self.line("echo \"<$?>\"");
@@ -111,7 +112,7 @@ impl Terminal {
         code
     }
 
-    /// Closes the terminal, as a window or a connection is closed.
+    /// Closes the terminal, like a closed window or a lost connection.
     pub fn hang_up(&mut self) {
         self.master = None;
     }
@@ -134,7 +135,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It has ended in every test that passes.
+        // In a test that passes the leader has ended already.
         let _ = self.session.kill();
         let _ = self.session.wait();
     }

@@ -1,4 +1,4 @@
-//! buildkitd, which executes steps itself or has containerd do it.
+//! buildkitd, which executes steps itself or through containerd.
 
 use super::containerd::{ADDRESS, Containerd};
 use super::{Builder, SOCKET, Site, USERS, assert_steps_bare, assert_steps_held, prepare, stop};
@@ -23,7 +23,7 @@ pub const NEEDS_CONTAINERD: [Need; 6] = [
     Need::Engine("containerd-shim-runc-v2"),
 ];
 
-/// Who starts the containers.
+/// The program that starts the containers.
 #[derive(Clone, Copy, Debug)]
 pub enum Worker {
     /// buildkitd itself calls the runtime.
@@ -32,10 +32,10 @@ pub enum Worker {
     Containerd(&'static str),
 }
 
-/// As it is unless said.
+/// The default namespace of the containerd worker.
 pub const ON_CONTAINERD: Worker = Worker::Containerd("buildkit");
 
-/// A buildkitd that runs.
+/// A running buildkitd.
 pub struct BuildKit<'a> {
     site: &'a Site<'a>,
     daemon: Group,
@@ -119,7 +119,7 @@ pub fn its_steps_are_held_on_containerd(place: &Place) {
     let containerd = Containerd::start(&site);
     let buildkit = BuildKit::start(&site, ON_CONTAINERD);
     steps_are_held(&buildkit, place);
-    // Who is no step but where the steps are.
+    // A container that is no step, in the namespace of the steps.
     let other = containerd.run_in("buildkit", &[], &["/probe", "well"]);
     assert_steps_bare("beside the steps", &other, 1);
     buildkit.stop();
@@ -148,6 +148,7 @@ fn steps_are_held(buildkit: &BuildKit<'_>, place: &Place) {
     assert!(!refused.status.success(), "it must be allowed: {refused:?}");
     let insecure = buildkit.build(&["--allow", "security.insecure"]);
     assert_steps_held("insecure", &insecure, 1);
-    // Which BuildKit's profile does not say: there was none but ours.
+    // ENOSYS is not from BuildKit's profile: an insecure step has no profile but synconce's
+    // filter.
     assert!(insecure.stderr.contains(" io_uring ENOSYS\n"), "{insecure:?}");
 }

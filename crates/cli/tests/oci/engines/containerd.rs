@@ -16,19 +16,19 @@ pub const NEEDS: [Need; 5] = [
     Need::Program("cc", "gcc libc6-dev"),
 ];
 
-/// Where it listens.
+/// The socket of containerd.
 pub const ADDRESS: &str = "/run/engine/containerd";
 
-/// A containerd that runs.
+/// A running containerd.
 pub struct Containerd<'a> {
     site: &'a Site<'a>,
     daemon: Group,
-    /// Containers so far.
+    /// How many containers were started.
     count: Cell<u32>,
 }
 
 impl<'a> Containerd<'a> {
-    /// Without the plugins of Kubernetes, which look for a network.
+    /// Starts containerd without the plugins of Kubernetes, which need a network.
     pub fn start(site: &'a Site<'a>) -> Self {
         let root = site.storage.join("containerd");
         let config = format!(
@@ -40,7 +40,7 @@ impl<'a> Containerd<'a> {
         );
         let config = site.place.write("containerd.toml", &config);
         let program = engine("containerd").unwrap();
-        // Its shim is beside it.
+        // The shim is in the directory of containerd.
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}", program.parent().unwrap().display());
         let mut command = site.command(program.to_str().unwrap());
@@ -51,18 +51,18 @@ impl<'a> Containerd<'a> {
         containerd
     }
 
-    /// Its client, with `words`.
+    /// Runs the client with `words`.
     pub fn ctr(&self, words: &[&str]) -> Finished {
         let mut command = self.site.command(engine("ctr").unwrap().to_str().unwrap());
         finish(command.args(["--address", ADDRESS]).args(words))
     }
 
-    /// A container that runs `words` to its end.
+    /// Runs `words` in a container to their end.
     pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
         self.run_in("default", options, words)
     }
 
-    /// The same in a namespace of containerd's.
+    /// Runs `words` in a container in a namespace of containerd.
     pub fn run_in(&self, namespace: &str, options: &[&str], words: &[&str]) -> Finished {
         self.count.set(self.count.get() + 1);
         let id = format!("c{}", self.count.get());
@@ -74,7 +74,7 @@ impl<'a> Containerd<'a> {
         self.ctr(&[&own, options, &container, words].concat())
     }
 
-    /// The root of its containers.
+    /// Returns the root of the containers.
     fn root(&self) -> PathBuf {
         let root = self.site.storage.join("root");
         if !root.exists() {
@@ -94,7 +94,7 @@ pub fn its_containers_keep_their_syncs_unless_they_ask(place: &Place) {
     prepare(place);
     let site = Site::new(place);
     let containerd = Containerd::start(&site);
-    // Of itself ctr sets no profile.
+    // By default ctr sets no profile.
     for options in [&[][..], &["--privileged"], &["--seccomp"], &["--user", "1000"]] {
         let run = |asks: &[&str]| containerd.run(&[options, asks].concat(), &["/probe", "well"]);
         assert_steps_bare(&format!("run {options:?}"), &run(&[]), 1);

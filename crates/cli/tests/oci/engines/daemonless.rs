@@ -23,14 +23,14 @@ pub const PODMAN: [Need; 3] = [
 pub const BOTH: [Need; 4] = [BUILDAH[0], PODMAN[0], PODMAN[1], PODMAN[2]];
 pub const CRUN: [Need; 4] = [BUILDAH[0], PODMAN[0], Need::Program("crun", "crun"), PODMAN[2]];
 
-/// Times of images, which are the same then.
+/// Options of both builders; the fixed time makes images comparable.
 const BUILD: [&str; 5] = ["--network", "none", "--no-cache", "--timestamp", "0"];
 
 pub struct Buildah<'a>(pub &'a Site<'a>);
 
 pub struct Podman<'a>(pub &'a Site<'a>);
 
-/// `program`, with state of its own.
+/// Returns the command `program`, with state of its own.
 fn stored(site: &Site<'_>, program: &str) -> Command {
     let mut command = site.command(program);
     command.args(["--storage-driver", "vfs", "--root"]).arg(&site.storage);
@@ -38,7 +38,8 @@ fn stored(site: &Site<'_>, program: &str) -> Command {
     command
 }
 
-/// Where an archive is written; neither adds to one.
+/// Returns the path for an archive. An existing archive is removed, because neither program
+/// adds to one.
 fn archive(site: &Site<'_>) -> PathBuf {
     let to = site.storage.with_extension("tar");
     let _ = std::fs::remove_file(&to);
@@ -63,19 +64,19 @@ impl Builder for Buildah<'_> {
 }
 
 impl Podman<'_> {
-    /// `podman`, with our runtime and control groups.
+    /// Returns the command `podman`, with the site's runtime and control groups.
     pub fn command(&self) -> Command {
         let mut command = stored(self.0, "podman");
         command.args(["--cgroup-manager", "cgroupfs", "--runtime"]).arg(self.0.runtime());
         command
     }
 
-    /// A container of the image `probed`, which runs `words` to its end.
+    /// Runs `words` in a container of the image `probed` to their end.
     pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
         finish(self.command().args(self.running(options)).arg("probed").args(words))
     }
 
-    /// `run` and its options.
+    /// Returns `run` and its options.
     pub fn running(&self, options: &[&str]) -> Vec<String> {
         let parent = self.0.cgroups.parent();
         let own = ["run", "--rm", "--network", "none", "--cgroup-parent", &parent];
@@ -83,7 +84,7 @@ impl Podman<'_> {
         words.map(|word| (*word).to_owned()).collect()
     }
 
-    /// `build`, its options and the image's name.
+    /// Returns `build`, its options and the name of the image.
     pub fn building(&self, options: &[&str]) -> Vec<String> {
         let own = ["build", "--cgroup-parent", &self.0.cgroups.step()];
         let words = own.iter().chain(&BUILD).chain(options);
@@ -125,7 +126,7 @@ pub fn podmans_steps_are_held_and_its_containers_are_not(place: &Place) {
         assert_steps_held(&format!("build {options:?}"), &podman.build(options), USERS);
     }
     let run = |options: &[&str]| podman.run(options, &["/probe"]);
-    // What a user may choose makes no container a build's.
+    // No name that a user may choose turns a container into a step of a build.
     assert_bare("run", &run(&["--hostname", "buildkitsandbox", "--name", "buildah-buildah1"]));
     let ask = ["--annotation", HOLD];
     for options in [&[][..], &["--privileged"], &UNCONFINED, &["--user", "0"], &["--user", "1000"]]
@@ -138,7 +139,7 @@ pub fn podmans_steps_are_held_and_its_containers_are_not(place: &Place) {
     a_step_that_can_write_to_the_host_is_bare(&podman, place);
 }
 
-/// Which is Podman's own choice in Debian.
+/// crun is the default of Podman in Debian.
 pub fn so_it_is_before_crun(place: &Place) {
     prepare(place);
     let site = Site::new(place).named("crun");

@@ -1,4 +1,4 @@
-//! dockerd, with either of its builders.
+//! dockerd, with each of its builders.
 
 use super::{
     Builder, Given, HOLD, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, assert_bare, assert_held,
@@ -10,21 +10,21 @@ use serde_json::json;
 use std::path::PathBuf;
 use synconce_testkit::process::{Finished, Group};
 
-/// Debian's client; another may be first in the PATH, without a builder.
+/// Debian's client, by its path: the first client in the PATH may have no builder.
 pub const NEEDS: [Need; 3] = [
     Need::Program("dockerd", "docker.io"),
     Need::File("/usr/bin/docker", "docker.io"),
     Need::Program("cc", "gcc libc6-dev"),
 ];
 
-/// A dockerd that runs, with us as its default runtime and first in its PATH, where
-/// its BuildKit looks; or with runc.
+/// A running dockerd with synconce as its default runtime and first in its PATH, where
+/// BuildKit looks for the runtime; or with runc.
 pub struct Docker<'a> {
     site: &'a Site<'a>,
     daemon: Group,
 }
 
-/// One of its builders.
+/// A dockerd with one of its builders.
 pub struct With<'a> {
     docker: &'a Docker<'a>,
     buildkit: bool,
@@ -62,17 +62,17 @@ impl<'a> Docker<'a> {
         finish(command.env("DOCKER_BUILDKIT", buildkit).args(["--host", SOCKET]).args(words))
     }
 
-    /// The builder that dockerd has always had.
+    /// Returns the classic builder of dockerd.
     pub fn classic(&self) -> With<'_> {
         With { docker: self, buildkit: false }
     }
 
-    /// The BuildKit in dockerd.
+    /// Returns the BuildKit in dockerd.
     pub fn buildkit(&self) -> With<'_> {
         With { docker: self, buildkit: true }
     }
 
-    /// A container of the image `probed`, which runs `words` to its end.
+    /// Runs `words` in a container of the image `probed` to their end.
     pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
         self.run_of("probed", options, words)
     }

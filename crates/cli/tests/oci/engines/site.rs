@@ -1,4 +1,4 @@
-//! Where an engine works: nothing of it is the machine's.
+//! The directories of an engine, apart from those of the machine.
 
 use crate::bundles::{compiled, probe};
 use crate::cgroups::Cgroups;
@@ -7,35 +7,37 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// In memory, of this test alone (see `isolation`), and short: paths of sockets are.
+/// A directory in memory, of this test alone (see `isolation`). The path is short, because the
+/// length of a socket's path is limited.
 pub const SHORT: &str = "/run/engine";
-/// Of a daemon.
+/// The socket of a daemon.
 pub const SOCKET: &str = "unix:///run/engine/socket";
 
-/// The runtime that an engine is given.
+/// The runtime of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// Us, before runc.
+    /// synconce, wrapping runc.
     Us,
     /// runc alone.
     Runc,
 }
 
-/// Where one engine works.
+/// The directories and the runtime of one engine.
 pub struct Site<'a> {
     pub place: &'a Place,
     pub given: Given,
-    /// Images and containers, on whatever disk it is.
+    /// Images and containers, on any disk.
     pub storage: PathBuf,
     pub cgroups: Cgroups,
-    /// What we are called.
+    /// The name by which synconce is called.
     name: &'static str,
 }
 
-/// A directory with the context of a build, and us as `synconce-oci`, `runc` and `crun`.
+/// Makes a directory with the context of a build, and links to synconce as `synconce-oci`,
+/// `runc` and `crun`.
 pub fn prepare(place: &Place) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
-    // What engines keep for the whole machine, locks among it.
+    // Directories in which engines keep machine-wide files, such as locks.
     for shared in ["/run", "/dev/shm"] {
         mount("test", shared, "tmpfs", MountFlags::empty(), None).unwrap();
     }
@@ -53,23 +55,23 @@ pub fn prepare(place: &Place) {
 }
 
 impl<'a> Site<'a> {
-    /// With storage in `place`, which is prepared, and us as the runtime.
+    /// Makes a site with storage in `place`, which is prepared, and synconce as the runtime.
     pub fn new(place: &'a Place) -> Self {
         Self::with(place, Given::Us, &place.path("ours"))
     }
 
-    /// With the runtime `given` and storage at `storage`.
+    /// Makes a site with the runtime `given` and storage at `storage`.
     pub fn with(place: &'a Place, given: Given, storage: &Path) -> Self {
         let (storage, cgroups) = (storage.to_owned(), Cgroups::new());
         Self { place, given, storage, cgroups, name: "synconce-oci" }
     }
 
-    /// The same with us by the name of the runtime that we are to execute.
+    /// Returns the site with synconce called by the name of the runtime that it is to execute.
     pub fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
 
-    /// The runtime's path.
+    /// Returns the path of the runtime.
     pub fn runtime(&self) -> PathBuf {
         match self.given {
             Given::Us => self.place.path("before").join(self.name),
@@ -80,8 +82,8 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// `program`, with a directory for temporary files, where builds begin, and rules
-    /// of its own.
+    /// Returns the command `program`, with its own directory for temporary files, which builds
+    /// use, and its own rules.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.place.command(program);
         command

@@ -1,4 +1,4 @@
-/* aio by raw calls. The requests are as they were afterwards. */
+/* aio by raw calls. The requests are unchanged afterwards. */
 #include "ways.h"
 #include <sys/eventfd.h>
 
@@ -38,7 +38,7 @@ static struct request transfer(int fd, const char *text, long at, int flags)
 	return made;
 }
 
-/* Submits `count` requests, says what became of each, in their order. */
+/* Submits `count` requests; prints the result of each, in their order. */
 static void submit(struct request *requests, long count)
 {
 	struct request copies[8], *pointers[8];
@@ -109,7 +109,7 @@ static void unflagged(void)
 	look_at(fd);
 }
 
-/* A sync with anything in its other fields is refused. */
+/* The kernel refuses a sync whose other fields are not 0. */
 static void odd(void)
 {
 	int fd = file("a");
@@ -144,7 +144,7 @@ static void other(void)
 	submit(&one, 1);
 	one = request(FDSYNC_, -1);
 	submit(&one, 1);
-	/* A batch of which a part is held and a part passes is counted as both. */
+	/* A batch that is partly held and partly passed counts as both. */
 	struct request some[] = { request(FSYNC_, fd), request(FSYNC_, ends[0]) };
 	submit(some, 2);
 }

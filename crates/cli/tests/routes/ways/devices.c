@@ -1,5 +1,5 @@
-/* What passes, counted: ioctl and quotactl. BLKFLSBUF and FIFREEZE have a test
- * of their own, which brings a device and a mount. */
+/* Calls that pass and are counted: ioctl and quotactl. BLKFLSBUF and FIFREEZE have a
+ * test of their own, with a device and a mount. */
 #include "ways.h"
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -12,7 +12,7 @@
 
 static void quota(void)
 {
-	/* Of no kind: without a device's name, one would wait for every file system of the machine. */
+	/* An invalid kind: without a device, a valid Q_SYNC would sync every file system. */
 	CALL(syscall(SYS_quotactl, QCMD(Q_SYNC, 255), NULL, 0, NULL));
 	CALL(syscall(SYS_quotactl, QCMD(Q_SYNC, GRPQUOTA), "/dev/null", 0, NULL));
 	CALL(syscall(SYS_quotactl, QCMD(Q_GETFMT, USRQUOTA), "/dev/null", 0, NULL));
@@ -28,7 +28,7 @@ static void control(void)
 	CALL(ioctl(fd, FIONREAD, &available));
 }
 
-/* What is no mount's root cannot be unmounted, and nothing becomes of it. */
+/* umount2 fails for a path that is not a mount point, and has no effect. */
 static void unmounting(void)
 {
 	NEED(mkdir("d", 0755) == 0);

@@ -1,11 +1,11 @@
-/* Threads whose opens wait, after their flag was taken away, when their process
- * is killed or executes another program. */
+/* The process of a thread is killed or executes another program while the open of the
+ * thread, without its flag, waits. */
 #include "ways.h"
 #include <pthread.h>
 
 #define ROUNDS 12
 
-/* A lease that nobody gives up keeps whoever opens "a" waiting. */
+/* Takes a lease on "a" that blocks every open for writing. */
 static int lend(void)
 {
 	make_file("a", "content");
@@ -54,8 +54,9 @@ static void thread_executes(long micros)
 	open_it(NULL);
 }
 
-/* Processes with one thread more, which opens the file, and `then`; says how many
- * end with `wanted`. The moment of the end moves over that of the open. */
+/* Starts processes in which a second thread opens the file and the first one calls
+ * `then`; prints how many end with `wanted`. The moment of the end varies around that
+ * of the open. */
 static void end_all(void (*then)(long micros), int kills, int wanted)
 {
 	int leased = lend(), good = 0;

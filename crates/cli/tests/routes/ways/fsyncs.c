@@ -117,7 +117,7 @@ static void on_memory(void)
 	CALL(fdatasync(anonymous));
 }
 
-/* The kernel takes the low half of the register. */
+/* The kernel uses only the low half of the register. */
 static void by_high_bits(void)
 {
 #ifdef __LP64__

@@ -4,7 +4,7 @@
 
 static size_t page;
 
-/* Four shared pages of the new file `name`, the descriptor closed. */
+/* Maps four shared pages of the new file `name`, and closes the descriptor. */
 static char *pages(const char *name)
 {
 	page = sysconf(_SC_PAGESIZE);

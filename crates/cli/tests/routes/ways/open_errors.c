@@ -1,5 +1,5 @@
-/* Opens with O_SYNC that fail. One that the kernel refuses although its flag
- * was taken away is not counted; one whose file cannot be found passes. */
+/* Opens with O_SYNC that fail. An open that the kernel refuses after its flag was
+ * removed is not counted; an open whose file does not exist passes. */
 #include "ways.h"
 #include <sys/resource.h>
 

@@ -1,4 +1,4 @@
-/* openat2: the flags are in memory, which is as it was afterwards. */
+/* openat2: the flags are in memory, which is unchanged afterwards. */
 #include "ways.h"
 #include <sys/mman.h>
 
@@ -44,7 +44,7 @@ static void by_constant(void)
 	disk_flags(fd);
 }
 
-/* Memory that nobody may write stays as it is, and so does the call. */
+/* The flags are in read-only shared memory: neither the memory nor the call is changed. */
 static void by_shared_constant(void)
 {
 	make_file("how", "");
@@ -64,7 +64,7 @@ static void without(void)
 	disk_flags(OPEN(AT_FDCWD, "a", &how));
 }
 
-/* "/a" is not there, but below the directory it is. */
+/* "/a" does not exist, but exists below the directory. */
 static void in_root(void)
 {
 	NEED(mkdir("d", 0755) == 0);
@@ -78,7 +78,7 @@ static void in_root(void)
 	disk_flags(OPEN(directory, "a", &how));
 	OPEN(directory, "/a", &how);
 	OPEN(directory, "../d/a", &how);
-	/* In memory nothing is held, whatever has the same path on the disk. */
+	/* No call is held in memory, even if the same path exists on the disk. */
 	how.flags = O_RDWR | O_TMPFILE | O_SYNC;
 	how.mode = 0600;
 	how.resolve = IN_ROOT;

@@ -5,7 +5,7 @@
 
 #define NEW (O_RDWR | O_CREAT)
 
-/* What FORTIFY checks is not known when this is compiled. */
+/* Volatile, so that FORTIFY cannot check the flags at compile time. */
 static volatile int fortified = O_RDWR | O_SYNC, fortified_new = NEW | O_SYNC;
 
 static void opened(int fd)
@@ -143,7 +143,7 @@ static void by_link(void)
 	NEED(access("d/new", F_OK) == 0);
 }
 
-/* A link on the disk that leads to memory, where nothing is held. */
+/* A link on the disk leads to memory, where no call is held. */
 static void by_link_away(void)
 {
 	char name[] = MEMORY "/ways-XXXXXX";
@@ -157,7 +157,7 @@ static void by_link_away(void)
 	NEED(unlink(name) == 0);
 }
 
-/* The kernel ignores the flag, and so is nothing held. */
+/* The kernel ignores O_SYNC beside O_PATH, so the call is not held. */
 static void only_path(void)
 {
 	make_file("a", "content");
@@ -176,9 +176,9 @@ static void no_disk(void)
 	kept_flags(CALL(open(MEMORY, O_RDONLY | O_SYNC)));
 }
 
-/* Makes the node `b` of a block device that can be opened; 0 if there is none.
- * Loop devices are left out: other tests attach and detach them, an open of one
- * meanwhile fails, and it puts their detaching off. */
+/* Makes the node `b` of a block device that can be opened; returns 0 if there is none.
+ * Loop devices are left out, because other tests attach and detach them: an open may
+ * fail meanwhile, and delays the detaching. */
 static int block_node(void)
 {
 	DIR *devices = opendir("/sys/block");
@@ -194,7 +194,7 @@ static int block_node(void)
 		if (sscanf(numbers, "%u:%u", &major, &minor) != 2)
 			continue;
 		NEED(mknod("b", S_IFBLK | 0600, makedev(major, minor)) == 0);
-		/* A drive may be empty. */
+		/* A drive may have no medium. */
 		fd = open("b", O_RDONLY | O_NONBLOCK);
 		close(fd);
 		if (fd >= 0)

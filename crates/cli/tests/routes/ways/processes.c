@@ -1,4 +1,4 @@
-/* Processes that sync: vfork, posix_spawn, one that is traced. */
+/* Processes that sync: after vfork, by posix_spawn, under a tracer. */
 #include "ways.h"
 #include <spawn.h>
 #include <sys/ptrace.h>
@@ -21,7 +21,7 @@ static void by_vfork(void)
 	    (flags & SYNC_BITS) != 0, synced);
 }
 
-/* The opening is done by posix_spawn itself, between vfork and exec. */
+/* posix_spawn itself opens the file, between vfork and exec. */
 static void by_spawn(void)
 {
 	char path[4096] = "";
@@ -38,7 +38,7 @@ static void by_spawn(void)
 	say("status %d", status);
 }
 
-/* A debugger has the child already: its open passes with the flag. */
+/* A debugger traces the child already, so its open passes with the flag. */
 static void traced(void)
 {
 	pid_t child = fork();
@@ -64,7 +64,7 @@ static int continued_by(pid_t child)
 	return kill(child, SIGCONT);
 }
 
-/* Stopped and continued all the while, also amid a call that is being changed. */
+/* A process is stopped and continued repeatedly, also while its call is rewritten. */
 static void stopped(void)
 {
 	pid_t child = fork();

@@ -1,4 +1,4 @@
-/* sync_file_range: one that only starts write-back is held like any other. */
+/* sync_file_range: a call that only starts write-back is held, too. */
 #include "ways.h"
 
 static void every_flag(void)
@@ -26,7 +26,7 @@ static void bad_ranges(void)
 	CALL(sync_file_range(fd, INT64_MIN, INT64_MIN, 7));
 }
 
-/* A split argument whose low half alone would be another range. */
+/* Arguments that are split into halves: the low half alone would be another range. */
 static void large_ranges(void)
 {
 	int fd = file("a");

@@ -1,4 +1,4 @@
-/* A call whose arguments are changed leaves every register as the kernel would. */
+/* A call whose arguments are rewritten leaves every register as the kernel would. */
 #include "ways.h"
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@ struct frame {
 };
 #define FRAME(...) ((struct frame){ __VA_ARGS__, { 0 } })
 
-/* The call by `syscall`, and what the registers hold afterwards. */
+/* Makes the call by `syscall`; stores the registers afterwards in `frame`. */
 static long enter(struct frame *frame)
 {
 	register long r10 __asm__("r10") = frame->arguments[3];
@@ -47,7 +47,7 @@ static void kept(void)
 	struct iovec part = { "text", 4 };
 	char *area = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0);
 	NEED(area != MAP_FAILED);
-	/* The upper half of the flags means nothing, and comes back all the same. */
+	/* The kernel ignores the upper half of the flags and preserves it. */
 	long flags = 0x7700000000000000 | O_RDWR | O_SYNC;
 	check("openat", FRAME(SYS_openat, { AT_FDCWD, (long)"a", flags, 1, 2, 3 }));
 	check("open", FRAME(SYS_open, { (long)"a", flags, 11, 1, 2, 3 }));

@@ -20,7 +20,7 @@ static char *map(int fd, size_t size, off_t what)
 	return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, what);
 }
 
-/* The result of an fsync of `fd` by the ring `queue`. */
+/* Returns the result of an fsync of `fd` by the ring `queue`. */
 static int sync_by(int queue, const struct setup *setup, int fd)
 {
 	char *submissions = map(queue, setup->array + 4 * setup->entries, 0);

@@ -1,4 +1,4 @@
-/* Many calls at once, and calls that signals come upon. */
+/* Many calls at once, and calls that signals interrupt. */
 #include "ways.h"
 #include <pthread.h>
 #include <sys/time.h>
@@ -34,7 +34,7 @@ static void under_alarms(void)
 {
 	int good = 0;
 	struct stat meta;
-	/* An emulated machine takes longer than that for a single call. */
+	/* An emulated machine takes longer than the default of 100 us for one call. */
 	const char *micros = getenv("ALARM_MICROS");
 	every(micros ? atol(micros) : 100, SA_RESTART);
 	for (int at = 0; at < ROUNDS; at++)
@@ -111,7 +111,7 @@ static void *open_to_read(void *name)
 	return (void *)(long)open(name, O_RDONLY | O_SYNC);
 }
 
-/* An open that waits for a writer does not keep others waiting. */
+/* An open that waits for a writer does not delay other calls. */
 static void beside_a_blocked_open(void)
 {
 	pthread_t thread;
@@ -139,7 +139,7 @@ static void give_up_lease(int signal)
 	fcntl(leased, F_SETLEASE, F_UNLCK);
 }
 
-/* Opens "a", on which another process has a lease; says how that went. */
+/* Opens "a", on which the parent process has a lease; prints the result. */
 static void open_leased(int flags)
 {
 	pid_t child = fork();
@@ -157,7 +157,7 @@ static void open_leased(int flags)
 	say("%d of 50 rounds", good);
 }
 
-/* An open of a file on the disk waits for a lease, after its flag was taken away. */
+/* An open of a file on the disk, without its flag, waits for a lease. */
 static void beside_a_lease(void)
 {
 	make_file("a", "content");
@@ -167,7 +167,7 @@ static void beside_a_lease(void)
 	open_leased(O_WRONLY | O_SYNC);
 }
 
-/* A signal without SA_RESTART ends the waiting, as it does without a hold. */
+/* A signal without SA_RESTART interrupts the waiting open, as without a hold. */
 static void interrupted(void)
 {
 	make_file("a", "content");
@@ -177,7 +177,7 @@ static void interrupted(void)
 	CALL(open("a", O_WRONLY | O_SYNC | O_NONBLOCK));
 	pid_t child = fork();
 	if (child == 0) {
-		/* Again and again: on a slow machine one may come before it waits. */
+		/* Repeated: on a slow machine a signal may arrive before the open waits. */
 		struct itimerval timer = { { 0, 50000 }, { 0, 50000 } };
 		struct sigaction action = { .sa_handler = on_alarm };
 		sigaction(SIGALRM, &action, NULL);

@@ -1,8 +1,8 @@
-/* ways list           the ways and what the accounts must say of them
- * ways all            all of them, each in an empty directory below the current
- * ways NAME...        these
- * ways as NAME FILE   a program that syncs FILE, called NAME
- * ways rounds COUNT   opens, writes and syncs as often, in one process
+/* ways list           lists the ways and their expected accounts
+ * ways all            runs every way, each in an empty directory below the current one
+ * ways NAME...        runs these ways
+ * ways as NAME FILE   syncs FILE, in a process called NAME
+ * ways rounds COUNT   opens, writes and syncs COUNT times, in one process
  * ways ring FILE      syncs FILE by io_uring */
 #include "ways.h"
 #include <stdarg.h>

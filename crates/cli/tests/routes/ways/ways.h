@@ -1,6 +1,6 @@
-/* Ways into a sync. Each way runs in a process of its own, named after it, so
- * that an account by program is an account by way. What it prints must be the
- * same with and without a hold, but for `disk-sync=`. */
+/* Ways into a sync. Each way runs in a process of its own, named after the way, so
+ * that the accounts by program are accounts by way. The output of a way must be the
+ * same with and without a hold, except for `disk-sync=`. */
 #ifndef WAYS_H
 #define WAYS_H
 
@@ -19,10 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the accounts must say: "CALL HELD PASSED REFUSED", several separated by
- * commas; `*` for a count that depends on time, `N+` where signals meet calls as
- * they are answered: before Linux 5.19 such a call is made, and counted, again.
- * Empty: nothing is seen. */
+/* The expected accounts: "CALL HELD PASSED REFUSED", several separated by commas.
+ * `*` stands for a count that depends on time, `N+` for a count of calls that signals
+ * may interrupt while they are answered: before Linux 5.19 such a call is made, and
+ * counted, again. An empty text: no call is counted. */
 struct way {
 	const char *name; /* at most 15 bytes: it becomes the process's name */
 	void (*go)(void);
@@ -33,7 +33,7 @@ extern const struct way fsync_ways[], range_ways[], msync_ways[], open_ways[], o
 	openat2_ways[], transfer_ways[], aio_ways[], device_ways[], register_ways[], storm_ways[], end_ways[],
 	process_ways[];
 
-/* The directory of a way is empty and on a disk; this one is in memory. */
+/* A directory in memory. The directory of a way is empty and on a disk. */
 #define MEMORY "/dev/shm"
 
 /* The call that libc's open makes. */
@@ -46,11 +46,11 @@ extern const struct way fsync_ways[], range_ways[], msync_ways[], open_ways[], o
 #define UNTOUCHED 77
 #define SYNC_BITS (O_SYNC | O_DSYNC)
 
-/* Adds a line to what the way says. */
+/* Adds a line to the output of the way. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void outcome(const char *what, long value);
 
-/* Does a call and says what it returned and what became of errno. */
+/* Makes a call and prints its return value and errno. */
 #define CALL(expression)                                                                           \
 	({                                                                                         \
 		errno = UNTOUCHED;                                                                 \
@@ -59,7 +59,7 @@ void outcome(const char *what, long value);
 		value_;                                                                            \
 	})
 
-/* Ends the way: something that it only builds upon has failed. */
+/* Ends the way if a step of its set-up has failed. */
 #define NEED(condition)                                                                            \
 	do {                                                                                       \
 		if (!(condition)) {                                                                \
@@ -69,26 +69,26 @@ void outcome(const char *what, long value);
 	} while (0)
 void finish(void) __attribute__((noreturn));
 
-/* Opens `name` with O_SYNC, appends one byte, syncs; says whether all went well. */
+/* Opens `name` with O_SYNC, appends one byte, syncs; returns whether every call succeeded. */
 int round_of(const char *name);
-/* Syncs the file `name` by io_uring and says how far that came. */
+/* Syncs the file `name` by io_uring and prints the result, or the step that failed. */
 int ring(const char *name);
 
-/* A file with `text` in it. */
+/* Makes a file with the content `text`. */
 void make_file(const char *name, const char *text);
-/* A new file, open for reading and writing. */
+/* Makes a file, open for reading and writing. */
 int file(const char *name);
-/* A new unlinked file in memory. */
+/* Makes an unlinked file in memory. */
 int memory_file(void);
-/* Says the flags of a descriptor whose sync flag is taken away, or kept. */
+/* Print the flags of a descriptor whose sync flag is removed, or kept. */
 void disk_flags(int fd);
 void kept_flags(int fd);
-/* Says mode and owner, and what the file holds. */
+/* Prints the mode, the owner and the content of the file. */
 void look_at(int fd);
-/* Writes "data" and says what the file holds. */
+/* Writes "data" and prints the content of the file. */
 void write_to(int fd);
 
-/* Not in every libc's headers. */
+/* struct open_how, which not every libc declares. */
 struct open_how_ {
 	uint64_t flags, mode, resolve;
 };

@@ -1,4 +1,4 @@
-//! What each program does: in the base, and in the clone.
+//! The scripts of each program, for the base and for the clone.
 
 use super::{Program, Root};
 
@@ -20,7 +20,7 @@ for n in 1 2 3 4 5 6 7 8; do
     git tag -a -m "tag $n" tag-$n
 done
 "#,
-    // The index has numbers of inodes and times: what was clean must be clean.
+    // The index has inode numbers and times: files that were clean must still be clean.
     script: r#"
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@invalid GIT_AUTHOR_DATE='@1700000000 +0000'
 export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@invalid GIT_COMMITTER_DATE='@1700000000 +0000'
@@ -81,7 +81,7 @@ cd tree; for n in 1 2 3 4 5 6 7 8 9; do seq 1 $n >a/$n; ln a/$n a/b/$n; done; ch
 cd ..
 tar -cf archive.tar --xattrs --acls --numeric-owner tree
 "#,
-    // Over what is there: tar unlinks, or writes to what it finds.
+    // tar extracts over existing files: it unlinks them, or writes to them.
     script: r#"
 tar --compare -f archive.tar
 tar -xpf archive.tar
@@ -97,7 +97,7 @@ echo new >tree/new
 tar -cf two.tar --listed-incremental=snapshot tree
 tar -tf two.tar
 "#,
-    // Times of archives and of the snapshot.
+    // The archives and the snapshot contain times.
     ignored: &["data/*.tar", "data/snapshot"],
 };
 
@@ -129,7 +129,7 @@ out:
 END
 make -s -j2 >/dev/null
 "#,
-    // What was made in the base is not made again, but for what is changed.
+    // make must remake only what was changed since the base was made.
     script: r#"
 make -q && echo 'nothing to do'
 make
@@ -195,7 +195,7 @@ rpm -V --nodeps made
 rpm --rebuilddb
 rpm -qa
 "#,
-    // Its database has times of installs.
+    // The database of rpm has the times of installs.
     ignored: &["root/.rpmdb", "var/lib/rpm", "root/.rpmdb*"],
 };
 
@@ -259,7 +259,7 @@ apt-get -qq check
 pub const BOOTSTRAP: Program = Program {
     root: Root::Small,
     prepare: "",
-    // Without the network: a root of one package, by the mode that calls no chroot(8).
+    // Without the network: a root of one package, in the mode that does not call chroot(8).
     script: r#"
 mkdir -p /etc/apt /var/lib/dpkg
 export SOURCE_DATE_EPOCH=1700000000

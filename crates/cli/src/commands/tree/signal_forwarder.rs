@@ -1,4 +1,4 @@
-//! Signals that are for a command that we wait for.
+//! Forwards signals to a command that synconce waits for.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -9,38 +9,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use synconce_sys::signals::is_ignored;
 
-/// Those that a terminal sends to the whole job, and so to the command as well.
+/// Signals that a terminal sends to the whole job, and so to the command as well.
 const OF_THE_JOB: [i32; 2] = [SIGINT, SIGQUIT];
-/// Those that are passed on.
+/// Signals that are forwarded.
 const PASSED_ON: [(i32, Signal); 2] = [(SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP)];
-/// A signal that comes between a look and the wait is seen this much later.
+/// The longest delay of a signal that arrives between the check of the flags and the poll(2).
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Which of them came.
-pub struct Told(Vec<(Arc<AtomicBool>, Signal)>);
+/// For each forwarded signal, whether the signal has arrived.
+pub struct SignalForwarder(Vec<(Arc<AtomicBool>, Signal)>);
 
-impl Told {
-    /// From now on no such signal ends us.
+impl SignalForwarder {
+    /// Installs the handlers: from now on these signals do not end synconce.
     pub fn new() -> io::Result<Self> {
-        let mut told = Self(Vec::new());
+        let mut forwarder = Self(Vec::new());
         for signal in OF_THE_JOB.into_iter().filter(|signal| !is_ignored(*signal)) {
             signal_hook::flag::register(signal, Arc::default())?;
         }
         for (number, signal) in PASSED_ON.into_iter().filter(|(number, _)| !is_ignored(*number)) {
             let came = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(number, Arc::clone(&came))?;
-            told.0.push((came, signal));
+            forwarder.0.push((came, signal));
         }
-        Ok(told)
+        Ok(forwarder)
     }
 
-    /// Passes them on to `child` until it has ended.
+    /// Forwards the signals to `child` until `child` has ended.
     pub fn pass_on_to(&self, child: &Child) -> io::Result<()> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
         loop {
             for (_, signal) in self.0.iter().filter(|(came, _)| came.swap(false, Ordering::Relaxed))
             {
-                // It may have ended just now.
+                // `child` may have ended just now.
                 let _ = pidfd_send_signal(&pidfd, *signal);
             }
             match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PAUSE)) {
