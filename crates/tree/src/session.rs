@@ -96,7 +96,7 @@ impl Store {
     /// Begins a session that will be mounted at `point`, and whose result stays in `name`.
     ///
     /// # Errors
-    /// As for [`Store::open`].
+    /// As for [`Store::open_session`].
     pub fn open_mounted(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
         let _lock = self.lock()?;
         let source = self.current(name)?;
