@@ -18,8 +18,8 @@ const LONGEST_XATTR: usize = 64 * 1024;
 /// topmost lower layer: the merged root shows the attributes of the upper.
 ///
 /// # Errors
-/// The errors of chmod(2), chown(2), setxattr(2) and utimensat(2). An attribute that only a
-/// security module may set is left out.
+/// The errors of chmod(2), chown(2), setxattr(2) and utimensat(2). A `security.*` attribute
+/// that setxattr(2) refuses is left out.
 pub fn prepare_upper(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
     copy_metadata(upper, top).on("cannot prepare the upper directory", &place_of(upper))
 }
