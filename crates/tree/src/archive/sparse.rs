@@ -26,8 +26,8 @@ impl Map {
     pub(super) fn checked(size: u64, pieces: Vec<Piece>, stored: u64) -> Option<Self> {
         let (mut end, mut sum) = (0_u64, 0_u64);
         for (offset, length) in pieces.iter().copied().filter(|(_, length)| *length > 0) {
-            // Each piece must end at a block's end: readers differ on what follows a shorter
-            // piece.
+            // The content of each piece must start at a block: readers differ on what follows
+            // a piece that ends within a block.
             if offset < end || !sum.is_multiple_of(BLOCK) {
                 return None;
             }
