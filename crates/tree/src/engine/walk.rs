@@ -68,7 +68,7 @@ fn begin<V: Visitor>(
     pool.outcome()
 }
 
-/// Ends the walk on drop, so that a panic in one thread does not block the others.
+/// Ends the walk if its thread panics, so that the other threads do not wait for ever.
 struct Ending<'a, D>(&'a Pool<D>);
 
 impl<D> Drop for Ending<'_, D> {
