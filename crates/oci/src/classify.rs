@@ -159,8 +159,8 @@ impl Context<'_> {
         .find_map(|(is, reason)| is.then_some(reason))
     }
 
-    /// `--log R/executor/runc-log.json run --bundle R/executor/ID ... ID`
-    /// (BuildKit 0.8 to 0.30, executor/runcexecutor). Shims and conmon use `create`.
+    /// Recognises `--log R/executor/runc-log.json run --bundle R/executor/ID ... ID` (BuildKit
+    /// 0.8 to 0.30, executor/runcexecutor). Shims and conmon use `create`.
     fn is_buildkit(&self) -> bool {
         let (Some(log), Some(id)) = (&self.call.log, &self.call.id) else { return false };
         let Some(executor) = log.parent() else { return false };
@@ -182,9 +182,9 @@ impl Context<'_> {
             && self.call.id.as_ref().is_some_and(is_made)
     }
 
-    /// `create --bundle TMP/buildahN --pid-file TMP/buildahN/pid ... buildah-buildahN`,
-    /// called in the bundle (Buildah 1.28 to 1.39, run_common.go). Podman's own
-    /// containers have ids of 64 digits.
+    /// Recognises `create --bundle TMP/buildahN --pid-file TMP/buildahN/pid ...
+    /// buildah-buildahN`, called in the bundle (Buildah 1.28 to 1.39, run_common.go). Podman's
+    /// own containers have ids of 64 digits.
     fn is_buildah(&self) -> bool {
         let (Some(name), Some(id)) = (self.bundle.file_name(), &self.call.id) else { return false };
         let name = name.to_string_lossy();

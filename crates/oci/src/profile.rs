@@ -181,7 +181,7 @@ mod tests {
         edited.profile["syscalls"].as_array().unwrap()
     }
 
-    /// A profile like Docker's: calls that are not named are refused.
+    /// Makes a profile like Docker's: calls that are not named are refused.
     fn dockers(extra: Value) -> Option<Profile> {
         profile(json!({
             "defaultAction": "SCMP_ACT_ERRNO",

@@ -188,7 +188,7 @@ impl Host {
     /// Returns the files in the directory `path` whose names end in `suffix`, sorted by name.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn list(&self, path: &Path, suffix: &str) -> Result<Vec<PathBuf>, Failed> {
         let real = self.real(&self.resolve(path)?);
         let entries = match fs::read_dir(&real) {

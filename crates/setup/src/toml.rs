@@ -11,7 +11,8 @@ pub(crate) struct Toml {
 }
 
 impl Toml {
-    /// Parses `text`. A text that the editor would not reproduce byte by byte is refused.
+    /// Parses `text`. A text that the editor would change elsewhere, except by a final
+    /// newline, is refused.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let mend = "mend the file; the engine cannot read it either";
         let document = Document::parse(text.to_owned()).map_err(|error| {

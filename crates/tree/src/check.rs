@@ -85,7 +85,7 @@ impl Store {
     /// not.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn verify(&self, name: &Name, progress: &dyn Progress) -> Result<Vec<Altered>, Error> {
         let mut altered = Vec::new();
         let reading = self.reading(name)?;

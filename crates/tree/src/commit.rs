@@ -73,7 +73,7 @@ impl Store {
     /// Makes the tree `name` from the committed tree `base`, without copying anything.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`; names the act and path.
+    /// `ENOENT`, `EEXIST`. The error names the act and the path.
     pub fn clone_tree(
         &self,
         base: &Name,
@@ -104,7 +104,7 @@ impl Store {
     /// Returns a free name for a clone of `base`.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn new_name(&self, base: &Name) -> Result<Name, Error> {
         let id = store::new_id()?;
         let stem: String = base.as_str().chars().take(LONGEST_STEM).collect();
@@ -211,7 +211,7 @@ impl Store {
     /// Removes the tree `name`, and moves layers that no other tree uses to the trash.
     ///
     /// # Errors
-    /// `ENOENT`; names the act and path.
+    /// `ENOENT`. The error names the act and the path.
     pub fn remove_tree(&self, name: &Name) -> Result<(), Error> {
         let _lock = self.lock()?;
         let record = self.record(name);

@@ -109,9 +109,9 @@ impl Store {
         }
     }
 
-    /// Replaces the fingerprint of layer `id` by one that ignores links, if the layer is
-    /// unchanged. Hard links that clones make to the layer's files then do not count as
-    /// changes.
+    /// Takes a new fingerprint of layer `id` that ignores links, after checking the layer
+    /// against the old one. Hard links that clones make to the layer's files then do not count
+    /// as changes.
     pub(crate) fn allow_links(&self, id: &str, progress: &dyn Progress) -> Result<(), Error> {
         let was_fingerprinted = self.has_fingerprint(id);
         if was_fingerprinted {

@@ -39,7 +39,7 @@ impl Store {
     /// tree.
     ///
     /// # Errors
-    /// `ENOENT`; names the act and path.
+    /// `ENOENT`. The error names the act and the path.
     pub fn reading(&self, name: &Name) -> Result<Reading<'_>, Error> {
         let _lock = self.lock_to_read()?;
         self.reading_of(self.stack(name)?)
@@ -104,7 +104,7 @@ impl Reading<'_> {
     /// Returns the merged content of the stack.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn view(&self) -> Result<OwnedFd, Error> {
         self.store.view(&self.source.layers)
     }

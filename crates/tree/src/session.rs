@@ -107,7 +107,7 @@ impl Store {
     /// Begins a session by which `name` is mounted read-only at `point`.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn open_read_only(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
         let _lock = self.lock()?;
         let mut source = self.stack(name)?;

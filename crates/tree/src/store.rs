@@ -143,17 +143,17 @@ impl Store {
         self.directory.as_fd()
     }
 
-    /// The directory of layer `id`.
+    /// Returns the directory of layer `id`.
     pub(crate) fn layer(&self, id: &str) -> PathBuf {
         self.path.join(LAYERS).join(id)
     }
 
-    /// The content of layer `id`.
+    /// Returns the directory with the content of layer `id`.
     pub(crate) fn content(&self, id: &str) -> PathBuf {
         self.layer(id).join(CONTENT)
     }
 
-    /// The directory of session `id`.
+    /// Returns the directory of session `id`.
     pub(crate) fn session(&self, id: &str) -> PathBuf {
         self.path.join(SESSIONS).join(id)
     }

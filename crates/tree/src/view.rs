@@ -18,7 +18,7 @@ impl Store {
     /// that is not attached anywhere.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn view(&self, layers: &[Layer]) -> Result<OwnedFd, Error> {
         let mut opened = self.open_layers(layers)?;
         if opened.len() > 1 {

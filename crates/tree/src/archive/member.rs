@@ -64,7 +64,8 @@ pub(super) struct Extensions {
     strange: Vec<(&'static [u8], String)>,
 }
 
-/// GNU tar's PAX records for a sparse file. Which records exist tells the three formats apart.
+/// GNU tar's PAX records for a sparse file. The set of records distinguishes the three
+/// formats.
 #[derive(Debug, Default)]
 struct SparseRecords {
     version: (Option<u64>, Option<u64>),

@@ -12,8 +12,8 @@ use super::{BLOCK, acl, header, pax, places};
 const BUFFER: usize = 256 << 10;
 /// The length of an archive is a multiple of this, as with GNU tar.
 const RECORD: u64 = 20 * BLOCK;
-/// The owner that a reader without PAX support sees if the real one does not fit the field:
-/// nobody, because any other user could get a set-id file.
+/// The owner that a reader without PAX support sees if the real id does not fit the field: the
+/// user `nobody`, because any other user could get a set-id file.
 const NOBODY: u64 = 65534;
 
 /// A member to be written.

@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// The option for kernels before 6.7.
+    /// Tests the option for kernels before 6.7.
     #[test]
     fn layers_in_one_value_are_mounted_and_too_many_are_refused() {
         let place = tempfile::tempdir_in("/var/tmp").expect("a directory");

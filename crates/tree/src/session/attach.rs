@@ -53,7 +53,7 @@ impl Session<'_> {
     /// be in a private mount namespace, or the whole host sees the mount.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn attach(&self) -> Result<PathBuf, Error> {
         let root = self.directory().join(ROOT);
         self.attach_at(&root)?;
@@ -63,7 +63,7 @@ impl Session<'_> {
     /// Mounts the copy at `point`.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn attach_at(&self, point: &Path) -> Result<(), Error> {
         let mount = self.mount()?;
         let device = rustix::fs::fstat(mount.as_fd()).on("cannot look at", point)?.st_dev;

@@ -28,7 +28,7 @@ impl Session<'_> {
     /// every entry.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn prepare(&self, progress: &dyn Progress) -> Result<(), Error> {
         make(&self.directory().join(ROOT))?;
         if matches!(self.note.purpose, Purpose::View(_)) {

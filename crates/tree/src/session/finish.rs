@@ -166,7 +166,7 @@ impl Session<'_> {
     /// Ends the session and moves its changes to the trash.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn discard(self) -> Result<(), Error> {
         self.roll_back()?;
         self.store.discard(&self.directory())?;
@@ -233,8 +233,8 @@ impl Store {
         Ok(record)
     }
 
-    /// Best effort: moves the session's directory and layers that nothing refers to to the
-    /// trash. The next gc removes leftovers.
+    /// Best effort: moves the session's directory and unreferenced layers to the trash. The
+    /// next gc removes leftovers.
     fn leave(&self, id: &str, layers: &[Layer]) {
         let directory = self.session(id);
         // Usually nothing else is in the directory, and rmdir(2) suffices.
@@ -249,7 +249,7 @@ impl Store {
         );
     }
 
-    /// Best effort: moves the ids of `layers` that nothing refers to to the trash.
+    /// Best effort: moves the unreferenced layers among `layers`, given by id, to the trash.
     pub(crate) fn try_drop_unreferenced(&self, layers: &[String]) {
         let _ = self.drop_unreferenced(layers);
     }

@@ -74,7 +74,7 @@ impl Store {
     /// Removes interrupted sessions and notes of lost changes. Every command begins with this.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn recover(&self) -> Result<Recovered, Error> {
         let mut recovered = Recovered::default();
         // A store that cannot be written to can still be read.
@@ -231,7 +231,7 @@ impl Store {
     /// several mounts at a path, the topmost comes first.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn mounted(&self, which: MountOf<'_>) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
         // Two commands that search at the same time would take each other's leases.
         let _lock = self.lock()?;

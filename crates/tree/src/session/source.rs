@@ -94,7 +94,7 @@ impl Store {
     /// Returns `name` with uncommitted changes, even if a session works on it.
     ///
     /// # Errors
-    /// `ENOENT`; names the act and path.
+    /// `ENOENT`. The error names the act and the path.
     pub fn stack(&self, name: &Name) -> Result<Source, Error> {
         let record = self.existing(name)?;
         let base = Base::of(&record);

@@ -20,7 +20,7 @@ impl Store {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         self.lock_by(OFlags::RDWR | OFlags::CREATE)
     }
@@ -29,7 +29,7 @@ impl Store {
     /// read-only file system where the lock file was never made.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub(crate) fn lock_to_read(&self) -> Result<Option<Lock>, Error> {
         match self.lock() {
             Err(error) if error.io().kind() == io::ErrorKind::ReadOnlyFilesystem => {}
@@ -62,7 +62,7 @@ impl Store {
 /// processes that check at the same time do not take each other for the lease's holder.
 ///
 /// # Errors
-/// Names the act and path.
+/// The error names the act and the path.
 pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
     match flock(directory.as_fd(), FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(false),
@@ -74,7 +74,7 @@ pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error>
 /// Takes the lease of `directory`, unless another process has it.
 ///
 /// # Errors
-/// Names the act and path.
+/// The error names the act and the path.
 pub(crate) fn try_lease(directory: OwnedFd, path: &Path) -> Result<Option<OwnedFd>, Error> {
     match flock(directory.as_fd(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(directory)),

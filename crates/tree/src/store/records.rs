@@ -115,7 +115,7 @@ impl Store {
     }
 
     /// Removes the note of `name` durably. A note that came back after a power failure would
-    /// be reported as lost changes: it cannot be told from a newer note.
+    /// be reported as lost changes: nothing distinguishes it from a newer note.
     pub(crate) fn close_durably(&self, name: &Name) -> Result<(), Error> {
         let path = self.open_path(name);
         if path.exists() { replace::remove(&path) } else { Ok(()) }

@@ -161,7 +161,7 @@ impl Copying<'_> {
         let now = look_at(source)
             .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
         // A change of the link count alone also changes the ctime, although nothing that is
-        // copied has changed; the two cases cannot be told apart.
+        // copied has changed. The ctime alone cannot distinguish the two cases.
         if has_changed(stat, &now) {
             Self::changed(at, own, name);
         }
