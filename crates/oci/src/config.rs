@@ -1,10 +1,10 @@
-//! What the operator has set: `/etc/synconce/oci.toml`.
+//! The operator's configuration: `/etc/synconce/oci.toml`.
 //!
 //! ```toml
-//! runtime = "/usr/sbin/runc"   # by default the first of runc and crun that is found
+//! runtime = "/usr/sbin/runc"   # default: the first of runc and crun that is found
 //!
-//! [[rule]]                     # the first that fits decides
-//! namespace = "k8s.io"         # of containerd: the last part of the runtime's --root
+//! [[rule]]                     # the first matching rule decides
+//! namespace = "k8s.io"         # containerd's: the last part of the runtime's --root
 //! annotation = "io.kubernetes.cri.sandbox-namespace=ci"   # KEY or KEY=VALUE
 //! hold = true
 //! ```

@@ -21,8 +21,8 @@ const REFUSED: [(&str, &str); 4] = [
 ];
 
 /// Finds the runtime for a synconce-oci that was called as `name`: the operator's choice, else
-/// the runtime that `name` contains, else the first known one. Skips the programs in `tried`,
-/// which led back to synconce-oci.
+/// the runtime of that name (`runc` or `synconce-oci-runc`), else the first known one. Skips
+/// the programs in `tried`, which led back to synconce-oci.
 ///
 /// # Errors
 /// There is no runtime but synconce-oci itself.

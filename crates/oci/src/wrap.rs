@@ -80,7 +80,7 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// What would be done for one call.
+/// What synconce-oci would do for one call.
 #[derive(Debug)]
 pub struct Plan {
     /// The bundle's configuration.

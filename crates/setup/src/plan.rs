@@ -18,7 +18,7 @@ pub struct Plan {
 pub struct Change {
     /// The path within the system, without links.
     pub path: PathBuf,
-    /// What becomes of it.
+    /// The change.
     pub act: Act,
 }
 

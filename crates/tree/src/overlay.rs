@@ -111,8 +111,9 @@ impl Mount {
 }
 
 /// Mounts the directories `lowers`, topmost first, below `upper`, which receives all writes.
-/// `work`, an empty directory on the file system of `upper`, is for overlay's own use. An
-/// option that this kernel or file system does not support is an error: see [`trial`].
+/// `work`, an empty directory on the file system of `upper`, is for overlay's own use. The
+/// kernel may silently ignore an option that it or the file system does not support: see
+/// [`trial`].
 ///
 /// # Errors
 /// The kernel's errors, with its message if there is one: `EINVAL` for an unknown option,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The format of records that this version writes, and the only one it reads.
+/// The format of records that this version writes, and the only format that it reads.
 pub const FORMAT: u32 = 1;
 
 /// The longest name of a tree, so that `.NAME.json.synconce-new` is a file name.

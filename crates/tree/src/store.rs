@@ -96,8 +96,8 @@ impl Store {
                 return Err(Error::new("cannot make a store in", path, errno));
             }
             for name in DIRECTORIES {
-                // With access to this directory, other users could reach each file of a tree
-                // whose mode allows it, set-id programs included.
+                // Other users could otherwise reach each file of a tree whose own mode allows
+                // it.
                 let mut builder = fs::DirBuilder::new();
                 let path = path.join(name);
                 builder.recursive(true).mode(0o700).create(&path).on("cannot create", &path)?;

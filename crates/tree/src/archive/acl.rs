@@ -1,4 +1,5 @@
-//! Access control lists: star's text, and the kernel's extended attribute (linux/posix_acl_xattr.h).
+//! Access control lists: star's text, and the kernel's extended attribute
+//! (linux/posix_acl_xattr.h).
 
 /// The id of an entry without a qualifier.
 const NOBODY: u32 = u32::MAX;

@@ -1,4 +1,4 @@
-//! Numbers and texts in a header's fields.
+//! Parses and writes the fields of a header.
 
 use tar::{Header, UstarHeader};
 

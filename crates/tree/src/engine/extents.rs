@@ -1,4 +1,4 @@
-//! Which parts of a file hold data.
+//! Finds the data ranges of a file.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! Stores as directories: made, refused, and their records replaced.
+//! Stores are made or refused, and records are replaced.
 
 use super::*;
 use crate::record::{Content, Layer, Name, Record};
