@@ -1,5 +1,5 @@
 //! Runs the engine by hand, to measure it beside `cp` and `rm`:
-//! `` `engine copy|auto|reflink|link|compare SOURCE TARGET`, `engine remove|fingerprint PATH`.
+//! `engine copy|auto|reflink|link|compare SOURCE TARGET`, `engine remove|fingerprint PATH`.
 
 use std::error::Error;
 use std::ffi::OsString;
