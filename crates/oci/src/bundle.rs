@@ -1,7 +1,7 @@
-//! The bundle's `config.json`: read, changed in `linux.seccomp` alone, replaced.
+//! Reads a bundle's `config.json`, changes `linux.seccomp`, and replaces the file.
 //!
-//! Everything else keeps its bytes: values are carried over unparsed, so no
-//! number is rounded and no field is lost that we do not know.
+//! All other values are carried over unparsed: no number is rounded, and no unknown field is
+//! lost.
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -22,8 +22,8 @@ pub struct Bundle {
     metadata: std::fs::Metadata,
 }
 
-/// An object. A key that is there twice is an error, also when it is spelled with
-/// other capitals: the runtimes take such objects together in ways of their own.
+/// An object. A duplicate key is an error, even if the two differ in upper and lower case:
+/// runtimes merge such objects in different ways.
 #[derive(Debug, Default)]
 struct Fields<'a>(IndexMap<String, &'a RawValue>);
 
@@ -58,12 +58,12 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     }
 }
 
-/// A key as Go's encoding/json compares it.
+/// Folds the case of a key as Go's encoding/json does for comparison.
 pub(crate) fn folded(key: &str) -> String {
     key.to_uppercase().to_lowercase()
 }
 
-/// What recognition needs of a configuration.
+/// The parts of a configuration that the classification needs.
 #[derive(Debug, Default)]
 pub struct Facts {
     /// `hostname`
@@ -72,23 +72,23 @@ pub struct Facts {
     pub annotations: IndexMap<String, String>,
     /// `mounts`
     pub mounts: Vec<Mount>,
-    /// Whether it is for a virtual machine or another system than Linux.
+    /// Whether the configuration is for a virtual machine or for another system than Linux.
     pub foreign: bool,
 }
 
-/// One mount of a container.
+/// A mount of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Mount {
-    /// Where it is in the container.
+    /// The path in the container.
     pub destination: PathBuf,
     /// What is mounted there.
     pub source: Option<PathBuf>,
-    /// Its options, as those of mount(8).
+    /// The options, as for mount(8).
     pub options: Option<Vec<String>>,
 }
 
 impl Mount {
-    /// The directory or file of the host that the container can write to by it.
+    /// Returns the source on the host if the mount is writable.
     pub fn writable(&self) -> Option<&Path> {
         let options = self.options.as_deref().unwrap_or_default();
         let has = |names: &[&str]| options.iter().any(|option| names.contains(&option.as_str()));
@@ -98,7 +98,7 @@ impl Mount {
 }
 
 impl Facts {
-    /// The source of what is mounted at `destination`.
+    /// Returns the source of the mount at `destination`.
     pub fn source(&self, destination: &str) -> Option<&Path> {
         let there = |mount: &&Mount| mount.destination == Path::new(destination);
         self.mounts.iter().rfind(there)?.source.as_deref()
@@ -109,20 +109,20 @@ impl Bundle {
     /// Reads the configuration at `path`.
     ///
     /// # Errors
-    /// What the user is told: the act, the path and the errno.
+    /// A message for the user: the act, the path and the errno.
     pub fn read(path: &Path) -> Result<Self, String> {
         let failed = |error| format!("cannot read {}: {error}", path.display());
-        // Behind a link the file itself is replaced.
+        // If the path is a link, its target is replaced.
         let path = path.canonicalize().map_err(failed)?;
         let metadata = path.metadata().map_err(failed)?;
         let text = std::fs::read_to_string(&path).map_err(failed)?;
         Ok(Self { path, text, metadata })
     }
 
-    /// What recognition needs.
+    /// Returns what the classification needs.
     ///
     /// # Errors
-    /// When it is no configuration.
+    /// The file is no valid configuration.
     pub fn facts(&self) -> Result<Facts, String> {
         let fields = self.fields()?;
         Ok(Facts {
@@ -135,20 +135,20 @@ impl Bundle {
         })
     }
 
-    /// `linux.seccomp`; `None` when there is none.
+    /// Returns `linux.seccomp`, or `None` when there is none.
     ///
     /// # Errors
-    /// When it is no configuration.
+    /// The file is no valid configuration.
     pub fn seccomp(&self) -> Result<Option<Map<String, Value>>, String> {
         let fields = self.fields()?;
         let linux: Fields<'_> = self.field(&fields, "linux")?;
         linux.0.get("seccomp").map_or(Ok(None), |raw| self.parse(raw.get()))
     }
 
-    /// The whole text with another `linux.seccomp`.
+    /// Returns the whole text with another `linux.seccomp`.
     ///
     /// # Errors
-    /// When it is no configuration.
+    /// The file is no valid configuration.
     pub fn with_seccomp(&self, seccomp: &Map<String, Value>) -> Result<String, String> {
         let broken = |error| self.misunderstood(&error);
         let mut fields = self.fields()?;
@@ -160,11 +160,11 @@ impl Bundle {
         serde_json::to_string(&fields.0).map_err(broken)
     }
 
-    /// Puts `text` in the place of what was read, with its owner and mode.
+    /// Replaces the file by `text`, with the old file's owner and mode.
     ///
     /// # Errors
-    /// Those of making, writing and renaming a file beside it. The old one is
-    /// whole then.
+    /// The errors of making, writing and renaming a file in the directory. The old file is
+    /// then unchanged.
     pub fn replace(&self, text: &str) -> Result<(), String> {
         self.try_replace(text)
             .map_err(|error| format!("cannot replace {}: {error}", self.path.display()))
@@ -172,7 +172,7 @@ impl Bundle {
 
     fn try_replace(&self, text: &str) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
-        // Not synced: a bundle does not outlive the machine's power.
+        // Not synced: a bundle is not used after a reboot.
         let mut file = tempfile::Builder::new().prefix(".config.json.").tempfile_in(directory)?;
         file.write_all(text.as_bytes())?;
         let handle = file.as_file();
@@ -193,7 +193,7 @@ impl Bundle {
         self.parse(&self.text)
     }
 
-    /// The value of `key`; the default where it is absent or null.
+    /// Returns the value of `key`, or the default where the value is absent or null.
     fn field<'a, T: Deserialize<'a> + Default>(
         &self,
         fields: &Fields<'a>,
@@ -207,7 +207,7 @@ impl Bundle {
         serde_json::from_str(text).map_err(|error| self.misunderstood(&error))
     }
 
-    /// An error about what is in the file.
+    /// Makes an error about the content of the file.
     pub fn misunderstood(&self, error: &dyn fmt::Display) -> String {
         format!("cannot understand {}: {error}", self.path.display())
     }

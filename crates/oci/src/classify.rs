@@ -1,9 +1,9 @@
-//! Which containers are held.
+//! Decides which containers are held.
 //!
-//! A build container is known by what a user of the engine does not choose: the
-//! runtime's own arguments and the bundle's place, and for the classic builder
-//! dockerd's records (see [`crate::docker`]). Host names, labels and cgroups can be
-//! had by `docker run`, and decide nothing. What an image brings asks for nothing.
+//! A build container is recognised by properties that a user of the engine does not choose:
+//! the runtime's arguments and the bundle's path, and for the classic builder dockerd's
+//! records (see [`crate::docker`]). Host names, labels and cgroups can be chosen by `docker
+//! run`, so they do not count. An image's own annotations and labels cannot request a hold.
 
 use crate::bundle::{Facts, Mount};
 use crate::config::Settings;
@@ -13,46 +13,47 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The annotation, or Docker label, by which a container asks.
+/// The annotation, or Docker label, by which a container requests or refuses a hold.
 pub const HOLD: &str = "io.synconce.hold";
-/// With it crun loads a filter of its own instead of the profile.
+/// With this annotation crun loads a filter of its own in place of the profile.
 const CRUN_FILTER: &str = "run.oci.seccomp_bpf_data";
-/// With it crun may start a virtual machine, whose kernel has no profile of ours.
+/// With this annotation crun may start a virtual machine, in whose kernel the profile has no
+/// effect.
 const CRUN_HANDLER: &str = "run.oci.handler";
 
-/// Whether a container is held.
+/// Whether a container is held, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is, for this reason.
+    /// The container is held.
     Hold(Reason),
-    /// It is left as it is, for this reason.
+    /// The container is not held.
     Leave(Reason),
 }
 
-/// Why a container is held, or is not.
+/// Why a container is held or not held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A step of BuildKit's, by its runc worker; dockerd has one, too.
+    /// A build step of BuildKit's runc worker, also the one embedded in dockerd.
     BuildKit,
-    /// A step of BuildKit's, by containerd.
+    /// A build step of BuildKit's containerd worker.
     BuildKitOnContainerd,
-    /// A step of Buildah's, or of `podman build`.
+    /// A build step of Buildah or of `podman build`.
     Buildah,
-    /// A step of dockerd's classic builder.
+    /// A build step of dockerd's classic builder.
     ClassicBuild,
-    /// It says so itself, by [`HOLD`].
+    /// The container's annotation [`HOLD`].
     Annotation,
-    /// It says so itself, by a label of Docker's.
+    /// The container's Docker label [`HOLD`].
     Label,
-    /// the configured rule of this number, from 1.
+    /// The configured rule of this number, counted from 1.
     Rule(usize),
-    /// It can write to this place of the host's.
+    /// The container can write to this path of the host.
     Volume(PathBuf),
-    /// Nothing says that it shall be held.
+    /// Nothing requests a hold.
     Ordinary,
-    /// It is not for Linux, or for a virtual machine.
+    /// The container is for a virtual machine or another system than Linux.
     Foreign,
-    /// Another filter takes the profile's place; the annotation that says so.
+    /// Another filter replaces the profile; this annotation requests it.
     OtherFilter(&'static str),
 }
 
@@ -63,20 +64,20 @@ pub struct Context<'a> {
     pub call: &'a Invocation,
     /// The bundle, absolute.
     pub bundle: &'a Path,
-    /// Where the runtime was called.
+    /// The directory in which the runtime was called.
     pub directory: &'a Path,
     /// The container's configuration.
     pub facts: &'a Facts,
-    /// What the operator has set.
+    /// The operator's configuration.
     pub settings: &'a Settings,
-    /// What is mounted where the runtime was called.
+    /// The mounts in the namespace in which the runtime was called.
     pub mounts: &'a [synconce_probe::mounts::Mount],
 }
 
-/// Whether the container of `context` is held.
+/// Returns whether the container of `context` is held.
 ///
-/// What makes a hold impossible comes first, then what the container says
-/// itself against it, the configured rules, what it is, and what it asks for.
+/// The checks come in this order: reasons that make a hold impossible, the container's own
+/// refusal, the configured rules, whether it is a build step, and its own request.
 pub fn classify(context: &Context<'_>) -> Verdict {
     let annotation = |key: &str| context.facts.annotations.get(key).map(String::as_str);
     let own = |key: &str| annotation(key).filter(|_| context.is_own(key));
@@ -116,22 +117,22 @@ pub fn classify(context: &Context<'_>) -> Verdict {
 }
 
 impl Context<'_> {
-    /// containerd's namespace: its shim gives every one a `--root` of its own.
+    /// Returns containerd's namespace: the shim uses a separate `--root` for each namespace.
     fn namespace(&self) -> Option<&str> {
         self.call.root.as_deref()?.file_name()?.to_str()
     }
 
-    /// Whether an annotation is the container's own, and not its image's.
+    /// Returns whether an annotation is the container's own, not its image's.
     fn is_own(&self, key: &str) -> bool {
         !crate::podman::is_stored(self.bundle)
             || crate::podman::image_brings(self.bundle, key) == Some(false)
     }
 
-    /// A place of the host's, beside the engine's own, that a step of Buildah's can
-    /// write to: no image stores what is written there.
+    /// Returns a path of the host, other than the engine's own, that a step of Buildah can
+    /// write to. Data that is written there is not stored in the image.
     fn volume(&self) -> Option<PathBuf> {
         let sources = self.facts.mounts.iter().filter_map(Mount::writable);
-        // Buildah mounts what it will mount below the bundle first.
+        // Buildah first mounts a source below the bundle, and then mounts it from there.
         let behind = |source: &Path| {
             let point = self.mounts.iter().rfind(|mount| mount.point == source);
             point.map_or_else(|| source.to_owned(), |mount| mount.root.clone())
@@ -158,8 +159,8 @@ impl Context<'_> {
         .find_map(|(is, reason)| is.then_some(reason))
     }
 
-    /// `--log R/executor/runc-log.json run --bundle R/executor/ID ... ID`
-    /// (BuildKit 0.8 to 0.30, executor/runcexecutor). Shims and conmon use `create`.
+    /// Recognises `--log R/executor/runc-log.json run --bundle R/executor/ID ... ID` (BuildKit
+    /// 0.8 to 0.30, executor/runcexecutor). Shims and conmon use `create`.
     fn is_buildkit(&self) -> bool {
         let (Some(log), Some(id)) = (&self.call.log, &self.call.id) else { return false };
         let Some(executor) = log.parent() else { return false };
@@ -169,8 +170,8 @@ impl Context<'_> {
             && self.bundle == executor.join(id)
     }
 
-    /// A shim's `create` in the namespace that buildkitd has by default. Who may
-    /// choose it is root on containerd's socket.
+    /// Recognises a shim's `create` in buildkitd's default namespace. Only root on
+    /// containerd's socket can choose that namespace.
     fn is_buildkit_on_containerd(&self) -> bool {
         let is_made = |id: &String| {
             id.len() == 25
@@ -181,9 +182,9 @@ impl Context<'_> {
             && self.call.id.as_ref().is_some_and(is_made)
     }
 
-    /// `create --bundle TMP/buildahN --pid-file TMP/buildahN/pid ... buildah-buildahN`,
-    /// called in the bundle (Buildah 1.28 to 1.39, run_common.go). Podman's own
-    /// containers have ids of 64 digits.
+    /// Recognises `create --bundle TMP/buildahN --pid-file TMP/buildahN/pid ...
+    /// buildah-buildahN`, called in the bundle (Buildah 1.28 to 1.39, run_common.go). Podman's
+    /// own containers have ids of 64 digits.
     fn is_buildah(&self) -> bool {
         let (Some(name), Some(id)) = (self.bundle.file_name(), &self.call.id) else { return false };
         let name = name.to_string_lossy();

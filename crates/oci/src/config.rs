@@ -1,10 +1,10 @@
-//! What the operator has set: `/etc/synconce/oci.toml`.
+//! The operator's configuration: `/etc/synconce/oci.toml`.
 //!
 //! ```toml
-//! runtime = "/usr/sbin/runc"   # by default the first of runc and crun that is found
+//! runtime = "/usr/sbin/runc"   # default: the first of runc and crun that is found
 //!
-//! [[rule]]                     # the first that fits decides
-//! namespace = "k8s.io"         # of containerd: the last part of the runtime's --root
+//! [[rule]]                     # the first matching rule decides
+//! namespace = "k8s.io"         # containerd's: the last part of the runtime's --root
 //! annotation = "io.kubernetes.cri.sandbox-namespace=ci"   # KEY or KEY=VALUE
 //! hold = true
 //! ```
@@ -13,23 +13,23 @@ use serde::Deserialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Where the file is, unless [`FILE`] says otherwise.
+/// The path of the file, unless [`FILE`] names another.
 pub const PATH: &str = "/etc/synconce/oci.toml";
 /// The environment variable that names another file.
 pub const FILE: &str = "SYNCONCE_OCI_FILE";
 
-/// The file. A field that we do not know is an error: it may be a rule mistyped.
+/// The operator's file. An unknown field is an error: it may be a misspelled rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// The runtime to execute.
     pub runtime: Option<PathBuf>,
-    /// In order.
+    /// The rules, in order.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
 }
 
-/// Which containers are held, or not, beside what they are.
+/// A rule that decides for some containers whether they are held.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -37,24 +37,24 @@ pub struct Rule {
     pub namespace: Option<String>,
     /// `KEY` or `KEY=VALUE`; any, when absent.
     pub annotation: Option<String>,
-    /// What is done with those that fit.
+    /// Whether matching containers are held.
     pub hold: bool,
 }
 
 impl Settings {
-    /// Reads the operator's file; without one nothing is set.
+    /// Reads the operator's file; a missing file is the default.
     ///
     /// # Errors
-    /// What the user is told.
+    /// A message for the user.
     pub fn of_this_machine() -> Result<Self, String> {
         let path = std::env::var_os(FILE).map_or_else(|| PathBuf::from(PATH), PathBuf::from);
         Self::read(&path)
     }
 
-    /// Reads the file at `path`; without one nothing is set.
+    /// Reads the file at `path`; a missing file is the default.
     ///
     /// # Errors
-    /// What the user is told.
+    /// A message for the user.
     pub fn read(path: &Path) -> Result<Self, String> {
         match std::fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text)
@@ -66,7 +66,7 @@ impl Settings {
 }
 
 impl Rule {
-    /// Whether it is about a container of `namespace` with annotations.
+    /// Returns whether the rule matches a container of `namespace` with annotations.
     pub fn fits<'a>(
         &self,
         namespace: Option<&str>,

@@ -1,9 +1,9 @@
-//! What dockerd keeps of a container: the only place that tells the classic
-//! builder's containers from others, and the only one that has labels.
+//! Reads dockerd's records of a container: only they distinguish the classic builder's
+//! containers from others, and only they contain labels.
 //!
-//! `<data-root>/containers/<ID>/{hostconfig,config.v2}.json` are written before a
-//! container starts (dockerd 20.10 to 28). Nothing in a container's
-//! `config.json` differs between `docker run` and a step of a classic build.
+//! `<data-root>/containers/<ID>/{hostconfig,config.v2}.json` are written before a container
+//! starts (dockerd 20.10 to 28). A container's `config.json` is the same for `docker run` and
+//! a step of a classic build.
 
 use crate::bundle::{Facts, folded};
 use serde::Deserialize;
@@ -29,7 +29,7 @@ struct HostConfig {
     volumes_from: Option<Vec<String>>,
     port_bindings: Option<HashMap<String, Value>>,
     devices: Option<Vec<Value>>,
-    /// The command line's containers have a list, if an empty one.
+    /// The docker command always sets this list, even if it is empty.
     dns: Option<Vec<String>>,
     privileged: bool,
     auto_remove: bool,
@@ -54,7 +54,7 @@ struct RestartPolicy {
 struct Container {
     config: Config,
     image: String,
-    /// Volumes, those that an image asks for as well.
+    /// Volumes, including those that the image declares.
     mount_points: Option<HashMap<String, Value>>,
 }
 
@@ -77,12 +77,12 @@ struct Healthcheck {
 }
 
 impl Records {
-    /// The records of container `id`, found by the files that dockerd mounts into
-    /// it; `None` when there are none that only we could have written.
+    /// Finds the records of container `id` by the files that dockerd mounts into it. Returns
+    /// `None` when there are none, or when another user owns them.
     pub fn find(facts: &Facts, id: &str) -> Option<Self> {
         let files = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
         files.iter().filter_map(|file| facts.source(file)).find_map(|source| {
-            // With --network container:OTHER they are the other's.
+            // With --network container:OTHER the files are those of the other container.
             let containers = source.parent()?.parent()?;
             (containers.file_name()? == "containers").then(|| Self::read(&containers.join(id)))?
         })
@@ -99,10 +99,10 @@ impl Records {
         })
     }
 
-    /// Whether the classic builder made it. It starts a step by an image's id,
-    /// without a log, a health check or an entry point, and with nothing of the
-    /// host (builder/dockerfile of dockerd). Whoever asks dockerd for all of that,
-    /// which its command line cannot, has a container without a volume.
+    /// Returns whether the classic builder made the container. The builder starts a step by an
+    /// image's id, without a log, a health check or an entry point, and without anything of
+    /// the host (builder/dockerfile of dockerd). The docker command cannot request all of
+    /// that. A client of dockerd's API can, and such a container has no volume.
     pub fn is_classic_build(&self) -> bool {
         let (host, config) = (&self.host, &self.container.config);
         let empty = [
@@ -132,20 +132,20 @@ impl Records {
             && !set.iter().any(|set| *set)
     }
 
-    /// The value of a label of the container, wherever it is from.
+    /// Returns the value of a label, set by the container or by its image.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.container.config.labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// The value of a label that the container has and its image has not: who
-    /// makes an image shall not take durability from those who run it.
+    /// Returns the value of a label that the container has and its image lacks: an image's
+    /// author must not decide about the durability of its users' data.
     pub fn own_label(&self, key: &str) -> Option<&str> {
         let value = self.label(key)?;
         (!brings(&self.image()?, key)?).then_some(value)
     }
 
-    /// The image's configuration, of whichever storage driver. containerd's image
-    /// store keeps it elsewhere.
+    /// Returns the image's configuration, for any storage driver. containerd's image store has
+    /// it elsewhere, and then the result is `None`.
     fn image(&self) -> Option<Value> {
         let root = self.directory.parent()?.parent()?;
         let (kind, digest) = self.container.image.split_once(':')?;
@@ -157,8 +157,8 @@ impl Records {
     }
 }
 
-/// Whether an image's configuration has a label; `None` when it has no section
-/// that could have. dockerd takes keys in any capitals.
+/// Returns whether an image's configuration has a label, or `None` when the section for labels
+/// is missing. dockerd ignores the case of keys.
 fn brings(image: &Value, label: &str) -> Option<bool> {
     let sections: Vec<_> = fields(image, "config").collect();
     let mut labels = sections.iter().flat_map(|section| fields(section, "labels"));
@@ -178,7 +178,7 @@ mod tests {
 
     const ID: &str = "3f4e";
 
-    /// A data root with one container, whose files are changed by `change`.
+    /// Makes a data root with one container, whose files `change` edits.
     fn root(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> tempfile::TempDir {
         let mut host = json!({
             "Binds": null, "NetworkMode": "default", "PortBindings": {}, "Privileged": false,

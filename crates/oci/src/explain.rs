@@ -1,4 +1,4 @@
-//! `--explain BUNDLE`: what would be done with a container, and why.
+//! `--explain BUNDLE`: prints whether a container would be held, and why.
 
 use crate::classify::Verdict;
 use crate::config::Settings;
@@ -12,12 +12,11 @@ use std::path::Path;
 const GAPS: &str = "opens with O_SYNC or O_DSYNC, writes with RWF_SYNC or RWF_DSYNC, syncs by aio: \
                     a filter cannot take a flag away";
 
-/// Explains the bundle that `arguments` begin with. The runtime's own arguments
-/// may follow; without them those are taken that the engine whose place it is in
-/// would use.
+/// Explains the bundle that `arguments` begin with. The runtime's arguments may follow; by
+/// default they are guessed from the bundle's path.
 ///
 /// # Errors
-/// What the user is told.
+/// A message for the user.
 pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
     let Some((bundle, rest)) = arguments.split_first() else {
         return Err("usage: synconce-oci --explain BUNDLE [RUNTIME ARGUMENT...]".to_owned());
@@ -35,7 +34,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
     let plan = Plan::of(call, &settings, directory).map_err(|trouble| trouble.to_string())?;
     let mut text = String::new();
     let mut line = |title: &str, what: &str| {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{title:<10}{what}");
     };
     line("bundle", &place.display().to_string());
@@ -65,7 +64,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
     Ok(text)
 }
 
-/// The call that the engine would make whose place `bundle` is in.
+/// Guesses the call of the engine that uses the path `bundle`.
 fn guess(bundle: &Path) -> Invocation {
     let name = bundle.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let parent = bundle.parent().unwrap_or(Path::new("/"));

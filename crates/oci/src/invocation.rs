@@ -7,24 +7,24 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What an engine asks of a runtime, as far as we have to know.
+/// The parts of an engine's call of a runtime that are needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invocation {
     /// `create`, `run`, `state`...; empty when there is none.
     pub verb: String,
-    /// The bundle, when it is named.
+    /// The bundle, if given.
     pub bundle: Option<PathBuf>,
-    /// crun's other file for `config.json`, from where it was called.
+    /// crun only: the file in place of `config.json`, relative to the working directory.
     pub config: Option<PathBuf>,
     /// The container's id.
     pub id: Option<String>,
-    /// Where the runtime logs.
+    /// The runtime's log file.
     pub log: Option<PathBuf>,
-    /// Whether it logs JSON.
+    /// Whether the log format is JSON.
     pub logs_json: bool,
-    /// Where the runtime keeps its state.
+    /// The directory of the runtime's state.
     pub root: Option<PathBuf>,
-    /// Where it writes the pid of the container.
+    /// The file to which the runtime writes the container's pid.
     pub pid_file: Option<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ const OF_CREATE: &[&str] =
     &["bundle", "b", "config", "f", "console-socket", "pid-file", "preserve-fds", "pidfd-socket"];
 
 impl Invocation {
-    /// Reads `arguments`, without the program's name.
+    /// Parses `arguments`, without the program's name.
     pub fn parse(arguments: &[OsString]) -> Self {
         let mut call = Self::default();
         let mut words = arguments.iter().map(OsString::as_os_str);
@@ -44,7 +44,7 @@ impl Invocation {
             match Flag::parse(word, if verb { OF_CREATE } else { GLOBAL }) {
                 None if !verb => call.verb = word.to_string_lossy().into_owned(),
                 None => {
-                    // What follows the first word is not for the runtime's flags.
+                    // The rest of the command line is not the runtime's flags.
                     call.id = Some(word.to_string_lossy().into_owned());
                     break;
                 }
@@ -63,20 +63,20 @@ impl Invocation {
         call
     }
 
-    /// Whether it makes a container of a bundle.
+    /// Returns whether the call makes a container from a bundle.
     pub fn makes_container(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "run")
     }
 
-    /// With its paths absolute and free of links, for one who was called in
-    /// `directory`, so that they can be compared.
+    /// Returns the call with absolute paths without symbolic links, for a call in `directory`,
+    /// so that paths can be compared.
     #[must_use]
     pub fn resolved(self, directory: &Path) -> Self {
         let whole = |path: PathBuf| {
             let path = directory.join(path);
             path.canonicalize().unwrap_or(path)
         };
-        // What is yet to be made has no links but in its directory.
+        // A file that is still to be made can have links only in its directory.
         let file = |path: PathBuf| match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => whole(parent.to_owned()).join(name),
             _ => path,
@@ -116,7 +116,7 @@ enum Value<'a> {
 }
 
 impl<'a> Flag<'a> {
-    /// `None` when `word` is no flag.
+    /// Returns `None` when `word` is no flag.
     fn parse(word: &'a OsStr, with_value: &[&str]) -> Option<Self> {
         let bytes = word.as_bytes();
         let text = bytes.strip_prefix(b"--").or_else(|| bytes.strip_prefix(b"-"))?;

@@ -1,19 +1,19 @@
-//! An OCI runtime that is another one, with the hold in its containers' seccomp.
+//! An OCI runtime that adds the hold to a container's seccomp profile and executes the real
+//! runtime.
 //!
 //! # Terms
-//! - **runtime**: what the engine believes to call, and what we execute: runc,
-//!   crun, or what the operator configured.
+//! - **runtime**: the program that the engine means to call, and that synconce-oci executes:
+//!   runc, crun, or the operator's choice.
 //! - **invocation** ([`invocation::Invocation`]): one command line for a runtime.
 //! - **bundle** ([`bundle::Bundle`]): the directory with `config.json`.
-//! - **build container**: runs one step of an image build; every process in it
-//!   ends with the step, and the engine stores the result.
+//! - **build container**: runs one step of an image build; every process in it ends with the
+//!   step, and the engine stores the result.
 //! - **verdict** ([`classify::Verdict`]): whether a container is held, and why.
 //!
-//! Only `create` and `run` are looked at. The sealed hold goes into
-//! `linux.seccomp` of the bundle's `config.json` ([`profile`]), and the runtime is
-//! executed in our place, with the same arguments, descriptors and environment.
-//! Whatever goes wrong before that leaves a container as it is: its syncs are
-//! real then.
+//! Only `create` and `run` are handled. The sealed hold is added to `linux.seccomp` of the
+//! bundle's `config.json` ([`profile`]), and the runtime is executed in this process, with the
+//! same arguments, descriptors and environment. On any error before that, the container is not
+//! changed, and its syncs are done.
 #![forbid(unsafe_code)]
 
 pub mod bundle;

@@ -1,9 +1,9 @@
-//! Annotations of Podman's containers: it copies those of an image's manifest.
+//! Annotations of Podman's containers, which include those of the image's manifest.
 //!
-//! Who makes an image shall not take durability from those who run it, so an
-//! annotation counts only where the manifest is found and has it not. Podman's
-//! bundles are `<root>/<driver>-containers/<ID>/userdata`, its images
-//! `<root>/<driver>-images/<ID>` (containers/storage).
+//! An image's author must not decide about the durability of its users' data. An annotation
+//! therefore counts only if the image's manifest is found and lacks it. Podman's bundles are
+//! `<root>/<driver>-containers/<ID>/userdata`, its images `<root>/<driver>-images/<ID>`
+//! (containers/storage).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,18 +16,19 @@ struct Container {
     image: String,
 }
 
-/// Where containers/storage lists containers; those that a reboot ends in another.
+/// The files in which containers/storage lists containers; the second lists those that end
+/// with a reboot.
 const LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
-/// Whether `bundle` is one of containers/storage.
+/// Returns whether `bundle` is in containers/storage.
 pub fn is_stored(bundle: &Path) -> bool {
     let containers = bundle.parent().and_then(Path::parent).and_then(Path::file_name);
     bundle.file_name().is_some_and(|name| name == "userdata")
         && containers.is_some_and(|name| name.to_string_lossy().ends_with("-containers"))
 }
 
-/// Whether the image of the container in `bundle` has an annotation; `None` when
-/// that is not to be known.
+/// Returns whether the image of the container in `bundle` has an annotation, or `None` when
+/// that cannot be determined.
 pub fn image_brings(bundle: &Path, annotation: &str) -> Option<bool> {
     let container = bundle.parent()?;
     let containers = container.parent()?;
@@ -39,7 +40,7 @@ pub fn image_brings(bundle: &Path, annotation: &str) -> Option<bool> {
     })?;
     let driver = containers.file_name()?.to_str()?.strip_suffix("-containers")?;
     let images = containers.parent()?.join(format!("{driver}-images"));
-    // Its manifest, and one for each of its names, which are encoded ("=...").
+    // The image's manifest, and one for each of its names, which are encoded ("=...").
     let files = std::fs::read_dir(images.join(image)).ok()?.flatten();
     let manifests: Vec<Value> = files
         .filter(|file| {
@@ -48,7 +49,7 @@ pub fn image_brings(bundle: &Path, annotation: &str) -> Option<bool> {
         })
         .filter_map(|file| serde_json::from_slice(&std::fs::read(file.path()).ok()?).ok())
         .collect();
-    // One is enough; keys may be in any capitals, as Go reads them.
+    // One manifest suffices. The raw text is searched, because Go ignores the case of keys.
     let mentions = |manifest: &Value| manifest.to_string().contains(annotation);
     (!manifests.is_empty()).then(|| manifests.iter().any(mentions))
 }

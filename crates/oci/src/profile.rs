@@ -1,9 +1,9 @@
-//! The sealed hold in an OCI seccomp profile (`config-linux.md`, *Seccomp*).
+//! Adds the sealed hold to an OCI seccomp profile (`config-linux.md`, *Seccomp*).
 //!
-//! runc and crun hand a profile to libseccomp rule by rule, where the first
-//! unconditional rule for a call wins, silently, over all others. So our rules
-//! come first, and our names leave the rules that allow them. A call that the
-//! profile restricts in any other way is left to it.
+//! runc and crun pass a profile to libseccomp rule by rule, and the first unconditional rule
+//! for a call silently wins over all others. The hold's rules therefore come first, and its
+//! names are removed from the rules that allow them. A call that the profile restricts in any
+//! other way is not held.
 
 use serde_json::{Map, Value, json};
 use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
@@ -11,11 +11,11 @@ use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
 /// A profile: the fields of `linux.seccomp`.
 pub type Profile = Map<String, Value>;
 
-/// Calls that are answered with success, whatever their arguments. All are known
-/// to libseccomp 2.4. An order of our own: older crun keeps compiled filters by a
-/// checksum without `errnoRet`, and no other profile should have ours.
+/// Calls that are answered with success, whatever their arguments. libseccomp 2.4 has all of
+/// them. The order is unusual on purpose: older crun caches compiled filters under a checksum
+/// that omits `errnoRet`, and no other profile should have the same checksum.
 const HELD: [&str; 4] = ["syncfs", "fsync", "sync", "fdatasync"];
-/// Without a meaning beside writing back: also the other ABIs' names.
+/// Calls that only write back, including the names of other ABIs.
 const RANGES: [&str; 3] = ["sync_file_range", "sync_file_range2", "arm_sync_file_range"];
 const MSYNC: &str = "msync";
 const MS_SYNC: u64 = 4;
@@ -25,26 +25,26 @@ const ENOSYS: u16 = 38;
 const ALLOW: &str = "SCMP_ACT_ALLOW";
 const ERRNO: &str = "SCMP_ACT_ERRNO";
 
-/// What became of a profile.
+/// A profile with the hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
-    /// With the hold.
+    /// The profile with the hold.
     pub profile: Profile,
-    /// Names that are held now, in the order of the rules.
+    /// The names that are held, in the order of the rules.
     pub held: Vec<&'static str>,
-    /// Names that the profile restricts itself, or that it does not allow at all.
+    /// The names that are not held, because the profile restricts or forbids them.
     pub left: Vec<&'static str>,
     /// Whether io_uring is refused, so that programs fall back to calls that are held.
     pub io_uring_refused: bool,
 }
 
-/// Puts the hold into `profile`, or into one that is made.
+/// Adds the hold to `profile`, or to a new profile.
 ///
 /// # Errors
-/// What in the profile is not as the specification has it.
+/// A part of the profile that violates the specification.
 pub fn hold(profile: Option<Profile>) -> Result<Edited, String> {
     let mut profile = match profile {
-        // As runc: a section that says nothing is no section.
+        // An empty section counts as none, as in runc.
         Some(profile) if !profile.is_empty() => profile,
         _ => allow_all(),
     };
@@ -66,8 +66,8 @@ pub fn hold(profile: Option<Profile>) -> Result<Edited, String> {
     Ok(Edited { profile, held, left, io_uring_refused })
 }
 
-/// A profile that allows everything, for every ABI of this machine's processor: a
-/// filter of libseccomp kills callers of an ABI that it does not know.
+/// Makes a profile that allows everything, for every ABI of this machine's processor: a filter
+/// of libseccomp kills callers of an unlisted ABI.
 fn allow_all() -> Profile {
     let architectures = match std::env::consts::ARCH {
         "aarch64" => ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"].as_slice(),
@@ -79,13 +79,13 @@ fn allow_all() -> Profile {
     profile
 }
 
-/// The rules for the names that are held.
+/// Returns the rules for the names that are held.
 fn ours(held: &[&'static str]) -> Vec<Value> {
     let of = |all: &[&'static str]| -> Vec<&'static str> {
         all.iter().copied().filter(|name| held.contains(name)).collect()
     };
     let mut rules = vec![errno(&of(&HELD), 0)];
-    // The question whether we are held (see `synconce_filter::HANDSHAKE_FLAGS`).
+    // A process asks by this call whether it is held (see `synconce_filter::HANDSHAKE_FLAGS`).
     if held.contains(&RANGES[0]) {
         let flags =
             |comparison: &str| json!([{"index": 3, "value": HANDSHAKE_FLAGS, "op": comparison}]);
@@ -94,7 +94,8 @@ fn ours(held: &[&'static str]) -> Vec<Value> {
     }
     rules.push(errno(&of(&RANGES[1..]), 0));
     if held.contains(&MSYNC) {
-        // The others change memory, or check it.
+        // Without MS_SYNC, msync(2) syncs nothing: its other flags invalidate mappings, or
+        // only check the range.
         let sync = |wanted: u64| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
         rules.push(conditional(errno(&[MSYNC], 0), sync(MS_SYNC)));
         rules.push(conditional(json!({"names": [MSYNC], "action": ALLOW}), sync(0)));
@@ -103,7 +104,7 @@ fn ours(held: &[&'static str]) -> Vec<Value> {
     rules
 }
 
-/// `errnoRet` is written out: without it runc and crun take EPERM.
+/// Makes a rule with an explicit `errnoRet`: runc and crun default to EPERM.
 fn errno(names: &[&'static str], errno: u16) -> Value {
     json!({"names": names, "action": ERRNO, "errnoRet": errno})
 }
@@ -113,7 +114,7 @@ fn conditional(mut rule: Value, arguments: Value) -> Value {
     rule
 }
 
-/// Whether `name` is allowed, in every case and by nothing but plain rules.
+/// Returns whether `name` is always allowed, by unconditional rules only.
 fn allows(profile: &Profile, name: &str) -> Result<bool, String> {
     let default = action(profile.get("defaultAction"), "defaultAction")?;
     let mut allowed = permits(default);
@@ -133,7 +134,8 @@ fn allows(profile: &Profile, name: &str) -> Result<bool, String> {
     Ok(allowed)
 }
 
-/// One that is logged is to be seen by somebody, and is left.
+/// Returns whether `action` is a plain permission. A logged call counts as restricted, so that
+/// the log stays complete.
 fn permits(action: &str) -> bool {
     action == ALLOW
 }
@@ -159,7 +161,7 @@ fn names(rule: &Value) -> Result<impl Iterator<Item = &str>, String> {
     Ok(list.iter().filter_map(Value::as_str))
 }
 
-/// The rule without our names, if there is anything left of it.
+/// Returns the rule without the names `ours`, or `None` if no name is left.
 fn without(mut rule: Value, ours: &[&str]) -> Option<Value> {
     let Some(Value::Array(names)) = rule.get_mut("names") else { return Some(rule) };
     let before = names.len();
@@ -179,7 +181,7 @@ mod tests {
         edited.profile["syscalls"].as_array().unwrap()
     }
 
-    /// Docker's shape: what is not named is refused.
+    /// Makes a profile like Docker's: calls that are not named are refused.
     fn dockers(extra: Value) -> Option<Profile> {
         profile(json!({
             "defaultAction": "SCMP_ACT_ERRNO",

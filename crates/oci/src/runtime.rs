@@ -1,17 +1,18 @@
-//! The runtime that does the work.
+//! Finds the real runtime.
 
 use crate::config::Settings;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Looked for in this order, when no name says which. The last is buildkitd's own.
+/// The names that are tried, in this order, if the caller's name does not determine one. The
+/// last is buildkitd's own runc.
 const NAMES: [&str; 3] = ["runc", "crun", "buildkit-runc"];
-/// Also looked through: an engine's PATH may lack them.
+/// Directories that are searched in addition, because an engine's PATH may lack them.
 const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Runtimes whose containers have another kernel below them, and why that matters.
+/// Runtimes whose containers run on another kernel, and why the hold has no effect there.
 const REFUSED: [(&str, &str); 4] = [
     ("runsc", "gVisor makes the calls of its containers in a kernel of its own"),
     ("kata", "Kata's containers have a kernel of their own, and no profile by default"),
@@ -19,12 +20,12 @@ const REFUSED: [(&str, &str); 4] = [
     ("crun-vm", "crun-vm's containers have a kernel of their own"),
 ];
 
-/// Finds the runtime for us, who were called as `name`: the operator's choice,
-/// else the one of that name that we stand before, else the first known. Not one
-/// of `tried`, which led back to us.
+/// Finds the runtime for a synconce-oci that was called as `name`: the operator's choice, else
+/// the runtime of that name (`runc` or `synconce-oci-runc`), else the first known one. Skips
+/// the programs in `tried`, which led back to synconce-oci.
 ///
 /// # Errors
-/// When there is none but ourselves.
+/// There is no runtime but synconce-oci itself.
 pub fn find(
     settings: &Settings,
     name: &OsStr,
@@ -58,30 +59,30 @@ pub fn find(
         .ok_or_else(|| format!("cannot find a runtime ({}) beside synconce", names.join(", ")))
 }
 
-/// What this process has executed already: a copy of ours, or a wrapper, may stand
-/// behind us and come back to us.
+/// The programs that this process has executed already: a copy of synconce-oci, or a wrapper
+/// script, may execute synconce-oci again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tried(Vec<PathBuf>);
 
 impl Tried {
-    /// The environment variable with our process id and the paths.
+    /// The environment variable with this process's pid and the paths.
     pub const VARIABLE: &str = "SYNCONCE_OCI_TRIED";
 
-    /// What was tried by process `pid`, of the variable's value.
+    /// Returns the programs that process `pid` has tried, from the variable's value.
     pub fn parse(value: Option<&OsStr>, pid: u32) -> Self {
         let mut paths = value.map(|value| std::env::split_paths(value)).into_iter().flatten();
-        // Children have the variable, but other ids.
+        // Child processes inherit the variable, but have another pid.
         match paths.next() {
             Some(first) if first == Path::new(&pid.to_string()) => Self(paths.collect()),
             _ => Self::default(),
         }
     }
 
-    /// The variable's value when `runtime` is executed next.
+    /// Returns the variable's value for executing `runtime` next.
     pub fn with(&self, runtime: &Path, pid: u32) -> OsString {
         let pid = PathBuf::from(pid.to_string());
         let paths = [&pid].into_iter().chain(&self.0).map(PathBuf::as_path).chain([runtime]);
-        // A path with a colon cannot be noted, and could not be in PATH either.
+        // A path with a colon cannot be stored; it could not be in PATH either.
         std::env::join_paths(paths).unwrap_or_default()
     }
 
@@ -90,7 +91,7 @@ impl Tried {
     }
 }
 
-/// Why containers of `runtime` cannot be held; `None` when they can.
+/// Returns why containers of `runtime` cannot be held, or `None` when they can.
 pub fn refusal(runtime: &Path) -> Option<&'static str> {
     let real = runtime.canonicalize().unwrap_or_else(|_| runtime.to_owned());
     [runtime, &real].into_iter().find_map(|path| {
@@ -99,12 +100,12 @@ pub fn refusal(runtime: &Path) -> Option<&'static str> {
     })
 }
 
-/// Which program a path leads to.
+/// The device and inode of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, u64);
 
 impl Identity {
-    /// `None` when nothing there can be executed.
+    /// Returns `None` when `path` is not an executable file.
     fn of(path: &Path) -> Option<Self> {
         let metadata = path.metadata().ok()?;
         let executable = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;

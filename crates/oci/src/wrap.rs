@@ -1,4 +1,4 @@
-//! In the runtime's place: decide, put the hold in, execute the runtime.
+//! Decides, adds the hold to the bundle, and executes the runtime.
 
 use crate::bundle::Bundle;
 use crate::classify::{Context, Verdict, classify};
@@ -12,8 +12,8 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Does what an engine asks of a runtime that it calls `name`; comes back only
-/// with an error.
+/// Executes the runtime for an engine that called it as `name`. Returns only on errors, with a
+/// message.
 pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
     let call = Invocation::parse(arguments);
     let pid = std::process::id();
@@ -24,7 +24,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
     let (runtime, settings) = match found {
         Ok(found) => found,
         Err(error) if call.makes_container() => return error,
-        // What is running must be stopped and removed all the same.
+        // Containers that run already must still be stopped and removed.
         Err(error) => match find(&Settings::default()) {
             Ok(runtime) => (runtime, Settings::default()),
             Err(_) => return error,
@@ -35,7 +35,8 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
             return format!("cannot hold under {}: {why}", runtime.display());
         }
         if let Err(error) = hold(&call, &settings) {
-            // Its syncs are real then, and whatever is wrong the runtime tells as ever.
+            // The container's syncs are done. If the bundle is invalid, the runtime reports it
+            // as usual.
             note(&call, &format!("{error}; this container is not held"));
         }
     }
@@ -44,9 +45,9 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
     format!("cannot execute {}: {error}", runtime.display())
 }
 
-/// Tells the operator: in the runtime's log, if that is a file of JSON, since
-/// standard error may be the container's own. Engines take lines of the level
-/// `error` alone for failures.
+/// Writes a warning for the operator to the runtime's log, if that is a JSON file, because
+/// standard error may be the container's own. Engines treat only lines of the level `error` as
+/// failures.
 fn note(call: &Invocation, message: &str) {
     let line = json!({
         "level": "warning",
@@ -57,17 +58,17 @@ fn note(call: &Invocation, message: &str) {
     let is_file = |log: &&PathBuf| call.logs_json && !log.to_string_lossy().contains(':');
     let log = call.log.as_ref().filter(is_file);
     let log = log.and_then(|log| OpenOptions::new().append(true).create(true).open(log).ok());
-    // Nobody is left to be told of an error here.
+    // Best effort: there is no other place for an error.
     let _ = match log {
         Some(mut log) => writeln!(log, "{line}"),
         None => writeln!(std::io::stderr(), "synconce-oci: {message}"),
     };
 }
 
-/// Puts the hold into the bundle of `call`, if its container is held.
+/// Adds the hold to the bundle of `call`, if its container is to be held.
 fn hold(call: &Invocation, settings: &Settings) -> Result<(), String> {
     let plan = match Plan::of(call.clone(), settings, None) {
-        // The runtime does not find it either, and tells.
+        // The runtime reports the missing bundle.
         Err(Trouble::Missing(_)) => return Ok(()),
         other => other.map_err(|trouble| trouble.to_string())?,
     };
@@ -79,23 +80,23 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// What would be done for one call.
+/// What synconce-oci would do for one call.
 #[derive(Debug)]
 pub struct Plan {
     /// The bundle's configuration.
     pub bundle: Bundle,
-    /// Whether it is held.
+    /// Whether the container is held.
     pub verdict: Verdict,
-    /// Its profile with the hold, when it is held.
+    /// The profile with the hold, if the container is held.
     pub edited: Option<Edited>,
 }
 
 /// Why there is no plan.
 #[derive(Debug)]
 pub enum Trouble {
-    /// There is no configuration.
+    /// The configuration is missing.
     Missing(String),
-    /// It cannot be understood.
+    /// The configuration is invalid.
     Content(String),
 }
 
@@ -107,10 +108,10 @@ impl std::fmt::Display for Trouble {
 }
 
 impl Plan {
-    /// Plans for `call`, made in `directory`; where we are, by default.
+    /// Plans for `call`, which was made in `directory`, by default the working directory.
     ///
     /// # Errors
-    /// What the user is told.
+    /// A message for the user.
     pub fn of(
         call: Invocation,
         settings: &Settings,

@@ -1,4 +1,4 @@
-//! A plan, carried out.
+//! Carries out a plan.
 
 use crate::Engine;
 use crate::error::{Error, Fault};
@@ -8,10 +8,10 @@ use crate::plan::{Act, Change, Plan};
 use std::path::Path;
 use synconce_durable::replace::{self, Rights};
 
-/// Makes the changes of `plan`, after the journal that tells the way back.
+/// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
 /// # Errors
-/// Names the act and path. What was changed until then is in the journal.
+/// The error names the act and the path. Changes made until then are in the journal.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());
@@ -30,10 +30,10 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     Ok(())
 }
 
-/// What [`apply`] would refuse.
+/// Checks whether [`apply`] would refuse the plan.
 ///
 /// # Errors
-/// As that.
+/// As for [`apply`].
 pub fn check(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     let earlier = Journal::read(host, engine)?;
     Journal::of(plan, earlier.as_ref(), host, engine).map(drop)
@@ -49,7 +49,7 @@ fn make(change: &Change, host: &Host) -> Result<(), Error> {
         (Act::Create(content) | Act::Own(content), Found::Absent) => {
             replace::create(&real, content.as_bytes(), Rights::common())?;
         }
-        // The journal knows both as ours.
+        // The journal lists both contents as written by synconce.
         (Act::Own(content), Found::File(..)) => replace::replace(&real, content.as_bytes())?,
         (Act::Link(target), Found::Absent) => replace::link(target, &real)?,
         (Act::Link(target), Found::Link(_)) => {

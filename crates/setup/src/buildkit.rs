@@ -1,4 +1,4 @@
-//! buildkitd: the runtime of its OCI worker, and that of its containerd worker.
+//! buildkitd: sets the runtime of its OCI worker and of its containerd worker.
 
 use crate::error::{Error, Fault};
 use crate::host::Host;
@@ -14,7 +14,7 @@ const PLACES: [&str; 3] = ["/usr/local/bin/buildkitd", "/usr/bin/buildkitd", "/u
 /// The shim that calls a runtime with runc's command line.
 pub(crate) const SHIM: &str = "io.containerd.runc.v2";
 
-/// The changes that make buildkitd call `synconce-oci`.
+/// Plans the changes that make buildkitd call `synconce-oci`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = service(host)?;
     service.check_program(host, "buildkitd")?;
@@ -38,13 +38,14 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// What starts buildkitd: no distribution brings a unit, and both names are in use.
+/// Returns the service that starts buildkitd. No distribution ships a unit, and both names are
+/// in use.
 fn service(host: &Host) -> Result<Service, Error> {
     let service = Service::read(host, "buildkit", Path::new(""))?;
     if service.is_there { Ok(service) } else { Service::read(host, "buildkitd", Path::new("")) }
 }
 
-/// `text` with `runtime` in every worker that is on; `None` if it is there already.
+/// Returns `text` with `runtime` in every enabled worker, or `None` if nothing changes.
 fn edit(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
     text::edit(text, |text| {
         let toml = Toml::parse(text)?;
@@ -52,8 +53,8 @@ fn edit(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
         if toml.flag(&["worker", "oci", "enabled"])? != Some(false) {
             wanted.push((&["worker", "oci", "binary"], runtime));
         }
-        // One that the file does not speak of is on where containerd's socket is, but
-        // builds go to the OCI worker then.
+        // If the file has no section of the containerd worker, the worker is enabled where
+        // containerd's socket exists, but builds still use the OCI worker.
         if toml.get(&["worker", "containerd"]).is_some()
             && toml.flag(&["worker", "containerd", "enabled"])? != Some(false)
         {
@@ -77,8 +78,8 @@ fn edit(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
     })
 }
 
-/// Whether `keys` have to be set to `value`. What stands for the same runc may be
-/// replaced; anything else is somebody's choice.
+/// Returns whether `keys` have to be set to `value`. A name of the default runc is replaced;
+/// any other value is the operator's choice and is refused.
 fn needs(toml: &Toml, keys: &[&str], value: &str) -> Result<bool, Fault> {
     let Some((now, line)) = toml.text(keys)? else { return Ok(true) };
     match now {

@@ -1,5 +1,5 @@
-//! containerd: a runtime `synconce` of the CRI plugin, which a pod asks for by its
-//! RuntimeClass. The default runtime stays what it is.
+//! containerd: adds a runtime `synconce` to the CRI plugin, which a pod requests by its
+//! RuntimeClass. The default runtime is not changed.
 
 use crate::buildkit::SHIM;
 use crate::error::{Error, Fault};
@@ -16,27 +16,27 @@ use toml_edit::{Array, Value};
 const CONFIGURATION: &str = "/etc/containerd/config.toml";
 const DROP_IN: &str = "synconce.toml";
 const NAME: &str = "synconce";
-/// The runtime that ours is like, but for the binary.
+/// The runtime whose settings are copied, except the binary.
 const ORIGINAL: &str = "runc";
 const BINARY: [&str; 2] = ["options", "BinaryName"];
-/// The annotations of a pod that a container of it is asked by.
+/// The pod annotations that are passed to containers, by which a container requests a hold.
 const ANNOTATIONS: &str = "io.synconce.*";
 const PLACES: [&str; 2] = ["/usr/bin/containerd", "/usr/local/bin/containerd"];
 
-/// A version of the configuration file, and what its CRI plugin is called.
+/// A version of the configuration file, and the name of its CRI plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Format {
     version: i64,
     plugin: &'static str,
 }
 
-/// containerd 1.x; 2.x reads it as well.
+/// containerd 1.x; 2.x reads this version as well.
 const SECOND: Format = Format { version: 2, plugin: "io.containerd.grpc.v1.cri" };
 /// containerd 2.x; version 4 (2.4) moved nothing that is used here.
 const THIRD: Format = Format { version: 3, plugin: "io.containerd.cri.v1.runtime" };
 const FOURTH: Format = Format { version: 4, ..THIRD };
 
-/// The changes that give containerd the runtime `synconce`.
+/// Plans the changes that give containerd the runtime `synconce`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = Service::read(host, "containerd", Path::new(""))?;
     service.check_program(host, "containerd")?;
@@ -50,8 +50,8 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
         None => by_version(host, &mut plan),
     };
     let imports = toml.texts(&["imports"]).map_err(in_main)?.unwrap_or_default();
-    // Version 2: containerd 1.x takes a plugin's whole section from the last file that
-    // has one, so that a drop-in would take the rest of the CRI plugin's away.
+    // In version 2, containerd 1.x takes a plugin's whole section from the last file that has
+    // one: a drop-in file would remove the rest of the CRI plugin's section.
     let directory = imports::drop_in_directory(&main, &imports).filter(|_| format != SECOND);
     let drop_in = directory.map(|directory| directory.join(DROP_IN));
     let mut parts = vec![Part { path: main.clone(), toml }];
@@ -76,12 +76,12 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// `text` with the line ends that the parser knows; the edit puts them back.
+/// Returns `text` with LF line ends, as the parser requires; the edit restores CRLF.
 fn lines(text: Option<&str>) -> String {
     text.unwrap_or_default().replace("\r\n", "\n")
 }
 
-/// What the file says of its version; `None` for one that says nothing at all.
+/// Returns the file's format, or `None` for a file without settings.
 fn format(toml: &Toml) -> Result<Option<Format>, Fault> {
     let disabled = toml.texts(&["disabled_plugins"])?.unwrap_or_default();
     let is_cri = |name: &String| ["cri", SECOND.plugin, THIRD.plugin].contains(&name.as_str());
@@ -111,7 +111,7 @@ fn format(toml: &Toml) -> Result<Option<Format>, Fault> {
     }
 }
 
-/// The format for a file that is to be made.
+/// Returns the format for a new file, by containerd's version.
 fn by_version(host: &Host, plan: &mut Plan) -> Format {
     let path = host.first_executable(&PLACES);
     let said = path.and_then(|path| host.version(Path::new(path)));
@@ -132,8 +132,8 @@ fn by_version(host: &Host, plan: &mut Plan) -> Format {
     }
 }
 
-/// Whether the runtime is there. Refused if another has its name, or if it would
-/// not be read.
+/// Returns whether the runtime is configured already. Fails if its name is in use for another
+/// runtime, or if containerd would ignore the section.
 fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> {
     for (at, Part { path, toml }) in parts.iter().enumerate() {
         let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
@@ -165,13 +165,13 @@ fn runtime_keys<'a>(format: Format, name: &'a str, more: &[&'a str]) -> Vec<&'a 
     above.into_iter().chain(more.iter().copied()).collect()
 }
 
-/// Refuses a binary of runc's that synconce-oci would not execute.
+/// Refuses a binary of runc's section that synconce-oci would not execute.
 fn check_binary(host: &Host, parts: &[Part], format: Format) -> Result<Option<String>, Error> {
     let keys = runtime_keys(format, ORIGINAL, &BINARY);
     for Part { path, toml } in parts.iter().rev() {
         let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
         let Some((name, line)) = toml.text(&keys).map_err(in_file)? else { continue };
-        // None is runc, as the shim finds it.
+        // An empty name means runc, as the shim finds it.
         if name.is_empty() {
             break;
         }
@@ -186,9 +186,9 @@ fn check_binary(host: &Host, parts: &[Part], format: Format) -> Result<Option<St
     Ok(None)
 }
 
-/// All that the files say of runc, by keys below it; of what is there twice the last
-/// counts. A runtime with another driver of cgroups than the kubelet's starts no pod,
-/// and one without the base specification starts others than were asked for.
+/// Returns all settings of runc, by their keys below runc's section; the last of duplicate
+/// keys counts. They are copied because a runtime with another cgroup driver than the
+/// kubelet's starts no pod, and without the base specification containers would differ.
 fn original_settings(parts: &[Part], format: Format) -> Vec<(Vec<String>, Value)> {
     let mut found: Vec<(Vec<String>, Value)> = Vec::new();
     for part in parts {
@@ -200,18 +200,19 @@ fn original_settings(parts: &[Part], format: Format) -> Vec<(Vec<String>, Value)
     found
 }
 
-/// The runtime, as it is to be written.
+/// The runtime's section to write.
 struct Wanted<'a> {
     format: Format,
     runtime: &'a str,
-    /// What runc has.
+    /// The settings of runc.
     original: Vec<(Vec<String>, Value)>,
 }
 
 impl Wanted<'_> {
-    /// In a file of its own.
+    /// Returns the text of a drop-in file.
     fn alone(&self) -> Result<String, Fault> {
-        // With another version, or none, 2.0 to 2.2 take the whole configuration for that.
+        // If a drop-in file has another version or none, containerd 2.0 to 2.2 assume that
+        // version for the whole configuration.
         let head = format!(
             "# Written by `synconce setup containerd`; `synconce setup containerd --undo` takes \
              it away.\nversion = {}\n",
@@ -222,7 +223,7 @@ impl Wanted<'_> {
         Ok(edited.into_text())
     }
 
-    /// In the main file.
+    /// Returns the main file's text with the section.
     fn in_main(&self, text: &str) -> Result<Option<String>, Fault> {
         let toml = Toml::parse(text)?;
         let mut edited = toml.edit();
@@ -232,8 +233,8 @@ impl Wanted<'_> {
         let runtimes = ["plugins", self.format.plugin, "containerd", "runtimes"];
         let has_runtimes = toml.get(&runtimes).and_then(|(item, _)| item.as_table_like());
         if self.format == SECOND && has_runtimes.is_none_or(|table| table.is_empty()) {
-            // containerd 1.x forgets its own runc where a file names any runtime, and its
-            // CRI plugin does not start without.
+            // containerd 1.x drops its default runc section when a file names any runtime, and
+            // its CRI plugin does not start without that section.
             let keys: Vec<&str> = runtimes.into_iter().chain([ORIGINAL, "runtime_type"]).collect();
             edited.set(&keys, SHIM)?;
         }
@@ -256,7 +257,7 @@ impl Wanted<'_> {
         set(&BINARY, self.runtime.into())
     }
 
-    /// Those that runc is told of, and ours.
+    /// Returns runc's annotations and synconce's own.
     fn annotations(&self) -> Result<Array, Fault> {
         let told = self.original.iter().find(|(keys, _)| *keys == ["pod_annotations"]);
         let mut all = match told.map(|(_, value)| value.as_array()) {

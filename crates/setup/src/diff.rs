@@ -1,11 +1,11 @@
-//! Changes as people read them.
+//! Unified diffs of changes.
 
 use crate::host::{Found, Host};
 use crate::plan::{Act, Plan};
 use similar::TextDiff;
 use std::path::Path;
 
-/// What `plan` would change, as unified diffs.
+/// Returns what `plan` would change, as unified diffs.
 pub fn of_plan(plan: &Plan, host: &Host) -> String {
     let shown = plan.changes.iter().map(|change| {
         let real = host.real(&change.path);
@@ -22,7 +22,7 @@ pub fn of_plan(plan: &Plan, host: &Host) -> String {
     shown.collect()
 }
 
-/// The way from `from` to `to`; `None` where there is no file.
+/// Returns the diff from `from` to `to`; `None` means that there is no file.
 pub(crate) fn unified(path: &Path, from: Option<&str>, to: Option<&str>) -> String {
     let name = |there: bool| match there {
         true => path.display().to_string(),
@@ -31,14 +31,14 @@ pub(crate) fn unified(path: &Path, from: Option<&str>, to: Option<&str>) -> Stri
     let (old, new) = (name(from.is_some()), name(to.is_some()));
     let diff = TextDiff::from_lines(from.unwrap_or_default(), to.unwrap_or_default());
     let shown = diff.unified_diff().context_radius(3).header(&old, &new).to_string();
-    // A file that is empty has no lines to show.
+    // An empty file has no lines to show.
     if shown.is_empty() && from.is_some() != to.is_some() {
         return format!("--- {old}\n+++ {new}\n");
     }
     shown
 }
 
-/// `found` as text; bytes that are none are replaced.
+/// Returns `found` as text; bytes that are no UTF-8 are replaced.
 pub(crate) fn text(found: &Found) -> Option<String> {
     match found {
         Found::Absent => None,

@@ -1,5 +1,5 @@
-//! dockerd: a runtime in daemon.json for `docker run` and the classic builder, and
-//! the runc of its embedded BuildKit, which daemon.json does not reach.
+//! dockerd: sets a runtime in daemon.json for `docker run` and the classic builder, and the
+//! runc of its embedded BuildKit, for which daemon.json has no setting.
 
 mod daemon_json;
 
@@ -9,20 +9,20 @@ use crate::plan::Plan;
 use crate::systemd::{self, DEFAULT_PATH, Service};
 use std::path::{Path, PathBuf};
 
-/// The name of our runtime.
+/// The name of the runtime.
 pub(crate) const NAME: &str = "synconce";
 
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 const DATA: &str = "/var/lib/docker";
 const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
-/// Holds a link named runc and nothing else, to be first in the daemon's PATH.
+/// A directory with nothing but a link named runc, to be first in the daemon's PATH.
 const DIRECTORY: &str = "/usr/local/lib/synconce/docker";
 const VARIABLE: &str = "DOCKER_BUILDKIT_RUNC_COMMAND";
 /// The first version whose BuildKit takes its runc from [`VARIABLE`] (moby#47563).
 const KNOWS_VARIABLE: u32 = 26;
 const PLACES: [&str; 3] = ["/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"];
 
-/// The changes that make dockerd call `synconce-oci`.
+/// Plans the changes that make dockerd call `synconce-oci`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     service.check_program(host, "dockerd")?;
@@ -48,7 +48,7 @@ fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Error> {
     service.file(host, &["--config-file"], DAEMON_JSON)
 }
 
-/// The embedded BuildKit's runc, by a drop-in file for systemd.
+/// Sets the embedded BuildKit's runc, by a drop-in file for systemd.
 fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error> {
     let dockerd = service.program().into_iter().chain(PLACES);
     let dockerd = host.first_executable(&dockerd.collect::<Vec<_>>());
@@ -79,12 +79,12 @@ fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error
     plan.own(host, Path::new(DROP_IN), content)
 }
 
-/// Ways to the embedded BuildKit.
+/// How the embedded BuildKit is given its runc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// An environment variable names its runc.
+    /// By the environment variable that names its runc.
     Variable,
-    /// It takes the first runc in PATH.
+    /// As the first runc in PATH.
     Path,
 }
 
@@ -110,14 +110,14 @@ fn choose(dockerd: Option<&str>, version: Option<u32>) -> (Way, String) {
     }
 }
 
-/// The major version in what `dockerd --version` prints.
+/// Returns the major version from the output of `dockerd --version`.
 fn major(said: &str) -> Option<u32> {
     let number =
         said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     number?.split('.').next()?.parse().ok()
 }
 
-/// dockerd's PATH with our directory first.
+/// Returns dockerd's PATH with [`DIRECTORY`] first.
 fn path(host: &Host, service: &Service) -> Result<String, Error> {
     let set = service.variable("PATH");
     if let Some(said) = set.as_ref().filter(|said| said.text.contains(['%', '$', '"', '\'', '\\']))
@@ -129,7 +129,7 @@ fn path(host: &Host, service: &Service) -> Result<String, Error> {
     Ok(format!("{DIRECTORY}:{}", set.as_ref().map_or(DEFAULT_PATH, |said| &said.text)))
 }
 
-/// Refuses what would win over our drop-in file.
+/// Refuses a setting that would override the drop-in file.
 fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), Error> {
     let own = Path::new(DROP_IN).file_name();
     let is_later = |path: &Path| {
@@ -143,7 +143,8 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
     Err(said.refuse(host, &reason, remedy).into())
 }
 
-/// Containers that are recorded with our runtime: they could not be started again.
+/// Returns an error about containers that are recorded with the runtime `synconce`: without it
+/// they could not be started again.
 pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let (_, text) = host.text(&daemon_json(host, &service)?)?;

@@ -1,20 +1,20 @@
-//! What can go wrong: a call that failed, or something that is not for us to change.
+//! Errors: a call that failed, or a file that synconce refuses to change.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error as Failed;
 
-/// Nothing was changed, or what was is in the journal.
+/// Either nothing was changed, or the changes are in the journal.
 #[derive(Debug)]
 pub enum Error {
     /// A call failed.
     Failed(Failed),
-    /// We will not.
+    /// synconce refuses to change a file.
     Refused(Box<Refusal>),
 }
 
 impl Error {
-    /// What to do about it, if that is known.
+    /// Returns what the user can do about the error, if that is known.
     pub fn remedy(&self) -> Option<&str> {
         match self {
             Self::Refused(refusal) => Some(&refusal.fault.remedy),
@@ -83,13 +83,13 @@ impl Fault {
         Self { line: None, reason: reason.into(), remedy: remedy.into() }
     }
 
-    /// Where, counted from 1.
+    /// Sets the line, counted from 1.
     pub fn on_line(mut self, line: impl Into<Option<usize>>) -> Self {
         self.line = line.into();
         self
     }
 
-    /// In which file.
+    /// Sets the file.
     pub fn in_file(self, path: &Path) -> Refusal {
         Refusal { path: path.to_owned(), fault: self }
     }

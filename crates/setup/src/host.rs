@@ -1,4 +1,4 @@
-//! The system that is set up, and all that is read of it.
+//! The system that is set up, and all reads of it.
 
 use crate::error::{Error, Fault};
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use std::path::{Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
 
-/// As many links as the kernel follows (`path_resolution(7)`).
+/// The kernel's limit on followed links (`path_resolution(7)`).
 const LINKS: usize = 40;
 
-/// Says what `PROGRAM --version` prints, given the root and a path below it.
+/// Returns the output of `PROGRAM --version`, given the root and a path below it.
 pub type Version = Box<dyn Fn(&Path, &Path) -> Option<String>>;
 
 /// A system by its root.
@@ -24,44 +24,45 @@ pub struct Host {
     version: Version,
 }
 
-/// What has a name.
+/// What is at a path.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
     Absent,
-    /// A file, its content and its rights.
+    /// A file: its content, owner and mode.
     File(Vec<u8>, Rights),
-    /// A symbolic link, and where it points.
+    /// A symbolic link and its target.
     Link(PathBuf),
 }
 
 impl Host {
-    /// The system whose root is `root`, with journals below `state`, and
-    /// `synconce-oci` at `runtime`, a path that the system sees.
+    /// Makes the system whose root is `root`, with journals below `state`, and `synconce-oci`
+    /// at `runtime`, a path within the system.
     pub fn new(root: &Path, state: &Path, runtime: &Path, version: Version) -> Self {
         let (root, state, runtime) = (root.to_owned(), state.to_owned(), runtime.to_owned());
         Self { root, state, runtime, version }
     }
 
-    /// Where `path` of the system is for us.
+    /// Returns the real path of `path`, which is within the system.
     pub fn real(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The directory below which journals are kept.
+    /// Returns the directory below which journals are kept.
     pub fn state(&self) -> &Path {
         &self.state
     }
 
-    /// `synconce-oci`, as text for configuration files.
+    /// Returns the path of `synconce-oci`, for configuration files.
     pub fn runtime(&self) -> &str {
         self.runtime.to_str().unwrap_or_default()
     }
 
-    /// Whether `synconce-oci` is there, under a name that every file can hold.
+    /// Checks that `synconce-oci` exists, under a path that every configuration file can
+    /// express.
     ///
     /// # Errors
-    /// Refused otherwise: an engine would fail to start each container.
+    /// The refusal: an engine would fail to start each container.
     pub fn check_runtime(&self) -> Result<(), Error> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
         if !self.runtime.is_absolute() || !self.runtime().bytes().all(plain) {
@@ -77,13 +78,13 @@ impl Host {
         Ok(())
     }
 
-    /// Whether `path` leads to a file that can be executed.
+    /// Returns whether `path` leads to an executable file.
     pub fn is_executable(&self, path: &Path) -> bool {
         let metadata = self.resolve(path).ok().and_then(|path| fs::metadata(self.real(&path)).ok());
         metadata.is_some_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     }
 
-    /// Whether both lead to the same file.
+    /// Returns whether both paths lead to the same file.
     pub fn is_same(&self, one: &Path, other: &Path) -> bool {
         let identity = |path: &Path| {
             let found = fs::metadata(self.real(&self.resolve(path).ok()?)).ok()?;
@@ -92,21 +93,20 @@ impl Host {
         identity(one).is_some_and(|one| identity(other) == Some(one))
     }
 
-    /// The first of `paths` that can be executed.
+    /// Returns the first of `paths` that is executable.
     pub fn first_executable<'a>(&self, paths: &[&'a str]) -> Option<&'a str> {
         paths.iter().copied().find(|path| self.is_executable(Path::new(path)))
     }
 
-    /// What the program `path` prints as its version; `None` if it cannot be asked.
+    /// Returns the version that the program `path` prints, or `None` if it cannot be executed.
     pub fn version(&self, path: &Path) -> Option<String> {
         (self.version)(&self.root, path)
     }
 
-    /// `path` without links, as the system would follow them; the end of it need
-    /// not be there.
+    /// Resolves the links in `path` as the system would; the end of the path need not exist.
     ///
     /// # Errors
-    /// Names the link that cannot be read; a loop.
+    /// A link that cannot be read, with its path; a loop.
     pub fn resolve(&self, path: &Path) -> Result<PathBuf, Failed> {
         let mut pending: VecDeque<OsString> = names(path).collect();
         let mut resolved = PathBuf::from("/");
@@ -139,17 +139,17 @@ impl Host {
     fn link_at(&self, path: &Path) -> Result<Option<PathBuf>, Failed> {
         match fs::read_link(self.real(path)) {
             Ok(target) => Ok(Some(target)),
-            // Not a link; or not there; or below something that is no directory.
+            // Not a link, missing, or below something that is no directory.
             Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error).on("cannot read the link", &self.real(path)),
         }
     }
 
-    /// What is at `path`, which is resolved.
+    /// Returns what is at the resolved `path`.
     ///
     /// # Errors
-    /// Names the act and path; anything but a file or link is refused.
+    /// The error names the act and the path. Anything but a file or link is refused.
     pub fn look(&self, path: &Path) -> Result<Found, Error> {
         let real = self.real(path);
         let metadata = match fs::symlink_metadata(&real) {
@@ -166,11 +166,11 @@ impl Host {
         Ok(Found::File(fs::read(&real).on("cannot read", &real)?, rights(&metadata)))
     }
 
-    /// The text of the file that `path` leads to, and where that is; `None` if there
-    /// is none.
+    /// Returns the resolved path of a file and its text, or `None` for the text if there is no
+    /// file.
     ///
     /// # Errors
-    /// Names the act and path; what is no text is refused.
+    /// The error names the act and the path. A file that is no UTF-8 is refused.
     pub fn text(&self, path: &Path) -> Result<(PathBuf, Option<String>), Error> {
         let resolved = self.resolve(path)?;
         let Found::File(bytes, _) = self.look(&resolved)? else { return Ok((resolved, None)) };
@@ -185,10 +185,10 @@ impl Host {
         }
     }
 
-    /// The files in the directory `path` whose names end in `suffix`, by name.
+    /// Returns the files in the directory `path` whose names end in `suffix`, sorted by name.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn list(&self, path: &Path, suffix: &str) -> Result<Vec<PathBuf>, Failed> {
         let real = self.real(&self.resolve(path)?);
         let entries = match fs::read_dir(&real) {
@@ -209,7 +209,7 @@ impl Host {
 
 const ELOOP: i32 = 40;
 
-/// The parts of `path`, without the root and dots.
+/// Returns the components of `path`, without the root and dots.
 fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),

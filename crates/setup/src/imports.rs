@@ -1,4 +1,4 @@
-//! The files that containerd's configuration imports (`imports` in
+//! Reads the files that containerd's configuration imports (`imports` in
 //! containerd-config.toml(5)).
 
 use crate::error::{Error, Fault};
@@ -13,8 +13,8 @@ pub(crate) struct Part {
     pub toml: Toml,
 }
 
-/// All that the file `main` imports, and those in turn, in containerd's order:
-/// later ones win. `except` is left out.
+/// Reads all files that `main` imports, and their imports, in containerd's order: later files
+/// win. `except` is left out.
 pub(crate) fn read(
     host: &Host,
     main: &Path,
@@ -41,8 +41,8 @@ pub(crate) fn read(
     Ok(parts)
 }
 
-/// The first directory that `main` imports every TOML file of, where a file of ours
-/// is read without an edit.
+/// Returns the first directory from which `main` imports every TOML file, so that a drop-in
+/// file needs no edit of `main`.
 pub(crate) fn drop_in_directory(main: &Path, imports: &[String]) -> Option<PathBuf> {
     imports.iter().map(|import| absolute(main, import)).find_map(|import| {
         let above = import.parent()?;
@@ -82,7 +82,7 @@ fn has_pattern(path: &Path) -> bool {
     path.to_string_lossy().contains(['*', '?', '['])
 }
 
-/// Whether `name` is what `pattern` says, where an asterisk stands for anything.
+/// Returns whether `name` matches `pattern`, in which an asterisk stands for any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(start) else { return false };

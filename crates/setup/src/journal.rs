@@ -1,4 +1,4 @@
-//! What was there before, so that every byte can be put back.
+//! The journal: the original files, so that every byte can be restored.
 
 use crate::Engine;
 use crate::diff;
@@ -15,55 +15,55 @@ use synconce_durable::replace::{self, Rights};
 
 const VERSION: u32 = 1;
 
-/// The files that setting an engine up touched or was about to.
+/// The files that a set-up of an engine changed or was about to change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Journal {
     version: u32,
-    /// In the order in which they were to be changed.
+    /// The files, in the order of the changes.
     pub files: Vec<Entry>,
-    /// Directories that were to be made, outermost first.
+    /// Directories that the set-up makes, outermost first.
     pub directories: Vec<PathBuf>,
     /// How many directories above the journal itself were made for it.
     levels: usize,
 }
 
-/// One name before and after.
+/// A path before and after the set-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// As the system sees it, so that an image may be moved.
+    /// The path within the system, so that an image may be moved.
     pub path: PathBuf,
-    /// What was there; `None` for nothing.
+    /// The original file; `None` if there was none.
     pub before: Option<Before>,
-    /// Prints of all that we wrote, or were about to write, in turn.
+    /// Fingerprints of everything that synconce wrote or was about to write here, in order.
     pub after: Vec<String>,
-    /// Whether the journal knows that it was written, and that no undo has begun. If
-    /// not, the content says whether it was.
+    /// Whether the journal records that the change was written and no undo has begun.
+    /// Otherwise the file's content shows whether it was written.
     #[serde(default)]
     pub written: bool,
 }
 
-/// A file as it was.
+/// An original file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
-    /// Its bytes, which were UTF-8.
+    /// The content, which was UTF-8.
     pub content: String,
-    /// Its permission bits.
+    /// The permission bits.
     pub mode: u32,
-    /// Its owner.
+    /// The owner.
     pub user: u32,
-    /// Its group.
+    /// The group.
     pub group: u32,
 }
 
 impl Before {
-    /// Its rights.
+    /// Returns the owner and mode.
     pub fn rights(&self) -> Rights {
         Rights { mode: self.mode, owner: (self.user, self.group) }
     }
 }
 
 impl Entry {
-    /// Whether `found` is what was there before.
+    /// Returns whether `found` is the original.
     pub fn is_before(&self, found: &Found) -> bool {
         match (found, &self.before) {
             (Found::Absent, None) => true,
@@ -72,27 +72,28 @@ impl Entry {
         }
     }
 
-    /// Whether `found` is something that we wrote.
+    /// Returns whether `found` was written by synconce.
     pub fn is_ours(&self, found: &Found) -> bool {
         self.after.iter().any(|print| Some(print) == print_of(found).as_ref())
     }
 
-    /// Whether `found` is somebody else's: edited after a set-up that was cut short
-    /// before it came to this file, or after an undo that was past it.
+    /// Returns whether `found` is not the result of this set-up: the file was edited after a
+    /// set-up that was killed before it changed this file, or after an undo that had restored
+    /// it.
     pub fn is_foreign(&self, found: &Found, host: &Host) -> bool {
         let is_known = self.written || self.is_before(found) || self.is_ours(found);
         !is_known && !holds_ours(found, host)
     }
 }
 
-/// Whether there is a word in it that only we write. A comment may name us as well, and
-/// does nothing.
+/// Returns whether `found` contains a word that only synconce writes. Comments are ignored:
+/// they may name synconce and have no effect.
 fn holds_ours(found: &Found, host: &Host) -> bool {
     let text = without_comments(&diff::text(found).unwrap_or_default());
     text.contains("synconce") || text.contains(host.runtime())
 }
 
-/// What tells a content from others.
+/// Returns the fingerprint of a content.
 fn print_of(found: &Found) -> Option<String> {
     match found {
         Found::Absent => None,
@@ -109,16 +110,16 @@ fn print_of_link(target: &Path) -> String {
     format!("link:{}", target.display())
 }
 
-/// Where the journal of `engine` is.
+/// Returns the path of the journal of `engine`.
 pub fn path(host: &Host, engine: Engine) -> PathBuf {
     host.state().join("setup").join(engine.name()).join("journal.json")
 }
 
 impl Journal {
-    /// The journal of `engine`, if it was set up.
+    /// Reads the journal of `engine`, if the engine was set up.
     ///
     /// # Errors
-    /// One that cannot be read, or is of another version, is refused.
+    /// A journal that cannot be read, or has another version, is refused.
     pub fn read(host: &Host, engine: Engine) -> Result<Option<Self>, Error> {
         let path = path(host, engine);
         let bytes = match std::fs::read(&path) {
@@ -135,10 +136,11 @@ impl Journal {
         }
     }
 
-    /// The journal of what `plan` is going to do, on top of `earlier`.
+    /// Makes the journal for `plan`, on top of `earlier`.
     ///
     /// # Errors
-    /// A file of ours that is somebody else's; one that was edited since.
+    /// A file that the plan would make exists and is not synconce's, or a file was edited
+    /// since.
     pub fn of(
         plan: &Plan,
         earlier: Option<&Self>,
@@ -151,7 +153,7 @@ impl Journal {
             directories: Vec::new(),
             levels: replace::missing_above(&path(host, engine)).len(),
         });
-        // What others made for us all goes with the last.
+        // Directories that several engines' set-ups use are removed with the last one.
         let others = Engine::ALL.into_iter().filter(|other| *other != engine);
         let others: Vec<_> =
             others.filter_map(|other| Self::read(host, other).ok().flatten()).collect();
@@ -166,7 +168,7 @@ impl Journal {
             let missing = missing.iter().map(|missing| inside(host, missing));
             journal.directories.extend(shared.chain(missing));
         }
-        // Outermost first, whoever named them.
+        // Outermost first, whichever journal listed them.
         journal.directories.sort();
         journal.directories.dedup();
         Ok(journal)
@@ -181,7 +183,8 @@ impl Journal {
             Act::Link(target) => print_of_link(target),
         };
         let known = self.files.iter().position(|entry| entry.path == change.path);
-        // What was put down of one that we never wrote is out of date.
+        // The entry is outdated if the set-up never changed the file and the file was edited
+        // since.
         let out_of_date = known.filter(|at| self.files[*at].is_foreign(&found, host));
         if let Some(entry) = known.filter(|_| out_of_date.is_none()) {
             let entry = &mut self.files[entry];
@@ -219,22 +222,23 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that all of `plan` was written.
+    /// Records that all changes of `plan` were written.
     pub(crate) fn carried_out(&mut self, plan: &Plan) {
         for entry in &mut self.files {
             entry.written |= plan.changes.iter().any(|change| change.path == entry.path);
         }
     }
 
-    /// Notes that an undo begins, after which a file need not be as we wrote it.
+    /// Records that an undo begins; from then on a file need not have the content that
+    /// synconce wrote.
     pub(crate) fn undoing(&mut self) {
         self.files.iter_mut().for_each(|entry| entry.written = false);
     }
 
-    /// Makes the journal durable.
+    /// Writes the journal durably.
     ///
     /// # Errors
-    /// Names the act and path: nothing may be changed then.
+    /// The error names the act and the path. Nothing may be changed then.
     pub fn write(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
@@ -246,19 +250,19 @@ impl Journal {
         if path.exists() {
             return replace::replace(&path, &text);
         }
-        // Configuration may hold secrets, such as a proxy's password.
+        // Configuration may contain secrets, such as a proxy's password.
         replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() })
     }
 
-    /// Ends the journal, and the directories that were made for it.
+    /// Removes the journal and the directories that were made for it.
     ///
     /// # Errors
-    /// Names the act and path; to undo again is then harmless.
+    /// The error names the act and the path. Repeating the undo is then harmless.
     pub fn remove(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         replace::remove(&path)?;
         replace::remove_unfinished(&path)?;
-        // That of the engine and that of all engines hold nothing but journals.
+        // The engine's directory and the directory of all engines contain only journals.
         for directory in path.ancestors().skip(1).take(self.levels.max(2)) {
             replace::remove_directory_if_empty(directory)?;
         }
@@ -266,7 +270,7 @@ impl Journal {
     }
 }
 
-/// `real` as the system sees it.
+/// Returns the path of `real` within the system.
 fn inside(host: &Host, real: &Path) -> PathBuf {
     let root = host.real(Path::new("/"));
     Path::new("/").join(real.strip_prefix(root).unwrap_or(real))

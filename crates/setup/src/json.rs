@@ -1,4 +1,4 @@
-//! JSON as Go's encoding/json takes it, with the lines of its parts.
+//! JSON as Go's encoding/json parses it, with line numbers.
 
 use crate::error::Fault;
 use crate::text::line_of;
@@ -7,7 +7,7 @@ use jsonc_parser::cst::CstRootNode;
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-/// Neither comments nor trailing commas nor anything else that only people take.
+/// Accepts no comments, no trailing commas and no other extension of JSON.
 const STRICT: ParseOptions = ParseOptions {
     allow_comments: false,
     allow_loose_object_property_names: false,
@@ -23,7 +23,7 @@ const STRICT: ParseOptions = ParseOptions {
 
 const MEND: &str = "mend the file; the engine does not start with it either";
 
-/// The value of `text`; `None` when there is nothing but space.
+/// Parses `text`; `None` when the text is blank.
 pub(crate) fn parse(text: &str) -> Result<Option<Value<'_>>, Fault> {
     if text.starts_with('\u{feff}') {
         return Err(Fault::new("starts with a byte order mark", MEND).on_line(1));
@@ -32,13 +32,13 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value<'_>>, Fault> {
     Ok(parsed.map_err(|error| fault(&error))?.value)
 }
 
-/// The same, to be edited.
+/// Parses `text` for editing.
 pub(crate) fn tree(text: &str) -> Result<CstRootNode, Fault> {
     CstRootNode::parse(text, &STRICT).map_err(|error| fault(&error))
 }
 
-/// The member `name` of `object` and its line. One that is there twice is refused:
-/// the engine takes the last, and others may not.
+/// Returns the member `name` of `object` and its line. A duplicate member is refused: the
+/// engine takes the last one, and other programs may not.
 pub(crate) fn member<'a>(
     text: &str,
     object: &'a Object<'_>,
@@ -53,7 +53,7 @@ pub(crate) fn member<'a>(
     Ok(Some((&first.value, line_of(text, first.range.start))))
 }
 
-/// A refusal of the member `name` in `line`, which is not `kind`.
+/// Makes the refusal of the member `name` in `line`, which is not `kind`.
 pub(crate) fn is_no(kind: &str, name: &str, line: usize) -> Fault {
     Fault::new(format!("\"{name}\" is no {kind}"), MEND).on_line(line)
 }

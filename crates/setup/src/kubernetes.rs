@@ -1,4 +1,4 @@
-//! Kubernetes: a RuntimeClass by which pods ask for the runtime that
+//! Kubernetes: a RuntimeClass by which pods request the runtime that
 //! [`crate::Engine::Containerd`] sets up on each node.
 
 /// The manifest, for `kubectl apply`.
@@ -10,7 +10,7 @@ metadata:
 handler: synconce
 ";
 
-/// What has to be known about it.
+/// Notes for the user of the manifest.
 pub const NOTES: [&str; 3] = [
     "nothing was changed: apply it by `synconce setup kubernetes | kubectl apply -f -`, and take \
      it away by `kubectl delete runtimeclass synconce`",

@@ -1,18 +1,18 @@
-//! `synconce setup`: container engines are told, in their own configuration, to
-//! call `synconce-oci` where they called runc or crun; and are told otherwise again.
+//! `synconce setup`: edits the configuration of container engines so that they call
+//! `synconce-oci` in place of runc or crun; and undoes the edits.
 //!
 //! # Terms
 //! - **engine** ([`Engine`]): docker, podman, buildkit, containerd, kubernetes.
-//! - **host** ([`host::Host`]): the system whose root is given; the running one or
-//!   an image. Every path is one that this system sees.
-//! - **plan** ([`plan::Plan`]): the files as they are and as they would be, and what
-//!   the operator has to know. Making one writes nothing.
-//! - **journal** ([`journal::Journal`]): the files as they were; durable before the
-//!   first of them is touched.
-//! - **undo** ([`undo::Undo`]): the way back by the journal.
+//! - **host** ([`host::Host`]): the system whose root is given; the running one or an image.
+//!   Every path is a path within this system.
+//! - **plan** ([`plan::Plan`]): the files as they are and as they would be, and notes for the
+//!   operator. Making a plan writes nothing.
+//! - **journal** ([`journal::Journal`]): the original files; durable before the first of them
+//!   is changed.
+//! - **undo** ([`undo::Undo`]): restores the files from the journal.
 //!
-//! Editors take a text and return one ([`toml_edit`] and [`jsonc_parser`] keep
-//! comments and order); what they do not understand is refused with its line.
+//! Editors take a text and return one ([`toml_edit`] and [`jsonc_parser`] keep comments and
+//! order). A text that they cannot parse is refused with its line.
 #![forbid(unsafe_code)]
 
 pub mod apply;
@@ -48,15 +48,16 @@ pub enum Engine {
     Podman,
     /// buildkitd on its own.
     Buildkit,
-    /// containerd: a runtime that Kubernetes may ask for.
+    /// containerd: a runtime that Kubernetes may request.
     Containerd,
 }
 
 impl Engine {
-    /// All of them.
+    /// All engines with a set-up on the host.
     pub const ALL: [Self; 4] = [Self::Docker, Self::Podman, Self::Buildkit, Self::Containerd];
 
-    /// The word on the command line, and the name of the journal's directory.
+    /// Returns the word on the command line, which is also the name of the journal's
+    /// directory.
     pub fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
@@ -66,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// What has to be done before `engine` goes by its files again.
+    /// Returns what makes `engine` read its files again.
     pub fn restart(self) -> &'static str {
         match self {
             Self::Docker => "restart dockerd: systemctl daemon-reload && systemctl restart docker",
@@ -77,11 +78,11 @@ impl Engine {
     }
 }
 
-/// What setting up `engine` would change.
+/// Plans the set-up of `engine`.
 ///
 /// # Errors
-/// A configuration that is not understood, or where it would do harm, is refused
-/// with the file, the line and what to do.
+/// A configuration that cannot be parsed, or where the change would do harm, is refused with
+/// the file, the line and a remedy.
 pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
     host.check_runtime()?;
     match engine {
@@ -92,7 +93,7 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
     }
 }
 
-/// Why undoing `engine` would leave something behind that cannot work, if so.
+/// Returns an error if something could no longer work after an undo of `engine`.
 ///
 /// # Errors
 /// A configuration that cannot be read.

@@ -1,29 +1,28 @@
-//! The runtime that does the work behind `synconce-oci`: it has to be the one that
-//! the engine would have called.
+//! Checks that synconce-oci would execute the runtime that the engine calls now.
 
 use crate::error::{Error, Fault};
 use crate::host::Host;
 use crate::toml::Toml;
 use std::path::{Path, PathBuf};
 
-/// The operator's file of synconce-oci.
+/// The operator's configuration of synconce-oci.
 const SETTINGS: &str = "/etc/synconce/oci.toml";
-/// What synconce-oci looks through in any case; of an engine's PATH nothing is known.
+/// The directories that synconce-oci searches in any case; the engine's PATH is unknown.
 const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The first program `name` there that is not synconce-oci.
+/// Returns the first program `name` in [`DIRECTORIES`] that is not synconce-oci.
 pub(crate) fn by_name(host: &Host, name: &str) -> Option<PathBuf> {
     let ours = Path::new(host.runtime());
     let mut paths = DIRECTORIES.iter().map(|directory| Path::new(directory).join(name));
     paths.find(|path| host.is_executable(path) && !host.is_same(path, ours))
 }
 
-/// Refuses if `engine`, which uses `wanted`, would get another runtime from a
-/// synconce-oci that looks for `names`; what the operator chose for it is a note.
+/// Refuses if `engine`, which uses `wanted`, would get another runtime from a synconce-oci
+/// that searches for `names`. If the operator has chosen another runtime, returns a note.
 ///
 /// # Errors
-/// The refusal; those of reading the operator's file.
+/// The inner error is the refusal; the outer is an error of reading the operator's file.
 pub(crate) fn check(
     host: &Host,
     engine: &str,
@@ -54,7 +53,7 @@ pub(crate) fn check(
     Ok(Err(Fault::new(reason, remedy)))
 }
 
-/// The runtime that the operator has synconce-oci execute.
+/// Returns the runtime that the operator has configured for synconce-oci.
 fn chosen(host: &Host) -> Result<Option<PathBuf>, Error> {
     let (path, text) = host.text(Path::new(SETTINGS))?;
     let Some(text) = text else { return Ok(None) };

@@ -1,52 +1,52 @@
-//! What would be changed, and what the operator has to know.
+//! What a set-up would change, and notes for the operator.
 
 use crate::error::{Error, Fault};
 use crate::host::{Found, Host};
 use std::path::{Path, PathBuf};
 
-/// The changes that set an engine up; none when it is.
+/// The changes that set an engine up; empty when it is set up already.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// In the order in which they are made.
+    /// The changes in order.
     pub changes: Vec<Change>,
-    /// What was chosen, and why; what will not work.
+    /// What was chosen, and why, and what will not work.
     pub notes: Vec<String>,
 }
 
-/// One name that changes.
+/// A change of one path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Change {
-    /// As the system sees it, without links.
+    /// The path within the system, without links.
     pub path: PathBuf,
-    /// What becomes of it.
+    /// The change.
     pub act: Act,
 }
 
-/// What becomes of a name.
+/// The kind of change.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Act {
-    /// A configuration file of the engine's operator is edited.
+    /// Edits a configuration file of the operator's.
     Edit {
-        /// Its content now.
+        /// The content now.
         before: String,
-        /// Its content then.
+        /// The content after the edit.
         after: String,
     },
-    /// A configuration file is made.
+    /// Makes a configuration file.
     Create(String),
-    /// A file that is ours alone is written. One that is there and that we did not
-    /// write is not touched.
+    /// Writes a file that belongs to synconce. An existing file that synconce did not write is
+    /// not changed.
     Own(String),
-    /// A symbolic link that is ours alone is made.
+    /// Makes a symbolic link that belongs to synconce.
     Link(PathBuf),
 }
 
 impl Plan {
-    /// Edits the file that `path` leads to by `editor`, which is given its text
-    /// (`None`: there is no file) and returns the new one (`None`: nothing to change).
+    /// Edits the file that `path` leads to. `editor` gets its text (`None`: there is no file)
+    /// and returns the new text (`None`: no change).
     ///
     /// # Errors
-    /// Those of reading it; the editor's, with the name of the file.
+    /// The errors of reading the file, and the editor's, with the name of the file.
     pub fn edit(
         &mut self,
         host: &Host,
@@ -64,10 +64,10 @@ impl Plan {
         Ok(())
     }
 
-    /// The file `path` is ours, and is to be `content`.
+    /// Plans the file `path`, which belongs to synconce, with `content`.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// The errors of reading the file.
     pub fn own(&mut self, host: &Host, path: &Path, content: String) -> Result<(), Error> {
         let path = host.resolve(path)?;
         match host.look(&path)? {
@@ -77,10 +77,10 @@ impl Plan {
         Ok(())
     }
 
-    /// The link `path` is ours, and is to lead to `target`.
+    /// Plans the link `path`, which belongs to synconce, to `target`.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// The errors of reading the link.
     pub fn link(&mut self, host: &Host, path: &Path, target: &Path) -> Result<(), Error> {
         let above = host.resolve(path.parent().unwrap_or(path))?;
         let path = above.join(path.file_name().unwrap_or_default());

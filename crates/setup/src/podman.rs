@@ -1,8 +1,8 @@
-//! Podman and Buildah: the candidates of the runtime that they use, ours first.
+//! Podman and Buildah: puts synconce-oci first among the candidates of their runtime.
 //!
-//! The name of the runtime stays: it is in Podman's database, and what Podman asks
-//! of a runtime (JSON, no cgroups) it asks by name. Should synconce-oci be gone, the
-//! next candidate is taken.
+//! The name of the runtime is not changed: Podman stores it in its database, and derives from
+//! it what the runtime supports (JSON, no cgroups). If synconce-oci is removed, Podman takes
+//! the next candidate.
 
 use crate::error::{Error, Fault};
 use crate::host::Host;
@@ -12,19 +12,20 @@ use crate::plan::Plan;
 use crate::toml::Toml;
 use std::path::Path;
 
-/// Debian 12's Podman 4.3.1 and Buildah 1.28.2 read it (containers.conf(5) of
-/// containers-common 0.50.1): after /etc/containers/containers.conf, by name, with
-/// lists replaced and other keys kept. So nothing of the operator's is edited.
+/// The directory of drop-in files, which are read after /etc/containers/containers.conf, in
+/// the order of names; a list replaces the earlier one, and other keys are kept. Debian 12's
+/// Podman 4.3.1 and Buildah 1.28.2 read it (containers.conf(5) of containers-common 0.50.1).
+/// So no file of the operator's is edited.
 const DROP_INS: &str = "/etc/containers/containers.conf.d";
-/// Holds links to synconce-oci that are named like what they stand before, so that
-/// it executes that: crun's features are not runc's.
+/// Links to synconce-oci, each named like the runtime that synconce-oci must execute behind
+/// it: crun and runc have different features.
 const DIRECTORY: &str = "/usr/local/lib/synconce/podman";
 const DROP_IN: &str = "/etc/containers/containers.conf.d/synconce.conf";
 const FILES: [&str; 2] =
     ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"];
 
-/// The runtimes that are looked for where none is configured, in that order, and
-/// their candidates (DefaultConfig in containers/common).
+/// The runtimes that are tried where none is configured, in that order, and their candidates
+/// (DefaultConfig in containers/common).
 const BUILT_IN: [(&str, &[&str]); 2] = [
     (
         "crun",
@@ -53,7 +54,7 @@ const BUILT_IN: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The changes that make Podman and Buildah call `synconce-oci`.
+/// Plans the changes that make Podman and Buildah call `synconce-oci`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let parts = parts(host)?;
     let name = name(host, &parts)?;
@@ -77,15 +78,15 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     }
     let mut plan = Plan::default();
     let (candidates, said) = match candidates {
-        // Somebody did it by hand.
+        // The operator has configured it by hand.
         Some((_, true, _)) => return Ok(plan),
         Some((own, false, said)) => (own, said),
         None => (built_in(&name), None),
     };
-    // As podman itself looks: the first that is there.
+    // Like Podman, take the first that exists.
     if let Some(wanted) = candidates.iter().find(|path| host.is_executable(Path::new(path))) {
         let wanted = Path::new(wanted);
-        // One that nobody configured is named itself.
+        // A built-in candidate is named in the error itself.
         let (path, line) = said.unwrap_or((wanted, None));
         let checked = original::check(host, "podman", wanted, &[&name])?;
         let note = checked.map_err(|fault| fault.on_line(line).in_file(&host.real(path)))?;
@@ -105,7 +106,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// The files of the system, in the order in which they are read, without ours.
+/// Reads the system's files in Podman's order, without synconce's own.
 fn parts(host: &Host) -> Result<Vec<Part>, Error> {
     let mut paths: Vec<_> = FILES.map(Into::into).into();
     let drop_ins = host.list(Path::new(DROP_INS), ".conf")?;
@@ -121,7 +122,7 @@ fn parts(host: &Host) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
-/// The name of the runtime that is used.
+/// Returns the name of the runtime in use.
 fn name(host: &Host, parts: &[Part]) -> Result<String, Error> {
     for Part { path, toml } in parts.iter().rev() {
         let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
@@ -136,7 +137,7 @@ fn name(host: &Host, parts: &[Part]) -> Result<String, Error> {
             return Err(in_file(Fault::new(reason, remedy).on_line(line)));
         }
     }
-    // As podman itself looks for one.
+    // Like Podman, take the first that exists.
     let is_there = |(_, paths): &(&str, &[&str])| host.first_executable(paths).is_some();
     match BUILT_IN.iter().find(|built_in| is_there(built_in)) {
         Some((name, _)) => Ok((*name).to_owned()),

@@ -1,12 +1,12 @@
-//! How systemd starts an engine: the unit, its drop-in files, and the files of
-//! variables that they name (systemd.unit(5), systemd.exec(5)).
+//! Reads how systemd starts an engine: the unit, its drop-in files, and its environment files
+//! (systemd.unit(5), systemd.exec(5)).
 
 use crate::error::{Error, Fault, Refusal};
 use crate::host::Host;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where units are, the first first.
+/// The directories of units, in the order of precedence.
 const DIRECTORIES: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -15,12 +15,12 @@ const DIRECTORIES: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// The PATH of a service that sets none (systemd.exec(5)), where /sbin may be a
-/// directory of its own.
+/// The default PATH of a service (systemd.exec(5)), on systems where /sbin may be a separate
+/// directory.
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A word that somebody wrote in a file.
+/// A word of a file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub text: String,
@@ -29,13 +29,13 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// A refusal because of it.
+    /// Makes a refusal at the word's position.
     pub fn refuse(&self, host: &Host, reason: &str, remedy: &str) -> Refusal {
         Fault::new(reason, remedy).on_line(self.line).in_file(&host.real(&self.path))
     }
 }
 
-/// What a service is started with.
+/// How a service is started.
 #[derive(Debug, Default)]
 pub(crate) struct Service {
     /// Whether there is a unit.
@@ -44,12 +44,12 @@ pub(crate) struct Service {
     command: Vec<Said>,
     /// `NAME=VALUE`, in order.
     environment: Vec<Said>,
-    /// The same out of files of variables, which come after.
+    /// `NAME=VALUE` from environment files, which override `environment`.
     variables: Vec<Said>,
 }
 
 impl Service {
-    /// The service `name`, without the drop-in file `except`.
+    /// Reads the service `name`, without the drop-in file `except`.
     pub fn read(host: &Host, name: &str, except: &Path) -> Result<Self, Error> {
         let mut service = Self::default();
         let mut files = Vec::new();
@@ -60,7 +60,7 @@ impl Service {
             service.add(&path, &text, &mut files);
         }
         for file in files {
-            // A leading dash: it need not be there.
+            // A leading dash means that the file may be missing.
             let path = PathBuf::from(file.text.trim_start_matches('-'));
             let (_, text) = host.text(&path)?;
             service.variables.extend(variables(&path, &text.unwrap_or_default()));
@@ -76,7 +76,7 @@ impl Service {
                 "EnvironmentFile" => &mut *files,
                 _ => continue,
             };
-            // An empty one takes back what was said before.
+            // An empty assignment resets the list.
             if setting.words.is_empty() {
                 list.clear();
             }
@@ -84,13 +84,13 @@ impl Service {
         }
     }
 
-    /// The program that is started.
+    /// Returns the program that is started.
     pub fn program(&self) -> Option<&str> {
         // The prefixes of ExecStart (systemd.service(5)).
         self.command.first().map(|word| word.text.trim_start_matches(['@', '-', ':', '+', '!']))
     }
 
-    /// Refuses a program other than `name`: a shell may give that any flag and variable.
+    /// Refuses a program other than `name`: a wrapper script may add any flag and variable.
     pub fn check_program(&self, host: &Host, name: &str) -> Result<(), Error> {
         let (Some(said), Some(program)) = (self.command.first(), self.program()) else {
             return Ok(());
@@ -104,8 +104,8 @@ impl Service {
         Err(said.refuse(host, &reason, &remedy).into())
     }
 
-    /// The file that one of the flags `names` gives, else `usual`. One whose place only
-    /// systemd or the working directory tells is refused.
+    /// Returns the file that one of the flags `names` gives, else `usual`. A relative path, or
+    /// a path that systemd expands, is refused.
     pub fn file(&self, host: &Host, names: &[&str], usual: &str) -> Result<PathBuf, Error> {
         let Some((said, given)) = names.iter().find_map(|name| self.flag(name)) else {
             return Ok(usual.into());
@@ -120,8 +120,8 @@ impl Service {
         Err(said.refuse(host, &reason, remedy).into())
     }
 
-    /// The flag `name` and what it is given, on the command line or in a variable
-    /// that may become part of it.
+    /// Returns the flag `name` and its value, from the command line or from a variable that
+    /// may become part of it.
     pub fn flag(&self, name: &str) -> Option<(Said, Option<String>)> {
         let words: Vec<Said> = self.command.iter().cloned().chain(self.in_variables()).collect();
         let matches = |said: &Said| match said.text.strip_prefix(name) {
@@ -143,12 +143,13 @@ impl Service {
         })
     }
 
-    /// What `Environment=` says last of the variable `name`.
+    /// Returns the last value of the variable `name` in `Environment=`.
     pub fn variable(&self, name: &str) -> Option<Said> {
         last(&self.environment, name)
     }
 
-    /// The same in files of variables, which win over any `Environment=`.
+    /// Returns the last value of the variable `name` in environment files, which override
+    /// `Environment=`.
     pub fn variable_of_files(&self, name: &str) -> Option<Said> {
         last(&self.variables, name)
     }
@@ -161,8 +162,8 @@ fn last(list: &[Said], name: &str) -> Option<Said> {
     })
 }
 
-/// The unit, and its drop-in files in the order in which they count: by name,
-/// whichever directory they are in; of two with one name the first directory's.
+/// Returns the unit and its drop-in files in order: sorted by name, whichever directory they
+/// are in. Of two files with one name, the first directory's counts.
 fn files_of(host: &Host, name: &str, except: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut drop_ins: BTreeMap<_, PathBuf> = BTreeMap::new();
     let mut unit = None;
@@ -186,7 +187,7 @@ struct Setting {
     words: Vec<Said>,
 }
 
-/// The settings of the section `[Service]` in `text`.
+/// Returns the settings of the section `[Service]` in `text`.
 fn settings(path: &Path, text: &str) -> Vec<Setting> {
     let mut found = Vec::new();
     let mut is_service = false;
@@ -203,7 +204,7 @@ fn settings(path: &Path, text: &str) -> Vec<Setting> {
         let mut whole = line.to_owned();
         while whole.ends_with('\\') {
             whole.pop();
-            // Comments between the parts are skipped (systemd.syntax(7)).
+            // Comments between continued lines are skipped (systemd.syntax(7)).
             let next = lines.find(|(_, next)| !next.trim_start().starts_with(['#', ';']));
             whole.push_str(next.map_or("", |(_, next)| next.trim()));
         }
@@ -215,7 +216,7 @@ fn settings(path: &Path, text: &str) -> Vec<Setting> {
     found
 }
 
-/// The assignments of a file of variables.
+/// Returns the assignments of an environment file.
 fn variables(path: &Path, text: &str) -> Vec<Said> {
     let lines = text.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim_start().starts_with(['#', ';']));
@@ -227,7 +228,7 @@ fn variables(path: &Path, text: &str) -> Vec<Said> {
     assignments.collect()
 }
 
-/// `word` as one word of a setting.
+/// Quotes `word` as one word of a setting.
 pub(crate) fn quoted(word: &str) -> String {
     if !word.contains(|c: char| c.is_whitespace() || "\"'\\".contains(c)) {
         return word.to_owned();
@@ -235,7 +236,7 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// `value` in words, without their quotes.
+/// Splits `value` into words, without their quotes.
 fn words(value: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

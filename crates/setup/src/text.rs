@@ -1,9 +1,9 @@
-//! Texts and their lines.
+//! Line ends, line numbers and comments of texts.
 
 use crate::error::Fault;
 
-/// Edits `text` without the carriage returns of its line ends, and puts them back:
-/// neither of the editors writes them. `None` when there is nothing to change.
+/// Edits `text` without the carriage returns of its line ends, and restores them afterwards,
+/// because neither editor writes them. Returns `None` when nothing changes.
 pub(crate) fn edit(
     text: &str,
     edit: impl FnOnce(&str) -> Result<Option<String>, Fault>,
@@ -20,12 +20,12 @@ pub(crate) fn edit(
     Ok(edited.map(|edited| edited.replace('\n', "\r\n")))
 }
 
-/// The line, counted from 1, in which the byte `offset` of `text` is.
+/// Returns the line, counted from 1, of the byte `offset` in `text`.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// `text` without its comments, as TOML and systemd have them; dockerd's JSON has none.
+/// Returns `text` without its comments, for TOML and systemd; dockerd's JSON has none.
 pub(crate) fn without_comments(text: &str) -> String {
     text.lines().flat_map(|line| [before_comment(line), "\n"]).collect()
 }
@@ -41,7 +41,7 @@ fn before_comment(line: &str) -> &str {
             Some('"') if c == '\\' => drop(chars.next()),
             Some(open) if c == open => quote = None,
             Some(_) => {}
-            // In the midst of a word systemd takes it for a part of that.
+            // Within a word, systemd does not treat the character as a comment.
             None if c == '#' && !is_word => return &line[..at],
             None if matches!(c, '"' | '\'') => quote = Some(c),
             None => {}

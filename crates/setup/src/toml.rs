@@ -1,22 +1,23 @@
-//! TOML with the lines of its parts, edited in place.
+//! TOML with line numbers, edited in place.
 
 use crate::error::Fault;
 use crate::text::line_of;
 use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-/// A text that was parsed.
+/// A parsed text.
 #[derive(Debug)]
 pub(crate) struct Toml {
     document: Document<String>,
 }
 
 impl Toml {
-    /// Parses `text`. One that would not come out as it went in is refused.
+    /// Parses `text`. A text that the editor would change elsewhere, except by a final
+    /// newline, is refused.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let mend = "mend the file; the engine cannot read it either";
         let document = Document::parse(text.to_owned()).map_err(|error| {
             let line = error.span().map(|span| line_of(text, span.start));
-            // Without where it is, which is said already.
+            // Without the position, which is reported separately.
             Fault::new(format!("is no TOML: {}", error.message()), mend).on_line(line)
         })?;
         let back = document.clone().into_mut().to_string();
@@ -27,7 +28,7 @@ impl Toml {
         Ok(Self { document })
     }
 
-    /// What is at `keys`, and its line if that is known.
+    /// Returns the item at `keys`, and its line if known.
     pub(crate) fn get(&self, keys: &[&str]) -> Option<(&Item, Option<usize>)> {
         let mut item = self.document.as_item();
         for key in keys {
@@ -37,7 +38,7 @@ impl Toml {
         Some((item, line))
     }
 
-    /// The text at `keys`, and its line.
+    /// Returns the text at `keys`, and its line.
     pub(crate) fn text(&self, keys: &[&str]) -> Result<Option<(&str, Option<usize>)>, Fault> {
         let Some((item, line)) = self.get(keys) else { return Ok(None) };
         match item.as_str() {
@@ -46,7 +47,7 @@ impl Toml {
         }
     }
 
-    /// The texts of the list at `keys`.
+    /// Returns the list of texts at `keys`.
     pub(crate) fn texts(&self, keys: &[&str]) -> Result<Option<Vec<String>>, Fault> {
         let Some((item, line)) = self.get(keys) else { return Ok(None) };
         let fault = || is_no("list of texts", keys, line);
@@ -55,13 +56,13 @@ impl Toml {
         texts.collect::<Result<_, _>>().map(Some)
     }
 
-    /// The truth at `keys`.
+    /// Returns the boolean at `keys`.
     pub(crate) fn flag(&self, keys: &[&str]) -> Result<Option<bool>, Fault> {
         let Some((item, line)) = self.get(keys) else { return Ok(None) };
         item.as_bool().map(Some).ok_or_else(|| is_no("true or false", keys, line))
     }
 
-    /// All values below `keys`, each with its own keys from there.
+    /// Returns all values below `keys`, each with its keys relative to `keys`.
     pub(crate) fn values(&self, keys: &[&str]) -> Vec<(Vec<String>, Value)> {
         let mut found = Vec::new();
         if let Some((item, _)) = self.get(keys) {
@@ -70,12 +71,12 @@ impl Toml {
         found
     }
 
-    /// Whether it says nothing, but for comments.
+    /// Returns whether there are no settings, only comments.
     pub(crate) fn is_empty(&self) -> bool {
         self.document.as_table().is_empty()
     }
 
-    /// The same text, to be edited.
+    /// Returns the text for editing.
     pub(crate) fn edit(&self) -> Edited {
         Edited(self.document.clone().into_mut())
     }
@@ -93,7 +94,7 @@ fn collect(item: &Item, keys: &mut Vec<String>, found: &mut Vec<(Vec<String>, Va
     }
 }
 
-/// `value` without the spaces, comments and line ends of where it comes from.
+/// Returns `value` without surrounding spaces, comments and line ends.
 fn plain(value: &Value) -> Value {
     match value {
         Value::String(text) => text.value().as_str().into(),
@@ -112,7 +113,7 @@ fn plain(value: &Value) -> Value {
 pub(crate) struct Edited(DocumentMut);
 
 impl Edited {
-    /// Sets the value at `keys`; tables that are not there are made.
+    /// Sets the value at `keys`, and makes missing tables.
     pub(crate) fn set(&mut self, keys: &[&str], value: impl Into<Value>) -> Result<(), Fault> {
         let Some((last, above)) = keys.split_last() else { return Ok(()) };
         let mut item = self.0.as_item_mut();
@@ -128,7 +129,6 @@ impl Edited {
         Ok(())
     }
 
-    /// The text.
     pub(crate) fn into_text(self) -> String {
         self.0.to_string()
     }
@@ -138,7 +138,7 @@ fn table_like<'a>(item: &'a mut Item, keys: &[&str]) -> Result<&'a mut dyn Table
     item.as_table_like_mut().ok_or_else(|| is_no("table", keys, None))
 }
 
-/// A table for a value, or one on the way to it that needs no header of its own.
+/// Makes a table for a value, or an intermediate table without a header of its own.
 fn new_table(is_inline: bool, holds_value: bool) -> Item {
     if is_inline {
         return Item::Value(InlineTable::new().into());
@@ -148,8 +148,8 @@ fn new_table(is_inline: bool, holds_value: bool) -> Item {
     Item::Table(table)
 }
 
-/// Sets `key` with the spaces and comments of the old value, or the indent of the
-/// values beside it.
+/// Sets `key`, with the spaces and comments of the old value, or with the indentation of its
+/// neighbours.
 fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
     if let Some(old) = table.get_mut(key).and_then(Item::as_value_mut) {
         *value.decor_mut() = old.decor().clone();

@@ -1,4 +1,4 @@
-//! The way back: every byte as the journal has it.
+//! Undoes a set-up: restores every byte from the journal.
 
 use crate::Engine;
 use crate::diff;
@@ -8,29 +8,29 @@ use crate::journal::{self, Before, Entry, Journal};
 use std::path::{Path, PathBuf};
 use synconce_durable::replace::{self, Rights};
 
-/// What undoing would change.
+/// What an undo would change.
 #[derive(Debug)]
 pub struct Undo {
-    /// Last first.
+    /// The steps, last change first.
     pub steps: Vec<Step>,
     journal: Journal,
 }
 
-/// One name that goes back.
+/// The undo of one path.
 #[derive(Debug)]
 pub struct Step {
-    /// As the system sees it.
+    /// The path within the system.
     pub path: PathBuf,
     /// What is there now.
     pub now: Found,
-    /// What was there; `None` for nothing.
+    /// The original file; `None` if there was none.
     pub before: Option<Before>,
-    /// Where `now` is kept, if it is an edit of somebody's that is lost by force.
+    /// Where `now` is kept, if it contains the user's edits that `--force` discards.
     pub saved: Option<PathBuf>,
 }
 
 impl Undo {
-    /// What it would change, as unified diffs.
+    /// Returns what the undo would change, as unified diffs.
     pub fn diff(&self, host: &Host) -> String {
         let shown = self.steps.iter().map(|step| {
             let before = step.before.as_ref().map(|before| before.content.as_str());
@@ -40,16 +40,16 @@ impl Undo {
     }
 }
 
-/// What undoing `engine` would change; `None` when it was not set up, or is undone.
+/// Plans the undo of `engine`. Returns `None` when the engine is not set up.
 ///
 /// # Errors
-/// A file that was edited since is refused, with the edit, unless `force`.
+/// A file that was edited since is refused, with the edit, unless `force` is set.
 pub fn plan(host: &Host, engine: Engine, force: bool) -> Result<Option<Undo>, Error> {
     let Some(journal) = Journal::read(host, engine)? else { return Ok(None) };
     let mut steps = Vec::new();
     for entry in journal.files.iter().rev() {
         let now = host.look(&entry.path)?;
-        // Never changed, or put back already.
+        // Never changed, or restored already.
         if entry.is_before(&now) || entry.is_foreign(&now, host) {
             continue;
         }
@@ -65,20 +65,21 @@ pub fn plan(host: &Host, engine: Engine, force: bool) -> Result<Option<Undo>, Er
     Ok(Some(Undo { steps, journal }))
 }
 
-/// Where the edit of `path`, the one of step `at`, can be kept: beside the journal.
+/// Returns a free path beside the journal to keep the edit of `path`, the file of step `at`.
 fn place(host: &Host, engine: Engine, path: &Path, at: usize) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let journal = journal::path(host, engine);
-    // Steps may be named alike, and so may those of an earlier undo.
+    // Several steps may have files of the same name, and so may an earlier undo.
     let mut places = (at + 1..).map(|n| journal.with_file_name(format!("saved-{n}-{name}")));
     let is_free = |place: &PathBuf| std::fs::symlink_metadata(place).is_err();
     places.find(is_free).unwrap_or_else(|| unreachable!("there are more numbers than files"))
 }
 
-/// Puts everything back, and ends the journal.
+/// Restores everything, and removes the journal.
 ///
 /// # Errors
-/// Names the act and path; what is not yet back is still in the journal.
+/// The error names the act and the path. Files that are not restored yet are still in the
+/// journal.
 pub fn carry_out(undo: &Undo, host: &Host, engine: Engine) -> Result<(), Error> {
     let mut begun = undo.journal.clone();
     begun.undoing();
@@ -106,7 +107,7 @@ fn put_back(step: &Step, host: &Host) -> Result<(), Error> {
     }
     match (&step.before, &step.now) {
         (None, _) => replace::remove(&real)?,
-        // Mode and owner were kept by the edit; what became of them since is not ours.
+        // The set-up kept mode and owner; later changes of them are the operator's.
         (Some(before), Found::File(..)) => replace::replace(&real, before.content.as_bytes())?,
         (Some(before), Found::Link(_)) => {
             replace::remove(&real)?;
@@ -122,7 +123,7 @@ fn put_back(step: &Step, host: &Host) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps `now` as `saved`, where nobody else reads it.
+/// Keeps `now` as `saved`, readable only by its owner.
 fn save(now: &Found, saved: &Path) -> Result<(), Error> {
     let rights = Rights { mode: 0o600, ..Rights::common() };
     match now {
@@ -133,8 +134,8 @@ fn save(now: &Found, saved: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The refusal for a file that is neither as it was nor as we wrote it. Against
-/// what it was before, the edit shows among ours.
+/// Makes the refusal for a file that is neither the original nor what synconce wrote. The diff
+/// from the original shows both edits.
 fn edited(entry: &Entry, now: &Found, host: &Host, engine: Engine) -> Error {
     let real = host.real(&entry.path);
     let before = entry.before.as_ref().map(|before| before.content.as_str());

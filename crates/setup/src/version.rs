@@ -1,10 +1,10 @@
-//! What a program of a system says of its version.
+//! Asks a system's program for its version.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What `PATH --version` prints in the system whose root is `root`; `None` when it
-/// cannot be executed there, or fails.
+/// Returns the output of `PATH --version` in the system whose root is `root`, or `None` when
+/// the program cannot be executed there or fails.
 pub fn ask(root: &Path, path: &Path) -> Option<String> {
     let mut command = match root == Path::new("/") {
         true => Command::new(path),

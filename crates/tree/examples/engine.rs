@@ -1,4 +1,4 @@
-//! The engine by hand, to measure it beside `cp` and `rm`:
+//! Runs the engine by hand, to measure it beside `cp` and `rm`:
 //! `engine copy|auto|reflink|link|compare SOURCE TARGET`, `engine remove|fingerprint PATH`.
 
 use std::error::Error;

@@ -1,6 +1,6 @@
-//! What mounts of clones cost on the file system of a directory: `mounts DIR [FILES]`,
-//! as root. Medians in microseconds, of a hundred, and the freeze of a clone of FILES
-//! hard-linked and other files.
+//! Measures mounts of clones on the file system of a directory: `mounts DIR [FILES]`, as root.
+//! Prints medians of a hundred mounts in microseconds, and the time to freeze a clone of FILES
+//! files, some of them hard-linked.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{UnmountFlags, unmount};
@@ -54,7 +54,8 @@ fn freeze(place: &Path) {
     unmount(place.join("root"), UnmountFlags::empty()).expect("an unmount");
 }
 
-/// `files` files in directories of a dozen each, the first of each a link to one file.
+/// Makes `files` files in directories of a dozen each; the first of each directory is a link
+/// to one file.
 fn fill(whole: &Path, files: usize) {
     fs::create_dir(whole).expect("a layer");
     for directory in 0..files.div_ceil(12).max(1) {

@@ -1,18 +1,18 @@
-//! Tar in and tar out.
+//! Reads and writes tar archives.
 //!
-//! [`unpack`] takes what GNU tar, bsdtar, mmdebstrap and `docker export` write: ustar, GNU
-//! and PAX headers, sparse files of all four kinds, extended attributes, access control
-//! lists. Nothing in an archive can lead out of the target, and an archive is whole or an
-//! error: its end is told by a block of zeros, so that one cut between two members is
-//! noticed too (one such block at the very end will do; POSIX wants two).
+//! [`unpack`] reads archives by GNU tar, bsdtar, mmdebstrap and `docker export`: ustar, GNU
+//! and PAX headers, sparse files of all four kinds, extended attributes, access control lists.
+//! No member can lead out of the target. A truncated archive is an error, even if it was cut
+//! between two members: the archive must end with a block of zeros (one block at the very end
+//! suffices; POSIX requires two).
 //!
 //! [`pack`] writes PAX: the same tree gives the same bytes. Names begin with `./`, as
-//! mmdebstrap's do, so that the tree's root has a member of its own for its mode and owner,
-//! which GNU tar and `docker import` both take.
+//! mmdebstrap's do, so that the tree's root has a member of its own for its mode and owner.
+//! GNU tar and `docker import` both accept such names.
 //!
-//! The `tar` crate gives the layout of headers. Its reader is not used: it ends PAX values
-//! at a newline, which binary ones may contain, knows no PAX sparse files, and takes
-//! a cut archive for complete.
+//! The `tar` crate provides the layout of headers. Its reader is not used: it ends PAX values
+//! at a newline, which binary values may contain, does not support PAX sparse files, and
+//! accepts a truncated archive as complete.
 
 mod acl;
 mod attributes;
@@ -41,20 +41,20 @@ pub use pack::{PackOptions, Packed, pack};
 pub use source::{Source, open};
 pub use unpack::{UnpackOptions, Unpacked, unpack, unpack_from};
 
-/// The unit of a tar in bytes.
+/// The block size of a tar in bytes.
 const BLOCK: u64 = 512;
 
-/// What could not be taken along, for a report.
+/// What could not be packed or unpacked, for a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many there were.
+    /// The total number.
     pub count: u64,
-    /// The first of them: the path below the root, and what of it is missing, and why.
+    /// The first of them: the path below the root, and what is missing there and why.
     pub named: Vec<(PathBuf, String)>,
 }
 
 impl LeftOut {
-    /// More than these would be a list that nobody reads, in memory that nobody bounds.
+    /// The most entries that are listed, which bounds the report's length and memory.
     const NAMED: usize = 1000;
 
     fn note(&mut self, path: &[u8], what: impl Into<String>) {
@@ -72,17 +72,17 @@ fn as_path(bytes: &[u8]) -> &Path {
     }
 }
 
-/// An error about what is in an archive, not of the kernel's.
+/// Makes an error about the content of an archive.
 fn refuse(member: &[u8], why: impl Into<String>) -> Error {
     Error::new("cannot unpack", as_path(member), io::Error::other(why.into()))
 }
 
-/// The error of an act on `member`.
+/// Makes the error of an act on `member`.
 fn failed(act: &'static str, member: &[u8], error: impl Into<io::Error>) -> Error {
     Error::new(act, as_path(member), error)
 }
 
-/// Fails once nobody wants the result.
+/// Fails once the work is cancelled.
 fn go_on(act: &'static str, member: &[u8], progress: &dyn Progress) -> Result<(), Error> {
     if progress.cancelled() {
         return Err(failed(act, member, rustix::io::Errno::CANCELED));

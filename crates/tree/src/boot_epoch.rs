@@ -1,4 +1,4 @@
-//! Whether the power can have been lost since something was written.
+//! Detects whether power may have been lost since something was written.
 
 use crate::record::BootEpoch;
 use std::fs;
@@ -8,17 +8,17 @@ use synconce_durable::error::{Context, Error};
 use synconce_probe::mounts::Mount;
 
 impl BootEpoch {
-    /// Whether the power may have been lost between this boot_epoch and `now`. A number that
-    /// somebody cannot see, as in a chroot without /sys, says nothing.
+    /// Returns whether power may have been lost between this epoch and `now`. A number that is
+    /// missing from one of the two, as in a chroot without /sys, is ignored.
     pub(crate) fn is_over(&self, now: &Self) -> bool {
         let other_disk = self.disk.zip(now.disk).is_some_and(|(then, now)| then != now);
-        // Disks come to a btrfs that is mounted, and go.
+        // Disks can be added to and removed from a mounted btrfs.
         let same_mount = self.mount.zip(now.mount).is_some_and(|(then, now)| then == now);
         self.boot != now.boot || other_disk && !same_mount
     }
 }
 
-/// The boot_epoch that a store on `mount` is in.
+/// Returns the current boot epoch of a store on `mount`.
 ///
 /// # Errors
 /// The kernel's `boot_id` cannot be read.
@@ -33,8 +33,9 @@ pub(crate) fn now(mount: Option<&Mount>) -> Result<BootEpoch, Error> {
     })
 }
 
-/// The number of the directory `/sys/fs/btrfs/UUID`, which is made when the file system is
-/// first mounted and goes with its last mount; such numbers are not given twice (kernfs).
+/// Returns the inode number of the directory `/sys/fs/btrfs/UUID`. The kernel creates the
+/// directory at the first mount of the file system and removes it at the last unmount; kernfs
+/// never reuses the number.
 fn btrfs_directory(mount: &Mount) -> Option<u64> {
     let name = Path::new(&mount.source).file_name()?;
     let entries = fs::read_dir("/sys/fs/btrfs").ok()?;
@@ -43,13 +44,14 @@ fn btrfs_directory(mount: &Mount) -> Option<u64> {
     fs::metadata(directory.path()).ok().map(|data| data.ino())
 }
 
-/// `/sys/dev/block/MAJOR:MINOR/diskseq`: a disk that is attached again, a loop device
-/// too, has another number. btrfs has no device of its own; its source has.
+/// Reads `/sys/dev/block/MAJOR:MINOR/diskseq`. A disk or loop device that is attached again
+/// gets another number. The device number of a btrfs has no entry there; its source device has
+/// one.
 fn disk_sequence(mount: &Mount) -> Option<u64> {
     let by_number = format!("/sys/dev/block/{}/diskseq", mount.device);
     let name = Path::new(&mount.source).file_name()?.to_str()?;
     let by_name = format!("/sys/class/block/{name}/diskseq");
-    // A partition has none; its disk is the directory above.
+    // A partition has no number; the directory above the partition is its disk.
     let partition = [&by_number, &by_name].map(|path| path.replace("/diskseq", "/../diskseq"));
     let paths = [by_number, by_name].into_iter().chain(partition);
     paths.into_iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())

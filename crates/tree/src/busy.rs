@@ -1,4 +1,4 @@
-//! Why a tree cannot be used now, and what would free it.
+//! Why a tree cannot be used now, and what frees it.
 
 use std::fmt;
 use std::io;
@@ -11,28 +11,29 @@ pub struct Busy {
     pub store: PathBuf,
     /// The tree.
     pub tree: String,
-    /// What uses it.
+    /// What uses the tree.
     pub by: User,
 }
 
 /// What uses a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
-    /// A command, which ends with this process.
+    /// A command; the tree is free when the process with this pid ends.
     Process(u32),
-    /// A mount at this path, which was not ended by `tree umount`. A `tree mount` or `tree
-    /// umount` that was killed leaves this, too.
+    /// A mount at this path that was not unmounted by `tree umount`. A `tree mount` or `tree
+    /// umount` that was killed also leaves such a mount.
     Mount(PathBuf),
-    /// A mount that cannot be unmounted: it is at this path, below another mount or moved.
+    /// A mount that cannot be unmounted because another mount covers it or because it was
+    /// moved.
     Covered(PathBuf),
-    /// Processes that work in the mount at this path.
+    /// Processes with open files or a working directory in the mount at this path.
     Workers(PathBuf),
-    /// A mount in another mount namespace, which has this session's directories.
+    /// A mount in another mount namespace that uses the session's directories.
     Elsewhere(PathBuf),
 }
 
 impl Busy {
-    /// What kept the tree from being used, if that is the cause of `error`.
+    /// Returns what kept the tree from being used, if that is the cause of `error`.
     pub fn in_error(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }

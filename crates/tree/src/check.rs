@@ -1,4 +1,4 @@
-//! Whether a store is what its records say, and what is of no more use in it.
+//! Checks a store against its records, and removes what nothing refers to.
 
 use crate::engine::Progress;
 use crate::record::{Layer, Name, Record};
@@ -12,33 +12,33 @@ use std::io;
 use std::path::PathBuf;
 use synconce_durable::error::{Context, Error};
 
-/// What a tree takes, and what it is.
+/// A tree with its size and its use.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Its record.
+    /// The tree's record.
     pub record: Record,
-    /// Bytes on the disk that go with it: those of layers that no other tree has. None
-    /// where nobody has looked yet: at a whole copy that is not committed.
+    /// Bytes on the disk in layers that no other tree uses. None if a layer has no fingerprint
+    /// yet: a whole copy that is not committed.
     pub own: Option<u64>,
-    /// Bytes on the disk that others need as well.
+    /// Bytes on the disk in layers that other trees use as well.
     pub shared: Option<u64>,
-    /// Whether runs did something that is not committed.
+    /// Whether the tree has uncommitted changes.
     pub is_open: bool,
-    /// What works on it, in words.
+    /// What uses the tree, as text.
     pub used: Option<String>,
 }
 
-/// A layer that is not as it was frozen.
+/// A layer that differs from its fingerprint.
 #[derive(Clone, Debug)]
 pub struct Altered {
     /// The layer's content.
     pub layer: PathBuf,
-    /// The directories below it in which something differs.
+    /// The directories below the content in which something differs.
     pub directories: Vec<PathBuf>,
 }
 
 impl Store {
-    /// Every tree with its sizes; and the errors of those that cannot be read.
+    /// Returns every tree with its sizes, and the errors of records that cannot be read.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -80,11 +80,12 @@ impl Store {
         Ok((listed.collect(), broken))
     }
 
-    /// Looks at every entry of the tree's layers, and says which are not as they were
-    /// frozen: owner, mode, size, times and number of each, not its content.
+    /// Compares each entry of the tree's layers with the layer's fingerprint, and returns the
+    /// layers that differ. Owner, mode, size, times and inode number are compared; content is
+    /// not.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn verify(&self, name: &Name, progress: &dyn Progress) -> Result<Vec<Altered>, Error> {
         let mut altered = Vec::new();
         let reading = self.reading(name)?;
@@ -99,11 +100,11 @@ impl Store {
         Ok(altered)
     }
 
-    /// Throws away what was cut short and what is of no more use; the trash is not
-    /// emptied. The count is of layers.
+    /// Removes interrupted sessions and layers that nothing refers to, and returns what was
+    /// recovered and the number of layers. The trash is not emptied.
     ///
     /// # Errors
-    /// Names the act and path. Where a record cannot be read nothing is thrown away.
+    /// The error names the act and the path. If a record cannot be read, no layer is removed.
     pub fn collect(&self) -> Result<(Recovered, u64), Error> {
         let recovered = self.recover()?;
         let _lock = self.lock()?;
@@ -112,7 +113,7 @@ impl Store {
         Ok((recovered, dropped))
     }
 
-    /// Removes what a crash left of records that were being written.
+    /// Removes temporary files of records whose write was interrupted by a crash.
     fn sweep_unfinished(&self) -> Result<(), Error> {
         for directory in [TREES, OPEN].map(|name| self.path().join(name)) {
             for entry in fs::read_dir(&directory).on("cannot read", &directory)? {
@@ -125,8 +126,8 @@ impl Store {
         Ok(())
     }
 
-    /// What is wrong with the store, in the order in which it was found. Each tree is looked
-    /// at as it is at one moment; other commands may change it meanwhile.
+    /// Returns what is wrong with the store, in the order in which it was found. Each tree is
+    /// checked as of one moment; other commands may change the tree meanwhile.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -135,7 +136,7 @@ impl Store {
         let mut looked_at = std::collections::HashSet::new();
         for Record { name, .. } in &records {
             let reading = match self.reading(name) {
-                // The tree was removed since.
+                // The tree was removed meanwhile.
                 Err(error) if error.io().kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };

@@ -1,4 +1,4 @@
-//! Which strategy a tree gets on this host.
+//! Chooses the strategy of a tree on this host.
 
 use crate::overlay;
 use crate::record::{Content, Layer};
@@ -11,15 +11,15 @@ use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_sys::btrfs::is_subvolume as ask_btrfs;
 
-/// What is chosen from, but for a copy, which is always left.
+/// The strategies that are tried in order; a copy, which always works, is the fallback.
 const BY_CHOICE: [Strategy; 3] = [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink];
 
 impl Store {
-    /// The strategy for clones of the stack `layers`: what is `wanted`, or the first
-    /// that can be had of snapshot, overlay, reflink, copy.
+    /// Returns the strategy for clones of the stack `layers`: `wanted`, or the first of
+    /// snapshot, overlay, reflink and copy that works.
     ///
     /// # Errors
-    /// What is wanted cannot be had, and why.
+    /// `wanted` does not work; the error gives the reason.
     pub fn choose(&self, layers: &[Layer], wanted: Option<Strategy>) -> Result<Choice, Error> {
         match wanted {
             Some(strategy) => match self.can(strategy, layers) {
@@ -30,7 +30,8 @@ impl Store {
         }
     }
 
-    /// The same for what is still to be a layer, in the directory `whole`.
+    /// Returns the strategy for the directory `whole`, which is not a layer yet; otherwise
+    /// like [`Store::choose`].
     pub(crate) fn choose_for(
         &self,
         whole: BorrowedFd<'_>,
@@ -47,7 +48,8 @@ impl Store {
         }
     }
 
-    /// The same for what an overlay would not show whole.
+    /// Returns the strategy for a tree with character devices 0:0, which an overlay would hide
+    /// as removed files.
     pub(crate) fn choose_despite_whiteouts(
         &self,
         wanted: Option<Strategy>,
@@ -75,7 +77,7 @@ impl Store {
         Choice { strategy: Strategy::Copy, reason: refused.join("; ") }
     }
 
-    /// Why `strategy` can be had for the stack, or cannot.
+    /// Returns why `strategy` works for the stack, or the reason why it does not.
     fn can(&self, strategy: Strategy, layers: &[Layer]) -> Result<String, String> {
         match strategy {
             Strategy::Snapshot => self.can_snapshot(layers),
@@ -109,8 +111,9 @@ impl Store {
         }
     }
 
-    /// Files of two subvolumes have the same numbers, and an overlay shows them as if they
-    /// were of one: whoever copies hard links would take one for the other.
+    /// Returns whether a layer is a btrfs subvolume. Files in two subvolumes can have the same
+    /// inode number, and an overlay shows the files under one device number: a program that
+    /// preserves hard links would take two files for one.
     pub(crate) fn has_subvolumes(&self, layers: &[Layer]) -> Result<bool, Error> {
         for layer in layers {
             if is_subvolume(open_directory(&self.content(&layer.id))?.as_fd()) {

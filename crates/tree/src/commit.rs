@@ -1,4 +1,4 @@
-//! What is done to trees as a whole: made, cloned, committed, squashed, removed.
+//! Operations on whole trees: import, clone, commit, squash, remove.
 
 use crate::engine::Progress;
 use crate::engine::{self, CopyOptions, CopyReport};
@@ -15,21 +15,22 @@ use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_durable::mutant;
 
-/// How much of its base's name a clone's may have.
+/// The longest part of the base's name that a clone's generated name keeps.
 const LONGEST_STEM: usize = 100;
 
-/// What has to be known of the content of a new tree.
+/// What an importer reports about the content of a new tree.
 pub trait ImportReport {
-    /// Whether there are character devices 0:0 in it, which are removed files to an overlay.
+    /// Returns whether the content has character devices 0:0, which an overlay shows as
+    /// removed files.
     fn has_whiteouts(&self) -> bool;
 }
 
 impl Store {
-    /// Makes the tree `name` of what `fill` puts into an empty directory.
+    /// Makes the tree `name` from what `fill` writes into an empty directory.
     ///
     /// # Errors
-    /// `EEXIST` when there is such a tree; those of `fill`; names the act and path.
-    /// There is then no such tree.
+    /// `EEXIST` when the tree exists; the errors of `fill`. The error names the act and the
+    /// path. No tree is made then.
     pub fn import<T>(
         &self,
         name: &Name,
@@ -69,10 +70,10 @@ impl Store {
         }
     }
 
-    /// Makes the tree `name` of the committed tree `base`, without a copy of anything.
+    /// Makes the tree `name` from the committed tree `base`, without copying anything.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`; names the act and path.
+    /// `ENOENT`, `EEXIST`. The error names the act and the path.
     pub fn clone_tree(
         &self,
         base: &Name,
@@ -86,7 +87,7 @@ impl Store {
         }
         let Choice { strategy, reason } = match wanted {
             Some(_) => self.choose(&source.layers, wanted)?,
-            // Its layers are the same, so what was found for the base holds.
+            // The layers are the base's, so the base's strategy works for the clone.
             None => {
                 let Record { strategy, reason, .. } = self.existing(base)?;
                 Choice { strategy, reason }
@@ -100,10 +101,10 @@ impl Store {
         Ok(record)
     }
 
-    /// A name for a clone of `base` that no tree has.
+    /// Returns a free name for a clone of `base`.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn new_name(&self, base: &Name) -> Result<Name, Error> {
         let id = store::new_id()?;
         let stem: String = base.as_str().chars().take(LONGEST_STEM).collect();
@@ -113,11 +114,12 @@ impl Store {
         })
     }
 
-    /// Makes what runs did to `name` durable: as its next generation, or as the new tree
-    /// `new`, and `name` is then its last generation again.
+    /// Makes the uncommitted changes of `name` durable, as the next generation of `name` or as
+    /// the new tree `new`. With `new`, `name` is back at its last generation.
     ///
     /// # Errors
-    /// Names the act and path, write-back errors included; `name` is then as before.
+    /// The error names the act and the path, write-back errors included; `name` is then
+    /// unchanged.
     pub fn commit(
         &self,
         name: &Name,
@@ -168,10 +170,10 @@ impl Store {
         Ok(record)
     }
 
-    /// Makes one whole layer of the stack of `name`, as its next generation.
+    /// Merges the stack of `name` into one whole layer, as the next generation.
     ///
     /// # Errors
-    /// Names the act and path; the tree is then as before.
+    /// The error names the act and the path; the tree is then unchanged.
     pub fn squash(&self, name: &Name, progress: &dyn Progress) -> Result<Record, Error> {
         let session = {
             let _lock = self.lock()?;
@@ -206,15 +208,15 @@ impl Store {
         Ok((base, choice))
     }
 
-    /// Removes the tree `name`; its content goes to the trash as far as no other needs it.
+    /// Removes the tree `name`, and moves layers that no other tree uses to the trash.
     ///
     /// # Errors
-    /// `ENOENT`; names the act and path.
+    /// `ENOENT`. The error names the act and the path.
     pub fn remove_tree(&self, name: &Name) -> Result<(), Error> {
         let _lock = self.lock()?;
         let record = self.record(name);
         let mut layers: Vec<String> = Vec::new();
-        // One that cannot be read can be removed; `gc` finds what it had.
+        // A tree whose record cannot be read can be removed; `gc` finds its layers.
         if let Ok(record) = &record {
             let record =
                 record.as_ref().ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))?;
@@ -232,8 +234,8 @@ impl Store {
     }
 }
 
-/// Fails when the source of a copy changed under it, where nobody else may write, or when
-/// not all of it could be made.
+/// Fails if a source that nothing else may write changed during the copy, or if not all of the
+/// source could be copied.
 pub(crate) fn settled(report: &CopyReport, path: &Path) -> Result<(), Error> {
     if !report.changed.is_empty() {
         return Err(Error::new("cannot copy", path, Errno::STALE));

@@ -1,13 +1,12 @@
-//! Walks over whole trees by more than one thread: by descriptors of directories and
-//! names in them, never by paths.
+//! Walks whole trees with several threads, by directory descriptors and names, never by paths.
 //!
-//! A walk takes as many threads as there are cores. Each goes depth first, and gives a
-//! directory away only when another thread has nothing to do, so that what is waiting
-//! stays small however large the tree is. Directories are read in pieces. No mount is
-//! crossed unless that was asked for, not even a bind mount of the same file system.
+//! A walk uses one thread per core. Each thread goes depth first, and hands a directory over
+//! only when another thread is idle, so that the queue stays small however large the tree is.
+//! Directories are read in pieces. No mount is crossed unless requested, not even a bind mount
+//! of the same file system.
 //!
-//! Paths are made only when there is something to say about one: in an [`Error`], or in
-//! a report, where they begin below the root of the tree.
+//! Paths are made only for messages, in an [`Error`], and for reports, where they begin below
+//! the root of the tree.
 
 mod compare;
 mod copy;
@@ -35,8 +34,8 @@ pub use self::fingerprint::{
 pub use self::progress::Progress;
 pub use self::remove::{RemoveOptions, Removed, remove};
 
-/// How many threads a walk takes unless said: the cores that this process may use, at
-/// least 2, because one waits while the disk works for the other, at most 8.
+/// Returns the default number of threads: the cores that this process may use, at least 2,
+/// because one thread runs while the other waits for the disk, and at most 8.
 #[must_use]
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))

@@ -1,24 +1,24 @@
-//! Into a tree: a command in a root that is furnished as a chroot builder expects.
+//! Runs a command in a tree, with the mounts that chroot builders expect.
 //!
-//! - `/proc` is that of a new pid namespace: when the command ends, so does everything
-//!   that it has left, and nothing writes any more.
+//! - `/proc` belongs to a new pid namespace: when the command ends, the kernel kills all its
+//!   remaining processes, so that nothing writes any more.
 //! - `/sys` is the host's, read-only.
-//! - `/dev` is in memory: null, zero, full, random, urandom, tty, and for root console;
-//!   pts of its own with ptmx, shm, and the links to `/proc/self/fd`. What the tree
-//!   itself has in `/dev` is not seen, and stays as it is.
-//! - `/etc/resolv.conf` is the host's, read-only, mounted over the tree's own. Where
-//!   there is none, or a link that leads nowhere, a file is there while the command
-//!   runs (where the link leads), and is gone afterwards.
-//! - `/run` and `/tmp` are the tree's own, as in a chroot: what is left there is kept.
-//! - Directories and files that had to be made to mount on are removed when the command
-//!   has ended, and the times of the directory that they were in put back. Only in
-//!   what was mounted by a bind they stay.
-//! - System V IPC is of its own, and goes with the command. Network, host name and
-//!   users are the host's.
+//! - `/dev` is in memory: null, zero, full, random, urandom, tty, and for root console; a
+//!   devpts of its own with ptmx, shm, and the links to `/proc/self/fd`. The tree's own `/dev`
+//!   is hidden and not changed.
+//! - `/etc/resolv.conf` is the host's, read-only, mounted over the tree's own. If the tree has
+//!   no such file, or has a link whose target is missing, an empty file is made there (at the
+//!   link's target) while the command runs, and removed afterwards.
+//! - `/run` and `/tmp` are the tree's own, as in a chroot: files that the command writes there
+//!   are kept.
+//! - Mount points that had to be made are removed when the command has ended, and the times of
+//!   their parent directories are restored. Within a bind mount they stay.
+//! - The System V IPC namespace is new and ends with the command. Network, host name and users
+//!   are the host's.
 //!
-//! The processes: the caller waits and passes signals on; its child is the init of the
-//! pid namespace, which reaps; the command is that one's child, in the caller's process
-//! group, so that it has the terminal as any other job has.
+//! The processes: the caller waits and forwards signals. The caller's child is the init of the
+//! pid namespace and reaps. The command is the init's child, in the caller's process group, so
+//! that it has the terminal as any other job has.
 
 mod environment;
 mod furnish;
@@ -43,36 +43,36 @@ use synconce_durable::error::{Context, Error};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Set};
 
-/// What to execute, where, and as whom. As JSON it holds any path.
+/// What to execute, where, and as which user. The JSON form can hold any path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnterSpec {
     /// The root: a directory, mounted or not.
     pub root: OsString,
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// A user of the tree by name or number, with `:` and a group; root unless said. A
-    /// number that the tree's `/etc/passwd` does not have is the group's number too.
+    /// A user of the tree by name or number, optionally with `:` and a group; root by default.
+    /// A number that the tree's `/etc/passwd` lacks is also used as the group's number.
     #[serde(default)]
     pub user: Option<String>,
-    /// What of the host is seen inside, in the order in which it is mounted.
+    /// Files and directories of the host to bind-mount, in this order.
     #[serde(default)]
     pub binds: Vec<Bind>,
-    /// Where the command works, inside; `/` unless said.
+    /// The command's working directory in the tree; `/` by default.
     #[serde(default)]
     pub directory: Option<OsString>,
-    /// What of our environment it gets.
+    /// Which of the caller's environment variables the command gets.
     #[serde(default)]
     pub environment: Environment,
 }
 
-/// A directory or file of the host in the tree, with all that is mounted below it.
+/// A directory or file of the host to mount in the tree, with all mounts below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
-    /// Its path outside.
+    /// The path on the host.
     pub source: OsString,
-    /// Its path inside.
+    /// The path in the tree.
     pub target: OsString,
-    /// Whether nothing is written to it.
+    /// Whether the mount is read-only.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -80,22 +80,22 @@ pub struct Bind {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this exit code.
+    /// The command exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// The command was killed by this signal.
     Killed(i32),
-    /// It was never started: no such program (`ENOENT`: exit code 127), or one that
-    /// cannot be executed (126).
+    /// The command was never started: no such program (`ENOENT`: exit code 127), or the
+    /// program cannot be executed (126).
     NotExecuted {
-        /// Its name.
+        /// The command's name.
         command: String,
-        /// Why.
+        /// The errno of execve(2).
         errno: i32,
     },
 }
 
-/// Signals that are for the command, not for us. Those of the terminal reach it in
-/// any case, being for the whole process group.
+/// Signals that are forwarded to the command. The terminal's signals reach the command anyway,
+/// because the terminal sends them to the whole process group.
 const PASSED_ON: [i32; 9] = [
     Signal::HUP.as_raw(),
     Signal::INT.as_raw(),
@@ -108,13 +108,13 @@ const PASSED_ON: [i32; 9] = [
     Signal::TTOU.as_raw(),
 ];
 
-/// Executes the command of `spec` in its root, and waits for its end. The calling
-/// process must have one thread, `CAP_SYS_ADMIN`, and nothing else to do but to end as
-/// the command did: its mounts, its children's pid namespace and its signal mask are
-/// changed for good. It is killed when its parent ends, and all inside with it.
+/// Executes the command of `spec` in its root, and waits for its end. The calling process must
+/// have one thread and `CAP_SYS_ADMIN`, and must do nothing afterwards but end as the command
+/// did: its mounts, its children's pid namespace and its signal mask are changed for good. If
+/// its parent ends, it is killed, with all processes inside.
 ///
 /// # Errors
-/// Something could not be mounted or made, the user is unknown: the command was not
+/// Something could not be mounted or made, or the user is unknown. The command was not
 /// started.
 pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
@@ -128,14 +128,15 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
         places.make(&path, kind)?;
     }
     let before = Set::of(&PASSED_ON).block();
-    // The signals stay blocked: one that was meant for the command must not end us now.
+    // The signals stay blocked: a signal that was meant for the command must not kill this
+    // process.
     let ending = attended(spec, before).on("cannot run a command in", root)?;
-    // Everything inside is dead.
+    // All processes inside have ended.
     drop(places);
     ending.map_err(|why| Error::new("cannot enter", root, io::Error::other(why)))
 }
 
-/// What is mounted on, as far as it is in the tree itself.
+/// Returns the paths of mount points that lie in the tree itself.
 fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
     let mut wanted: Vec<(PathBuf, Kind)> =
         ["/proc", "/sys", "/dev"].map(|path| (path.into(), Kind::Directory)).into();
@@ -144,7 +145,7 @@ fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
     }
     for bind in &spec.binds {
         let target = Path::new(&bind.target);
-        // Those below /dev and the like are made there.
+        // Mount points below /dev, /proc and /sys are made in the mounts there.
         if !["/proc", "/sys", "/dev"].iter().any(|mounted| target.starts_with(mounted)) {
             wanted.push((target.to_owned(), Kind::of(Path::new(&bind.source))?));
         }
@@ -152,7 +153,7 @@ fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
     Ok(wanted)
 }
 
-/// Starts the init and looks after it; the inner error is what it says.
+/// Starts the init and attends it. The inner error is what the init reported.
 fn attended(spec: &EnterSpec, before: Set) -> io::Result<Result<Ending, String>> {
     let reader = Reader::new(&Set::of(&PASSED_ON))?;
     let (reports, telling) = io::pipe()?;
@@ -173,7 +174,7 @@ fn attended(spec: &EnterSpec, before: Set) -> io::Result<Result<Ending, String>>
     }
 }
 
-/// Passes signals on until the init has said how the command ended, and is gone.
+/// Forwards signals until the init has reported how the command ended and has exited.
 fn attend(pid: u32, reports: PipeReader, signals: &Reader) -> io::Result<Result<Ending, String>> {
     let mut reports = Reports::of(reports);
     let mut ending = None;
@@ -192,8 +193,8 @@ fn attend(pid: u32, reports: PipeReader, signals: &Reader) -> io::Result<Result<
         match heard.then(|| reports.next()).transpose()? {
             None => {}
             Some(None) => {
-                // The init of the pid namespace was killed, and with it the command: it did
-                // not end by itself, and what it did is half of something.
+                // The init of the pid namespace was killed, and the command with it: the
+                // command did not finish its work.
                 let killed = || Ok(Ending::Killed(Signal::KILL.as_raw()));
                 return Ok(ending.unwrap_or_else(killed));
             }
@@ -201,7 +202,7 @@ fn attend(pid: u32, reports: PipeReader, signals: &Reader) -> io::Result<Result<
                 signals::stop_by(signal);
                 signals::send(pid, Signal::CONT.as_raw());
             }
-            // What comes first is the cause of what comes then.
+            // The first report is the cause of later ones.
             Some(Some(report)) => ending = ending.or_else(|| Some(report.into_ending())),
         }
     }

@@ -1,9 +1,10 @@
-//! Flags of files that forbid to change them (ioctl_iflags(2)).
+//! File flags that forbid changes (ioctl_iflags(2)).
 
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use std::os::fd::BorrowedFd;
 
-/// Takes the flags that forbid removal and change from an open file. Whether it had any.
+/// Clears the flags of an open file that forbid removal and change. Returns whether a flag was
+/// set.
 pub(crate) fn unflag(file: BorrowedFd<'_>) -> bool {
     let Ok(flags) = ioctl_getflags(file) else { return false };
     let forbidding = IFlags::IMMUTABLE | IFlags::APPEND;

@@ -18,24 +18,25 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::replace;
 use synconce_sys::btrfs;
 
-const SEAL: &str = "fingerprint.json";
+const FINGERPRINT: &str = "fingerprint.json";
 
-/// Whose the links to the files of a layer are.
+/// Whether the files of a layer have hard links in other layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// The layer's alone: their number belongs to it.
+    /// All hard links are in this layer: the number of links belongs in the fingerprint.
     Own,
-    /// Other layers' as well, which come and go.
+    /// Other layers have links to the files; the number of links changes as those layers come
+    /// and go.
     Shared,
 }
 
 impl Store {
-    /// Makes a layer of the directory `content`, which nobody writes to any more. It is
-    /// there when this returns, and not durable.
+    /// Makes a layer of the directory `content`, which nothing writes to any more. The layer
+    /// exists when this function returns, but is not durable.
     pub(crate) fn freeze(&self, id: &str, content: &Path, kind: Content) -> Result<Layer, Error> {
         let directory = self.layer(id);
         let frozen = directory.join(CONTENT);
-        // Where an earlier attempt was cut short it may be there already.
+        // An earlier, interrupted attempt may have moved the content already.
         if !frozen.exists() {
             let mut builder = fs::DirBuilder::new();
             builder
@@ -48,8 +49,8 @@ impl Store {
         Ok(Layer { id: id.to_owned(), content: kind })
     }
 
-    /// Fingerprints those of `layers` that are not fingerprinted yet: one that only a run's note names
-    /// is not, because that takes a look at each of its entries.
+    /// Takes the fingerprint of each of `layers` that has none yet. A layer that only the note
+    /// of a run names may have none, because a fingerprint costs one statx(2) per entry.
     pub(crate) fn fingerprint_all(
         &self,
         layers: &[Layer],
@@ -57,7 +58,7 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         for layer in layers {
-            let path = self.layer(&layer.id).join(SEAL);
+            let path = self.layer(&layer.id).join(FINGERPRINT);
             if !path.exists() {
                 let frozen = self.content(&layer.id);
                 let content = open_directory(&frozen)?;
@@ -71,22 +72,22 @@ impl Store {
         Ok(())
     }
 
-    /// Whether layer `id` was fingerprinted.
+    /// Returns whether layer `id` has a fingerprint.
     pub(crate) fn has_fingerprint(&self, id: &str) -> bool {
-        self.layer(id).join(SEAL).exists()
+        self.layer(id).join(FINGERPRINT).exists()
     }
 
-    /// What layer `id` was when it was frozen.
+    /// Returns the fingerprint that layer `id` got when it was frozen.
     ///
     /// # Errors
-    /// Names the act and path; `ENOENT` where it has no fingerprint.
+    /// The error names the act and the path; `ENOENT` when the layer has no fingerprint.
     pub(crate) fn fingerprint(&self, id: &str) -> Result<Fingerprint, Error> {
-        let path = self.layer(id).join(SEAL);
+        let path = self.layer(id).join(FINGERPRINT);
         let missing = || Error::new("cannot open", &path, Errno::NOENT);
         read(&path)?.ok_or_else(missing)
     }
 
-    /// The directories of layer `id` that are not as they were frozen.
+    /// Returns the directories of layer `id` that differ from its fingerprint.
     pub(crate) fn altered(&self, id: &str, progress: &dyn Progress) -> Result<Vec<PathBuf>, Error> {
         let mut fingerprinted = self.fingerprint(id)?;
         let content = open_directory(&self.content(id))?;
@@ -95,7 +96,8 @@ impl Store {
             let options = FingerprintOptions { ignore_links, ..FingerprintOptions::default() };
             let now = engine::fingerprint(content.as_fd(), &options, progress)?;
             let altered = engine::compare_fingerprints(&fingerprinted, &now);
-            // Before links are made to its files, a layer gets a fingerprint that ignores links.
+            // Before links are made to its files, a layer gets a fingerprint that ignores
+            // links.
             let fingerprinted_now = self.fingerprint(id)?;
             if altered.is_empty() || fingerprinted_now.ignores_links == ignore_links {
                 return Ok(altered
@@ -107,8 +109,9 @@ impl Store {
         }
     }
 
-    /// Fingerprints layer `id` anew, if it is as it was frozen, so that links that are made to
-    /// its files from now on do not count: they change each one's number of links.
+    /// Takes a new fingerprint of layer `id` that ignores links, after checking the layer
+    /// against the old one. Hard links that clones make to the layer's files then do not count
+    /// as changes.
     pub(crate) fn allow_links(&self, id: &str, progress: &dyn Progress) -> Result<(), Error> {
         let was_fingerprinted = self.has_fingerprint(id);
         if was_fingerprinted {
@@ -124,23 +127,24 @@ impl Store {
         let content = open_directory(&self.content(id))?;
         let options = FingerprintOptions { ignore_links: true, ..FingerprintOptions::default() };
         let fingerprint = engine::fingerprint(content.as_fd(), &options, progress)?;
-        let path = self.layer(id).join(SEAL);
+        let path = self.layer(id).join(FINGERPRINT);
         let text = encode(&fingerprint, &path)?;
         match was_fingerprinted {
-            // The layer may be durable, and nobody would commit its fingerprint again.
+            // The layer may be durable already, and then no later commit would sync the
+            // fingerprint.
             true => replace::replace(&path, &text),
-            // Of work that is not committed: its commit takes the fingerprint along.
+            // The layer is not committed; its commit makes the fingerprint durable.
             false => write_lightly(&path, &text),
         }
     }
 
-    /// The layers that are there.
+    /// Returns the ids of all layers.
     pub(crate) fn layers(&self) -> Result<Vec<String>, Error> {
         names_in(&self.path().join(LAYERS))
     }
 
-    /// Moves those of the layers `candidates` to the trash that nothing refers to and that no
-    /// process reads. Returns how many these were.
+    /// Moves the layers of `candidates` that nothing refers to and no process reads to the
+    /// trash. Returns their number.
     pub(crate) fn drop_unreferenced(&self, candidates: &[String]) -> Result<u64, Error> {
         let referenced = self.referenced()?;
         let mut dropped = 0;
@@ -153,10 +157,10 @@ impl Store {
         Ok(dropped)
     }
 
-    /// Every layer that a tree, what was done to one, or a session needs.
+    /// Returns the ids of all layers that a tree, its uncommitted changes or a session needs.
     ///
     /// # Errors
-    /// Also when a record cannot be read: nobody knows then what it needs.
+    /// Also when a record cannot be read: the layers that the record needs are then unknown.
     fn referenced(&self) -> Result<HashSet<String>, Error> {
         let (records, broken) = self.records()?;
         if let Some(error) = broken.into_iter().next() {
@@ -179,32 +183,32 @@ impl Store {
                 return Err(Error::new("cannot say what is needed by", &path, why));
             }
             add(&mut referenced, &session.map(|session| session.layers).unwrap_or_default());
-            // The layer that it is about to become.
+            // The layer that the session becomes has the session's id.
             referenced.insert(id);
         }
         Ok(referenced)
     }
 }
 
-/// Makes what is a subvolume read-only. The kernel commits its transaction for that, so it
-/// is left to the commit of the tree.
+/// Makes a subvolume read-only. btrfs commits the kernel's transaction for this, so the call
+/// is left to the tree's commit.
 fn lock_subvolume(content: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     if !btrfs::is_subvolume(content).on("cannot look at", path)? {
         return Ok(());
     }
-    // A commit that was cut short may have been here already.
+    // An earlier, interrupted commit may have made the subvolume read-only already.
     if btrfs::is_read_only(content).on("cannot look at", path)? {
         return Ok(());
     }
-    // The rename gave it a time of change in memory alone: the kernel writes the inode of a
-    // subvolume's root for what is done to the inode itself.
+    // The rename changed the root's ctime in memory only: btrfs writes the inode of a
+    // subvolume's root only when the inode itself is changed.
     let mode = rustix::fs::fstat(content).on("cannot look at", path)?.st_mode;
     let same = Mode::from_raw_mode(mode & 0o7777);
     rustix::fs::fchmod(content, same).on("cannot freeze", path)?;
     btrfs::set_read_only(content, true).on("cannot freeze", path)
 }
 
-/// The names in `directory`, those that begin with a dot left out.
+/// Returns the names in `directory` that do not begin with a dot.
 pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, Error> {
     let entries = fs::read_dir(directory).on("cannot read", directory)?;
     let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string()));

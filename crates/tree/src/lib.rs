@@ -1,9 +1,9 @@
 //! Trees: roots that are cloned copy-on-write, run in, and committed once.
 //!
-//! A [`Store`] is a directory with frozen *layers* and small *records* of trees. A
-//! tree is a stack of layers. Nothing writes into a layer once it is frozen: what a
-//! command in a clone writes goes to a [`Session`], which becomes a layer when it ends
-//! well, and is thrown away when it was cut short.
+//! A [`Store`] is a directory with frozen *layers* and small *records* of trees. A tree is a
+//! stack of layers. Nothing writes into a layer once it is frozen. A command in a clone writes
+//! to a [`Session`]: a session that ends normally becomes a layer, and an interrupted session
+//! is removed.
 #![forbid(unsafe_code)]
 
 pub mod archive;

@@ -1,5 +1,5 @@
-//! Mounts of one's own: a private mount namespace, and for ordinary users a user
-//! namespace with all ids that they have.
+//! Private mount namespaces and, for ordinary users, user namespaces with all ids that the
+//! user may map.
 
 mod free;
 mod ranges;
@@ -16,12 +16,12 @@ use std::process::Command;
 use synconce_durable::error::Error;
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 
-/// Why there can be no namespace.
+/// Why a namespace cannot be made.
 #[derive(Debug)]
 pub struct Refusal {
     /// What failed.
     pub error: Error,
-    /// What the user can do about it.
+    /// What the user can do about the failure.
     pub remedy: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Refusal {
     }
 }
 
-/// As who a process mounts.
+/// The privilege with which a process mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
     /// As root.
@@ -49,15 +49,14 @@ pub enum Privilege {
     Mapped,
 }
 
-/// Gives the calling process, which must have one thread, mounts of its own: what it
-/// mounts is seen by nobody else, while what is unmounted elsewhere goes here too. An
-/// ordinary user becomes root of a user namespace in which 0 is the user and 1 and so
-/// on are the user's ranges of `/etc/subuid` and `/etc/subgid`. Descriptors opened
-/// before are of the old mounts: see [`crate::overlay`].
+/// Moves the calling process, which must have one thread, to a mount namespace of its own.
+/// Other processes do not see its mounts; unmounts elsewhere propagate to the new namespace.
+/// An ordinary user becomes root of a user namespace in which 0 is the user, and 1 and up are
+/// the user's ranges of `/etc/subuid` and `/etc/subgid`. Descriptors that were opened before
+/// refer to the old mounts: see [`crate::overlay`].
 ///
 /// # Errors
-/// See [`Refusal`]; the process may be in a user namespace without ids then, and
-/// should end.
+/// See [`Refusal`]. The process may then be in a user namespace without ids, and should end.
 pub fn enter_private() -> Result<Privilege, Refusal> {
     let privilege = if geteuid().is_root() {
         unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| {
@@ -75,10 +74,10 @@ pub fn enter_private() -> Result<Privilege, Refusal> {
     Ok(privilege)
 }
 
-/// Whether this process is in the first user namespace, whose root may all that the
-/// kernel lets anybody do.
+/// Returns whether this process is in the initial user namespace, whose root has all
+/// privileges that the kernel grants.
 pub fn is_first_user_namespace() -> bool {
-    // user_namespaces(7): there, one line maps all ids to themselves.
+    // user_namespaces(7): in the initial namespace, one line maps all ids to themselves.
     let map = std::fs::read_to_string("/proc/self/uid_map");
     map.is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
@@ -109,12 +108,12 @@ fn cannot_unshare(errno: nix::errno::Errno) -> Refusal {
     Refusal::new("cannot make a user namespace in", "/proc/self/ns/user", errno, remedy)
 }
 
-/// A child that stays in the old namespace, where it may map ids for us.
+/// A child that stays in the old namespace, where it may map the ids of this process.
 struct Mapper {
     pid: u32,
-    /// A byte says that we are in the new one.
+    /// The parent writes a byte here once it is in the new namespace.
     go: io::PipeWriter,
-    /// Nothing, or what went wrong.
+    /// The child writes its error message here, or nothing on success.
     outcome: io::PipeReader,
 }
 
@@ -134,10 +133,10 @@ impl Mapper {
         }
     }
 
-    /// Has the ids mapped, if we are in the namespace. The child is gone then.
+    /// Maps the ids if this process is in the new namespace, and reaps the child.
     fn finish(mut self, unshared: Result<(), Refusal>) -> Result<(), Refusal> {
         if unshared.is_ok() {
-            // If it is dead, there is no outcome to read either, and no map.
+            // If the child is dead, the outcome is empty and the id map unchanged.
             let _ = self.go.write_all(b"!");
         }
         drop(self.go);
@@ -174,11 +173,11 @@ fn map_when_told(
     let mapped = map("newuidmap", target, uids.0, uids.1)
         .and_then(|()| map("newgidmap", target, gids.0, gids.1));
     let said = mapped.map_or_else(|error| error.to_string(), |()| "ok".to_owned());
-    // A reader that is gone needs no answer.
+    // If the parent is gone, nothing reads the outcome.
     let _ = telling.write_all(said.as_bytes());
 }
 
-/// Maps 0 to `own`, and 1 and so on to `ranges`, one after the other.
+/// Maps 0 to `own`, and 1 and up to `ranges`, one range after the other.
 fn map(program: &str, target: &str, own: u32, ranges: &[Range]) -> io::Result<()> {
     let mut command = Command::new(program);
     command.args([target, "0", &own.to_string(), "1"]);

@@ -1,22 +1,22 @@
-//! Overlays by the new mount calls: a stack of frozen layers, with or without an
-//! upper directory.
+//! Overlays by the new mount calls: a stack of frozen layers, with or without an upper
+//! directory.
 //!
-//! A mount is a descriptor first: everything below it can be used through that
-//! descriptor without its being attached anywhere, and when the last descriptor is
-//! closed, it is gone. Before Linux 6.15 the layers have to be opened in the mount
-//! namespace in which they are mounted.
+//! A mount is a descriptor first: everything below the mount can be used through the
+//! descriptor without attaching the mount. A mount that was never attached ends when its last
+//! descriptor is closed. Before Linux 6.15 the layers must be opened in the mount namespace in
+//! which they are mounted.
 //!
-//! What an overlay cannot mend, whatever its options:
-//! - A file that is open for reading when it is first written to stays, in that
-//!   descriptor, the old one, and so does a mapping of it.
-//! - There are no file handles for it (`name_to_handle_at(2)`, export by NFS) and it
-//!   cannot be the upper file system of another overlay.
+//! Limits of every overlay, whatever its options:
+//! - A descriptor that was opened for reading before the first write to a file keeps showing
+//!   the old file, and so does a mapping of it.
+//! - An overlay has no file handles (`name_to_handle_at(2)`, export by NFS) and cannot be the
+//!   upper file system of another overlay.
 //! - In a user namespace the kernel has neither `redirect_dir` (the rename of a lower
-//!   directory is `EXDEV`), nor `metacopy` (a change of mode copies the content), nor
-//!   `index` (a hard link is broken when it is first written to).
-//! - `FS_IMMUTABLE_FL` and `FS_APPEND_FL` that are set in the overlay are kept in an
-//!   xattr of the upper file, which only counts while it is the upper: they are gone
-//!   once it is a frozen layer ([`freeze`]).
+//!   directory is `EXDEV`), nor `metacopy` (a change of mode copies the content), nor `index`
+//!   (a hard link is broken when it is first written to).
+//! - `FS_IMMUTABLE_FL` and `FS_APPEND_FL` that are set in the overlay are kept in an xattr of
+//!   the upper file. Overlay reads that xattr only in the upper: the flags are lost once the
+//!   upper is a frozen layer ([`freeze`]).
 
 mod context;
 mod freeze;
@@ -40,12 +40,12 @@ use std::path::PathBuf;
 use synconce_durable::error::{Context as _, Error};
 use synconce_sys::mounting::{self, Reach};
 
-/// Where the options of an overlay are from: Documentation/filesystems/overlayfs.rst.
+/// The options of an overlay (Documentation/filesystems/overlayfs.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
-    /// `userxattr`: what overlay notes, it notes as `user.overlay.*` (Linux 5.11), as it
-    /// has to in a user namespace. Not with `redirect_dir` or `metacopy`. A layer that was
-    /// written so can only be read so.
+    /// `userxattr`: overlay stores its attributes as `user.overlay.*` (Linux 5.11), as
+    /// required in a user namespace. Excludes `redirect_dir` and `metacopy`. A layer that was
+    /// written with this option must be read with it.
     pub user_xattr: bool,
     /// `index=on`: hard links survive a copy up.
     pub index: bool,
@@ -53,15 +53,15 @@ pub struct Features {
     pub redirect_dir: bool,
     /// `metacopy=on`: a change of mode, owner or xattrs does not copy the content.
     pub metacopy: bool,
-    /// `volatile`: nothing is ever synced, not at the unmount either (Linux 5.10).
+    /// `volatile`: nothing is ever synced, not even at the unmount (Linux 5.10).
     pub volatile: bool,
 }
 
 impl Features {
-    /// All that a kernel can do for root.
+    /// All options that a kernel has for root.
     pub const PRIVILEGED: Self =
         Self { user_xattr: false, index: true, redirect_dir: true, metacopy: true, volatile: true };
-    /// All that it can do in a user namespace.
+    /// All options that a kernel has in a user namespace.
     pub const UNPRIVILEGED: Self = Self {
         user_xattr: true,
         index: false,
@@ -75,7 +75,7 @@ impl Features {
 #[derive(Debug)]
 pub struct Mount {
     root: OwnedFd,
-    /// Whether it still has to be made read-only where it is attached.
+    /// Whether the mount must still be made read-only when it is attached.
     to_lock: bool,
 }
 
@@ -92,11 +92,12 @@ impl From<Mount> for OwnedFd {
 }
 
 impl Mount {
-    /// Attaches it to the directory `target`. It stays when this value is dropped.
+    /// Attaches the mount to the directory `target`. The mount stays when this value is
+    /// dropped.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace, `EINVAL` when `target` is
-    /// not of this namespace or the mount is attached already.
+    /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace; `EINVAL` when `target` is not
+    /// in this namespace or the mount is attached already.
     pub fn attach(&self, target: BorrowedFd<'_>) -> Result<(), Error> {
         let flags =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
@@ -109,13 +110,14 @@ impl Mount {
     }
 }
 
-/// Mounts the directories `lowers`, topmost first, below `upper`, to which all that is
-/// written goes; `work`, on the same file system and empty, is overlay's own. Nothing
-/// is made as the options say that this kernel or file system cannot: ask [`trial`].
+/// Mounts the directories `lowers`, topmost first, below `upper`, which receives all writes.
+/// `work`, an empty directory on the file system of `upper`, is for overlay's own use. The
+/// kernel may silently ignore an option that it or the file system does not support: see
+/// [`trial`].
 ///
 /// # Errors
-/// The kernel's, with its words where it has any: `EINVAL` for an option that it does
-/// not know, `EBUSY` when `upper` is in use, `ESTALE` when it was used with others.
+/// The kernel's errors, with its message if there is one: `EINVAL` for an unknown option,
+/// `EBUSY` when `upper` is in use, `ESTALE` when `upper` was used with other layers.
 pub fn writable(
     lowers: &[BorrowedFd<'_>],
     upper: BorrowedFd<'_>,
@@ -132,10 +134,10 @@ pub fn writable(
     Ok(Mount { root, to_lock: false })
 }
 
-/// Mounts the directories `lowers`, topmost first, read-only. `user_xattr` is as they
-/// were written ([`Features::user_xattr`]). A single one is bind-mounted, without
-/// what is mounted below it, because overlay takes no fewer than two; before Linux
-/// 5.12 that is read-only from when it is attached.
+/// Mounts the directories `lowers`, topmost first, read-only. `user_xattr` must be as it was
+/// when the layers were written ([`Features::user_xattr`]). A single directory is
+/// bind-mounted, without the mounts below it, because overlay needs at least two; before Linux
+/// 5.12 the bind mount becomes read-only only when it is attached.
 ///
 /// # Errors
 /// As for [`writable`]; `EINVAL` without any layer.
@@ -150,7 +152,7 @@ pub fn read_only(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> Result<Mount, E
 }
 
 fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
-    // Without an upper these say that what writable mounts have left is followed.
+    // Without an upper, these options make overlay follow the redirects of writable mounts.
     let followed = !user_xattr;
     let features =
         Features { user_xattr, redirect_dir: followed, metacopy: followed, ..Features::default() };
@@ -161,7 +163,7 @@ fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
     })
 }
 
-/// Mounts the directory `whole` by itself, to be written.
+/// Bind-mounts the directory `whole`, writable.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace.
@@ -188,8 +190,8 @@ fn bind(layer: BorrowedFd<'_>) -> io::Result<Mount> {
     Ok(Mount { root, to_lock })
 }
 
-/// Makes an attached mount read-only as it is done before Linux 5.12. Its other flags
-/// have to be given again, or they would be gone, which a user namespace forbids.
+/// Makes an attached mount read-only, for kernels before Linux 5.12. The mount's other flags
+/// have to be repeated: a remount would clear them, which a user namespace forbids.
 pub(crate) fn lock_attached(mount: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let now = rustix::fs::fstatvfs(mount)?.f_flag;
     let mut flags = MountFlags::BIND | MountFlags::RDONLY;
@@ -206,12 +208,12 @@ pub(crate) fn lock_attached(mount: BorrowedFd<'_>) -> rustix::io::Result<()> {
     mount_remount(link_to(mount), flags, "")
 }
 
-/// The link in /proc that leads to what `fd` is of.
+/// Returns the link in /proc to the file of `fd`.
 fn link_to(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Where `fd` is, as far as the kernel can say: for messages.
+/// Returns the path of `fd`, as far as the kernel reports one, for messages.
 fn place_of(fd: BorrowedFd<'_>) -> PathBuf {
     std::fs::read_link(link_to(fd)).unwrap_or_else(|_| link_to(fd).into())
 }

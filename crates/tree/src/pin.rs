@@ -1,4 +1,4 @@
-//! The store's file system, to be synced once.
+//! Pins the store's file system, to sync it once.
 
 use crate::store::open_directory;
 use rustix::fs::syncfs;
@@ -12,11 +12,11 @@ use synconce_durable::mutant;
 use synconce_durable::pins::{self, Pins};
 use synconce_probe::mounts;
 
-/// How long its device may stand still before it is given up.
+/// How long the device may complete no request before the sync is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Descriptors that were opened before anything was written, so that they are told of
-/// every write-back error (`syncfs(2)`, Linux 5.8).
+/// Descriptors that were opened before the first write, so that they report every write-back
+/// error (`syncfs(2)`, Linux 5.8).
 #[derive(Debug)]
 pub(crate) struct Pin {
     path: PathBuf,
@@ -29,13 +29,13 @@ impl Pin {
         let is_disk = pins::mount_of(path, &mounts).is_ok_and(|mount| mount.kind().is_held());
         let pins = match is_disk {
             true => Ok(Pins::open_only(&[path.to_owned()], &mounts)?),
-            // Memory, or what is only known to its own server.
+            // tmpfs, or a file system whose server alone can sync it.
             false => Err(open_directory(path)?),
         };
         Ok(Self { path: path.to_owned(), pins })
     }
 
-    /// Makes the file system durable; the first error is final.
+    /// Syncs the file system. The first error is final.
     pub(crate) fn sync(self) -> Result<(), Error> {
         if mutant::is("tree-unsynced") {
             return Ok(());

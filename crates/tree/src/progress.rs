@@ -1,18 +1,18 @@
-//! How far long work is, and whether it is still wanted.
+//! Progress and cancellation of long work.
 
-/// ImportReport of what is done, and asked whether to go on; by several threads.
+/// Receives progress and answers whether to continue; called from several threads.
 pub trait Progress: Sync {
-    /// So many more entries, and bytes of content, are done.
+    /// Adds to the numbers of finished entries and bytes of content.
     fn add(&self, entries: u64, bytes: u64);
 
-    /// Whether the work is to end early, with `ECANCELED`; asked between entries and in
-    /// long files.
+    /// Returns whether the work must end early, with `ECANCELED`; called between entries and
+    /// within long files.
     fn cancelled(&self) -> bool {
         false
     }
 }
 
-/// Nobody listens.
+/// Ignores progress and never cancels.
 impl Progress for () {
     fn add(&self, _: u64, _: u64) {}
 }

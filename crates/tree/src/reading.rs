@@ -1,9 +1,9 @@
-//! Trees that are read: their layers stay in the store for as long as that takes.
+//! Reads trees: the layers stay in the store until the reader has ended.
 //!
 //! A reader has a shared lock on the directory of each layer. The lock needs no space on the
-//! disk, works on a store that is mounted read-only, and ends with the process. A command
-//! that removes or replaces the tree meanwhile leaves the layer in its place with a mark;
-//! the last reader then moves the layer to the trash, or `gc` does if the reader was killed.
+//! disk, works on a store that is mounted read-only, and ends with the process. A command that
+//! removes or replaces the tree meanwhile leaves the layer in place and marks it; the last
+//! reader then moves the layer to the trash, or `gc` does if the reader was killed.
 
 use crate::record::{Layer, Name};
 use crate::session::Source;
@@ -16,10 +16,12 @@ use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 
-/// In the directory of a layer: the layer is to be removed when its last reader has ended.
+/// A mark in the directory of a layer: the layer is to be removed when its last reader has
+/// ended.
 const UNNEEDED: &str = "unneeded";
 
-/// The stack of a tree at one moment, whose layers stay in the store until this is dropped.
+/// The stack of a tree at one moment. Its layers stay in the store until this value is
+/// dropped.
 pub struct Reading<'a> {
     store: &'a Store,
     source: Source,
@@ -33,16 +35,18 @@ impl fmt::Debug for Reading<'_> {
 }
 
 impl Store {
-    /// The stack of `name` as runs left it, whoever works on the tree now.
+    /// Returns the stack of `name` with uncommitted changes, even if a session works on the
+    /// tree.
     ///
     /// # Errors
-    /// `ENOENT`; names the act and path.
+    /// `ENOENT`. The error names the act and the path.
     pub fn reading(&self, name: &Name) -> Result<Reading<'_>, Error> {
         let _lock = self.lock_to_read()?;
         self.reading_of(self.stack(name)?)
     }
 
-    /// The same under the store's lock, which nothing may hold when the result is dropped.
+    /// Like [`Store::reading`], under the store's lock. The lock must be released before the
+    /// result is dropped.
     pub(crate) fn reading_of(&self, source: Source) -> Result<Reading<'_>, Error> {
         let mut locks: Vec<(String, OwnedFd)> = Vec::new();
         let committed = source.base.iter().flat_map(|base| &base.layers);
@@ -59,8 +63,9 @@ impl Store {
         Ok(Reading { store: self, source, locks })
     }
 
-    /// Takes the layer in `path` from its readers, under the store's lock: no new one can come.
-    /// None if there are readers; the last of them sees to the layer then.
+    /// Locks the layer in `path` against readers, under the store's lock, so that no new
+    /// reader can start. Returns `None` if there are readers; the last reader removes the
+    /// layer.
     pub(crate) fn take_from_readers(&self, path: &Path) -> Result<Option<OwnedFd>, Error> {
         let directory = match open_directory(path) {
             Err(error) if error.io().kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -70,9 +75,9 @@ impl Store {
             return Ok(Some(directory));
         }
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        // Without the mark, on a full disk, `gc` finds the layer.
+        // If the mark cannot be made, on a full disk, `gc` finds the layer.
         let _ = rustix::fs::openat(&directory, UNNEEDED, flags, Mode::RUSR | Mode::WUSR);
-        // A reader that ended before there was a mark has not seen it.
+        // A reader that ended before the mark was made did not see it.
         Ok(is_free(&directory, path)?.then_some(directory))
     }
 }
@@ -86,20 +91,20 @@ fn is_free(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
 }
 
 impl Reading<'_> {
-    /// The tree and its stack.
+    /// Returns the tree and its stack.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
 
-    /// The stack of the last commit, bottom first.
+    /// Returns the stack of the last commit, bottom first.
     pub(crate) fn committed(&self) -> &[Layer] {
         self.source.base.as_ref().map_or(&[], |base| &base.layers)
     }
 
-    /// The merged content of the stack.
+    /// Returns the merged content of the stack.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn view(&self) -> Result<OwnedFd, Error> {
         self.store.view(&self.source.layers)
     }
@@ -109,7 +114,8 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut unneeded = Vec::new();
         for (id, directory) in self.locks.drain(..) {
-            // The lock goes before the look at the mark, which is made before the lock is tried.
+            // The reader unlocks and then looks for the mark. The remover makes the mark and
+            // then tries the lock. One of the two removes the layer.
             if flock(&directory, FlockOperation::Unlock).is_ok()
                 && rustix::fs::statat(&directory, UNNEEDED, AtFlags::SYMLINK_NOFOLLOW).is_ok()
             {

@@ -1,4 +1,4 @@
-//! What is written down of a tree: its durable record, and what was done since.
+//! The stored state of a tree: its durable record, and a note of uncommitted changes.
 
 use crate::overlay::Features;
 use crate::strategy::Strategy;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The format of records that this version writes, and the only one it reads.
+/// The format of records that this version writes, and the only format that it reads.
 pub const FORMAT: u32 = 1;
 
 /// The longest name of a tree, so that `.NAME.json.synconce-new` is a file name.
@@ -20,7 +20,7 @@ const LONGEST: usize = 200;
 pub struct Name(String);
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -84,25 +84,26 @@ pub enum Content {
     Whole,
     /// What an overlay's upper directory holds: changes to the layers below.
     Upper,
-    /// The same, written in a user namespace (`userxattr`), and only to be read so.
+    /// Like [`Content::Upper`], written in a user namespace (`userxattr`) and readable only
+    /// with that option.
     UserUpper,
 }
 
-/// A layer of a tree's stack, by the name of its directory in the store.
+/// A layer of a tree's stack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// The name of its directory.
+    /// The name of the layer's directory in the store.
     pub id: String,
-    /// What it holds.
+    /// What the layer holds.
     pub content: Content,
 }
 
-/// Where a tree comes from.
+/// The tree and generation that a clone was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// The tree that it was cloned from.
     pub name: Name,
-    /// That tree's generation then.
+    /// The generation that was cloned.
     pub generation: u64,
 }
 
@@ -113,47 +114,46 @@ pub struct Record {
     pub format: u32,
     /// The tree's name.
     pub name: Name,
-    /// 1 at first; a commit makes the next one.
+    /// The generation: 1 at first; each commit adds 1.
     pub generation: u64,
     /// The stack, bottom first.
     pub layers: Vec<Layer>,
-    /// How runs get a copy to write in.
+    /// How runs get a writable copy.
     pub strategy: Strategy,
-    /// Why that one.
+    /// Why this strategy was chosen.
     pub reason: String,
-    /// Where it comes from, if it is a clone.
+    /// The tree that this tree was cloned from, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// When this generation was made: seconds since 1970.
     pub made: u64,
 }
 
-/// Where and when work was done: as long as both stay the same, what was written is
-/// there without having been synced.
+/// The boot and the attached disk. As long as both stay the same, data that was written is
+/// readable without having been synced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootEpoch {
     /// The kernel's `boot_id` (`random(4)`).
     pub boot: String,
-    /// The number that the kernel gave the store's disk when it was attached
-    /// (`diskseq`, Linux 5.15).
+    /// The sequence number of the store's disk, which the kernel assigns when the disk is
+    /// attached (`diskseq`, Linux 5.15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
-    /// For btrfs, whose disks can change: what stays the same while it is mounted.
+    /// For btrfs, whose disks can change: a number that stays the same while it is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<u64>,
 }
 
-/// What runs have done to a tree since its record was written: `open/NAME.json`, which
-/// is not durable.
+/// The uncommitted changes of a tree: `open/NAME.json`, which is not durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
     /// [`FORMAT`].
     pub format: u32,
-    /// When it was done.
+    /// The boot epoch in which the changes were made.
     pub boot_epoch: BootEpoch,
-    /// The generation that it was done to.
+    /// The generation that was changed.
     pub generation: u64,
-    /// The whole stack as it is now, bottom first.
+    /// The whole stack with the changes, bottom first.
     pub layers: Vec<Layer>,
 }
 
@@ -165,9 +165,9 @@ pub enum Purpose {
     Run,
     /// Mounted at a path of the user's until it is unmounted.
     Mount(PathBuf),
-    /// Mounted at a path of the user's, to be read.
+    /// Mounted read-only at a path of the user's.
     View(PathBuf),
-    /// A new tree is being filled.
+    /// Filling a new tree.
     Import,
 }
 
@@ -176,25 +176,25 @@ pub enum Purpose {
 pub struct Session {
     /// [`FORMAT`].
     pub format: u32,
-    /// The tree that it works on; none for a clone without a name.
+    /// The tree that the session works on; none for a clone without a name.
     pub tree: Option<Name>,
-    /// The tree that it came from, in words for a report.
+    /// A description of the tree that the session came from, for reports.
     pub from: String,
-    /// The generation that it began from; none for a tree that is still to be made.
+    /// The generation that the session began from; none for a new tree.
     pub generation: Option<u64>,
-    /// The stack that it works on: its lease.
+    /// The stack that the session works on; the session's lease keeps these layers.
     pub layers: Vec<Layer>,
-    /// How it writes.
+    /// How the session writes.
     pub strategy: Strategy,
-    /// What its overlay is mounted with.
+    /// The options of the session's overlay mount.
     pub features: Features,
-    /// What it is for.
+    /// What the session is for.
     pub purpose: Purpose,
-    /// The process that began it.
+    /// The pid of the process that began the session.
     pub pid: u32,
-    /// When: seconds since 1970.
+    /// When the session began: seconds since 1970.
     pub began: u64,
-    /// Where and when, for the system.
+    /// The boot epoch in which the session began.
     pub boot_epoch: BootEpoch,
 }
 

@@ -1,8 +1,8 @@
 //! Sessions: working copies in use, each with a lease on the layers that it needs.
 //!
-//! The lease is a lock on the session's directory, which ends with the process that
-//! has it, however that ends. A session without one is *interrupted*, and thrown away
-//! by whoever comes next; but for one that is mounted, which lasts as its mount does.
+//! The lease is a lock on the session's directory; the lock ends with its process, however the
+//! process ends. A session without a lease is *interrupted*, and the next command removes it.
+//! A mounted session has no lease and lasts as long as its mount.
 
 mod attach;
 mod content;
@@ -32,25 +32,25 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_durable::error::{Context, Error};
 
-/// So many layers a stack may have: before Linux 6.5 all of them are named in one page,
-/// and since then it is 500.
+/// The most layers that a stack may have. Before Linux 6.5 all layers are named in one page;
+/// since then the limit is 500.
 const MOST_LAYERS: usize = 200;
-/// The note of what overlay can do in the store.
+/// The file that caches what overlay can do in the store.
 const ABILITIES: &str = "abilities.json";
-/// The note of a session.
+/// The file that describes a session.
 const NOTE: &str = "session.json";
 
-/// What a trial mount found, so that there is one for a kernel and not one for a run.
+/// The result of a trial mount, cached so that there is one trial per kernel, not one per run.
 #[derive(Debug, Serialize, Deserialize)]
 struct Known {
     /// `uname -r`.
     kernel: String,
-    /// Or in a user namespace.
+    /// Whether the trial was made by root, not in a user namespace.
     by_root: bool,
     features: Features,
 }
 
-/// A working copy that this process has the lease of.
+/// A working copy whose lease this process has.
 #[derive(Debug)]
 pub struct Session<'a> {
     store: &'a Store,
@@ -61,10 +61,10 @@ pub struct Session<'a> {
 }
 
 impl Store {
-    /// A session whose result stays in the tree `name`.
+    /// Begins a session whose result stays in the tree `name`.
     ///
     /// # Errors
-    /// Names the act and path; when another session works on it.
+    /// Another session works on the tree. The error names the act and the path.
     pub fn open_session(
         &self,
         name: &Name,
@@ -76,10 +76,10 @@ impl Store {
         self.begin(&source, strategy, Purpose::Run)
     }
 
-    /// A session on a clone of `base` that has no name.
+    /// Begins a session on a clone of `base` that has no name.
     ///
     /// # Errors
-    /// Names the act and path; when `base` has something that is not committed.
+    /// `base` has uncommitted changes. The error names the act and the path.
     pub fn open_anonymous(
         &self,
         base: &Name,
@@ -93,10 +93,10 @@ impl Store {
         Ok((session, base.ok_or_else(|| nothing(self.path()))?))
     }
 
-    /// A session that is to be mounted at `point`, and whose result stays in `name`.
+    /// Begins a session that will be mounted at `point`, and whose result stays in `name`.
     ///
     /// # Errors
-    /// As for [`Store::open`].
+    /// As for [`Store::open_session`].
     pub fn open_mounted(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
         let _lock = self.lock()?;
         let source = self.current(name)?;
@@ -104,10 +104,10 @@ impl Store {
         self.begin(&source, strategy, Purpose::Mount(point.to_owned()))
     }
 
-    /// A session by which `name` is mounted at `point` to be read.
+    /// Begins a session by which `name` is mounted read-only at `point`.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn open_read_only(&self, name: &Name, point: &Path) -> Result<Session<'_>, Error> {
         let _lock = self.lock()?;
         let mut source = self.stack(name)?;
@@ -115,8 +115,8 @@ impl Store {
         self.begin(&source, source.strategy, Purpose::View(point.to_owned()))
     }
 
-    /// Begins a session on `source`, under the lock. What it is to write in is made by
-    /// [`Session::prepare`].
+    /// Begins a session on `source`, under the lock. [`Session::prepare`] makes the copy that
+    /// the session writes in.
     pub(crate) fn begin(
         &self,
         source: &Source,
@@ -151,7 +151,8 @@ impl Store {
         };
         let id = store::new_id()?;
         let directory = self.session(&id);
-        // Named only once it is locked: nobody takes it for interrupted.
+        // The session gets its name only once it is locked, so that no command takes it for
+        // interrupted.
         let unnamed = self.path().join(SESSIONS).join(format!(".{id}"));
         fs::DirBuilder::new().mode(0o700).create(&unnamed).on("cannot create", &unnamed)?;
         let lease = try_lease(open_directory(&unnamed)?, &unnamed)?;
@@ -160,7 +161,7 @@ impl Store {
         let path = unnamed.join(NOTE);
         write_lightly(&path, &encode(&note, &path)?)?;
         if matches!(note.purpose, Purpose::Mount(_) | Purpose::View(_)) {
-            // Nobody has a lease of it, so what it is has to be known after a crash.
+            // A mounted session has no lease; its metadata must survive a crash.
             let written = fs::File::open(&path).and_then(|file| file.sync_all());
             written.on("cannot sync", &path)?;
         }
@@ -168,7 +169,7 @@ impl Store {
         Ok(Session { store: self, id, note, pin, _lease: lease })
     }
 
-    /// What overlay can do here, if that is how the session writes.
+    /// Returns the overlay options that work here, if the session writes by overlay.
     fn features(&self, strategy: Strategy) -> Result<Features, Error> {
         if strategy != Strategy::Overlay {
             return Ok(Features::default());
@@ -191,7 +192,7 @@ impl Store {
 }
 
 impl Session<'_> {
-    /// How it writes.
+    /// Returns how the session writes.
     pub fn strategy(&self) -> Strategy {
         self.note.strategy
     }
@@ -205,7 +206,7 @@ fn nothing(path: &Path) -> Error {
     Error::new("there is no layer for", path, Errno::NOENT)
 }
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

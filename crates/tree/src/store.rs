@@ -23,25 +23,25 @@ use synconce_durable::pins;
 use synconce_durable::replace::{self, Rights};
 use synconce_probe::mounts;
 
-/// Names another store than the user's own.
+/// The environment variable that names a store in place of the user's own.
 pub const VARIABLE: &str = "SYNCONCE_TREES";
-/// What makes a directory a store.
+/// The file that marks a directory as a store.
 const NOTE: &str = "store.json";
 /// Records of trees.
 pub(crate) const TREES: &str = "trees";
-/// What runs did since a tree's record was written.
+/// Notes of uncommitted changes.
 pub(crate) const OPEN: &str = "open";
-/// Frozen content.
+/// Frozen layers.
 pub(crate) const LAYERS: &str = "layers";
 /// Working copies in use.
 pub(crate) const SESSIONS: &str = "sessions";
 /// What is to be removed.
 pub(crate) const TRASH: &str = "trash";
 const DIRECTORIES: [&str; 5] = [TREES, OPEN, LAYERS, SESSIONS, TRASH];
-/// Of a layer or a whole copy: where its content is.
+/// The name of the content within the directory of a layer or of a whole copy.
 pub(crate) const CONTENT: &str = "tree";
 
-/// The note of a store.
+/// The content of a store's marking file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     format: u32,
@@ -54,9 +54,10 @@ pub struct Store {
     directory: OwnedFd,
 }
 
-/// The store of who asks: what [`VARIABLE`] names, `/var/lib/synconce/trees` for root,
-/// `$XDG_DATA_HOME/synconce/trees` or `~/.local/share/synconce/trees` for others; `None`
-/// for a user without any of these variables.
+/// Returns the path of the caller's store: what [`VARIABLE`] names, else
+/// `/var/lib/synconce/trees` for root, and `$XDG_DATA_HOME/synconce/trees` or
+/// `~/.local/share/synconce/trees` for other users. Returns `None` for a user without any of
+/// these variables.
 pub fn default_path(is_root: bool) -> Option<PathBuf> {
     let absolute =
         |name| env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
@@ -72,11 +73,12 @@ pub fn default_path(is_root: bool) -> Option<PathBuf> {
 }
 
 impl Store {
-    /// Makes a store at `path`, which is not there or an empty directory; one that is a
-    /// store already stays as it is.
+    /// Makes a store at `path`, which must be missing or an empty directory; an existing store
+    /// is kept.
     ///
     /// # Errors
-    /// Names the act and path; `ENOTEMPTY` where something else is.
+    /// `ENOTEMPTY` when the directory holds anything else. The error names the act and the
+    /// path.
     pub fn init(path: &Path) -> Result<Self, Error> {
         let absolute = std::path::absolute(path).on("cannot find", path)?;
         let path = absolute.as_path();
@@ -84,7 +86,7 @@ impl Store {
         if !path.join(NOTE).exists() {
             let first = fs::read_dir(path).on("cannot read", path)?.flatten().find(|entry| {
                 let name = entry.file_name();
-                // What a making that was cut short has left, and ext4's own.
+                // An interrupted `init` may have left entries; ext4 makes lost+found.
                 let is_ours = |known: &&str| name == **known;
                 let is_note = name.as_encoded_bytes().starts_with(b".store.json");
                 name != "lost+found" && !is_note && !DIRECTORIES.iter().any(is_ours)
@@ -94,7 +96,8 @@ impl Store {
                 return Err(Error::new("cannot make a store in", path, errno));
             }
             for name in DIRECTORIES {
-                // Whoever could enter could reach every file of every tree by its mode alone.
+                // Other users could otherwise reach each file of a tree whose own mode allows
+                // it.
                 let mut builder = fs::DirBuilder::new();
                 let path = path.join(name);
                 builder.recursive(true).mode(0o700).create(&path).on("cannot create", &path)?;
@@ -110,14 +113,14 @@ impl Store {
     /// Opens the store at `path`.
     ///
     /// # Errors
-    /// Names the act and path; `ENOENT` where there is none.
+    /// `ENOENT` when there is no store. The error names the act and the path.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let absolute = fs::canonicalize(path).on("cannot open the store", path)?;
         let note = absolute.join(NOTE);
         let text = fs::read(&note).on("cannot open the store", path)?;
         let owner = fs::metadata(&note).on("cannot look at", &note)?.uid();
         if owner != rustix::process::geteuid().as_raw() {
-            // Its overlays are written and read in another way.
+            // Another user's overlays are written and read with other options.
             let why = io::Error::other(format!("it is the store of user {owner}"));
             return Err(Error::new("cannot use the store", path, why));
         }
@@ -130,45 +133,45 @@ impl Store {
         Ok(Self { path: absolute, directory })
     }
 
-    /// Where it is.
+    /// Returns the store's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// An open descriptor of it, by which its file system is synced.
+    /// Returns an open descriptor of the store, by which its file system is synced.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// The directory of layer `id`.
+    /// Returns the directory of layer `id`.
     pub(crate) fn layer(&self, id: &str) -> PathBuf {
         self.path.join(LAYERS).join(id)
     }
 
-    /// The content of layer `id`.
+    /// Returns the directory with the content of layer `id`.
     pub(crate) fn content(&self, id: &str) -> PathBuf {
         self.layer(id).join(CONTENT)
     }
 
-    /// The directory of session `id`.
+    /// Returns the directory of session `id`.
     pub(crate) fn session(&self, id: &str) -> PathBuf {
         self.path.join(SESSIONS).join(id)
     }
 
-    /// The boot_epoch that it is in.
+    /// Returns the store's current boot epoch.
     pub(crate) fn boot_epoch(&self) -> Result<BootEpoch, Error> {
         let mounts = mounts::ours().unwrap_or_default();
         boot_epoch::now(pins::mount_of(&self.path, &mounts).ok())
     }
 
-    /// Whether its file system has btrfs's subvolumes.
+    /// Returns whether the store's file system has btrfs's subvolumes.
     pub(crate) fn is_btrfs(&self) -> bool {
         const MAGIC: u64 = 0x9123_683E;
         rustix::fs::fstatfs(&self.directory).is_ok_and(|system| system.f_type as u64 == MAGIC)
     }
 }
 
-/// A name that nothing else in any store has.
+/// Returns a name that no other entry of any store has.
 pub(crate) fn new_id() -> Result<String, Error> {
     let mut bytes = [0_u8; 8];
     let flags = rustix::rand::GetRandomFlags::empty();
@@ -179,7 +182,7 @@ pub(crate) fn new_id() -> Result<String, Error> {
     }))
 }
 
-/// The directory `path`, open for reading.
+/// Opens the directory `path` for reading.
 pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)

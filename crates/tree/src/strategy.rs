@@ -1,4 +1,4 @@
-//! How a clone gets a copy that it can write in.
+//! How a clone gets a writable copy.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,12 +15,12 @@ pub enum Strategy {
     Reflink,
     /// A copy.
     Copy,
-    /// Hard links to the base's files: what is written in place reaches the base.
+    /// Hard links to the base's files: writing to a file in place changes the base.
     Hardlinks,
 }
 
 impl Strategy {
-    /// As it is written on the command line.
+    /// Returns the name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Snapshot => "snapshot",
@@ -43,6 +43,6 @@ impl fmt::Display for Strategy {
 pub struct Choice {
     /// The strategy.
     pub strategy: Strategy,
-    /// Why: words for people.
+    /// Why the strategy was chosen, as text for the user.
     pub reason: String,
 }

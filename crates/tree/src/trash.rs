@@ -1,4 +1,4 @@
-//! The trash: what was moved out of sight in one step, and is removed in peace.
+//! The trash: entries are moved there in one step, and removed later.
 
 use crate::engine::Progress;
 use crate::engine::{self, RemoveOptions};
@@ -14,19 +14,19 @@ use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::btrfs;
 
-/// What emptying the trash came to.
+/// The result of emptying the trash.
 #[derive(Debug, Default)]
 pub struct Emptied {
-    /// Files, directories and all else that was removed.
+    /// The number of files, directories and other entries that were removed.
     pub entries: u64,
     /// What could not be removed, with the reason; it stays in the trash.
     pub left: Vec<Error>,
-    /// Another process is at it, and it was left to that one.
+    /// Another process is emptying the trash, so this process did not.
     pub busy: bool,
 }
 
 impl Store {
-    /// Moves `path`, which is in the store, to the trash. Whether it was there.
+    /// Moves `path`, which is in the store, to the trash. Returns whether `path` existed.
     pub(crate) fn discard(&self, path: &Path) -> Result<bool, Error> {
         let to = self.path().join(TRASH).join(store::new_id()?);
         match fs::rename(path, &to) {
@@ -35,20 +35,20 @@ impl Store {
         }
     }
 
-    /// Whether there is anything in the trash.
+    /// Returns whether the trash has entries.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The trash cannot be read.
     pub fn has_trash(&self) -> Result<bool, Error> {
         Ok(!names_in(&self.path().join(TRASH))?.is_empty())
     }
 
-    /// Removes what is in the trash, and what comes there meanwhile. One process at a
-    /// time does; with `wait` this one waits for its turn, and until btrfs has cleaned
-    /// up behind a subvolume.
+    /// Removes the entries of the trash, including those that are added meanwhile. One process
+    /// at a time empties the trash. With `wait`, this process waits for its turn, and until
+    /// btrfs has freed the space of deleted subvolumes.
     ///
     /// # Errors
-    /// The trash cannot be read. What cannot be removed is in the result.
+    /// The trash cannot be read. Entries that cannot be removed are in the result.
     pub fn empty_trash(
         &self,
         wait: bool,
@@ -58,7 +58,7 @@ impl Store {
         let trash = self.path().join(TRASH);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-        // What is mounted on it is somebody else's.
+        // Stops at a mount on the trash, which is not the store's.
         rustix::fs::openat2(self.as_fd(), TRASH, flags, Mode::empty(), within)
             .on("cannot empty", &trash)?;
         let Some(_lease) = self.trash_lease(&trash, wait, progress)? else {
@@ -120,8 +120,8 @@ impl Store {
     }
 }
 
-/// Deletes the subvolume in `directory` at once. Where that is not allowed, or it is
-/// none, its entries are removed one by one.
+/// Deletes the subvolume in `directory` at once. If that is not permitted, or `directory` is
+/// no subvolume, its entries are removed one by one later.
 fn delete_subvolume(directory: &Path) {
     let content = directory.join(CONTENT);
     let Ok(opened) = open_directory(&content) else { return };

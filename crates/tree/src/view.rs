@@ -1,4 +1,4 @@
-//! The merged content of a stack, to read.
+//! The merged content of a stack, read-only.
 
 use crate::overlay;
 use crate::record::{Content, Layer};
@@ -9,16 +9,16 @@ use std::os::fd::OwnedFd;
 use synconce_durable::error::Error;
 
 impl Store {
-    /// The layers' directories, in the stack's order: bottom first.
+    /// Opens the layers' directories, in the stack's order: bottom first.
     pub(crate) fn open_layers(&self, layers: &[Layer]) -> Result<Vec<OwnedFd>, Error> {
         layers.iter().map(|layer| open_directory(&self.content(&layer.id))).collect()
     }
 
-    /// The merged content of `layers`: the one there is, or an overlay of them that is
-    /// mounted nowhere.
+    /// Returns the merged content of `layers`: the only layer, or an overlay of the layers
+    /// that is not attached anywhere.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn view(&self, layers: &[Layer]) -> Result<OwnedFd, Error> {
         let mut opened = self.open_layers(layers)?;
         if opened.len() > 1 {
@@ -28,7 +28,8 @@ impl Store {
         opened.pop().ok_or_else(|| Error::new("there is no layer in", self.path(), Errno::NOENT))
     }
 
-    /// Whether the layers are such as only a user namespace can read.
+    /// Returns whether the layers were written in a user namespace and must be read with
+    /// `userxattr`.
     pub(crate) fn user_xattr(&self, layers: &[Layer]) -> bool {
         layers.iter().any(|layer| layer.content == Content::UserUpper)
     }

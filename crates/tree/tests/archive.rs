@@ -1,4 +1,4 @@
-//! Archives are what GNU tar's are, both ways.
+//! Archives agree with GNU tar's, in both directions.
 //!
 //! Needs root, for owners and device nodes, and GNU tar.
 
@@ -33,7 +33,8 @@ fn what_gnu_tar_packs_is_unpacked_as_gnu_tar_does() {
         &["--format=gnu", "--sparse"],
     ] {
         let archive = gnu_pack(tree.path(), flags);
-        // Asked for lists, GNU tar removes those of files that have none in its own form.
+        // With --acls, GNU tar clears the access lists of files for which the archive has none
+        // in GNU tar's own form.
         let asked: Vec<&str> = flags.iter().copied().filter(|flag| *flag == "--acls").collect();
         let (ours, theirs) = (unpacked(&archive), gnu_unpack_with(&archive, &asked));
         assert_same(theirs.path(), ours.path(), &format!("{flags:?}"));
@@ -113,7 +114,7 @@ fn a_tree_of_five_thousand_levels_is_packed_and_unpacked() {
     let mut dir = rustix::fs::open(tree.path(), OFlags::PATH, Mode::empty()).unwrap();
     for _ in 0..LEVELS {
         mkdirat(&dir, "deep", Mode::RWXU).unwrap();
-        // Something to come back for.
+        // An entry to visit on the way back.
         drop(openat(&dir, "z", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap());
         dir = openat(&dir, "deep", OFlags::PATH, Mode::empty()).unwrap();
     }
@@ -123,7 +124,7 @@ fn a_tree_of_five_thousand_levels_is_packed_and_unpacked() {
     let (repacked, _) = packed(again.path());
     assert!(archive == repacked, "the two archives differ");
     for tree in [tree, again] {
-        // Deeper than what the standard library removes.
+        // Too deep for the standard library's removal.
         let status = std::process::Command::new("rm").arg("-rf").arg(tree.path()).status();
         assert!(status.unwrap().success());
     }
@@ -137,7 +138,7 @@ fn sockets_and_mounts_are_named_and_left_out() {
     assert_eq!(report.left_out.count, 1);
     assert_eq!(report.left_out.named, [("socket".into(), "a socket".to_owned())]);
     assert!(fs::read_dir(unpacked(&archive).path()).unwrap().next().is_none());
-    // /dev has other file systems below it on every Linux.
+    // On every Linux, other file systems are mounted below /dev.
     let dev = File::open("/dev").unwrap();
     let report = pack(dev.as_fd(), io::sink(), &PackOptions::default(), &()).unwrap();
     let mounts = report.left_out.named.iter().filter(|(_, what)| what == "what is mounted here");
@@ -176,7 +177,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
         if program == "cat" {
             continue;
         }
-        // The second cut leaves the whole tar, but who knows what else is wrong.
+        // The second cut leaves a complete tar, but the compressed file is damaged.
         for cut in [compressed.len() / 2, compressed.len() - 3] {
             fs::write(&file, &compressed[..cut]).unwrap();
             let target = tempfile::tempdir().unwrap();
@@ -240,7 +241,7 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
     for change in changes {
         let tree = tempfile::tempdir().unwrap();
         let file = tree.path().join("file");
-        // More than what is written at once.
+        // More than one write.
         fs::write(&file, vec![1; 1 << 20]).unwrap();
         let long_ago = std::time::SystemTime::UNIX_EPOCH;
         File::open(&file).unwrap().set_modified(long_ago).unwrap();

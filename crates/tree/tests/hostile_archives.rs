@@ -1,4 +1,4 @@
-//! No archive leads out of its target, and none that is damaged is taken for whole.
+//! No archive leads out of its target, and no damaged archive is accepted.
 //!
 //! Needs root, for device nodes, and GNU tar.
 
@@ -14,13 +14,14 @@ fn an_archive_cut_at_any_record_is_refused_unless_it_is_whole() {
     let tree = everything();
     for archive in [gnu_pack(tree.path(), &["--format=gnu", "--sparse"]), packed(tree.path()).0] {
         let content = archive.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-        // The padding of the last member is part of it.
+        // The padding of the last member must be there.
         let end = content.next_multiple_of(512);
-        // Reading is what is tested: the whole tree is made as often only near the end.
+        // The test is about reading, so most cuts are near the end; each unpacks the whole
+        // tree.
         let cuts = (0..end).step_by(512 * 37).chain((end - 8192..end + 4096).step_by(512));
         for length in cuts.filter(|length| *length <= archive.len()) {
             let result = unpacked_in(tempfile::tempdir().unwrap().path(), &archive[..length]);
-            // One block of zeros is where members end; POSIX has a second one.
+            // One block of zeros marks the end; POSIX requires a second one.
             assert_eq!(result.is_ok(), length >= end + 512, "{length} of {end}: {result:?}");
         }
         for length in [end - 1, end + 1, end + 511, 511, 513] {
@@ -41,7 +42,7 @@ fn a_small_archive_cut_at_any_record_is_refused_unless_it_is_whole() {
     members.file("empty", "");
     let archive = [members.archive(), pax_file("later", &[("mtime", b"1.5")])].concat();
     let joined = members.archive().len();
-    // Without the end between them, as `tar --concatenate` joins them.
+    // Without the end between the archives, as `tar --concatenate` joins them.
     let archive = [&archive[..joined - 1024], &archive[joined..]].concat();
     let end = archive.len() - 1024;
     for length in (0..=archive.len()).step_by(512) {
@@ -88,7 +89,7 @@ fn no_member_leads_out_of_the_target() {
     hostile.symlink("out", "one/two/..");
     hostile.file("out/canary", "through links");
     hostile.any();
-    // A directory that is remembered, with a link in it that leads above it.
+    // A directory whose path is cached, with a link in it that leads above it.
     let mut hostile = Hostile::default();
     hostile.file("d/e/file", "content");
     hostile.symlink("d/e/up", "../../x");
@@ -157,7 +158,8 @@ fn hard_links_lead_nowhere_else_and_twice_to_the_same() {
     let mut hostile = Hostile::default();
     hostile.link("a", "../canary");
     assert!(hostile.refused().contains("\"..\" in a name"));
-    // The link itself is linked to, and replaced, not what it points at.
+    // The hard link is made to the symbolic link itself, and the file replaces that link.
+    // Nothing is written through the link.
     let mut hostile = Hostile::default();
     let outside = hostile.canary().to_str().unwrap().to_owned();
     hostile.symlink("s", &outside);
@@ -259,7 +261,7 @@ fn no_bytes_lead_out_of_the_target() {
     });
 }
 
-/// Archives that are near to being dangerous.
+/// Archives that almost lead out of the target.
 fn seeds(outside: &str) -> Vec<Vec<u8>> {
     let mut first = Hostile::default();
     first.directory("d");
@@ -286,13 +288,13 @@ fn seeds(outside: &str) -> Vec<Vec<u8>> {
     vec![first.archive(), second.archive(), pax_file("a", records)]
 }
 
-/// An archive that `bytes` say how to change, with sums that are right, or it would be refused
-/// at the first header.
+/// Makes an archive with the changes in `bytes`. Checksums are corrected, because a wrong one
+/// is refused at the first header.
 fn mutated(seeds: &[Vec<u8>], bytes: &[u8]) -> Vec<u8> {
     let (which, edits) = bytes.split_first().unwrap_or((&0, &[]));
     let mut archive = seeds[usize::from(*which) % seeds.len()].clone();
     for edit in edits.chunks_exact(4).take(12) {
-        // Mostly in headers' fields, where most decisions are made.
+        // Mostly within headers, whose fields decide most.
         let block = usize::from(edit[0]) % (archive.len() / 512) * 512;
         let at = match edit[1] % 4 {
             0 => usize::from(edit[2]) % 100,

@@ -1,4 +1,4 @@
-//! The text of daemon.json. dockerd takes neither comments nor unknown keys.
+//! Edits daemon.json. dockerd accepts neither comments nor unknown keys.
 
 use super::NAME;
 use crate::error::Fault;
@@ -7,10 +7,10 @@ use crate::text;
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::cst::CstInputValue;
 
-/// What Docker calls its own default.
+/// Docker's name of its default runtime.
 const DEFAULT: &str = "runc";
 
-/// `text` with our runtime as the default; `None` if that is so already.
+/// Returns `text` with `runtime` as the default, or `None` if it is the default already.
 pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, Fault> {
     text::edit(text.unwrap_or_default(), |text| {
         let value = parse(text)?;
@@ -31,7 +31,7 @@ pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, 
 
 const MEND: &str = "mend the file; dockerd does not start with it either";
 
-/// A file with nothing else in it.
+/// Returns a file with no other settings.
 fn whole(runtime: &str) -> String {
     format!(
         "{{\n  \"default-runtime\": \"{NAME}\",\n  \"runtimes\": {{\n    \"{NAME}\": {{\n      \
@@ -47,7 +47,8 @@ fn runtimes<'a>(text: &str, object: &'a Object<'_>) -> Result<Option<&'a Object<
     }
 }
 
-/// Whether our runtime is the default; refused if another is that is not runc.
+/// Returns whether synconce's runtime is the default. Refuses if the default is a runtime
+/// other than runc.
 fn check_default(
     text: &str,
     object: &Object<'_>,
@@ -62,7 +63,7 @@ fn check_default(
         return Ok(name == NAME);
     }
     let own = runtimes.map_or(Ok(None), |runtimes| member(text, runtimes, name))?;
-    // The path or the shim; the whole of it is as good for the words that are looked for.
+    // The path or the shim; the search for known words can use the whole value.
     let words = own.map_or_else(String::new, |(value, _)| value_text(value)) + name;
     let reason = match () {
         () if words.contains("runsc") || words.contains("gvisor") => {
@@ -81,7 +82,8 @@ fn check_default(
     Err(Fault::new(reason, remedy).on_line(line))
 }
 
-/// Whether our runtime is known; refused if its name stands for something else.
+/// Returns whether synconce's runtime is configured. Refuses if its name is used for another
+/// runtime.
 fn check_known(text: &str, runtimes: Option<&Object<'_>>, runtime: &str) -> Result<bool, Fault> {
     let Some(runtimes) = runtimes else { return Ok(false) };
     let Some((value, line)) = member(text, runtimes, NAME)? else { return Ok(false) };
@@ -124,7 +126,7 @@ fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<Strin
     Ok(tree.to_string())
 }
 
-/// Where the daemon keeps its containers, if `text` says so.
+/// Returns the directory of the daemon's data, if `text` sets it.
 pub(crate) fn data_root(text: &str) -> Option<String> {
     let config: serde_json::Value = serde_json::from_str(text).ok()?;
     config["data-root"].as_str().map(str::to_owned)

@@ -1,4 +1,4 @@
-//! containerd: versions of its file, and where the runtime goes.
+//! containerd: versions of its configuration file, and where the runtime is added.
 
 use super::support::{RUNTIME, Tree, refusal, there_and_back};
 use synconce_setup::Engine;

@@ -1,4 +1,4 @@
-//! dockerd: versions, flags, other runtimes, containers that name ours.
+//! dockerd: versions, flags, other runtimes, containers that name synconce's.
 
 use super::support::{RUNTIME, Tree, refusal, there_and_back};
 use synconce_setup::{Engine, still_in_use};
@@ -130,7 +130,7 @@ fn flags_that_dockerd_takes_only_once_are_refused_with_their_line() {
         let said = refusal(tree.set_up(Engine::Docker, OLD));
         assert!(said.contains(line), "{said}");
     }
-    // The first drop-in file takes the flag back.
+    // The first drop-in file resets the flag.
     let tree = tree()
         .with(UNIT, "[Service]\nExecStart=/usr/sbin/dockerd --default-runtime=crun\n")
         .with(&own, "[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd\n");

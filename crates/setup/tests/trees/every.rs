@@ -1,4 +1,4 @@
-//! What holds for every engine, on every kind of file.
+//! Properties that hold for every engine, on every kind of file.
 
 use super::support::{RUNTIME, Tree, refusal, there_and_back};
 use std::fs;
@@ -88,7 +88,7 @@ fn an_edit_adds_lines_and_takes_none_away() {
             let after = tree.read(kind.path);
             let mut left = after.lines();
             for line in content.lines().filter(|line| !line.trim().is_empty()) {
-                // A member that is no longer the last has a comma.
+                // A member that is no longer the last gets a comma.
                 let is_same = |other: &str| {
                     other.strip_suffix(',').unwrap_or(other) == line.trim_end_matches(',')
                 };
@@ -134,7 +134,8 @@ fn a_file_that_is_no_text_is_refused_with_its_line() {
 #[test]
 fn a_file_behind_a_link_is_edited_and_the_link_stays() {
     for kind in KINDS.iter().filter(|kind| kind.engine != Engine::Podman) {
-        // Absolute, below this root: the host's own files must not be meant.
+        // Absolute and relative targets resolve below this root, never to the host's own
+        // files.
         for target in ["/srv/config", "../../srv/config"] {
             let content = kind.contents.last().unwrap();
             let tree = kind.tree().with("/srv/config", content).link(target, kind.path);

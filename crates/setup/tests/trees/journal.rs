@@ -1,4 +1,4 @@
-//! The way back after crashes and edits.
+//! Undo after crashes and edits.
 
 use super::support::{RUNTIME, Tree, refusal};
 use std::fs;
@@ -56,7 +56,7 @@ fn a_crash_between_any_two_changes_is_undone_to_the_byte() {
         journal.write(&host, Engine::Docker).unwrap();
         plan.changes.truncate(done);
         apply::apply(&plan, &host, Engine::Docker).unwrap();
-        // What a replacement that was cut short leaves.
+        // The leftover of an interrupted replacement.
         tree.write("/etc/docker/.daemon.json.synconce-new", "{\n  \"de");
         assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(done), "after {done}");
         assert_eq!(before, tree.snapshot(), "after {done}");
@@ -88,7 +88,7 @@ fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
     assert!(said.contains("\n+  \"debug\": false"), "{said}");
     assert_eq!(after, tree.snapshot(), "the other files stay as well");
 
-    // An earlier edit was lost in the same way.
+    // An earlier forced undo saved an edit under this name.
     tree.write(&format!("{SAVED}1-daemon.json"), "earlier");
     tree.undo(Engine::Docker, true).unwrap();
     let saved = ["2", "3"].map(|n| tree.real(&format!("{SAVED}{n}-daemon.json")));
@@ -99,7 +99,8 @@ fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
     assert_eq!(before, tree.snapshot());
 }
 
-/// A set-up that was killed once its journal was durable, and `done` files written.
+/// Simulates a set-up that was killed after its journal was durable and `done` files were
+/// written.
 fn cut_short(tree: &Tree, done: usize) {
     let host = tree.host(OLD);
     let plan = plan(Engine::Docker, &host).unwrap();
@@ -134,7 +135,7 @@ fn a_comment_that_names_us_is_no_edit_of_ours() {
         let tree = tree();
         let host = tree.host(OLD);
         let plan = plan(engine, &host).unwrap();
-        // Killed before it came to the file.
+        // Killed before the file was changed.
         Journal::of(&plan, None, &host, engine).unwrap().write(&host, engine).unwrap();
         tree.write(path, own);
         assert_eq!(tree.undo(engine, false).unwrap(), Some(0));
@@ -171,7 +172,8 @@ fn an_edit_of_a_file_that_a_killed_set_up_wrote_is_not_undone() {
 fn an_edit_of_a_file_that_a_killed_undo_had_put_back_is_left_alone() {
     let tree = tree();
     tree.set_up(Engine::Docker, OLD).unwrap();
-    // The last step of the undo, a file that is not ours, fails.
+    // The last step of the undo fails, because the file was changed after the undo was
+    // planned.
     let host = tree.host(OLD);
     let undo = undo::plan(&host, Engine::Docker, false).unwrap().unwrap();
     let config = tree.read(CONFIG);
@@ -189,7 +191,7 @@ fn an_edit_that_was_taken_out_again_does_not_stand_in_the_way() {
     let tree = tree();
     let before = tree.snapshot();
     tree.set_up(Engine::Docker, OLD).unwrap();
-    // Back by hand: there is nothing left to undo in it.
+    // Restored by hand: undo has nothing to do.
     tree.write(CONFIG, "{\n  \"debug\": true\n}\n");
     assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(2));
     assert_eq!(before, tree.snapshot());

@@ -1,4 +1,4 @@
-//! Set-ups of whole systems: directory trees, before and after.
+//! Set-ups of whole systems, as directory trees before and after.
 
 mod containerd;
 mod docker;

@@ -1,4 +1,4 @@
-//! Podman and Buildah: which runtime, which candidates.
+//! Podman and Buildah: the runtime and its candidates.
 
 use super::support::{RUNTIME, Tree, refusal, there_and_back};
 use synconce_setup::Engine;
@@ -28,7 +28,7 @@ fn ours_comes_before_the_candidates_that_are_built_in() {
         ["/usr/local/lib/synconce/podman/crun", "/usr/bin/crun", "/usr/sbin/crun"]
     );
     assert_eq!(found.len(), 8);
-    // Named like crun, because synconce-oci may find a runc as well.
+    // The link is named crun, because synconce-oci may find runc as well.
     let link = std::fs::read_link(tree.real("/usr/local/lib/synconce/podman/crun")).unwrap();
     assert_eq!(link.to_str(), Some(RUNTIME));
 }
@@ -117,7 +117,7 @@ fn a_candidate_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
 
 #[test]
 fn a_candidate_that_is_built_in_is_refused_where_another_comes_before_it() {
-    // Podman takes the first, and by the name crun the second is found.
+    // Podman would use /usr/bin/crun, but synconce-oci finds /usr/local/bin/crun first.
     let tree = tree().program("/usr/local/bin/crun");
     let said = refusal(tree.set_up(Engine::Podman, ""));
     assert!(said.contains("/usr/bin/crun: has podman use") && said.contains("/usr/local/bin/crun"));

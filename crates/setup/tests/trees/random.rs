@@ -1,4 +1,4 @@
-//! Any file, whatever is in it: undone to the byte, or refused and not touched.
+//! Files with any content: undone to the byte, or refused and not changed.
 
 use super::support::Tree;
 use std::fs;
@@ -12,14 +12,14 @@ const PATHS: [&str; 4] = [
     "/etc/containerd/config.toml",
 ];
 
-/// Bytes there, set up, undone.
+/// Writes bytes, sets up, and undoes.
 fn there_and_back(at: usize, content: &[u8]) {
     let (engine, path) = (Engine::ALL[at % 4], PATHS[at % 4]);
     let tree = Tree::new().program("/usr/bin/crun").with(path, "");
     fs::write(tree.real(path), content).unwrap();
     let before = (tree.snapshot(), fs::read(tree.real(path)).unwrap());
     if tree.set_up(engine, "").is_ok() {
-        // Whatever the first made, the second takes it for set up.
+        // A second set-up finds nothing to change.
         assert_eq!(tree.set_up(engine, "").unwrap(), 0);
         tree.undo(engine, false).unwrap();
     }
@@ -34,7 +34,7 @@ fn any_bytes_are_edited_and_undone_or_refused_and_left() {
     });
 }
 
-/// A piece of a file that may be a whole one with others.
+/// A piece of a file; some pieces together are a valid file.
 #[derive(Debug, Arbitrary)]
 enum Piece {
     Comment(u8),

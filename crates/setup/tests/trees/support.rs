@@ -1,4 +1,4 @@
-//! A system below a directory, and looks at all of it.
+//! A system below a directory, and snapshots of it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ pub struct Tree {
     root: TempDir,
 }
 
-/// All that a system holds: kind, mode, owner, and content.
+/// Everything in a system: kind, mode, owner, and content.
 pub type Snapshot = BTreeMap<String, (u32, u32, u32, String)>;
 
 impl Tree {
@@ -26,13 +26,13 @@ impl Tree {
         tree.program(RUNTIME)
     }
 
-    /// With a program that only has a name.
+    /// Adds an executable file at `path`.
     pub fn program(self, path: &str) -> Self {
         let tree = self.with(path, "#!/bin/sh\n");
         tree.mode(path, 0o755)
     }
 
-    /// With a file.
+    /// Adds a file.
     pub fn with(self, path: &str, content: &str) -> Self {
         self.write(path, content);
         self
@@ -64,7 +64,7 @@ impl Tree {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// The system, where every program is the version `said`.
+    /// Returns the host, on which every program prints the version `said`.
     pub fn host(&self, said: &'static str) -> Host {
         let version = move |_: &Path, _: &Path| (!said.is_empty()).then(|| said.to_owned());
         let state = self.real("/var/lib/synconce");
@@ -75,7 +75,7 @@ impl Tree {
         plan(engine, &self.host(said))
     }
 
-    /// Sets up; how many names were changed.
+    /// Sets up, and returns how many paths were changed.
     pub fn set_up(&self, engine: Engine, said: &'static str) -> Result<usize, Error> {
         let host = self.host(said);
         let plan = plan(engine, &host)?;
@@ -83,7 +83,7 @@ impl Tree {
         Ok(plan.changes.len())
     }
 
-    /// Undoes; how many names were changed, `None` without a journal.
+    /// Undoes, and returns how many paths were changed; `None` without a journal.
     pub fn undo(&self, engine: Engine, force: bool) -> Result<Option<usize>, Error> {
         let host = self.host("");
         let Some(undo) = undo::plan(&host, engine, force)? else { return Ok(None) };
@@ -114,7 +114,7 @@ impl Tree {
     }
 }
 
-/// What is said of something that was refused.
+/// Returns the message of a refusal.
 pub fn refusal<T>(result: Result<T, Error>) -> String {
     match result {
         Ok(_) => panic!("it was not refused"),
@@ -125,7 +125,8 @@ pub fn refusal<T>(result: Result<T, Error>) -> String {
     }
 }
 
-/// Sets up, sets up again, undoes: changes once, then nothing, then back to the byte.
+/// Sets up, sets up again, undoes, and asserts: changes once, then nothing, then back to the
+/// byte.
 pub fn there_and_back(tree: &Tree, engine: Engine, said: &'static str) {
     let before = tree.snapshot();
     assert!(tree.set_up(engine, said).unwrap() > 0);

@@ -1,16 +1,17 @@
-//! The file that an engine reads, as its unit says, and units that do not say it.
+//! The configuration file that an engine reads according to its unit, and units for which it
+//! cannot be determined.
 
 use super::support::{RUNTIME, Tree, refusal, there_and_back};
 use synconce_setup::Engine;
 
 struct Kind {
     engine: Engine,
-    /// What its unit may be called.
+    /// The possible names of the engine's unit.
     units: &'static [&'static str],
     program: &'static str,
-    /// By which it is given a file.
+    /// The flags that give the engine a file.
     flags: &'static [&'static str],
-    /// What it reads without.
+    /// The file that the engine reads by default.
     usual: &'static str,
 }
 

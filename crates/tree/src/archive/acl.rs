@@ -1,6 +1,7 @@
-//! Access control lists: star's text, and the kernel's extended attribute (linux/posix_acl_xattr.h).
+//! Access control lists: star's text, and the kernel's extended attribute
+//! (linux/posix_acl_xattr.h).
 
-/// A list without a qualifier has this id.
+/// The id of an entry without a qualifier.
 const NOBODY: u32 = u32::MAX;
 const VERSION: u32 = 2;
 
@@ -11,8 +12,9 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The attribute that says what the text does; the part that is not understood when it cannot
-/// be: names of users without their numbers mean something on another system only.
+/// Returns the extended attribute for the text of a list, or the entry that cannot be
+/// converted. A user's or group's name without its number is an error: the name may mean
+/// another user on this system.
 pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
     let mut entries = Vec::new();
@@ -32,11 +34,12 @@ pub(super) fn attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(value)
 }
 
-/// `TAG:QUALIFIER:rwx`, with the qualifier's number behind it as star writes it.
+/// Parses `TAG:QUALIFIER:rwx`, optionally followed by the qualifier's number, as star writes
+/// it.
 fn parse(entry: &str) -> Option<(u16, u32, u16)> {
     let fields: Vec<&str> = entry.split(':').map(str::trim).collect();
     let (tag, qualifier, permissions, id) = match fields[..] {
-        // Two fields are a mask or others without a qualifier.
+        // Two fields: a mask, or others, without a qualifier.
         [tag, permissions] => (tag, "", permissions, None),
         [tag, qualifier, permissions] => (tag, qualifier, permissions, None),
         [tag, qualifier, permissions, id] => (tag, qualifier, permissions, Some(id)),
@@ -62,7 +65,8 @@ fn parse(entry: &str) -> Option<(u16, u32, u16)> {
     }
 }
 
-/// The text of an attribute, with numbers for names; none when it is no list.
+/// Returns the text of an attribute, with numbers in place of names; `None` when the attribute
+/// is no list.
 pub(super) fn text(attribute: &[u8]) -> Option<String> {
     let (version, entries) = attribute.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {

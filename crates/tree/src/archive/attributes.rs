@@ -1,4 +1,4 @@
-//! Owners, modes, extended attributes and times of one file.
+//! Reads and sets owners, modes, extended attributes and times.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -14,10 +14,10 @@ use super::member::{Attributes, Xattr};
 use super::{LeftOut, failed};
 use crate::overlay::is_overlays;
 
-/// The longest value and the longest list that the kernel gives (xattr(7)).
+/// The kernel's limit for a value and for a list of names (xattr(7)).
 const LONGEST: usize = 64 << 10;
 
-/// A file, by its descriptor or by its name in a directory; that is never followed.
+/// A file, by descriptor or by its name in a directory. The name is never followed.
 #[derive(Clone, Copy)]
 pub(super) enum File<'a> {
     Open(BorrowedFd<'a>),
@@ -26,7 +26,7 @@ pub(super) enum File<'a> {
     Link(BorrowedFd<'a>, &'a [u8]),
 }
 
-/// How attributes are set.
+/// Which attributes are set.
 #[derive(Clone, Copy)]
 pub(super) struct Manner {
     pub(super) owners: bool,
@@ -77,15 +77,16 @@ impl File<'_> {
     }
 }
 
-/// There is no call for the attributes of a name in a directory before Linux 6.13.
+/// Returns a path in /proc: before Linux 6.13 no call sets the attributes of a name in a
+/// directory.
 fn by_proc(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
     let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
     path
 }
 
-/// Sets everything on a new file, in the order in which no step undoes another: a change of the
-/// owner takes set-id bits and capabilities away, a change of the mode changes a list's mask.
+/// Sets all attributes of a new file, in an order in which no step undoes another: chown(2)
+/// clears set-id bits and capabilities, chmod(2) changes the mask of an access list.
 pub(super) fn apply(
     file: File<'_>,
     is: &Stat,
@@ -98,7 +99,7 @@ pub(super) fn apply(
     if manner.owners && other_owner {
         file.chown(wanted.uid, wanted.gid).map_err(|errno| {
             let why = match errno {
-                // chown(2): not mapped in the user namespace.
+                // chown(2): the id is not mapped in the user namespace.
                 Errno::INVAL => std::io::Error::other(format!(
                     "{}:{} is not among this user's ids (/etc/subuid, /etc/subgid)",
                     wanted.uid, wanted.gid
@@ -115,7 +116,7 @@ pub(super) fn apply(
         Ok(())
     };
     set(0)?;
-    // What the owner's change left of the mode is not worth asking for when none was made.
+    // A file with the right owner and mode needs no chmod(2).
     if is.st_mode & 0o7777 != wanted.mode || manner.owners && other_owner {
         file.chmod(wanted.mode).map_err(|errno| failed("cannot set the mode of", path, errno))?;
     }
@@ -146,7 +147,7 @@ fn set_xattr(
         return Ok(());
     }
     match file.set_xattr(name, value) {
-        // An access list with an id that the user namespace does not know.
+        // An access list with an id that is not mapped in the user namespace.
         Err(errno @ Errno::INVAL) if name.starts_with(b"system.posix_acl_") => {
             left_out.note(path, note(&std::io::Error::from(errno).to_string()));
             Ok(())
@@ -162,7 +163,7 @@ fn set_xattr(
     }
 }
 
-/// Reads extended attributes; its buffers are as long as the kernel's limits.
+/// Reads extended attributes; the buffers have the size of the kernel's limits.
 pub(super) struct Xattrs {
     names: Vec<u8>,
     value: Vec<u8>,
@@ -173,7 +174,7 @@ impl Xattrs {
         Self { names: vec![0; LONGEST], value: vec![0; LONGEST] }
     }
 
-    /// The extended attributes of a file, sorted by name.
+    /// Returns the extended attributes of a file, sorted by name.
     pub(super) fn of(&mut self, file: File<'_>) -> Result<Vec<Xattr>, Errno> {
         let path = match file {
             File::Open(_) => Vec::new(),
@@ -195,7 +196,7 @@ impl Xattrs {
             };
             match got {
                 Ok(length) => xattrs.push((name.to_vec(), self.value[..length].to_vec())),
-                // Taken away since it was listed.
+                // The attribute was removed after it was listed.
                 Err(Errno::NODATA) => {}
                 Err(errno) => return Err(errno),
             }

@@ -1,4 +1,4 @@
-//! Goes through a tree in the order of names, as deep as it may be.
+//! Walks a tree in the order of names, at any depth.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,13 +9,14 @@ use rustix::io::Errno;
 
 use super::places::plain;
 
-/// So many descriptors are kept; directories above are opened again when they are come back to.
+/// The number of descriptors that are kept open; directories further up are opened again on
+/// the way back.
 const KEPT: usize = 64;
 
-/// The way from a root to where we are.
+/// The directories from the root to the current entry.
 pub(super) struct Descent<'a> {
     root: BorrowedFd<'a>,
-    /// The path below the root of the entry that is next.
+    /// The path of the current entry, below the root.
     path: Vec<u8>,
     levels: Vec<Level>,
     buffer: Vec<u8>,
@@ -26,9 +27,9 @@ pub(super) type Entry = (Rc<OwnedFd>, Box<[u8]>);
 
 struct Level {
     dir: Option<Rc<OwnedFd>>,
-    /// The length of its own path.
+    /// The length of the directory's path.
     path: usize,
-    /// What is still to be visited in it, the next one last.
+    /// The names still to visit, the next one last.
     names: Vec<Box<[u8]>>,
 }
 
@@ -37,12 +38,12 @@ impl<'a> Descent<'a> {
         Self { root, path: Vec::new(), levels: Vec::new(), buffer: Vec::with_capacity(64 << 10) }
     }
 
-    /// The path of the entry that [`Descent::next`] gave.
+    /// Returns the path of the entry that [`Descent::next`] returned.
     pub(super) fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The next entry: its directory and its name there; none at the end.
+    /// Returns the next entry, as its directory and its name there; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Errno> {
         loop {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
@@ -63,8 +64,8 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Opens the last directories on the way, one by one: those above are come back to as well,
-    /// and each would have to be looked up from the root again.
+    /// Opens the last directories of the path again, one by one: the walk returns to all of
+    /// them, and opening each from the root would repeat the lookups.
     fn open_again(&mut self) -> Result<Rc<OwnedFd>, Errno> {
         let first = self.levels.len().saturating_sub(KEPT);
         let start = match &self.path[..self.levels[first].path] {
@@ -81,7 +82,7 @@ impl<'a> Descent<'a> {
         Ok(dir)
     }
 
-    /// Goes into the directory that was the last entry, or the root.
+    /// Enters the directory that was the last entry, or the root.
     pub(super) fn enter(&mut self, dir: OwnedFd) -> Result<(), Errno> {
         let mut names = Vec::new();
         let mut entries = RawDir::new(dir.as_fd(), uninit(&mut self.buffer));
@@ -105,7 +106,7 @@ fn uninit(buffer: &mut Vec<u8>) -> &mut [MaybeUninit<u8>] {
     buffer.spare_capacity_mut()
 }
 
-/// Opens a directory to read it, unless something is mounted on it (`EXDEV`).
+/// Opens a directory for reading. Fails with `EXDEV` at a mount point.
 pub(super) fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;

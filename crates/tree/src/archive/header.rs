@@ -1,9 +1,9 @@
-//! Numbers and texts in a header's fields.
+//! Parses and writes the fields of a header.
 
 use tar::{Header, UstarHeader};
 
-/// The number in a field: octal, or two's complement behind a first byte of 0x80 or 0xff (GNU).
-/// An empty field is 0.
+/// Parses the number in a field: octal, or two's complement behind a first byte of 0x80 or
+/// 0xff (GNU). An empty field is 0.
 pub(super) fn number(field: &[u8]) -> Option<i64> {
     match field.first()? {
         0x80 | 0xff => base_256(field),
@@ -30,7 +30,7 @@ fn octal(field: &[u8]) -> Option<i64> {
     })
 }
 
-/// Writes `value` in octal, if the field can hold it.
+/// Writes `value` in octal. Returns whether the value fits.
 pub(super) fn set_octal(field: &mut [u8], value: u64) -> bool {
     let width = field.len() - 1;
     let text = format!("{value:0width$o}");
@@ -42,7 +42,8 @@ pub(super) fn set_octal(field: &mut [u8], value: u64) -> bool {
     fits
 }
 
-/// Whether the sum in a header is right, counted as unsigned bytes or, as some old ones did, signed.
+/// Returns whether the checksum is right, for unsigned bytes or for signed bytes, which some
+/// old programs used.
 pub(super) fn is_sound(header: &Header) -> bool {
     let bytes = header.as_bytes();
     let others = || bytes[..148].iter().chain(&bytes[156..]);
@@ -51,7 +52,8 @@ pub(super) fn is_sound(header: &Header) -> bool {
     number(&header.as_old().cksum).is_some_and(|sum| sum == unsigned || sum == signed)
 }
 
-/// Writes `path` to a header, if it fits, with its first directories in the prefix if need be.
+/// Writes `path`, with leading directories in the prefix field if needed. Returns whether the
+/// path fits.
 pub(super) fn set_path(header: &mut UstarHeader, path: &[u8]) -> bool {
     let (prefix, name) = if path.len() <= header.name.len() {
         (&path[..0], path)

@@ -1,4 +1,4 @@
-//! One member of an archive, made of its header and of what extends that.
+//! A member of an archive, made from its header and the extended headers before it.
 
 use rustix::fs::makedev;
 use synconce_durable::error::Error;
@@ -7,25 +7,25 @@ use tar::Header;
 use super::sparse::{self, Map, Piece};
 use super::{acl, header, pax, refuse};
 
-/// What an archive says of one file.
+/// The description of one file in an archive.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// As it is in the archive.
+    /// The path as written in the archive.
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// Bytes of content in the archive.
+    /// The number of content bytes in the archive.
     pub(super) stored: u64,
-    /// Where they belong, if not one after the other.
+    /// The positions of the content in a sparse file.
     pub(super) map: Option<Map>,
     pub(super) attributes: Attributes,
-    /// What it has that cannot be understood here.
+    /// A part of the member's description that cannot be converted on this system.
     pub(super) strange: Option<String>,
 }
 
 /// The name of an extended attribute and its value.
 pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 
-/// What is set on a file once it is there.
+/// The attributes that are set on a file once it exists.
 #[derive(Debug)]
 pub(super) struct Attributes {
     pub(super) mode: u32,
@@ -46,7 +46,7 @@ pub(super) enum Kind {
     Fifo,
 }
 
-/// What extends the header that follows.
+/// The extended headers of the next header.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
     long_name: Option<Vec<u8>>,
@@ -59,11 +59,13 @@ pub(super) struct Extensions {
     mtime: Option<(i64, u32)>,
     xattrs: Vec<Xattr>,
     sparse: SparseRecords,
-    /// Lists, by the attribute that each would be, with an entry that cannot be understood.
+    /// Access lists with an entry that cannot be converted: the attribute's name and the
+    /// entry.
     strange: Vec<(&'static [u8], String)>,
 }
 
-/// What GNU tar's PAX records say of a sparse file; three formats, told by what is there.
+/// GNU tar's PAX records for a sparse file. The set of records distinguishes the three
+/// formats.
 #[derive(Debug, Default)]
 struct SparseRecords {
     version: (Option<u64>, Option<u64>),
@@ -73,23 +75,23 @@ struct SparseRecords {
     has_map: bool,
 }
 
-/// How the map of a sparse file is to be had.
+/// Where the map of a sparse file is.
 pub(super) enum SparseForm {
-    /// There is none: the content is the file.
+    /// The file is not sparse.
     Not,
-    /// It was in the records.
+    /// The map was in the records.
     Known(u64, Vec<Piece>),
-    /// It stands before the content.
+    /// The map precedes the content.
     InContent(u64),
 }
 
 impl Extensions {
-    /// With the names of GNU's own headers.
+    /// Makes extensions with the names from GNU's own headers.
     pub(super) fn new(long_name: Option<Vec<u8>>, long_link: Option<Vec<u8>>) -> Self {
         Self { long_name, long_link, ..Self::default() }
     }
 
-    /// Takes the records of a PAX header; the one that is not understood when there is one.
+    /// Adds the records of a PAX header. Returns a message about the first invalid record.
     pub(super) fn take(&mut self, text: &[u8]) -> Result<(), String> {
         let records = pax::records(text).ok_or("its extended header is damaged")?;
         for (key, value) in records {
@@ -101,7 +103,7 @@ impl Extensions {
 
     fn record(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
         match key {
-            // An empty value takes back what an earlier header said of all members.
+            // An empty value cancels the value of an earlier global header.
             b"path" => self.path = Some(value.to_vec()).filter(|path| !path.is_empty()),
             b"linkpath" => self.link = Some(value.to_vec()).filter(|path| !path.is_empty()),
             b"size" => self.size = optional(value, sparse::decimal)?,
@@ -110,7 +112,7 @@ impl Extensions {
             b"mtime" => self.mtime = optional(value, pax::time)?,
             b"SCHILY.acl.access" => self.acl(b"system.posix_acl_access", value),
             b"SCHILY.acl.default" => self.acl(b"system.posix_acl_default", value),
-            // The library that sets a label counts the NUL behind it.
+            // libselinux includes the trailing NUL in a label's length.
             b"RHT.security.selinux" => self.xattr(b"security.selinux", [value, b"\0"].concat()),
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
@@ -125,7 +127,8 @@ impl Extensions {
 
     fn acl(&mut self, name: &'static [u8], text: &[u8]) {
         match acl::attribute(text) {
-            // The attribute itself says it better, where an archive has both.
+            // If the archive has the attribute itself, the text is ignored: the attribute is
+            // exact.
             Ok(_) if self.xattrs.iter().any(|(other, _)| other == name) => {}
             Ok(value) if value.len() > 4 => self.xattr(name, value),
             Ok(_) => {}
@@ -138,7 +141,7 @@ impl Extensions {
         self.xattrs.push((name.to_vec(), value));
     }
 
-    /// The path, for a message at least.
+    /// Returns the path, also for messages.
     pub(super) fn path(&self, header: &Header) -> Vec<u8> {
         let extended = self.sparse.name.as_ref().or(self.path.as_ref()).or(self.long_name.as_ref());
         extended.cloned().unwrap_or_else(|| header.path_bytes().into_owned())
@@ -151,12 +154,13 @@ impl Extensions {
         extended.cloned().unwrap_or_else(|| field[..end].to_vec())
     }
 
-    /// The bytes of content behind a header that is not of a member.
+    /// Returns the content size of an extended header.
     pub(super) fn plain_size(header: &Header) -> Option<u64> {
         header::number(&header.as_old().size)?.try_into().ok()
     }
 
-    /// The member that a header and these make. A map is not read yet.
+    /// Makes the member of `header` and these extensions. A map that precedes the content is
+    /// not read yet.
     pub(super) fn member(self, header: &Header) -> Result<(Member, SparseForm), Error> {
         let path = self.path(header);
         let wrong = |what: &str| refuse(&path, format!("its header has a wrong {what}"));
@@ -202,7 +206,7 @@ impl Extensions {
         };
         let wrong = || refuse(path, "its header has a wrong device number");
         Ok(match header.as_old().linkflag[0] {
-            // Before POSIX, a directory was told by its name alone.
+            // Before POSIX, only the trailing slash of the name marked a directory.
             b'0' | 0 if path.ends_with(b"/") && self.sparse.name.is_none() => Kind::Directory,
             b'0' | b'7' | b'S' | 0 => Kind::File,
             b'1' => Kind::Link(self.link(header)),
@@ -220,8 +224,9 @@ impl Extensions {
     }
 }
 
-/// Only files and GNU tar's listings of directories have content; what else has a size says
-/// something else with it (POSIX pax, "ustar Interchange Format").
+/// Returns the number of content bytes. Only files and GNU tar's listings of directories have
+/// content; in other members the size field has another meaning (POSIX pax, "ustar Interchange
+/// Format").
 fn stored(header: &Header, kind: &Kind, size: u64) -> u64 {
     match kind {
         Kind::File => size,
@@ -238,7 +243,7 @@ impl SparseRecords {
             b"name" => self.name = Some(value.to_vec()),
             b"size" | b"realsize" => self.size = Some(sparse::decimal(value)?),
             b"offset" | b"numbytes" => {
-                // They take turns.
+                // Offsets and lengths alternate.
                 let is_offset = self.numbers.len().is_multiple_of(2);
                 (is_offset == (key == b"offset")).then_some(())?;
                 self.numbers.push(sparse::decimal(value)?);
@@ -270,7 +275,7 @@ fn optional<T>(value: &[u8], parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<O
     if value.is_empty() { Some(None) } else { parse(value).map(Some) }
 }
 
-/// All ones mean "leave it" to chown(2).
+/// Parses an id. chown(2) takes all ones to mean "no change", so that id is refused.
 fn id(text: &[u8]) -> Option<u32> {
     sparse::decimal(text).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Makes an archive of a tree.
+//! Makes an archive from a tree.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -24,8 +24,8 @@ use crate::overlay::is_overlays;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PackOptions {
-    /// Takes attributes along by which an overlay keeps its books (`trusted.overlay.*`,
-    /// `user.overlay.*`): they mean nothing without the other layers.
+    /// Packs overlay's own attributes as well (`trusted.overlay.*`, `user.overlay.*`). They
+    /// are meaningless without the other layers.
     pub overlay_attributes: bool,
 }
 
@@ -33,26 +33,26 @@ pub struct PackOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Packed {
-    /// Members.
+    /// The number of members.
     pub entries: u64,
     /// Bytes of content, without holes.
     pub bytes: u64,
-    /// Sockets, which no archive can hold; what is mounted below the root; attributes of overlays.
+    /// What was left out: sockets, which no archive can hold; mounts below the root; overlay's
+    /// own attributes.
     pub left_out: LeftOut,
 }
 
-/// Writes the tree at the open directory `source` as an archive of PAX's format. The same tree
-/// gives the same bytes: names are sorted, owners are numbers, and the only times are those of
-/// the files. What it keeps in memory is the names in the directories on the way to a file, and
-/// the paths of files with several links.
+/// Writes the tree at the open directory `source` as a PAX archive. The same tree gives the
+/// same bytes: names are sorted, owners are numbers, and the only times are those of the
+/// files. Memory holds the names in the directories on the way to the current file, and the
+/// paths of files with several links.
 ///
-/// A mount below the root is not crossed: of a directory the archive has its own attributes and
-/// no content.
+/// Mounts below the root are not crossed: the archive has a mount point's attributes and not
+/// its content.
 ///
 /// # Errors
 /// Something cannot be read, or changed while it was read; `output` cannot be written; or the
-/// caller does not want it any more (`ECANCELED`). What was written by then ends without an
-/// archive's end.
+/// work was cancelled (`ECANCELED`). The output written so far lacks the end of an archive.
 pub fn pack(
     source: BorrowedFd<'_>,
     output: impl Write,
@@ -86,7 +86,7 @@ pub fn pack(
 struct Packer<'a, W> {
     writer: Writer<W>,
     xattrs: Xattrs,
-    /// The first path of each file with several links, and how many of them are still to come.
+    /// The first path of each file with several links, and the number of links still to come.
     links: HashMap<(u32, u32, u64), (Vec<u8>, u32)>,
     overlay_attributes: bool,
     progress: &'a dyn Progress,
@@ -94,7 +94,7 @@ struct Packer<'a, W> {
 }
 
 impl<W: Write> Packer<'_, W> {
-    /// Writes one entry; a directory that is to be entered.
+    /// Writes one entry. Returns the directory if the entry is one, to be entered.
     fn entry(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>, Error> {
         go_on("cannot pack", path, self.progress)?;
         let is = stat(dir.as_fd(), name).map_err(|errno| failed("cannot read", path, errno))?;
@@ -125,7 +125,7 @@ impl<W: Write> Packer<'_, W> {
         Ok(None)
     }
 
-    /// The member that the entry is a link to.
+    /// Returns the name of the file's first member if the entry is another link to it.
     fn first_link(&mut self, path: &[u8], is: &Statx) -> Option<Vec<u8>> {
         if is.stx_nlink < 2 {
             return None;
@@ -180,7 +180,7 @@ impl<W: Write> Packer<'_, W> {
         let file = open_file(dir, name).map_err(|errno| failed("cannot open", path, errno))?;
         let size = is.stx_size;
         let read = |error: std::io::Error| failed("cannot read", path, error);
-        // A file with as many blocks as it needs has no holes, and one seek is saved.
+        // A file with as many blocks as its size needs has no holes; this saves a seek.
         let map = match is.stx_blocks.saturating_mul(512) < size {
             true => Map::of(file.as_fd(), size).map_err(read)?,
             false => None,
@@ -285,9 +285,9 @@ fn stat(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
     statx(dir, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// Opens a file without a trace in its access time, where that is allowed.
+/// Opens a file without changing its access time, where that is permitted.
 fn open_file(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    // Should it have become a named pipe since its stat, the open does not wait.
+    // If the file was replaced by a named pipe after the stat, the open does not block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => openat(dir, name, flags, Mode::empty()),

@@ -1,10 +1,11 @@
-//! Records of PAX headers: `LENGTH KEY=VALUE\n`, where LENGTH counts the whole record.
+//! Reads and writes records of PAX headers: `LENGTH KEY=VALUE\n`, where LENGTH counts the
+//! whole record.
 
 /// A key and its value.
 type Record<'a> = (&'a [u8], &'a [u8]);
 
-/// The next record of `text`, and what follows it. A value may contain anything, newlines
-/// and NULs included: only the length tells where it ends.
+/// Splits `text` after its first record. A value may contain any byte, including newlines and
+/// NULs: only the length marks its end.
 fn split(text: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let space = text.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&text[..space]).ok()?.parse().ok()?;
@@ -14,7 +15,7 @@ fn split(text: &[u8]) -> Option<(Record<'_>, &[u8])> {
     Some(((&record[..equals], &record[equals + 1..]), rest))
 }
 
-/// The records of a header's content; none when it is damaged.
+/// Returns the records of a header's content, or `None` when it is damaged.
 pub(super) fn records(mut text: &[u8]) -> Option<Vec<Record<'_>>> {
     let mut records = Vec::new();
     // Some writers pad with NULs within the size.
@@ -29,7 +30,7 @@ pub(super) fn records(mut text: &[u8]) -> Option<Vec<Record<'_>>> {
 /// Adds a record to a header's content.
 pub(super) fn append(text: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
-    // The length counts its own digits, so one more digit may need one more.
+    // The length counts its own digits, so a longer number may need one more digit.
     let mut length = rest + digits(rest);
     length = rest + digits(length);
     text.extend_from_slice(length.to_string().as_bytes());
@@ -44,7 +45,7 @@ fn digits(number: usize) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Seconds and nanoseconds of a time as text, rounded down: `-1.5` is half a second after -2.
+/// Parses a time into seconds and nanoseconds, rounded down: `-1.5` is half a second after -2.
 pub(super) fn time(text: &[u8]) -> Option<(i64, u32)> {
     let text = std::str::from_utf8(text).ok()?;
     let (negative, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));
@@ -66,7 +67,7 @@ pub(super) fn time(text: &[u8]) -> Option<(i64, u32)> {
     }
 }
 
-/// The text of a time.
+/// Returns the text of a time.
 pub(super) fn time_text(seconds: i64, nanoseconds: u32) -> String {
     let (sign, seconds, nanoseconds) = match (seconds, nanoseconds) {
         (..0, 0) => ("-", seconds.unsigned_abs(), 0),
@@ -80,7 +81,7 @@ pub(super) fn time_text(seconds: i64, nanoseconds: u32) -> String {
     text.trim_end_matches('0').to_owned()
 }
 
-/// The name of an extended attribute as the end of a key, where GNU tar escapes `%` and `=`.
+/// Returns the name of an extended attribute as the end of a key. GNU tar escapes `%` and `=`.
 pub(super) fn escaped(name: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(name.len());
     for byte in name {
@@ -93,7 +94,7 @@ pub(super) fn escaped(name: &[u8]) -> Vec<u8> {
     escaped
 }
 
-/// The name that was escaped.
+/// Reverses [`escaped`].
 pub(super) fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text;

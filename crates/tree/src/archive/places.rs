@@ -1,4 +1,4 @@
-//! Finds and makes the directories that members lie in, without ever leaving the target.
+//! Finds and makes the directories of members, without ever leaving the target.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,18 +11,21 @@ use synconce_durable::error::Error;
 
 use super::{failed, refuse};
 
-/// Longest path that is given to the kernel at once; it takes 4,096 bytes with the NUL.
+/// The longest path that is given to the kernel in one call; its limit is 4,096 bytes with the
+/// NUL.
 const AT_ONCE: usize = 4000;
 
-/// So many of the directories on the way to the last one are kept open.
+/// The number of directories on the path to the last one that are kept open.
 const KEPT: usize = 64;
 
-/// The directories of a tree that is being made, and the way to the last one of them, as most
-/// members lie in the same one as the member before, or in one just below or above it.
+/// The directories of a tree that is being unpacked. The path to the last directory is cached,
+/// because most members lie in the same directory as the member before, or in its parent or
+/// child.
 pub(super) struct Places {
     target: Rc<OwnedFd>,
     last: Vec<u8>,
-    /// Directories on the way to the last one, by the length of their paths, from the top.
+    /// The open directories on the path to the last one, each with the length of its path,
+    /// from the top.
     way: VecDeque<(usize, Rc<OwnedFd>)>,
 }
 
@@ -32,19 +35,19 @@ impl Places {
         Ok(Self { target, last: Vec::new(), way: VecDeque::new() })
     }
 
-    /// The root of it all.
+    /// Returns the root of the target.
     pub(super) fn target(&self) -> BorrowedFd<'_> {
         self.target.as_fd()
     }
 
-    /// Forgets the way: something that names lead through was removed.
+    /// Clears the cached path, because an entry that is part of it was removed.
     pub(super) fn forget(&mut self) {
         self.way.clear();
     }
 
-    /// The directory that `path` lies in, and its name there. Directories that are missing are
-    /// made, if asked for. Symbolic links are followed as if the target were the root of the
-    /// system, which is what they meant where the archive was made.
+    /// Returns the directory that `path` lies in, and the name there. With `make`, missing
+    /// directories are made. Symbolic links are followed as if the target were the root of the
+    /// system, as they were on the system where the archive was made.
     pub(super) fn parent<'p>(
         &mut self,
         path: &'p [u8],
@@ -73,7 +76,8 @@ impl Places {
             if *length == dir.len() {
                 return Ok(Rc::clone(fd));
             }
-            // A link below it may lead up, and out of what the kernel would then take for the root.
+            // Only without links: a link with `..` could leave this directory, and the kernel
+            // would stop at it as if it were the root.
             if let Ok(found) = plain(fd.as_fd(), &dir[length + 1..]) {
                 return Ok(self.keep(dir, found));
             }
@@ -85,8 +89,8 @@ impl Places {
         Ok(self.keep(dir, found))
     }
 
-    /// Opens the last directories on a long way one by one: members above will follow, and each
-    /// would have to be looked up from the target again.
+    /// Opens the last directories of a long path one by one: later members lie in them, and
+    /// opening each from the target would repeat the lookups.
     fn find_deep(&mut self, dir: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
         let slashes = dir.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
         let mut ends: Vec<usize> = slashes.map(|(at, _)| at).take(KEPT - 1).collect();
@@ -104,7 +108,7 @@ impl Places {
         Ok(found)
     }
 
-    /// Keeps a directory, which all that are kept lead to.
+    /// Caches a directory; the cached directories above lead to it.
     fn keep(&mut self, dir: &[u8], found: OwnedFd) -> Rc<OwnedFd> {
         let found = Rc::new(found);
         if self.way.len() == KEPT {
@@ -123,7 +127,8 @@ impl Places {
         if head == dir.len() { Ok(found) } else { plain(found.as_fd(), &dir[head + 1..]) }
     }
 
-    /// Makes what is missing of `dir`, from the top: its members may come in any order.
+    /// Makes the missing directories of `dir`, from the top: an archive may have members in
+    /// any order.
     fn make(&mut self, dir: &[u8]) -> Result<Rc<OwnedFd>, Errno> {
         self.forget();
         let mut found = Rc::clone(&self.target);
@@ -147,7 +152,7 @@ impl Places {
     }
 }
 
-/// How much of `dir` is looked up at once.
+/// Returns how many bytes of `dir` are looked up in one call.
 fn head(dir: &[u8]) -> usize {
     if dir.len() <= AT_ONCE {
         return dir.len();
@@ -155,7 +160,7 @@ fn head(dir: &[u8]) -> usize {
     dir[..AT_ONCE].iter().rposition(|byte| *byte == b'/').unwrap_or(dir.len())
 }
 
-/// The directory `path` below `dir`, where nothing on the way is a link.
+/// Opens the directory `path` below `dir`, without following links.
 pub(super) fn plain(dir: BorrowedFd<'_>, mut path: &[u8]) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let mut found: Option<OwnedFd> = None;
@@ -174,14 +179,14 @@ fn open(dir: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Result<Owned
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     loop {
         match openat2(dir, path, flags, Mode::empty(), resolve) {
-            // Something was renamed or mounted somewhere while ".." was looked up (openat2(2)).
+            // A rename or mount happened anywhere while ".." was looked up (openat2(2)).
             Err(Errno::AGAIN | Errno::INTR) => {}
             result => return result,
         }
     }
 }
 
-/// The directory of a path and the name in it.
+/// Splits a path into its directory and its name.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -189,7 +194,7 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The path of a member below the root: without "/" and "./" before it and "/" behind it.
+/// Returns the path of a member below the root: without leading "/" and "./" and trailing "/".
 pub(super) fn below_root(member: &[u8], path: &[u8]) -> Result<Vec<u8>, Error> {
     let mut below = Vec::with_capacity(path.len());
     for name in path.split(|byte| *byte == b'/') {

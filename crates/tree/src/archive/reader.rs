@@ -1,4 +1,4 @@
-//! Takes an archive apart into members and their content.
+//! Splits an archive into members and their content.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -9,21 +9,21 @@ use super::member::{Extensions, Member, SparseForm};
 use super::sparse::{self, Map, Piece};
 use super::{BLOCK, failed, header, refuse};
 
-/// No more is read of names, attributes and maps: they are kept in memory.
+/// The most bytes of names, attributes and maps that are read into memory.
 const LONGEST: u64 = 64 << 20;
 const BUFFER: usize = 256 << 10;
 
 /// Reads an archive from its first byte to its last.
 pub(super) struct Reader<R> {
     input: BufReader<R>,
-    /// The member that is being read, or the last one, for errors.
+    /// The current member's path, or the last one's, for errors.
     member: Vec<u8>,
-    /// Whether that member has been read to its end.
+    /// Whether the current member has been read to its end.
     between: bool,
-    /// Bytes of content that have not been read yet, and of padding behind them.
+    /// The bytes of content that have not been read yet, and of the padding behind them.
     left: u64,
     padding: u64,
-    /// What PAX headers say of all members that follow.
+    /// Records of global PAX headers, which apply to all following members.
     for_all: Vec<Vec<u8>>,
 }
 
@@ -34,7 +34,8 @@ impl<R: Read> Reader<R> {
         Self { input, member, between: true, left: 0, padding: 0, for_all }
     }
 
-    /// The next member; none at the archive's end, where the input has been read to its own.
+    /// Returns the next member. Returns `None` at the archive's end, after reading the input
+    /// to its end.
     pub(super) fn next(&mut self) -> Result<Option<Member>, Error> {
         self.skip()?;
         self.between = true;
@@ -56,7 +57,7 @@ impl<R: Read> Reader<R> {
                 }
                 b'L' => &mut long_name,
                 b'K' => &mut long_link,
-                // A volume's label is no file, but has a name.
+                // A volume's label has a name, but is no file.
                 b'V' => {
                     self.expect(Extensions::plain_size(&header))?;
                     self.skip()?;
@@ -74,7 +75,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// A piece of the member's content, as large as it happens to be; empty at its end.
+    /// Returns the next buffered piece of the member's content, of any length; empty at its
+    /// end.
     pub(super) fn content(&mut self) -> Result<&[u8], Error> {
         if self.left == 0 {
             return Ok(&[]);
@@ -84,7 +86,7 @@ impl<R: Read> Reader<R> {
             .map(|piece| &piece[..piece.len().min(left)])
     }
 
-    /// Says that so much of the last piece was used.
+    /// Marks `length` bytes of the last piece as used.
     pub(super) fn used(&mut self, length: usize) {
         self.input.consume(length);
         self.left -= length as u64;
@@ -121,7 +123,7 @@ impl<R: Read> Reader<R> {
         Ok(member)
     }
 
-    /// The map in GNU's own header and the blocks behind it.
+    /// Reads the map in GNU's own header and in the blocks behind it.
     fn gnu_map(&mut self, header: &Header) -> Result<(u64, Option<Vec<Piece>>), Error> {
         let wrong = |reader: &Self| reader.damaged("its map of holes makes no sense");
         let gnu = header.as_gnu().ok_or_else(|| wrong(self))?;
@@ -152,7 +154,7 @@ impl<R: Read> Reader<R> {
         Ok((size, Some(pieces)))
     }
 
-    /// The map before the content: a count and so many pairs, a number a line.
+    /// Reads the map before the content: a count and as many pairs, one number per line.
     fn map_in_content(&mut self) -> Result<Vec<Piece>, Error> {
         let wrong = |reader: &Self| reader.damaged("its map of holes makes no sense");
         let (mut numbers, mut text) = (Vec::new(), Vec::new());
@@ -188,7 +190,7 @@ impl<R: Read> Reader<R> {
         sparse::pairs(&numbers[1..]).ok_or_else(|| wrong(self))
     }
 
-    /// The next header; none when the archive ends here.
+    /// Returns the next header, or `None` at the archive's end.
     fn header(&mut self, extended: bool) -> Result<Option<Header>, Error> {
         let Some(block) = self.block()? else {
             return Err(if self.member.is_empty() && self.for_all.is_empty() && !extended {
@@ -214,8 +216,8 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Reads the input to its end, where nothing but zeros may follow: another archive that was
-    /// joined to this one would be lost without a word.
+    /// Reads the input to its end, where only zeros may follow: a second, concatenated archive
+    /// would be ignored without notice.
     fn end(&mut self) -> Result<(), Error> {
         loop {
             let piece = self.input.fill_buf();
@@ -231,7 +233,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Takes note of a header's content.
+    /// Starts reading the content of a header.
     fn expect(&mut self, size: Option<u64>) -> Result<(), Error> {
         let size = size.filter(|size| i64::try_from(*size).is_ok());
         self.left = size.ok_or_else(|| self.damaged("its header has a wrong size"))?;
@@ -239,7 +241,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The content of a header that extends another.
+    /// Reads the content of an extended header.
     fn text(&mut self, header: &Header) -> Result<Vec<u8>, Error> {
         self.expect(Extensions::plain_size(header))?;
         if self.left > LONGEST {
@@ -256,7 +258,7 @@ impl<R: Read> Reader<R> {
         Ok(text)
     }
 
-    /// Skips what is left of a member's content, and the padding behind it.
+    /// Skips the rest of a member's content and the padding behind it.
     fn skip(&mut self) -> Result<(), Error> {
         self.left += std::mem::take(&mut self.padding);
         while self.left > 0 {
@@ -266,7 +268,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The next block; none at the input's end.
+    /// Returns the next block, or `None` at the input's end.
     fn block(&mut self) -> Result<Option<[u8; BLOCK as usize]>, Error> {
         let mut block = [0; BLOCK as usize];
         let mut filled = 0;
@@ -299,7 +301,7 @@ fn form_in_content(form: &SparseForm, header: &Header) -> bool {
     matches!(form, SparseForm::InContent(_)) && header.as_old().linkflag[0] != b'S'
 }
 
-/// What the input has ready; never empty.
+/// Returns the input's buffered bytes; never empty.
 fn fill<'a, R: Read>(
     input: &'a mut BufReader<R>,
     member: &[u8],

@@ -1,4 +1,4 @@
-//! Where an archive comes from: a file or standard input, compressed or not.
+//! Opens an archive: a file or standard input, compressed or not.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,11 +11,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::pipe::fcntl_setpipe_size;
 use synconce_durable::error::{Context, Error};
 
-/// A program that decompresses, told by the first bytes of what it made.
+/// A decompressor, selected by the first bytes of the compressed file.
 struct Decompressor {
     magic: &'static [u8],
     program: &'static str,
-    /// Debian's package.
+    /// The Debian package with the program.
     package: &'static str,
 }
 
@@ -26,18 +26,18 @@ const DECOMPRESSORS: [Decompressor; 4] = [
     Decompressor { magic: b"BZh", program: "bzip2", package: "bzip2" },
 ];
 const LONGEST_MAGIC: usize = 6;
-/// The largest that an ordinary user may ask for by default (pipe(7)).
+/// The largest pipe that an ordinary user may request by default (pipe(7)).
 const PIPE: usize = 1 << 20;
 
-/// An archive that is being read, by way of a decompressor if it needs one.
+/// An archive that is being read, through a decompressor if needed.
 ///
-/// A decompressor does not outlive this: it is killed by the drop, and when the process is
-/// killed, by its next write, as nobody reads it any more.
+/// A decompressor does not outlive this value: the drop kills it. If the process itself is
+/// killed, the decompressor's next write fails with SIGPIPE.
 #[derive(Debug)]
 pub struct Source {
     path: PathBuf,
     input: Input,
-    /// Whether it was read to its end.
+    /// Whether the archive was read to its end.
     pub(super) ended: bool,
 }
 
@@ -53,15 +53,15 @@ struct Running {
     child: Child,
     output: ChildStdout,
     complaints: File,
-    /// Why its input could not be read, where that is ours to do.
+    /// The error of reading the decompressor's input, if this process feeds it.
     feeding: Arc<Mutex<Option<io::Error>>>,
 }
 
-/// Opens an archive; `-` is standard input. What it is compressed with is told by its first
-/// bytes, not by its name.
+/// Opens an archive; `-` is standard input. The first bytes, not the name, determine the
+/// compression.
 ///
 /// # Errors
-/// It cannot be read, or the program that decompresses it is missing.
+/// The archive cannot be read, or the decompressor is missing.
 pub fn open(path: &Path) -> Result<Source, Error> {
     let (file, path) = if path == Path::new("-") {
         let own = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
@@ -89,7 +89,7 @@ fn start(
     mut file: File,
     path: &Path,
 ) -> Result<Running, Error> {
-    // Only a file can be read from its beginning again, by the program itself.
+    // Only a regular file can be rewound and read by the decompressor itself.
     let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
     let rewound = is_file && file.seek(SeekFrom::Current(-(first.len() as i64))).is_ok();
     let complaints = memfd_create("complaints", MemfdFlags::CLOEXEC).map(File::from);
@@ -116,14 +116,15 @@ fn start(
     let Some(output) = child.stdout.take() else {
         unreachable!("the child's output was asked for as a pipe");
     };
-    // A larger pipe saves switches between the two; without, it is as right.
+    // A larger pipe saves context switches; the default size works as well.
     let _ = fcntl_setpipe_size(&output, PIPE);
     let feeding = Arc::new(Mutex::new(None));
     if let (Some(feed), Some(stdin)) = (feed, child.stdin.take()) {
         let result = Arc::clone(&feeding);
         let feeder = move || self::feed(feed, stdin, &result);
         let thread = std::thread::Builder::new().name("feed".to_owned());
-        // It is not waited for: it may read a terminal for ever after the program has ended.
+        // The thread is not joined: it may block on a terminal after the decompressor has
+        // ended.
         if let Err(error) = thread.spawn(feeder) {
             end(&mut child);
             return Err(Error::new("cannot decompress", path, error));
@@ -140,14 +141,15 @@ fn feed(mut from: impl Read, mut to: impl Write, result: &Mutex<Option<io::Error
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                // Before `to` is closed, which is what the program takes for the end.
+                // Store the error before `to` is closed, which the decompressor takes for the
+                // end.
                 if let Ok(mut result) = result.lock() {
                     *result = Some(error);
                 }
                 return;
             }
         };
-        // Why the program does not read on is said by its status.
+        // The decompressor's exit status explains why it stopped reading.
         if to.write_all(&buffer[..length]).is_err() {
             return;
         }
@@ -166,8 +168,8 @@ impl Read for Source {
 }
 
 impl Source {
-    /// Says whether what was read is all: a decompressor that failed has written less. What was
-    /// not read yet is thrown away.
+    /// Checks that the archive was read completely: a decompressor that failed has written
+    /// less. Content that was not read yet is discarded.
     ///
     /// # Errors
     /// The decompressor failed, or the input could not be read.
@@ -204,7 +206,7 @@ fn describe(status: ExitStatus, complaints: &File) -> String {
 }
 
 fn end(child: &mut Child) {
-    // Both fail only when it has ended and was waited for.
+    // Both fail only when the child was reaped already.
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -1,4 +1,4 @@
-//! Where a sparse file has data.
+//! The data ranges of sparse files.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,10 +6,10 @@ use std::os::fd::BorrowedFd;
 use super::BLOCK;
 use crate::engine::next_data;
 
-/// A hole shorter than this is written as zeros: a piece of its own would not be worth it.
+/// A shorter hole is written as zeros, because it is not worth a piece of its own.
 const WORTH: u64 = 64 << 10;
 
-/// Offset and length of a piece of a file in bytes.
+/// Offset and length in bytes of a piece of a file.
 pub(super) type Piece = (u64, u64);
 
 /// The pieces of a file that are not holes.
@@ -17,16 +17,17 @@ pub(super) type Piece = (u64, u64);
 pub(super) struct Map {
     /// The file's length in bytes.
     pub(super) size: u64,
-    /// In order.
+    /// The pieces in order.
     pub(super) pieces: Vec<Piece>,
 }
 
 impl Map {
-    /// The map that an archive has, if it makes sense for `stored` bytes of content.
+    /// Returns the map from an archive if it is consistent with `stored` bytes of content.
     pub(super) fn checked(size: u64, pieces: Vec<Piece>, stored: u64) -> Option<Self> {
         let (mut end, mut sum) = (0_u64, 0_u64);
         for (offset, length) in pieces.iter().copied().filter(|(_, length)| *length > 0) {
-            // Each piece starts at a block: readers differ on what lies behind a shorter one.
+            // The content of each piece must start at a block: readers differ on what follows
+            // a piece that ends within a block.
             if offset < end || !sum.is_multiple_of(BLOCK) {
                 return None;
             }
@@ -37,7 +38,7 @@ impl Map {
         fits.then_some(Self { size, pieces })
     }
 
-    /// The map of a file of `size` bytes, if its holes are worth one.
+    /// Returns the map of a file of `size` bytes if its holes are worth a map.
     pub(super) fn of(file: BorrowedFd<'_>, size: u64) -> io::Result<Option<Self>> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut end = 0;
@@ -57,12 +58,13 @@ impl Map {
         Ok((map.stored() < size).then_some(map))
     }
 
-    /// The bytes of content that are not holes.
+    /// Returns the number of content bytes that are not holes.
     pub(super) fn stored(&self) -> u64 {
         self.pieces.iter().map(|(_, length)| length).sum()
     }
 
-    /// How GNU's PAX format 1.0 writes it in front of the content, in whole blocks.
+    /// Returns the map's text, which GNU's PAX format 1.0 puts before the content, in whole
+    /// blocks.
     pub(super) fn text(&self) -> Vec<u8> {
         let mut text = format!("{}\n", self.pieces.len()).into_bytes();
         for (offset, length) in &self.pieces {
@@ -73,7 +75,8 @@ impl Map {
     }
 }
 
-/// A hole at the end is not worth a map if it is short, and is told by an empty piece (GNU tar).
+/// Marks the file's end by an empty piece, as GNU tar does. A short hole at the end becomes
+/// part of the last piece.
 fn with_end(mut pieces: Vec<Piece>, size: u64) -> Vec<Piece> {
     match pieces.last_mut() {
         Some((offset, length)) if size - (*offset + *length) < WORTH => *length = size - *offset,
@@ -83,13 +86,13 @@ fn with_end(mut pieces: Vec<Piece>, size: u64) -> Vec<Piece> {
     pieces
 }
 
-/// The pieces in `numbers`: offset, length, offset, length.
+/// Pairs `numbers`: offset, length, offset, length.
 pub(super) fn pairs(numbers: &[u64]) -> Option<Vec<Piece>> {
     let pairs = numbers.chunks_exact(2);
     pairs.remainder().is_empty().then(|| pairs.map(|pair| (pair[0], pair[1])).collect())
 }
 
-/// A decimal number of a map.
+/// Parses a decimal number of a map.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()

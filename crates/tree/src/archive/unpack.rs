@@ -1,4 +1,4 @@
-//! Makes a tree of an archive.
+//! Makes a tree from an archive.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -22,10 +22,10 @@ use super::{LeftOut, Progress, failed, go_on, refuse};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UnpackOptions {
-    /// Sets owners and groups by their numbers. Without, all belongs to the caller.
+    /// Sets owners and groups by their numbers. If false, everything belongs to the caller.
     pub owners: bool,
-    /// Sets attributes by which an overlay keeps its books (`trusted.overlay.*`,
-    /// `user.overlay.*`), which could direct one that has the tree as a layer.
+    /// Sets overlay's own attributes (`trusted.overlay.*`, `user.overlay.*`). They could
+    /// redirect an overlay that has the tree as a layer.
     pub overlay_attributes: bool,
 }
 
@@ -35,23 +35,23 @@ impl Default for UnpackOptions {
     }
 }
 
-/// What was made of an archive.
+/// What was unpacked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unpacked {
-    /// Members, those that replaced others included.
+    /// The number of members, including those that replaced others.
     pub entries: u64,
     /// Bytes of content, without holes.
     pub bytes: u64,
-    /// Device nodes that the caller may not make, and attributes that the file system or the
-    /// caller's rights do not allow.
+    /// What was left out: device nodes that the caller may not make, and attributes that the
+    /// file system or the caller's rights do not allow.
     pub left_out: LeftOut,
-    /// Character devices 0:0, which are removed files to an overlay.
+    /// The number of character devices 0:0, which an overlay shows as removed files.
     pub whiteouts: u64,
 }
 
-/// Unpacks what [`super::open`] opened, and finishes it. When a decompressor failed, that is
-/// the error, and not that the archive ends early.
+/// Unpacks an archive from [`super::open`], and finishes the source. If a decompressor failed,
+/// that is the error, not the early end of the archive.
 ///
 /// # Errors
 /// As [`unpack`], and as [`Source::finish`].
@@ -62,23 +62,24 @@ pub fn unpack_from(
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
     let unpacked = unpack(&mut source, target, options, progress);
-    // There may be much left to decompress, or somebody who has yet to write it.
+    // After an error elsewhere, the rest is not decompressed: it may be large, or its writer
+    // may never end.
     if unpacked.is_ok() || source.ended {
         source.finish()?;
     }
     unpacked
 }
 
-/// Unpacks an archive into the open, empty directory `target`. Nothing is synced. What it keeps
-/// in memory is one member's names and attributes, and those of all directories.
+/// Unpacks an archive into the open, empty directory `target`. Nothing is synced. Memory holds
+/// one member's names and attributes, and the attributes of all directories.
 ///
-/// A member replaces an earlier one of its name, but for a directory that is not empty.
+/// A member replaces an earlier member of the same name, unless that is a directory with
+/// entries.
 ///
 /// # Errors
-/// The archive is damaged or cut short, or holds what cannot be made (the error names the
-/// member), or the caller does not want it any more (`ECANCELED`). The target is then in no state
-/// to be used. As an ordinary user outside of a user namespace, clear
-/// [`UnpackOptions::owners`].
+/// The archive is damaged or truncated, or has a member that cannot be made (the error names
+/// the member), or the work was cancelled (`ECANCELED`). The target is then incomplete. As an
+/// ordinary user outside of a user namespace, clear [`UnpackOptions::owners`].
 pub fn unpack(
     input: impl Read,
     target: BorrowedFd<'_>,
@@ -86,7 +87,7 @@ pub fn unpack(
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
     let places = Places::new(target).map_err(|error| failed("cannot use", b"", error))?;
-    // Or each new file would inherit from it; what the root is to have comes at the end.
+    // New files would inherit this list; the root's own attributes are set at the end.
     let _ = fremovexattr(places.target(), "system.posix_acl_default");
     let mut unpacker = Unpacker {
         reader: Reader::new(input),
@@ -110,19 +111,19 @@ struct Unpacker<'a, R> {
     manner: Manner,
     progress: &'a dyn Progress,
     done: Unpacked,
-    /// Their attributes come last: what is made in them changes their times, and a mode or
-    /// default list of theirs could be in the way.
+    /// Directories' attributes are set last: making entries changes the times, and a mode or
+    /// default list could prevent or change the entries.
     directories: Vec<Later>,
-    /// Device nodes that could not be made, as other members may be links to them.
+    /// Device nodes that could not be made; other members may be links to them.
     no_devices: HashSet<Vec<u8>>,
     image: ImageSigns,
 }
 
-/// A directory whose attributes are to be set.
+/// A directory whose attributes are still to be set.
 struct Later {
     path: Vec<u8>,
     attributes: Attributes,
-    /// Device and inode, to know it again.
+    /// Device and inode, to recognise the directory.
     inode: (u64, u64),
 }
 
@@ -183,7 +184,8 @@ impl<R: Read> Unpacker<'_, R> {
 
     fn file(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], it: &Member) -> Result<(), Error> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // Writable until all of its attributes are set, which for some needs the right to write.
+        // The file stays writable until all attributes are set; user.* attributes need write
+        // permission (xattr(7)).
         let mode = Mode::from_raw_mode(it.attributes.mode & 0o777 | 0o600);
         let file = self.replacing(dir, name, path, || openat(dir, name, flags, mode))?;
         let piece = match &it.map {
@@ -270,7 +272,8 @@ impl<R: Read> Unpacker<'_, R> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let is = statat(&target_dir, target_name, flags).map_err(describe)?;
         if let Ok(there) = statat(dir, name, flags) {
-            // A second member for the same link, or a link to itself: removing would lose the file.
+            // A second member for the same link, or a link to itself: removing the file would
+            // lose it.
             if (there.st_dev, there.st_ino) == (is.st_dev, is.st_ino) {
                 return Ok(());
             }
@@ -291,7 +294,7 @@ impl<R: Read> Unpacker<'_, R> {
         self.replacing(dir, name, path, || mknodat(dir, name, kind, mode, number))
     }
 
-    /// Does `make`; what has the name already is removed, never written through.
+    /// Calls `make`. An existing entry of the name is removed, never written through.
     fn replacing<T>(
         &mut self,
         dir: &OwnedFd,
@@ -339,8 +342,9 @@ impl<R: Read> Unpacker<'_, R> {
         self.directories.push(Later { path, attributes, inode: (is.st_dev, is.st_ino) });
     }
 
-    /// Sets what directories are to have, those below before those above, whose modes may shut
-    /// the caller out, and of two members of one name the later one last.
+    /// Sets the attributes of directories. Children come before parents, because a parent's
+    /// mode may lock the caller out. Of two members with the same name, the later one is
+    /// applied last.
     fn finish(mut self) -> Result<Unpacked, Error> {
         let mut directories = std::mem::take(&mut self.directories);
         directories.sort_by(|one, other| other.path.cmp(&one.path));
@@ -352,7 +356,7 @@ impl<R: Read> Unpacker<'_, R> {
             } else {
                 match self.places.parent(&later.path, false) {
                     Ok((dir, name)) => openat(&*dir, name, flags, Mode::empty()),
-                    // It was replaced, and with it this one.
+                    // The parent was replaced, so this directory is gone.
                     Err(_) => continue,
                 }
             };
@@ -369,7 +373,7 @@ impl<R: Read> Unpacker<'_, R> {
     }
 }
 
-/// What tells an image, which has its layers as archives of their own, from a root.
+/// Signs of an image, which contains layers as archives, in place of a root.
 #[derive(Default)]
 struct ImageSigns {
     has_index: bool,

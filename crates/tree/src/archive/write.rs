@@ -1,4 +1,4 @@
-//! Writes members: a header, one of PAX before it where that says too little, and content.
+//! Writes members: a header, a PAX header before it where fields do not suffice, and content.
 
 use std::io::{self, Write};
 
@@ -10,23 +10,23 @@ use super::sparse::Map;
 use super::{BLOCK, acl, header, pax, places};
 
 const BUFFER: usize = 256 << 10;
-/// Archives end at a multiple of this, as GNU tar's do.
+/// The length of an archive is a multiple of this, as with GNU tar.
 const RECORD: u64 = 20 * BLOCK;
-/// Whom a reader that knows no PAX takes for an owner beyond the header's field: nobody, for
-/// anyone else could get a set-id file.
+/// The owner that a reader without PAX support sees if the real id does not fit the field: the
+/// user `nobody`, because any other user could get a set-id file.
 const NOBODY: u64 = 65534;
 
 /// A member to be written.
 pub(super) struct Outgoing<'a> {
     pub(super) path: &'a [u8],
     pub(super) kind: &'a Kind,
-    /// A file's length in bytes, or 0.
+    /// A file's length in bytes, else 0.
     pub(super) size: u64,
     pub(super) map: Option<&'a Map>,
     pub(super) attributes: &'a Attributes,
 }
 
-/// An archive in the making.
+/// An archive being written.
 pub(super) struct Writer<W> {
     output: W,
     buffer: Vec<u8>,
@@ -39,7 +39,7 @@ impl<W: Write> Writer<W> {
         Self { output, buffer: vec![0; BUFFER], filled: 0, written: 0 }
     }
 
-    /// Room for content; never empty.
+    /// Returns free space in the buffer for content; never empty.
     pub(super) fn room(&mut self) -> io::Result<&mut [u8]> {
         if self.filled == self.buffer.len() {
             self.send()?;
@@ -47,19 +47,19 @@ impl<W: Write> Writer<W> {
         Ok(&mut self.buffer[self.filled..])
     }
 
-    /// Says that so much of the room was filled.
+    /// Marks `length` bytes of that space as filled.
     pub(super) fn filled(&mut self, length: usize) {
         self.filled += length;
         self.written += length as u64;
     }
 
-    /// Fills the last block of a member's content.
+    /// Pads the last block of a member's content.
     pub(super) fn pad(&mut self) -> io::Result<()> {
         let padding = self.written.next_multiple_of(BLOCK) - self.written;
         self.bytes(&[0; BLOCK as usize][..padding as usize])
     }
 
-    /// Writes everything of a member but its content.
+    /// Writes a member's headers and its map, but not its content.
     pub(super) fn member(&mut self, it: &Outgoing<'_>) -> io::Result<()> {
         let mut header = Header::new_ustar();
         let map = it.map.map(Map::text);
@@ -79,7 +79,7 @@ impl<W: Write> Writer<W> {
     fn extension(&mut self, records: &[u8]) -> io::Result<()> {
         let mut header = Header::new_ustar();
         let ustar = ustar(&mut header)?;
-        // Python's name for it: the same on every run, and none that a tree has.
+        // The name that Python uses: always the same, and no file of a tree has it.
         header::set_path(ustar, b"././@PaxHeader");
         ustar.typeflag = *b"x";
         header::set_octal(&mut ustar.size, records.len() as u64);
@@ -125,7 +125,7 @@ fn ustar(header: &mut Header) -> io::Result<&mut UstarHeader> {
     header.as_ustar_mut().ok_or_else(|| io::Error::other("a new header is not of its kind"))
 }
 
-/// Fills in a header, and the PAX records for what it cannot say.
+/// Fills in a header. Returns the PAX records for values that do not fit.
 fn compose(header: &mut Header, it: &Outgoing<'_>, stored: u64) -> io::Result<Vec<u8>> {
     let ustar = ustar(header)?;
     let mut records = Vec::new();
@@ -152,18 +152,18 @@ fn compose(header: &mut Header, it: &Outgoing<'_>, stored: u64) -> io::Result<Ve
     if !whole {
         header::set_octal(&mut ustar.mtime, 0);
     }
-    // A link says nothing of the file that it does not already say itself.
+    // A hard link's times are those of the file's first member.
     let is_link = matches!(it.kind, Kind::Link(_));
     if (!whole || nanoseconds != 0) && !is_link {
         pax::append(&mut records, b"mtime", pax::time_text(seconds, nanoseconds).as_bytes());
     }
     if let Kind::CharDevice(number) | Kind::BlockDevice(number) = it.kind {
-        // Linux has 12 bits for one and 20 for the other: they always fit.
+        // Linux has 12 bits for major and 20 for minor numbers: both fit.
         header::set_octal(&mut ustar.dev_major, major(*number).into());
         header::set_octal(&mut ustar.dev_minor, minor(*number).into());
     }
     for (name, value) in &attributes.xattrs {
-        // For those who read lists as text only (`tar --acls`).
+        // For readers that support lists only as text (`tar --acls`).
         if let Some(list) = name.strip_prefix(b"system.posix_acl_")
             && let Some(text) = acl::text(value)
         {
@@ -176,13 +176,13 @@ fn compose(header: &mut Header, it: &Outgoing<'_>, stored: u64) -> io::Result<Ve
     Ok(records)
 }
 
-/// Writes the member's name, and the one that a link leads to.
+/// Writes the member's name and the target of a link.
 fn names(ustar: &mut UstarHeader, it: &Outgoing<'_>, records: &mut Vec<u8>) {
     let target = match it.kind {
         Kind::Link(target) | Kind::Symlink(target) => &target[..],
         _ => b"",
     };
-    // Whatever is not ASCII is UTF-8 by the standard, unless it is said to be none.
+    // By the PAX standard, names are UTF-8 unless hdrcharset is BINARY.
     if [it.path, target].iter().any(|name| std::str::from_utf8(name).is_err()) {
         pax::append(records, b"hdrcharset", b"BINARY");
     }
@@ -195,7 +195,8 @@ fn names(ustar: &mut UstarHeader, it: &Outgoing<'_>, records: &mut Vec<u8>) {
         ] {
             pax::append(records, key, value);
         }
-        // What those see who do not know of holes: not the name, as the content is not the file's.
+        // Readers without support for sparse files see this name, because the content is not
+        // the file's.
         let name = places::split(it.path).1;
         let name = [b"./GNUSparseFile.0/", &name[..name.len().min(80)]].concat();
         header::set_path(ustar, &name);

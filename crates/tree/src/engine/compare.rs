@@ -1,4 +1,4 @@
-//! Two trees side by side.
+//! Compares two trees.
 
 mod same;
 
@@ -19,16 +19,16 @@ use super::visitor::{At, Entered, Left, Visitor};
 use super::walk::walk;
 use super::{Error, threads};
 
-/// How the second tree differs at a path from the first.
+/// A difference between two trees.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
-    /// Below the root, which is empty itself.
+    /// The path below the root; the root's own path is empty.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The kind of difference.
     pub kind: ChangeKind,
 }
 
-/// What a [`Change`] is.
+/// The kind of a [`Change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
     /// Only the second tree has it.
@@ -39,15 +39,15 @@ pub enum ChangeKind {
     Removed,
 }
 
-/// Compares two trees, and returns what is different in `b`, in the order of paths.
+/// Compares two trees, and returns the changes from the first to `b`, sorted by path.
 ///
-/// Compared are: kind, mode, owner, size, device number, target of a symbolic link, extended
-/// attributes, and time of the last change of all but directories. If all are the same and
-/// it is not one inode, the content is, too. What is below a directory that only one tree has
-/// is in the result, each for itself.
+/// The comparison covers kind, mode, owner, size, device number, target of a symbolic link,
+/// extended attributes, and the modification times of everything but directories. If all of
+/// them are equal and the two are not the same inode, the contents are compared. Every entry
+/// below a directory that only one tree has is in the result.
 ///
 /// # Errors
-/// Something cannot be read; something is mounted below one (`EXDEV`); `ECANCELED`.
+/// Something cannot be read; something is mounted below a root (`EXDEV`); `ECANCELED`.
 pub fn compare(
     a: BorrowedFd<'_>,
     b: BorrowedFd<'_>,
@@ -74,7 +74,8 @@ pub fn compare(
     Ok(changes)
 }
 
-/// Which tree has a directory. Its descriptor is the first of a pair if only one has it.
+/// The tree or trees that have a directory. If only one has it, its descriptor is the first of
+/// a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Both,
@@ -83,7 +84,7 @@ enum Side {
 }
 
 impl Side {
-    /// What everything is that only this side has.
+    /// Returns the kind of change of entries that only this side has.
     fn alone(self) -> ChangeKind {
         if self == Self::Second { ChangeKind::Added } else { ChangeKind::Removed }
     }
@@ -98,13 +99,13 @@ struct Comparison<'a> {
 struct Own<'a> {
     tally: Tally<'a>,
     changes: Vec<Change>,
-    /// For the content of either side.
+    /// Buffers for the content of each side.
     buffers: (Vec<u8>, Vec<u8>),
 }
 
 type Here<'a, 'c> = At<'a, Comparison<'c>>;
 
-/// A directory with more names than these is not kept in memory.
+/// The most names of a directory that are kept in memory.
 const KEPT: usize = 1 << 16;
 
 impl<'a> Comparison<'a> {
@@ -112,7 +113,7 @@ impl<'a> Comparison<'a> {
         own.changes.push(Change { path: at.node.path_to(name), kind });
     }
 
-    /// An act failed on one side.
+    /// Makes the error of an act that failed on one side.
     fn fail(&self, side: Side, act: &'static str, path: &[u8], errno: Errno) -> Error {
         let root = if side == Side::Second { self.roots.1 } else { self.roots.0 };
         Error::new(act, &shown(&path_of_root(root), path), errno)
@@ -156,7 +157,8 @@ impl<'a> Comparison<'a> {
         Ok(Some((DirFds { first, second: None }, side)))
     }
 
-    /// Tells of what only the second side has in a directory, and passes its directories on.
+    /// Reports the entries of a directory that only the second side has. Directories among
+    /// them are passed to `more`.
     fn added(
         &self,
         at: &Here<'_, '_>,
@@ -198,7 +200,7 @@ impl<'a> Comparison<'a> {
         Ok(stat.is_some_and(|stat| self::kind(&stat) == FileType::Directory))
     }
 
-    /// All names of the first side, unless there are too many.
+    /// Returns all names of the first side, or `None` if there are too many.
     fn names(&self, at: &Here<'_, '_>) -> Result<Option<HashSet<CString>>, Error> {
         let fail =
             |errno| self.fail(Side::First, "cannot read the directory", &at.node.path(), errno);
@@ -218,7 +220,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares what both sides have and neither is known to be a directory of both.
+    /// Compares an entry that is not a directory on both sides. Returns whether the second
+    /// side has a directory there.
     fn both(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
         let (first, second) = (at.pair.first(), at.pair.second());
         let Some(a) = self.look(at, Side::First, first, name)? else { return Ok(false) };
@@ -234,7 +237,7 @@ impl<'a> Comparison<'a> {
         if !is_one(&a, &b) && !self.agree(&sides, &(a, b), own, &path)? {
             Self::tell(at, own, name, ChangeKind::Changed);
         }
-        // What is in a directory in the place of something else is new.
+        // Entries of a directory that replaces something else are new.
         Ok(kind(&b) == FileType::Directory)
     }
 }
@@ -267,7 +270,7 @@ impl<'a> Visitor for Comparison<'a> {
                 return self.enter_one(at, Side::First, first, name);
             }
             (false, true) => {
-                // That it was something else on the other side is told already.
+                // If the first side has something else there, `both` has reported the change.
                 if a.is_none() {
                     Self::tell(at, own, name, ChangeKind::Added);
                 }
@@ -360,7 +363,7 @@ fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// Whether both are the same file, so that nothing about them can differ.
+/// Returns whether both are the same inode, so that they cannot differ.
 fn is_one(one: &Statx, other: &Statx) -> bool {
     let inode = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
     inode(one) == inode(other)

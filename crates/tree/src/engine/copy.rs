@@ -1,4 +1,4 @@
-//! Copies of whole trees.
+//! Copies whole trees.
 
 mod attributes;
 mod content;
@@ -17,30 +17,30 @@ use super::node::{DirFds, anew, path_of_root};
 use super::walk::walk;
 use super::{Error, Progress, threads};
 
-/// How the content of files comes into the copy.
+/// How the content of files gets into the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
-    /// Shared until written to, where the file system can; else copied.
+    /// Shared until written to where the file system supports it; else copied.
     #[default]
     Auto,
-    /// Copied by the kernel, which shares large files where the file system can.
+    /// Copied by the kernel, which may share large files.
     Copy,
     /// Shared until written to; an error (`EOPNOTSUPP`, `EXDEV`, `EINVAL`) where that is
     /// impossible.
     Reflink,
-    /// Not at all: both trees have the same files, but directories of their own.
+    /// Not copied: both trees have hard links to the same files, in separate directories.
     Link,
 }
 
-/// What a copy is to be.
+/// Options of a copy.
 #[derive(Debug, Clone)]
 pub struct CopyOptions {
     /// How content is copied.
     pub mode: CopyMode,
-    /// Whether what is mounted below the source is copied, too. If not, it is named in the
-    /// report, and an empty directory or file is in its place.
+    /// Whether mounts below the source are copied. If not, they are named in the report, and
+    /// the copy has an empty directory or file in their place.
     pub cross_mounts: bool,
-    /// How many threads copy.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -50,18 +50,18 @@ impl Default for CopyOptions {
     }
 }
 
-/// Copies what is in the directory `source` into the empty directory `target`, which gets
-/// the attributes of `source`, too.
+/// Copies the content of the directory `source` into the empty directory `target`, which also
+/// gets the attributes of `source`.
 ///
-/// Kept are: hard links within the tree, holes, extended attributes (access lists and
-/// capabilities among them), devices, pipes, sockets, symbolic links, times to the
-/// nanosecond (access times, too), owners and all bits of modes. What is not, is named in
-/// the report. Until the copy is complete, `target` and all directories in it belong to this
-/// process and are closed to others.
+/// The copy keeps hard links within the tree, holes, extended attributes (access lists and
+/// capabilities included), devices, pipes, sockets, symbolic links, times to the nanosecond
+/// (access times included), owners and all bits of modes. Anything that is not kept is named
+/// in the report. Until the copy is complete, `target` and all directories in it belong to
+/// this process and are closed to other users.
 ///
 /// # Errors
 /// The first error of a call, such as `ENOSPC`, with the path; `EINVAL` if `target` is within
-/// `source`; `ECANCELED`. What was copied so far is left.
+/// `source`; `ECANCELED`. Entries that were copied until then stay.
 pub fn copy(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
@@ -79,7 +79,7 @@ pub fn copy(
     Ok(copying.report())
 }
 
-/// A path below a root, for a report.
+/// Returns a path below a root, for a report.
 fn below(path: Vec<u8>) -> std::path::PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let path = std::ffi::OsString::from_vec(path);

@@ -1,4 +1,4 @@
-//! Opening directories and files below one that is open, and never beyond a mount.
+//! Opens directories and files below an open directory, never across a mount.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,19 +8,19 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// How directories are opened: not for writing, and leaving the access time alone.
+/// The flags for directories: read-only, without changing the access time.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// How files are opened: should one have become a named pipe since it was looked at, the
-/// open does not wait for its other end.
+/// The flags for files. If a file was replaced by a named pipe, the open does not wait for the
+/// pipe's other end.
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Whether mounts are crossed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mounts {
-    /// `EXDEV` instead.
+    /// Stop with `EXDEV`.
     Stop,
     Cross,
 }
@@ -39,19 +39,20 @@ impl Mounts {
         self.quietly(parent, name, DIRECTORY)
     }
 
-    /// Opens the regular file `name` in `parent` to be read. It may turn out to be
-    /// something else.
+    /// Opens the regular file `name` in `parent` for reading. The caller must check that the
+    /// file is regular.
     pub fn file(self, parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
         self.quietly(parent, name, FILE)
     }
 
-    /// A descriptor that only stands for `name`, for which no right to it is needed.
+    /// Opens `name` with `O_PATH`, which needs no permission for the file itself.
     pub fn reference(self, parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat2(parent, name, flags, Mode::empty(), self.resolve())
     }
 
-    /// Without a trace in the access time, which only the owner may ask for.
+    /// Opens without changing the access time, if permitted: `O_NOATIME` requires the file's
+    /// owner or `CAP_FOWNER` (open(2)).
     fn quietly(self, parent: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
         match openat2(parent, name, flags | OFlags::NOATIME, Mode::empty(), self.resolve()) {
             Err(Errno::PERM) => openat2(parent, name, flags, Mode::empty(), self.resolve()),
@@ -60,7 +61,7 @@ impl Mounts {
     }
 }
 
-/// Which directory one is, as long as it exists.
+/// The device and inode of a directory, valid while the directory exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -74,25 +75,25 @@ impl Identity {
     }
 }
 
-/// Opens the directory above `directory`, if it is the one that it was.
+/// Opens the parent of `directory`, if the parent is still the expected one.
 pub(super) fn above(directory: &OwnedFd, expected: Identity) -> Option<OwnedFd> {
     let parent = openat(directory, c"..", DIRECTORY, Mode::empty()).ok()?;
     (Identity::of(&parent).ok()? == expected).then_some(parent)
 }
 
-/// What `name` in `parent` is, which is not followed.
+/// Returns the attributes of `name` in `parent`; a symbolic link is not followed.
 pub(super) fn look(parent: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(parent, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// What an open file is.
+/// Returns the attributes of an open file.
 pub(super) fn look_at(file: impl AsFd) -> Result<Statx, Errno> {
     statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
 
-/// `/proc/self/fd/N/NAME`: a path for the calls that know no descriptors. It is never too
-/// long, and the name itself can be left unfollowed.
+/// Returns `/proc/self/fd/N/NAME`, for calls that take no directory descriptor. The path is
+/// always short enough, and calls that do not follow the last name work on the entry itself.
 pub(super) fn path_of(parent: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     use std::os::fd::AsRawFd;
     let mut path = format!("/proc/self/fd/{}/", parent.as_raw_fd()).into_bytes();

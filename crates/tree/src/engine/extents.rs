@@ -1,4 +1,4 @@
-//! Which parts of a file hold data.
+//! Finds the data ranges of a file.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -7,7 +7,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
 /// Returns the first range of a file of `size` bytes that ends behind `position` and may hold
-/// data; none if nothing but a hole is left. The range starts at `position` or later. On a
+/// data. Returns `None` if only a hole is left. The range starts at `position` or later. On a
 /// file system that does not report holes, everything is data (lseek(2)).
 pub(crate) fn next_data(
     file: BorrowedFd<'_>,

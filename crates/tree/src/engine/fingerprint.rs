@@ -1,4 +1,4 @@
-//! A fingerprint of a tree by which it is known whether anything has touched it.
+//! Takes fingerprints of trees, which show whether a tree was changed.
 
 mod escape;
 mod order;
@@ -22,14 +22,14 @@ use super::visitor::{At, Entered, Left, Visitor};
 use super::walk::walk;
 use super::{Error, threads};
 
-/// What a fingerprint takes in.
+/// What a fingerprint covers.
 #[derive(Debug, Clone)]
 pub struct FingerprintOptions {
-    /// Leaves out the number of links and the time of the last change of status, which a
-    /// hard link made elsewhere changes. What changes nothing else is then not seen:
-    /// extended attributes, and content written by who sets the time back.
+    /// Leaves out the number of links and the ctime, which a hard link in another tree
+    /// changes. Changes that are visible only in the ctime are then missed: changes of
+    /// extended attributes, and content that is written and then given its old mtime.
     pub ignore_links: bool,
-    /// How many threads look.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -43,27 +43,27 @@ impl Default for FingerprintOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fingerprint {
-    /// Files of all kinds and directories, the root among them.
+    /// The number of files of all kinds and directories, the root included.
     pub entries: u64,
-    /// Bytes that the tree takes on the disk; a file with several names counts once.
+    /// The bytes that the tree takes on the disk; a file with several names counts once.
     pub bytes: u64,
-    /// Whether it was made with [`FingerprintOptions::ignore_links`].
+    /// Whether the fingerprint was taken with [`FingerprintOptions::ignore_links`].
     #[serde(default)]
     pub ignores_links: bool,
-    /// The root first, and each before those in it, which are in the order of names. Not a
-    /// map of paths, whose length would grow with the square of a tree's depth.
+    /// The directories: the root first, each parent before its children, and children in the
+    /// order of names. A map of paths would grow with the square of a tree's depth.
     pub directories: Vec<Fingerprinted>,
 }
 
-/// A directory of a [`Fingerprint`]. As JSON, an array of three.
+/// A directory of a [`Fingerprint`]. In JSON, an array of three.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u32, String, String)", into = "(u32, String, String)")]
 pub struct Fingerprinted {
-    /// The index of the directory that it is in; its own for the root.
+    /// The index of the parent directory; the root's own index for the root.
     pub parent: u32,
-    /// Its name; empty for the root.
+    /// The directory's name; empty for the root.
     pub name: Vec<u8>,
-    /// Over all that is said of the entries in it by statx(2), but for access times.
+    /// The digest of the attributes from statx(2) of all entries, without access times.
     pub digest: u128,
 }
 
@@ -75,18 +75,18 @@ impl From<Fingerprinted> for (u32, String, String) {
 }
 
 impl From<(u32, String, String)> for Fingerprinted {
-    /// What is no digest is none of this tree: the comparison says so.
+    /// An invalid digest becomes 0, which the comparison reports as a change.
     fn from((parent, name, digest): (u32, String, String)) -> Self {
         let digest = u128::from_str_radix(&digest, 16).unwrap_or_default();
         Self { parent, name: escape::unescape(&name), digest }
     }
 }
 
-/// Fingerprints the tree in the directory `tree`: one look at each entry (statx(2)), none at its
-/// content. Extended attributes are covered by the times of the last change of status.
+/// Takes the fingerprint of the tree in the directory `tree`, by one statx(2) per entry and
+/// without reading contents. Changes of extended attributes show in the ctime.
 ///
-/// A rename of `tree` itself changes the root's. Not crossed are mounts; what is mounted
-/// makes the fingerprint another one.
+/// A rename of `tree` itself changes the fingerprint of the root. Mounts are not crossed; a
+/// mount point changes the fingerprint.
 ///
 /// # Errors
 /// A directory cannot be read; `ECANCELED`.
@@ -123,12 +123,12 @@ struct Fingerprinting<'a> {
     tree: BorrowedFd<'a>,
     ignores_links: bool,
     progress: &'a dyn Progress,
-    /// The number of the next directory; a directory's is above its parent's.
+    /// The next directory's number, which is above its parent's number.
     next: AtomicU32,
     sum: Mutex<Sum>,
 }
 
-/// What was seen so far.
+/// The sums over the entries so far.
 #[derive(Default)]
 struct Sum {
     entries: u64,
@@ -138,8 +138,8 @@ struct Sum {
     directories: Vec<(u32, Fingerprinted)>,
 }
 
-/// The digest of a directory while it is made. Digests of entries are added up, so that
-/// neither their order nor the thread matters and none has to be kept.
+/// The digest of a directory while it is computed. The digests of entries are added up: the
+/// sum depends neither on their order nor on the thread, and no digest has to be kept.
 struct Sheet {
     number: u32,
     low: AtomicU64,
@@ -173,8 +173,8 @@ struct Own<'a> {
 type Here<'a, 's> = At<'a, Fingerprinting<'s>>;
 
 impl Fingerprinting<'_> {
-    /// A digest of one entry. What depends on a machine or a mount alone, such as the number
-    /// of the device, is not in it.
+    /// Returns the digest of one entry. Values that depend on the machine or the mount, such
+    /// as the device number, are left out.
     fn digest(&self, name: &CStr, stat: &Statx) -> [u8; 32] {
         let mut text = [0; 64];
         let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
@@ -203,7 +203,7 @@ impl Fingerprinting<'_> {
         Sha256::new().chain_update(text).chain_update(name.to_bytes()).finalize().into()
     }
 
-    /// Looks at an entry and adds it to the directory's digest; none if it is not there.
+    /// Adds an entry to the directory's digest and returns its kind, or `None` if it is gone.
     fn look(
         &self,
         at: &Here<'_, '_>,
@@ -211,7 +211,7 @@ impl Fingerprinting<'_> {
         name: &CStr,
     ) -> Result<Option<FileType>, Error> {
         let stat = match look(at.pair.first(), name) {
-            // It is missing in the digest.
+            // The entry is then missing in the digest.
             Err(Errno::NOENT) => return Ok(None),
             stat => {
                 stat.map_err(|errno| self.error("cannot look at", &at.node.path_to(name), errno))?

@@ -1,4 +1,4 @@
-//! Many names in few allocations, and a piece of a directory's list.
+//! Names in few allocations, and reading a directory's list in pieces.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
-/// Names in the order in which they came, one behind the other.
+/// Names in the order in which they were added, in one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     bytes: Vec<u8>,
@@ -36,13 +36,13 @@ impl Names {
     }
 
     pub fn push(&mut self, name: &CStr, kind: FileType, inode: u64) {
-        // A piece of a list is far below 4 GiB, and lists are given to others in pieces.
+        // A piece of a list is far below 4 GiB, and long lists are split between threads.
         let start = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(name.to_bytes_with_nul());
         self.items.push(Item { start, kind, inode });
     }
 
-    /// The name at `index` and what the directory says it is, which may be nothing.
+    /// Returns the name at `index` and the file type in the directory, which may be unknown.
     pub fn get(&self, index: usize) -> (&CStr, FileType) {
         let item = self.items[index];
         let from = self.bytes.get(item.start as usize..).unwrap_or_default();
@@ -53,12 +53,11 @@ impl Names {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// In the order of inodes, in which most file systems have them on the disk.
+    /// Sorts by inode number, the order in which most file systems store inodes on the disk.
     pub fn sort(&mut self) {
         self.items.sort_unstable_by_key(|item| item.inode);
     }
 
-    /// Takes one name away.
     pub fn pop(&mut self) -> Option<CString> {
         let name = self.get(self.items.len().checked_sub(1)?).0.to_owned();
         self.items.pop();
@@ -68,7 +67,6 @@ impl Names {
         Some(name)
     }
 
-    /// Takes the names from `index` on away.
     pub fn split_off(&mut self, index: usize) -> Self {
         let mut rest = Self::default();
         for index in index..self.items.len() {
@@ -80,18 +78,18 @@ impl Names {
     }
 }
 
-/// How much of a directory is read at a time: about a thousand short names.
+/// The bytes of a directory's list that are read at a time: about a thousand short names.
 pub(super) const PIECE: usize = 32 << 10;
 
 /// Where a piece of a list ended.
 pub(super) enum Ended {
-    /// There is nothing behind it.
+    /// At the end of the list.
     Whole,
-    /// The list goes on at this position (`d_off` of getdents64(2)).
+    /// The list continues at this position (`d_off` of getdents64(2)).
     At(u64),
 }
 
-/// Reads the next piece of a directory: what it says to be directories, and the others.
+/// Reads the next piece of a directory: entries of type directory, and others.
 pub(super) fn read(
     directory: &OwnedFd,
     buffer: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! A directory on the way of a walk.
+//! The directories that a walk is in.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::Error;
 use super::directory::{Identity, Mounts, above};
 
-/// The open directory of a walk, and its counterpart in the other tree if there are two.
+/// An open directory, and its counterpart in the second tree if there are two.
 #[derive(Debug)]
 pub(super) struct DirFds {
     pub first: OwnedFd,
@@ -24,26 +24,26 @@ impl DirFds {
         self.first.as_fd()
     }
 
-    /// The counterpart; where there is none, the directory itself.
+    /// Returns the counterpart, or the directory itself if there is none.
     pub fn second(&self) -> BorrowedFd<'_> {
         self.second.as_ref().unwrap_or(&self.first).as_fd()
     }
 }
 
-/// A directory that is not finished yet. It does not keep the directory open.
+/// A directory that is not finished yet. The node does not keep the directory open.
 #[derive(Debug)]
 pub(super) struct Node<D> {
     parent: Option<Arc<Self>>,
     name: CString,
-    /// Who still works on it or in it.
+    /// The number of frames, tasks and child nodes that still use the directory.
     references: AtomicUsize,
-    /// Which directories they are, from the time at which they were closed.
+    /// The identities of the directory and its counterpart, set before they are closed.
     identity: OnceLock<(Identity, Option<Identity>)>,
     pub data: D,
 }
 
 impl<D> Node<D> {
-    /// The directory `name` in `parent`, with one hold on it.
+    /// Makes the node of `name` in `parent`, with one reference.
     pub fn new(parent: Option<Arc<Self>>, name: CString, data: D) -> Arc<Self> {
         let (references, identity) = (AtomicUsize::new(1), OnceLock::new());
         Arc::new(Self { parent, name, references, identity, data })
@@ -61,17 +61,17 @@ impl<D> Node<D> {
         self.references.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether nobody else references it, for the moment.
+    /// Returns whether there is only one reference at the moment.
     pub fn has_one_reference(&self) -> bool {
         self.references.load(Ordering::Acquire) == 1
     }
 
-    /// Drops a reference. Whether that was the last one.
+    /// Drops a reference. Returns whether it was the last one.
     pub fn release(&self) -> bool {
         self.references.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Writes down which directories these are, so that they are known again.
+    /// Stores the identities of the directories, to check them when they are opened again.
     pub fn remember(&self, pair: &DirFds) {
         if self.identity.get().is_none() {
             let second = pair.second.as_ref().map(Identity::of).transpose();
@@ -81,7 +81,7 @@ impl<D> Node<D> {
         }
     }
 
-    /// Opens this directory by the ".." of one in it.
+    /// Opens this directory by the ".." of a child.
     pub fn open_from_below(&self, below: &DirFds) -> Option<DirFds> {
         let &(first, second) = self.identity.get()?;
         let first = above(&below.first, first)?;
@@ -93,7 +93,7 @@ impl<D> Node<D> {
         Some(DirFds { first, second })
     }
 
-    /// Opens this directory, which is not the root, by the names from there on, with `open`.
+    /// Opens this directory, which is not the root, step by step from the root with `open`.
     pub fn open_from_root<T>(
         &self,
         root: &T,
@@ -103,7 +103,7 @@ impl<D> Node<D> {
         while let Some(parent) = nodes.last().and_then(|node| node.parent()) {
             nodes.push(parent);
         }
-        // The last is the root itself.
+        // The last node is the root itself.
         nodes.pop();
         let mut opened = open(root, nodes.pop().unwrap_or(self))?;
         while let Some(node) = nodes.pop() {
@@ -112,7 +112,6 @@ impl<D> Node<D> {
         Ok(opened)
     }
 
-    /// Opens the counterpart of this directory.
     pub fn open_target(&self, root: &DirFds) -> Result<OwnedFd, Errno> {
         let root = root.second().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         self.open_from_root(&root, |parent, node| {
@@ -120,7 +119,7 @@ impl<D> Node<D> {
         })
     }
 
-    /// The path below the root, without a slash before it: empty for the root.
+    /// Returns the path below the root, without a leading slash: empty for the root.
     pub fn path(&self) -> Vec<u8> {
         let mut names = Vec::new();
         let mut node = self;
@@ -132,7 +131,7 @@ impl<D> Node<D> {
         names.join(&b'/')
     }
 
-    /// The path below the root of `name` in this directory.
+    /// Returns the path of `name` in this directory, below the root.
     pub fn path_to(&self, name: &CStr) -> Vec<u8> {
         let mut path = self.path();
         if !name.is_empty() {
@@ -146,8 +145,7 @@ impl<D> Node<D> {
 }
 
 impl<D> Drop for Node<D> {
-    /// Lets go of the directories above one by one: of a tree of any depth, the stack of a
-    /// thread is not deep enough to do it one within the other.
+    /// Drops the ancestors in a loop: with recursion, a deep tree would overflow the stack.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some(mut node) = next.and_then(Arc::into_inner) {
@@ -156,22 +154,22 @@ impl<D> Drop for Node<D> {
     }
 }
 
-/// Opens an open directory anew: where its list is read goes with the descriptor, and the
-/// caller's is not to be moved.
+/// Opens a directory again. The new descriptor has a read position of its own, so that the
+/// caller's does not move.
 pub(super) fn anew(directory: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     Mounts::Stop
         .directory(directory, c".")
         .map_err(|errno| Error::new("cannot open", &path_of_root(directory), errno))
 }
 
-/// The path of an open directory, to name it in an error.
+/// Returns the path of an open directory, for errors.
 pub(super) fn path_of_root(root: BorrowedFd<'_>) -> PathBuf {
     use std::os::fd::AsRawFd;
     let link = format!("/proc/self/fd/{}", root.as_raw_fd());
     std::fs::read_link(link).unwrap_or_else(|_| PathBuf::from("."))
 }
 
-/// A path below a root as one to be shown.
+/// Returns the full path of `below`, for messages.
 pub(super) fn shown(root: &Path, below: &[u8]) -> PathBuf {
     if below.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(below)) }
 }

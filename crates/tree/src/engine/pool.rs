@@ -1,4 +1,4 @@
-//! What threads that have nothing to do are given by those that have.
+//! The queue by which busy threads hand work to idle ones.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -9,7 +9,7 @@ use super::Error;
 use super::names::Names;
 use super::node::{DirFds, Node};
 
-/// Something to do in a directory that is open. It has a hold on the directory.
+/// Work in an open directory. The task has a reference to the directory.
 pub(super) struct Task<D> {
     pub node: Arc<Node<D>>,
     pub pair: Arc<DirFds>,
@@ -17,19 +17,19 @@ pub(super) struct Task<D> {
 }
 
 pub(super) enum What {
-    /// The directory itself: how a walk begins.
+    /// The directory itself: the first task of a walk.
     All,
-    /// The directory of this name in it, with all that is below.
+    /// The subdirectory of this name, with everything below.
     Below(CString),
-    /// These entries of it.
+    /// These entries of the directory.
     Entries(Names),
 }
 
-/// The tasks that wait for a thread: hardly ever more than there are threads.
+/// The queue of tasks, which hardly ever has more tasks than there are threads.
 pub(super) struct Pool<D> {
     inner: Mutex<Inner<D>>,
     change: Condvar,
-    /// How many more threads could work.
+    /// The number of idle threads for which no task is queued.
     wanted: AtomicUsize,
     over: AtomicBool,
 }
@@ -51,7 +51,7 @@ impl<D> Pool<D> {
         }
     }
 
-    /// The next task; none when the walk is over.
+    /// Waits for the next task. Returns `None` when the walk is over.
     pub fn take(&self) -> Option<Task<D>> {
         let mut inner = self.lock();
         loop {
@@ -70,7 +70,7 @@ impl<D> Pool<D> {
         }
     }
 
-    /// Whether a thread is without a task.
+    /// Returns whether an idle thread waits for a task.
     pub fn wants(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) > 0
     }
@@ -83,7 +83,7 @@ impl<D> Pool<D> {
         self.change.notify_one();
     }
 
-    /// The walk is over: all is done, or `error` has happened, of which the first counts.
+    /// Ends the walk: all is done, or `error` has happened. The first error is kept.
     pub fn end(&self, error: Option<Error>) {
         let mut inner = self.lock();
         if inner.error.is_none() {
@@ -98,7 +98,7 @@ impl<D> Pool<D> {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// How it ended.
+    /// Returns how the walk ended.
     pub fn outcome(self) -> Result<(), Error> {
         let inner = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
         inner.error.map_or(Ok(()), Err)

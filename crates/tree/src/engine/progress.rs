@@ -1,4 +1,4 @@
-//! How far a walk is, and whether it is to go on.
+//! Progress and cancellation of a walk.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::Error;
 pub use crate::progress::Progress;
 
-/// What one thread has done and not yet told.
+/// Counts what one thread has done, and reports in batches.
 pub(super) struct Tally<'a> {
     progress: &'a dyn Progress,
     act: &'static str,
@@ -15,31 +15,31 @@ pub(super) struct Tally<'a> {
     total: (u64, u64),
 }
 
-/// So many entries may pass before a cancelled walk notices.
+/// The number of entries between two checks for cancellation.
 const ENTRIES: u64 = 64;
 
-/// So many bytes may pass.
+/// The number of bytes between two checks.
 const BYTES: u64 = 8 << 20;
 
 impl<'a> Tally<'a> {
-    /// `act` is what an error says when the walk is cancelled: "cannot copy".
+    /// `act` begins the error of a cancelled walk: "cannot copy".
     pub fn new(progress: &'a dyn Progress, act: &'static str) -> Self {
         Self { progress, act, untold: (0, 0), total: (0, 0) }
     }
 
-    /// One more entry.
+    /// Counts an entry.
     pub fn entry(&mut self) -> Result<(), Error> {
         self.untold.0 += 1;
         if self.untold.0 >= ENTRIES { self.tell() } else { Ok(()) }
     }
 
-    /// More bytes of a file.
+    /// Counts bytes of a file.
     pub fn bytes(&mut self, bytes: u64) -> Result<(), Error> {
         self.untold.1 += bytes;
         if self.untold.1 >= BYTES { self.tell() } else { Ok(()) }
     }
 
-    /// Everything: entries and bytes.
+    /// Reports the rest, and returns all entries and bytes.
     pub fn total(&mut self) -> (u64, u64) {
         self.hand_over();
         self.total

@@ -1,4 +1,4 @@
-//! Removal of whole trees.
+//! Removes whole trees.
 
 mod refusal;
 
@@ -21,10 +21,10 @@ use super::visitor::{At, Entered, Left, Visitor};
 use super::walk::walk_entry;
 use super::{Error, threads};
 
-/// What a removal is to be.
+/// Options of a removal.
 #[derive(Debug, Clone)]
 pub struct RemoveOptions {
-    /// How many threads remove.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -34,38 +34,38 @@ impl Default for RemoveOptions {
     }
 }
 
-/// What was removed.
+/// The result of a removal.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Removed {
-    /// Files of all kinds and directories.
+    /// The number of files of all kinds and directories.
     pub entries: u64,
-    /// What is still there, and why, in the order of paths: mounts (`EXDEV`, `EBUSY`) and
-    /// what the kernel refuses. The directories on the way to it are there, too.
+    /// What is still there, and why, sorted by path: mounts (`EXDEV`, `EBUSY`) and entries
+    /// that the kernel refuses to remove. Their parent directories are also still there.
     pub left: Vec<Error>,
 }
 
 impl Removed {
-    /// Whether nothing is left.
+    /// Returns whether everything was removed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.left.is_empty()
     }
 }
 
-/// A directory to which others add while it is removed is read anew so many times.
+/// How often a directory is read again if other processes add entries to it meanwhile.
 const ROUNDS: u32 = 3;
 
-/// Removes `name` in `parent`, with all that is below if it is a directory.
+/// Removes `name` in `parent`, with everything below if it is a directory.
 ///
-/// No mount is crossed, not even a bind mount of the same file system: it stays with what is
-/// in it, the directories on the way to it stay, and all else goes. What refuses because of
-/// an immutable or append-only flag (for root) or a directory's mode (for its owner) is
-/// changed and removed. That `name` is not there is no error.
+/// No mount is crossed, not even a bind mount of the same file system: a mount stays with its
+/// content and its parent directories, and all else is removed. An immutable or append-only
+/// flag (as root) or a directory's mode (as its owner) that prevents a removal is changed. If
+/// `name` does not exist, that is no error.
 ///
 /// # Errors
-/// `name` is no single name (`EINVAL`); `ECANCELED`; a directory could not be read.
-/// What could not be removed is in [`Removed::left`].
+/// `name` is not a single name (`EINVAL`); `ECANCELED`; a directory could not be read. Entries
+/// that could not be removed are in [`Removed::left`].
 pub fn remove(
     parent: BorrowedFd<'_>,
     name: &OsStr,
@@ -94,15 +94,15 @@ pub fn remove(
 struct Removal<'a> {
     base: &'a Path,
     progress: &'a dyn Progress,
-    /// Whether there may be subvolumes.
+    /// Whether the file system may have subvolumes.
     is_btrfs: bool,
     removed: Mutex<Removed>,
 }
 
-/// What will become of a directory.
+/// What becomes of a directory.
 #[derive(Debug, Default)]
 struct Fate {
-    /// Something in it could not be removed.
+    /// Whether something in it could not be removed.
     stays: AtomicBool,
     rounds: AtomicU32,
 }
@@ -121,7 +121,7 @@ struct Own<'a> {
 type Here<'a, 'r> = At<'a, Removal<'r>>;
 
 impl Removal<'_> {
-    /// `name` in `node` is left because of `errno`.
+    /// Records that `name` in `node` stays because of `errno`.
     fn leave_it(
         &self,
         node: &Node<Fate>,
@@ -138,15 +138,16 @@ impl Removal<'_> {
         own.left.push(self.error(act, &node.path_to(name), errno));
     }
 
-    /// A read-only subvolume of btrfs refuses the removal of what is in it.
+    /// Clears the read-only flag of a btrfs subvolume, in which nothing can be removed
+    /// otherwise.
     fn make_writable(&self, directory: &OwnedFd) {
         if self.is_btrfs && btrfs::is_subvolume(directory.as_fd()).unwrap_or(false) {
-            // If that fails, the removal says so.
+            // If this fails, the removal fails too and reports an error.
             let _ = btrfs::set_read_only(directory.as_fd(), false);
         }
     }
 
-    /// Opens a directory; none if it is gone or stays.
+    /// Opens a directory. Returns `None` if it is gone or cannot be removed.
     fn open(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Option<OwnedFd> {
         let parent = at.pair.first();
         let mut opened = Mounts::Stop.directory(parent, name);
@@ -169,7 +170,7 @@ impl Removal<'_> {
     }
 }
 
-/// Removes one name, after taking away what stands against it.
+/// Removes one name. If refused, clears flags or changes modes and retries once.
 fn unlink(parent: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<(), Errno> {
     let result = unlinkat(parent, name, flags);
     match result {
@@ -215,7 +216,7 @@ impl<'a> Visitor for Removal<'a> {
         own: &mut Own<'a>,
         above: Option<&DirFds>,
     ) -> Result<Left, Error> {
-        // The root of the walk is the directory in which something is removed.
+        // The root of the walk is the parent of the directory to remove.
         let (Some(above), Some(parent)) = (above, at.node.parent()) else { return Ok(Left::Done) };
         if at.node.data.stays.load(Ordering::Relaxed) {
             parent.data.stay();

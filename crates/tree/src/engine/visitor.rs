@@ -1,4 +1,4 @@
-//! What is done on a walk.
+//! The operations of a walk.
 
 use super::Error;
 use super::node::{DirFds, Node};
@@ -7,21 +7,21 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-/// What is done on a walk. Every method is called by many threads at once.
+/// The operations of a walk. Every method is called by several threads at once.
 pub(super) trait Visitor: Sync {
-    /// What is kept of a directory until it is finished.
+    /// State of a directory until it is finished.
     type Data: Send + Sync;
-    /// What belongs to one thread.
+    /// State of one thread.
     type Own;
 
-    /// For a new thread.
+    /// Makes the state of a new thread.
     fn own(&self) -> Self::Own;
 
-    /// Opens the directory `name` before what is in it is visited; none to pass it by.
+    /// Opens the directory `name` before its entries are visited; `None` skips it.
     fn enter(&self, at: &At<'_, Self>, own: &mut Self::Own, name: &CStr) -> Entered<Self::Data>;
 
-    /// Visits what the directory's list says to be no directory. Returns whether it is one
-    /// after all, and has to be entered.
+    /// Visits an entry that the directory's list does not mark as a directory. Returns whether
+    /// the entry is a directory after all and must be entered.
     fn entry(
         &self,
         at: &At<'_, Self>,
@@ -30,8 +30,8 @@ pub(super) trait Visitor: Sync {
         kind: FileType,
     ) -> Result<bool, Error>;
 
-    /// The directory's list was read to its end.
-    /// Directories that are not in the list are visited if `_more` is told of them.
+    /// Called when the directory's list was read to its end. Directories that are passed to
+    /// `_more` are visited in addition.
     fn listed(
         &self,
         _at: &At<'_, Self>,
@@ -41,7 +41,7 @@ pub(super) trait Visitor: Sync {
         Ok(())
     }
 
-    /// Everything in the directory is finished. `above` is the directory that it is in.
+    /// Called when everything in the directory is finished. `above` is the parent directory.
     fn leave(
         &self,
         at: &At<'_, Self>,
@@ -49,13 +49,13 @@ pub(super) trait Visitor: Sync {
         above: Option<&DirFds>,
     ) -> Result<Left, Error>;
 
-    /// Opens a directory that was entered before again, in the one that it is in.
+    /// Opens a directory again that was entered before, from its parent.
     fn reopen(&self, parent: &DirFds, node: &Node<Self::Data>) -> Result<DirFds, Errno>;
 
-    /// The error of an act on a directory that is visited.
+    /// Makes the error of an act on a visited directory.
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error;
 
-    /// The thread has nothing more to do.
+    /// Called when the thread has no more work.
     fn finish(&self, own: Self::Own);
 }
 
@@ -66,11 +66,11 @@ pub(super) type Entered<D> = Result<Option<(DirFds, D)>, Error>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Done,
-    /// It is to be read again from its beginning.
+    /// The directory must be read again from its beginning.
     Again,
 }
 
-/// The directory where something is visited.
+/// The directory in which something is visited.
 pub(super) struct At<'a, V: Visitor + ?Sized> {
     pub node: &'a Arc<Node<V::Data>>,
     pub pair: &'a Arc<DirFds>,

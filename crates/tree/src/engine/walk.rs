@@ -1,4 +1,4 @@
-//! The walk itself: threads that do it.
+//! Starts a walk and its threads.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::pool::{Pool, Task, What};
 use super::visitor::Visitor;
 use super::worker::Descent;
 
-/// Walks over the tree that begins with the open directory `root`.
+/// Walks the tree at the open directory `root`.
 pub(super) fn walk<V: Visitor>(
     visitor: &V,
     root: DirFds,
@@ -23,8 +23,8 @@ pub(super) fn walk<V: Visitor>(
     begin(visitor, root, data, What::All, threads)
 }
 
-/// Walks over the tree that begins with `name` in the open directory `parent`, of which
-/// nothing else is visited. It is the root of the walk nonetheless.
+/// Walks the tree at `name` in the open directory `parent`, of which nothing else is visited.
+/// The walk's root is `parent`.
 pub(super) fn walk_entry<V: Visitor>(
     visitor: &V,
     parent: DirFds,
@@ -57,7 +57,7 @@ fn begin<V: Visitor>(
             visitor.finish(own);
         };
         for number in 1..threads.max(1) {
-            // With fewer threads than wanted the walk is slower and as good.
+            // If a thread cannot be started, the walk is slower and still complete.
             let builder = thread::Builder::new().name(format!("tree-{number}"));
             if builder.spawn_scoped(scope, work).is_err() {
                 break;
@@ -68,7 +68,7 @@ fn begin<V: Visitor>(
     pool.outcome()
 }
 
-/// Lets no thread wait for one that has panicked.
+/// Ends the walk if its thread panics, so that the other threads do not wait for ever.
 struct Ending<'a, D>(&'a Pool<D>);
 
 impl<D> Drop for Ending<'_, D> {

@@ -1,4 +1,4 @@
-//! One thread on its way: down into a directory, and up again.
+//! One thread of a walk: descends into directories and returns.
 
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use super::node::{DirFds, Node};
 use super::pool::{Pool, Task, What};
 use super::visitor::{At, Left, Visitor};
 
-/// So many of the directories above the current one stay open on each thread; those above
-/// them are opened again on the way up. Deeper than most trees are.
+/// The number of directories that stay open on each thread: the current one and those above
+/// it. Ancestors further up are opened again on the way back. Most trees are less deep.
 const OPEN: usize = 24;
 
-/// A directory is not read further while so many directories in it are still to visit.
+/// Reading a directory pauses while this many of its subdirectories are still to visit.
 const WAITING: usize = 256;
 
-/// Fewer entries than these are not worth another thread.
+/// Fewer entries than this are not handed to another thread.
 const WORTH: usize = 32;
 
-/// A directory on the way of this thread.
+/// A directory on the stack of this thread.
 struct Frame<D> {
     node: Arc<Node<D>>,
-    /// None while it is closed.
+    /// None while the directory is closed.
     pair: Option<Arc<DirFds>>,
-    /// The directory that it is in, if that is not the next on the stack.
+    /// The parent directory, if it is not the next frame on the stack.
     above: Option<Arc<DirFds>>,
     directories: Names,
     list: List,
@@ -35,9 +35,9 @@ struct Frame<D> {
 /// How far a directory's list is read.
 #[derive(Clone, Copy)]
 enum List {
-    /// The position in the open directory is where to go on.
+    /// The read position of the open directory is right.
     Open(u64),
-    /// It was closed meanwhile: go on here.
+    /// The directory was closed; continue at this position.
     Closed(u64),
     Done,
 }
@@ -49,7 +49,7 @@ pub(super) struct Descent<'a, V: Visitor> {
     root: &'a Arc<DirFds>,
     own: &'a mut V::Own,
     frames: Vec<Frame<V::Data>>,
-    /// What `getdents64` writes to.
+    /// The buffer for `getdents64`.
     buffer: Vec<u8>,
     others: Names,
 }
@@ -65,7 +65,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         Self { visitor, pool, root, own, frames: Vec::new(), buffer, others: Names::default() }
     }
 
-    /// Does what there is to do until the walk is over.
+    /// Works on tasks until the walk is over.
     pub fn work(&mut self) -> Result<(), Error> {
         while let Some(Task { node, pair, what }) = self.pool.take() {
             match what {
@@ -85,7 +85,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         Ok(())
     }
 
-    /// Until all directories on the stack are done.
+    /// Works until all directories on the stack are done.
     fn descend(&mut self) -> Result<(), Error> {
         while let Some(frame) = self.frames.last() {
             if self.pool.is_over() {
@@ -104,7 +104,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
                 let (node, pair) = (Arc::clone(&frame.node), self.pair_of_last()?);
                 node.acquire();
                 if !self.enter(&node, &pair, name, None)? {
-                    // The frame itself has a hold, so this is not the last.
+                    // The frame itself has a reference, so this reference is not the last.
                     node.release();
                 }
             } else if matches!(frame.list, List::Done) {
@@ -114,7 +114,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         Ok(())
     }
 
-    /// Enters a directory, whose parent was held for it.
+    /// Enters a directory. The caller has acquired a reference to the parent.
     fn enter(
         &mut self,
         node: &Arc<Node<V::Data>>,
@@ -144,7 +144,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         }
     }
 
-    /// Reads the directory on top of the stack until there are enough directories to visit.
+    /// Reads the directory on top of the stack until there are enough subdirectories to visit.
     fn read(&mut self) -> Result<(), Error> {
         let pair = self.pair_of_last()?;
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
@@ -229,10 +229,11 @@ impl<'a, V: Visitor> Descent<'a, V> {
         Ok(())
     }
 
-    /// Gives the directory that is nearest to the root, and so probably the largest, to a
-    /// thread that has nothing to do.
+    /// Hands the directory nearest to the root, which is probably the largest, to an idle
+    /// thread.
     fn share(&mut self) {
-        // One is kept, lest a chain of directories is passed to and fro.
+        // The last directory is kept; otherwise a chain of directories would move between
+        // threads.
         let waiting: usize = self.frames.iter().map(|frame| frame.directories.len()).sum();
         if waiting < 2 {
             return;
@@ -247,7 +248,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         }
     }
 
-    /// The directory on top of the stack, opened again if it was closed.
+    /// Returns the directory on top of the stack, and opens it again if it was closed.
     fn pair_of_last(&mut self) -> Result<Arc<DirFds>, Error> {
         let Some(frame) = self.frames.last_mut() else { return Ok(Arc::clone(self.root)) };
         if let Some(pair) = &frame.pair {
@@ -258,8 +259,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         Ok(pair)
     }
 
-    /// Leaves the directory on top of the stack, of which everything is visited or given to
-    /// others.
+    /// Pops the directory on top of the stack, whose entries are all visited or handed over.
     fn pop(&mut self) -> Result<(), Error> {
         let pair = self.pair_of_last()?;
         let Some(Frame { node, mut above, .. }) = self.frames.pop() else { return Ok(()) };
@@ -273,7 +273,8 @@ impl<'a, V: Visitor> Descent<'a, V> {
         self.release(node, pair, above)
     }
 
-    /// Lets go of a directory, finishes it if nobody else is in it, and so on upwards.
+    /// Releases a directory. If this was the last reference, finishes the directory and
+    /// releases its parent in turn.
     fn release(
         &mut self,
         mut node: Arc<Node<V::Data>>,
@@ -282,7 +283,8 @@ impl<'a, V: Visitor> Descent<'a, V> {
     ) -> Result<(), Error> {
         loop {
             if !node.has_one_reference() {
-                // Whoever finishes it will look for it by this.
+                // The thread that finishes the directory may need its identity to open it
+                // again.
                 node.remember(&pair);
             }
             if !node.release() || self.pool.is_over() {
@@ -313,8 +315,8 @@ impl<'a, V: Visitor> Descent<'a, V> {
     }
 }
 
-/// Opens a directory that was closed meanwhile: from one in it if there is one, else by the
-/// names from the root on.
+/// Opens a closed directory again: by the ".." of a child if there is one, else by the names
+/// from the root.
 fn open_again<V: Visitor>(
     visitor: &V,
     root: &Arc<DirFds>,

@@ -1,4 +1,4 @@
-//! Extended attributes, of open files and of what is not to be opened.
+//! Extended attributes, of open files and of files that must not be opened.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::overlay::is_overlays;
 
-/// Where most values find room; the kernel allocates what is asked for.
+/// A buffer size that suffices for most values.
 const VALUE: usize = 1 << 10;
 
 /// The kernel's limit for a value and for a list of names (xattr(7)).
@@ -19,7 +19,7 @@ const LARGEST: usize = 64 << 10;
 
 /// A file with extended attributes.
 pub(super) trait Attributed {
-    /// How many bytes the list of the names has.
+    /// Returns the size of the list of names in bytes.
     fn query(&self) -> Result<usize, Errno>;
     fn list(&self, buffer: &mut [u8]) -> Result<usize, Errno>;
     fn get(&self, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno>;
@@ -44,7 +44,7 @@ impl Attributed for Open<'_> {
     }
 }
 
-/// A file by a path, whose last name is not followed.
+/// A file by its path, whose last name is not followed.
 pub(super) struct Named(pub Vec<u8>);
 
 impl Attributed for Named {
@@ -62,20 +62,20 @@ impl Attributed for Named {
     }
 }
 
-/// Tells of every attribute and its value, but for what a file system makes of itself,
-/// and what an overlay notes of others.
+/// Calls `tell` with each attribute and its value. Attributes that the file system derives
+/// itself and overlay's own attributes are skipped.
 pub(super) fn each<E>(
     source: &impl Attributed,
     failed: impl Fn(Errno) -> E,
     mut tell: impl FnMut(&CStr, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    // Most files have none, which costs one call.
+    // Most files have no attributes, which costs one call.
     let length = match source.query() {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
         length => length.map_err(&failed)?,
     };
     let mut list = vec![0; length];
-    // It may have grown since.
+    // The list may have grown since.
     let length = match source.list(&mut list) {
         Err(Errno::RANGE) => {
             list.resize(LARGEST, 0);
@@ -98,7 +98,7 @@ pub(super) fn each<E>(
             length => length,
         };
         match length {
-            // Taken away meanwhile, which the file's ctime tells.
+            // The attribute was removed meanwhile, which changes the file's ctime.
             Err(Errno::NODATA) => {}
             length => tell(name, &value[..length.map_err(&failed)?])?,
         }
@@ -106,7 +106,8 @@ pub(super) fn each<E>(
     Ok(())
 }
 
-/// How xfs stores access lists, which it lists beside `system.posix_acl_*` for root.
+/// Returns whether this is xfs's own form of an access list, which it lists for root beside
+/// `system.posix_acl_*`.
 fn is_other_form(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"trusted.SGI_ACL_")
 }

@@ -6,18 +6,18 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What of the caller's environment a command gets.
+/// Which of the caller's environment variables a command gets.
 ///
-/// In either case HOME, USER, LOGNAME and SHELL are those of the user inside, and PATH
-/// has the directories in which Debian's programs are: without `/usr/sbin` and `/sbin`,
-/// which ordinary users' have not, dpkg refuses to work.
+/// In both cases HOME, USER, LOGNAME and SHELL are those of the user in the tree, and PATH
+/// contains the directories of Debian's programs: without `/usr/sbin` and `/sbin`, which
+/// ordinary users' PATH lacks, dpkg refuses to work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Environment {
-    /// All, as chroot(8) does; but for directories for temporary files that are not in
-    /// the tree.
+    /// All variables, as chroot(8) keeps them, except those that name a directory for
+    /// temporary files that is missing in the tree.
     #[default]
     Keep,
-    /// TERM, with LANG as `C.UTF-8`.
+    /// TERM and synconce's own variables, with LANG as `C.UTF-8`.
     Clean,
 }
 
@@ -25,7 +25,7 @@ const PATHS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const DIRECTORIES: [&str; 5] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
 
-/// The environment made of `ours`; `is_directory` says what is in the tree.
+/// Makes the environment from `ours`. `is_directory` checks for directories in the tree.
 pub(super) fn made(
     policy: Environment,
     ours: impl Iterator<Item = (OsString, OsString)>,
@@ -34,7 +34,7 @@ pub(super) fn made(
     is_directory: impl Fn(&Path) -> bool,
 ) -> Vec<(OsString, OsString)> {
     let is_kept = |name: &OsStr, value: &OsStr| match policy {
-        // Ours say that a run goes on: see `synconce_hold::RUN_VARIABLE`.
+        // synconce's variables mark a run in progress: see `synconce_hold::RUN_VARIABLE`.
         Environment::Clean => name == "TERM" || name.as_bytes().starts_with(b"SYNCONCE_"),
         Environment::Keep => {
             DIRECTORIES.iter().all(|known| name != *known) || is_directory(Path::new(value))
@@ -59,7 +59,7 @@ pub(super) fn made(
     kept
 }
 
-/// `path` with those of [`PATHS`] behind it that it has not.
+/// Appends the directories of [`PATHS`] that `path` lacks.
 fn with_all_paths(path: OsString) -> OsString {
     let has = |wanted: &str| {
         path.as_bytes().split(|byte| *byte == b':').any(|one| one == wanted.as_bytes())

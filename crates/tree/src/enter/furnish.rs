@@ -1,4 +1,4 @@
-//! What is mounted in a root.
+//! Mounts /proc, /sys, /dev and binds in a root.
 
 use super::places::{Kind, Places, find};
 use super::{Bind, EnterSpec};
@@ -17,7 +17,7 @@ use synconce_sys::mounting::{Reach, make_read_only};
 
 pub(super) const RESOLVER: &str = "/etc/resolv.conf";
 
-/// Device nodes, by permissions, major and minor number (Documentation/admin-guide/devices.txt).
+/// Device nodes: permissions, major and minor number (Documentation/admin-guide/devices.txt).
 const NODES: [(&str, u32, u32, u32); 6] = [
     ("null", 0o666, 1, 3),
     ("zero", 0o666, 1, 5),
@@ -26,7 +26,7 @@ const NODES: [(&str, u32, u32, u32); 6] = [
     ("urandom", 0o666, 1, 9),
     ("tty", 0o666, 5, 0),
 ];
-/// Only for root: others may not write to the host's.
+/// Only for root, because an ordinary user may not write to the host's console.
 const CONSOLE: (&str, u32, u32, u32) = ("console", 0o600, 5, 1);
 
 const LINKS: [(&str, &str); 5] = [
@@ -37,16 +37,16 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// The group of terminals on Debian and most others (`tty`), which glibc expects.
+/// The group of terminals on Debian and most other distributions (`tty`), which glibc expects.
 const TTY_GROUP: &str = "5";
 
-/// Whether the host has a configuration of the resolver.
+/// Returns whether the host has a resolver configuration.
 pub(super) fn has_resolver() -> bool {
     Path::new(RESOLVER).is_file()
 }
 
-/// Mounts the root of `spec` on itself, and all that belongs into it, in the calling
-/// process's own mount namespace.
+/// Bind-mounts the root of `spec` on itself, with all mounts that belong into it, in the
+/// calling process's own mount namespace.
 pub(super) fn furnish(spec: &EnterSpec) -> Result<OwnedFd, Error> {
     let path = Path::new(&spec.root);
     let root = clone_tree(path)?;
@@ -65,17 +65,16 @@ pub(super) fn furnish(spec: &EnterSpec) -> Result<OwnedFd, Error> {
     Ok(root)
 }
 
-/// Makes `root` the root and the working directory; what was, is not to be had any
-/// more.
+/// Makes `root` the root and the working directory, and unmounts the old root.
 pub(super) fn change_root(root: BorrowedFd<'_>) -> Result<(), Error> {
     let act = "cannot change the root, from";
     fchdir(root).on(act, Path::new("/"))?;
-    // pivot_root(2): both on one place, the old one on top.
+    // pivot_root(2): both roots on one mount point, the old root on top.
     match pivot_root(".", ".") {
         Ok(()) => {
             unmount(".", UnmountFlags::DETACH).on("cannot leave the old root,", Path::new("/"))?;
         }
-        // The first root, of an initramfs, cannot be moved.
+        // An initramfs's root cannot be moved.
         Err(Errno::INVAL) => chroot(".").on(act, Path::new("/"))?,
         Err(error) => return Err(Error::new(act, Path::new("/"), error)),
     }
@@ -88,8 +87,9 @@ fn mount_proc(places: &mut Places) -> Result<(), Error> {
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let mount = match new_mount("proc", &[], safe) {
-        // In a container that hides parts of its own (mount_too_revealing() in
-        // fs/namespace.c): the numbers in it are those outside.
+        // In a container that masks parts of its /proc, a new mount is refused
+        // (mount_too_revealing() in fs/namespace.c). The bind mount shows the pids of the
+        // outer namespace.
         Err(Errno::PERM) => clone_tree(path)?,
         other => other.on("cannot mount", path)?,
     };
@@ -120,7 +120,7 @@ fn mount_dev(places: &mut Places) -> Result<(), Error> {
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let terminals = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", TTY_GROUP)];
     let mount = match new_mount("devpts", &terminals, quiet) {
-        // A group that is not mapped.
+        // The group is not mapped in the user namespace.
         Err(Errno::INVAL) => new_mount("devpts", &terminals[..2], quiet),
         other => other,
     };
@@ -132,7 +132,7 @@ fn mount_dev(places: &mut Places) -> Result<(), Error> {
     put(places, &mount.on("cannot mount", &place)?, &place, Kind::Directory)
 }
 
-/// Makes a device node, or mounts the host's where that is not allowed.
+/// Makes a device node, or bind-mounts the host's where mknod(2) is not permitted.
 fn make_node(
     places: &mut Places,
     dev: &OwnedFd,
@@ -142,7 +142,7 @@ fn make_node(
     let device = rustix::fs::makedev(major, minor);
     let permissions = Mode::from_raw_mode(mode);
     match mknodat(dev, name, FileType::CharacterDevice, permissions, device) {
-        // mknod(2) takes the umask off.
+        // mknod(2) applies the umask.
         Ok(()) => rustix::fs::chmodat(dev, name, permissions, rustix::fs::AtFlags::empty())
             .on("cannot change the mode of", &path),
         Err(Errno::PERM) => mount_bind(places, &path, &path, false),
@@ -160,7 +160,7 @@ fn mount_bind(
     put(places, &clone_tree(source)?, target, Kind::of(source)?)
 }
 
-/// As [`put`], read-only with all below it; before Linux 5.12 without what is below.
+/// Like [`put`], read-only with all mounts below; before Linux 5.12 without the mounts below.
 fn put_locked(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Error> {
     let act = "cannot make read-only, in the tree,";
     match make_read_only(mount.as_fd(), Reach::Below) {
@@ -172,7 +172,7 @@ fn put_locked(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> 
     }
 }
 
-/// Attaches `mount` to `path` in the root, which is made if it is missing.
+/// Attaches `mount` to `path` in the root, and makes `path` if it is missing.
 fn put(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Error> {
     let place = places.make(path, kind)?;
     attach(mount, place.as_fd()).on("cannot mount, in the tree, on", path)
@@ -183,7 +183,7 @@ fn attach(mount: &OwnedFd, place: BorrowedFd<'_>) -> rustix::io::Result<()> {
     move_mount(mount, "", place, "", flags)
 }
 
-/// A copy of the mount at `path` and those below it, attached nowhere.
+/// Returns a detached copy of the mount at `path` and of the mounts below.
 fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC

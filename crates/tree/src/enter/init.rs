@@ -1,5 +1,5 @@
-//! The first process of the pid namespace: furnishes the root, starts the command in
-//! it, reaps, and ends as soon as the command has, and everything inside with it.
+//! The first process of the pid namespace: mounts the root, starts the command, reaps, and
+//! exits when the command has ended. The kernel then kills all processes inside.
 
 use super::report::{Report, Teller};
 use super::user::{self, User};
@@ -19,7 +19,8 @@ use synconce_sys::launch::{Command, execute_in_place};
 use synconce_sys::process::{Change, Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Set};
 
-/// Does all; whatever comes of it is told. `life` ends when the process outside does.
+/// Runs the command and reports the outcome to `outside`. `life` is closed when the process
+/// outside ends.
 pub(super) fn run(spec: &EnterSpec, before: Set, outside: &Teller, life: &PipeReader) {
     if let Err(why) = try_run(spec, before, outside, life) {
         outside.tell(&Report::Failed(why));
@@ -37,7 +38,8 @@ fn try_run(
     if has_ended(life) {
         return Ok(());
     }
-    // What is mounted here is not seen outside, where places are removed afterwards.
+    // The process outside does not see these mounts, so that it can remove the mount points
+    // afterwards.
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| text(&error))?;
     let root = furnish::furnish(spec).map_err(|error| text(&error))?;
     furnish::change_root(root.as_fd()).map_err(|error| text(&error))?;
@@ -58,7 +60,7 @@ fn try_run(
     }
 }
 
-/// Whether the process at the other end of a pipe is gone.
+/// Returns whether the process at the other end of the pipe has ended.
 fn has_ended(life: &PipeReader) -> bool {
     let mut fds = [PollFd::new(life, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -71,8 +73,8 @@ fn attend(command: u32, signals: &Reader, outside: &Teller) -> io::Result<()> {
         let mut fds = [PollFd::new(signals, PollFlags::IN)];
         rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
         while let Some(received) = signals.next() {
-            // A process outside has no number here; the terminal's signals reach the
-            // command anyway.
+            // Signals from outside the pid namespace have sender 0. The terminal's signals are
+            // skipped: they reach the command anyway.
             let from_outside = received.by_process && received.sender == 0;
             if from_outside && received.signal != Signal::CHILD.as_raw() {
                 signals::send(command, received.signal);
@@ -104,7 +106,7 @@ const ANY_CHANGE: WaitFor = WaitFor {
     tracees: false,
 };
 
-/// Executes the command; comes back with an exit code when that cannot be done.
+/// Executes the command. On failure returns an exit code.
 fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) -> i32 {
     let directory = spec.directory.as_deref().unwrap_or(OsStr::new("/"));
     let prepared = become_user(user, &spec.user)
@@ -140,7 +142,7 @@ fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
     become_it().on("cannot become the user", Path::new(words.as_deref().unwrap_or("root")))
 }
 
-/// What to execute for `words`, looked for as execvp(3) does.
+/// Returns what to execute for `words`, searching PATH like execvp(3).
 fn command(words: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Command> {
     let name = words.first().ok_or(io::ErrorKind::InvalidInput)?;
     let path = environment.iter().find(|(name, _)| name == "PATH");

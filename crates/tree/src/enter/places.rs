@@ -1,5 +1,5 @@
-//! Places to mount on in a tree: found from its own root, made where they are missing,
-//! and removed afterwards.
+//! Mount points in a tree: resolved from the tree's root, made where they are missing, and
+//! removed afterwards.
 
 use rustix::fs::{
     AtFlags, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fstat, mkdirat,
@@ -14,10 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 
-/// As many links as the kernel follows (path_resolution(7)).
+/// The kernel's limit on followed links (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-/// What is mounted.
+/// What a mount point is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Directory,
@@ -25,14 +25,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What is at `path`.
+    /// Returns the kind of the file at `path`.
     pub(super) fn of(path: &Path) -> Result<Self, Error> {
         let data = fs::metadata(path).on("cannot find what to bind,", path)?;
         Ok(if data.is_dir() { Self::Directory } else { Self::File })
     }
 }
 
-/// Opens `path` as a process with the root `root` would; as `O_PATH`.
+/// Opens `path` as `O_PATH`, resolved as in a process whose root is `root`.
 pub(super) fn find(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     resolve(root, path, OFlags::empty())
 }
@@ -42,7 +42,8 @@ fn resolve(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Resu
     openat2(root, path, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty(), resolve)
 }
 
-/// The places of one root; those made go when this is dropped.
+/// The mount points in one root. Mount points that were made are removed when this value is
+/// dropped.
 pub(super) struct Places {
     root: OwnedFd,
     made: Vec<Made>,
@@ -54,7 +55,7 @@ struct Made {
     name: OsString,
     kind: Kind,
     number: u64,
-    /// When the parent was last changed before and when this was made in it.
+    /// The parent's modification time before and after the mount point was made in it.
     before: Timespec,
     after: Timespec,
 }
@@ -66,18 +67,17 @@ impl Places {
         Ok(Self { root: opened.on("cannot enter", root)?, made: Vec::new(), keep: false })
     }
 
-    /// Those of a root in which what is made stays.
+    /// Makes mount points that are not removed on drop.
     pub(super) fn kept(root: OwnedFd) -> Self {
         Self { root, made: Vec::new(), keep: true }
     }
 
-    /// The root.
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// The place at `path` in the root, which is made if it is missing: where a
-    /// symbolic link leads, with the directories on the way.
+    /// Opens the mount point at `path` in the root. A missing mount point is made, where a
+    /// symbolic link leads, with its parent directories.
     pub(super) fn make(&mut self, path: &Path, kind: Kind) -> Result<OwnedFd, Error> {
         self.make_following(path.to_owned(), kind, MOST_LINKS)
             .on("cannot find or make, in the tree,", path)
@@ -89,14 +89,14 @@ impl Places {
             found => return Ok(found?),
         }
         let Some(Component::Normal(name)) = path.components().next_back() else {
-            // `..` of what is missing.
+            // `..` in a missing directory.
             return Err(Errno::NOENT.into());
         };
         let above = path.parent().unwrap_or(Path::new("/"));
         let parent = self.make_following(above.to_owned(), Kind::Directory, links)?;
         match readlinkat(&parent, name, Vec::new()) {
             Ok(_) if links == 0 => Err(Errno::LOOP.into()),
-            // From the root, or from beside the link; `..` does not lead out.
+            // Absolute, or relative to the link's directory; `..` cannot leave the root.
             Ok(target) => {
                 let target = above.join(OsStr::from_bytes(target.as_bytes()));
                 self.make_following(target, kind, links - 1)
@@ -136,8 +136,7 @@ impl Drop for Places {
 }
 
 impl Made {
-    /// Removes it, unless it is another by now or something is in it: then it is the
-    /// command's.
+    /// Removes the mount point, unless the command replaced it or put something in it.
     fn remove(self) {
         let Ok(now) = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW) else { return };
         let written = self.kind == Kind::File && now.st_size != 0;
@@ -145,7 +144,7 @@ impl Made {
             return;
         }
         let Ok(parent) = fstat(&self.parent) else { return };
-        // A time that the command gave the directory stays, whatever is removed from it now.
+        // A modification time that the command set stays.
         let untouched = changed(&parent) == self.after;
         let last_modification = if untouched { self.before } else { changed(&parent) };
         let flags = match self.kind {
@@ -155,7 +154,7 @@ impl Made {
         if unlinkat(&self.parent, &self.name, flags).is_ok() {
             let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             let times = Timestamps { last_access, last_modification };
-            // Only a time, and only of a directory that we have changed.
+            // Best effort: only the time of a directory that this process changed is lost.
             let _ = utimensat(&self.parent, ".", &times, AtFlags::empty());
         }
     }

@@ -1,4 +1,4 @@
-//! What the init of the pid namespace says to the process outside, a line each.
+//! Reports from the init of the pid namespace to the process outside, one line each.
 
 use super::Ending;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// Something failed before the command was started.
+    /// A step before the command's start failed.
     Failed(String),
     NotExecuted {
         command: String,
@@ -17,7 +17,7 @@ pub(super) enum Report {
     Killed(i32),
 }
 
-/// Where reports go.
+/// The sending end.
 pub(super) struct Teller(PipeWriter);
 
 impl Report {
@@ -39,12 +39,12 @@ impl Teller {
     pub(super) fn tell(&self, report: &Report) {
         let mut line = serde_json::to_vec(report).expect("plain text and numbers");
         line.push(b'\n');
-        // Without anybody outside we are killed at once.
+        // If the process outside has ended, the kernel kills this process at once.
         let _ = (&self.0).write_all(&line);
     }
 }
 
-/// Where they come from.
+/// The receiving end.
 pub(super) struct Reports(BufReader<PipeReader>);
 
 impl Reports {
@@ -56,12 +56,12 @@ impl Reports {
         self.0.get_ref()
     }
 
-    /// Whether there is a report that was read ahead.
+    /// Returns whether a report was read ahead.
     pub(super) fn has_more(&self) -> bool {
         !self.0.buffer().is_empty()
     }
 
-    /// The next report; none when nobody is left to make one.
+    /// Returns the next report, or `None` when the sender has exited.
     pub(super) fn next(&mut self) -> io::Result<Option<Report>> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;

@@ -1,13 +1,13 @@
-//! Who the command runs as, by the tree's own `/etc/passwd` and `/etc/group`.
+//! Finds the command's user in the tree's own `/etc/passwd` and `/etc/group`.
 
 /// A user of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
-    /// None for a number that has no name.
+    /// None for a number without a name.
     pub(super) name: Option<String>,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// Further groups.
+    /// Supplementary groups.
     pub(super) groups: Vec<u32>,
     pub(super) home: String,
     pub(super) shell: String,
@@ -22,11 +22,11 @@ struct Entry<'a> {
     shell: &'a str,
 }
 
-/// The user that `words` (`NAME`, `UID`, either with `:GROUP`; root when there are none)
-/// means.
+/// Returns the user for `words`: `NAME` or `UID`, either with `:GROUP`; root when there are
+/// none.
 ///
 /// # Errors
-/// A name that the tree does not have.
+/// The tree has no such name.
 pub(super) fn find(words: Option<&str>, passwd: &str, group: &str) -> Result<User, String> {
     let words = words.unwrap_or("0");
     let (user, of_group) = match words.split_once(':') {
@@ -35,7 +35,7 @@ pub(super) fn find(words: Option<&str>, passwd: &str, group: &str) -> Result<Use
     };
     let entries = || passwd.lines().filter_map(entry);
     let number = user.parse::<u32>().ok();
-    // A name may look like a number: names go first, as in chown(1).
+    // A name may look like a number: names are tried first, as in chown(1).
     let found = entries()
         .find(|entry| entry.name == user)
         .or_else(|| entries().find(|entry| Some(entry.uid) == number));
@@ -61,7 +61,7 @@ fn entry(line: &str) -> Option<Entry<'_>> {
     Some(Entry { name, uid: uid.parse().ok()?, gid: gid.parse().ok()?, home, shell })
 }
 
-/// Names, numbers and members of group(5).
+/// Returns names, numbers and members of group(5).
 fn groups(group: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     group.lines().filter_map(|line| {
         let mut fields = line.split(':');

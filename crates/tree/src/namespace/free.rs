@@ -1,14 +1,13 @@
-//! Subordinate ids that are free, as useradd(8) chooses them.
+//! Finds free subordinate ids, as useradd(8) does.
 
 use super::ranges::Range;
 
-/// So many ids a user namespace needs: Debian's `nobody` is 65534.
+/// The ids that a user namespace needs: Debian's `nobody` is 65534.
 const USUAL: u64 = 65_536;
 /// The largest id; 2^32 - 1 means "no id" to chown(2).
 const LARGEST: u64 = u32::MAX as u64 - 1;
 
-/// What login.defs(5) says of subordinate ids: one range that is allowed for user ids and for
-/// group ids.
+/// The range of subordinate ids that login.defs(5) allows for both user ids and group ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoginDefs {
     min: u64,
@@ -17,7 +16,7 @@ pub(super) struct LoginDefs {
 }
 
 impl LoginDefs {
-    /// Reads login.defs(5); what is not there has its default.
+    /// Reads login.defs(5). Missing values have their defaults.
     pub(super) fn parse(text: &str) -> Self {
         let value = |key: &str| {
             let mut found = None;
@@ -38,13 +37,13 @@ impl LoginDefs {
         Self {
             min: uid_min.max(gid_min),
             max: uid_max.min(gid_max).min(LARGEST),
-            // A site that gives its users fewer ids still needs these for a tree.
+            // A site may assign fewer ids to its users, but a tree needs this many.
             count: uid_count.max(gid_count).max(USUAL),
         }
     }
 }
 
-/// A number as strtoul(3) reads it: decimal, octal after 0, hexadecimal after 0x.
+/// Reads a number like strtoul(3): decimal, octal after 0, hexadecimal after 0x.
 fn number(word: &str) -> Option<u64> {
     if let Some(digits) = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         return u64::from_str_radix(digits, 16).ok();
@@ -53,8 +52,8 @@ fn number(word: &str) -> Option<u64> {
     u64::from_str_radix(word, radix).ok()
 }
 
-/// Returns the lowest range of the length that `defs` asks for, between its limits, that has
-/// no id in common with one of `taken`. None if there is no room.
+/// Returns the lowest range of the length in `defs`, within its limits, that overlaps none of
+/// `taken`. Returns `None` if there is no room.
 pub(super) fn free_range(taken: &[Range], defs: LoginDefs) -> Option<Range> {
     let mut taken = taken.to_vec();
     taken.sort_unstable_by_key(|range| range.start);

@@ -13,17 +13,18 @@ const SUBGID: &str = "/etc/subgid";
 /// Ids that a user may map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    /// The first.
+    /// The first id.
     pub(super) start: u64,
-    /// How many.
+    /// The number of ids.
     pub(super) count: u64,
 }
 
-/// The ranges of user ids and of group ids that the user `uid` has, by name or number.
+/// Returns the ranges of user ids and of group ids for the user `uid`, listed by name or
+/// number.
 ///
 /// # Errors
-/// A file cannot be read, or has no range for the user. The remedy is a command that gives
-/// the user ids that are free here.
+/// A file cannot be read, or has no range for the user. The remedy is a command that assigns
+/// free ids to the user.
 pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], Refusal> {
     let text = |path: &str| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
     let passwd = text("/etc/passwd").unwrap_or_default();
@@ -53,7 +54,7 @@ pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], Refusal> {
     Err(Refusal { error, remedy })
 }
 
-/// The command that gives `who` the ids that are missing: user ids, group ids.
+/// Returns the command that assigns the missing user ids and group ids to `who`.
 fn remedy(who: &str, [uids, gids]: [bool; 2], free: Option<Range>) -> String {
     let Some(Range { start, count }) = free else {
         return format!(
@@ -70,12 +71,12 @@ fn remedy(who: &str, [uids, gids]: [bool; 2], free: Option<Range>) -> String {
     format!("give {who} ids, as root: usermod{uids}{gids} {who}")
 }
 
-/// The third field of every line of passwd(5) or group(5).
+/// Returns the third field of every line of passwd(5) or group(5).
 fn ids(list: &str) -> impl Iterator<Item = u64> {
     list.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok())
 }
 
-/// The ranges of `owners` in a file, or of all.
+/// Returns the ranges of `owners` in a file, or all ranges.
 fn parse(text: &str, owners: Option<&[&str]>) -> Vec<Range> {
     let line = |line: &str| {
         let mut fields = line.trim().split(':');

@@ -1,4 +1,4 @@
-//! A file system context of overlay: options in, a detached mount out.
+//! A file system context for overlay, which turns options into a detached mount.
 
 use super::{Features, link_to, place_of};
 use rustix::io::{Errno, Result};
@@ -12,16 +12,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 /// The longest value that fsconfig(2) takes.
 const LONGEST: usize = 255;
 
-/// Mounts what `configure` sets.
+/// Returns a mount with the options that `configure` sets.
 ///
 /// # Errors
-/// The kernel's, with its words where it has any.
+/// The kernel's errors, with its message if there is one.
 pub(super) fn mounted(
     attributes: MountAttrFlags,
     configure: impl FnOnce(&Context) -> Result<()>,
 ) -> io::Result<OwnedFd> {
     let context = Context(fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?);
-    // The first column of the table of mounts.
+    // The first column of the mount table.
     fsconfig_set_string(&context.0, "source", "synconce")?;
     let created = configure(&context).and_then(|()| fsconfig_create(&context.0));
     created.map_err(|errno| context.explain(errno))?;
@@ -58,7 +58,7 @@ impl Context {
         self.joined(lowers)
     }
 
-    /// Sets all layers in one value. Links in /proc need no escapes, and are short.
+    /// Sets all layers in one value. Links in /proc are short and need no escapes.
     fn joined(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
         let links: Vec<_> = lowers.iter().map(|lower| link_to(*lower)).collect();
         let value = links.join(":");
@@ -68,8 +68,8 @@ impl Context {
         fsconfig_set_string(&self.0, "lowerdir", &*value)
     }
 
-    /// Sets a directory: as a descriptor (Linux 6.13; with `O_PATH` a little later), or
-    /// by a path.
+    /// Sets a directory by its descriptor (Linux 6.13; a later version for `O_PATH`), or by a
+    /// path.
     pub(super) fn directory(&self, key: &str, directory: BorrowedFd<'_>) -> Result<()> {
         match fsconfig_set_fd(&self.0, key, directory) {
             Err(Errno::INVAL | Errno::BADF) => {}
@@ -79,8 +79,8 @@ impl Context {
         fsconfig_set_string(&self.0, key, &*path_of(directory))
     }
 
-    /// What the kernel has said since the last time, each `e`, `w` or `i`, a blank and
-    /// text (fs/fs_context.c).
+    /// Returns the kernel's messages since the last call. Each begins with `e`, `w` or `i` and
+    /// a blank (fs/fs_context.c).
     fn messages(&self) -> Vec<String> {
         let mut buffer = [0; 1024];
         let mut messages = Vec::new();
@@ -104,9 +104,9 @@ impl Context {
     }
 }
 
-/// Whether overlay takes layers one by one (Linux 6.7). It cannot be asked: a kernel
-/// whose overlay has no options of the new mount calls (before 6.5) takes any name, and
-/// refuses the mount.
+/// Returns whether overlay takes layers one by one (Linux 6.7). The version is compared
+/// because a trial misleads: before 6.5, whose overlay has no options of the new mount calls,
+/// fsconfig(2) takes any name and the mount fails.
 fn appends_layers(release: &str) -> bool {
     let mut numbers = release.split(|one: char| !one.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -115,8 +115,8 @@ fn appends_layers(release: &str) -> bool {
     }
 }
 
-/// A path for an option: the directory's own, so that the table of mounts shows it,
-/// or the link to it in /proc where that is too long or would have to be escaped.
+/// Returns a path for an option: the directory's own, which the mount table shows, or its link
+/// in /proc if the path is too long or needs escapes.
 fn path_of(directory: BorrowedFd<'_>) -> String {
     let place = place_of(directory);
     let leads_there = |path: &str| {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// As a kernel before 6.7 is told.
+    /// Tests the option for kernels before 6.7.
     #[test]
     fn layers_in_one_value_are_mounted_and_too_many_are_refused() {
         let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
@@ -166,7 +166,7 @@ mod tests {
             .into();
         let lowers: Vec<_> = layers.iter().map(AsFd::as_fd).collect();
         let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY;
-        // Attached nowhere, it goes with its descriptor.
+        // A detached mount ends with its descriptor.
         let root = mounted(attributes, |context| context.joined(&lowers)).expect("a mount");
         let names = fs::read_dir(link_to(root.as_fd())).unwrap();
         let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();

@@ -1,9 +1,10 @@
-//! Makes of the upper directory of a mounted overlay all that the overlay shows.
+//! Completes the upper directory of a mounted overlay, so that it can become a layer.
 //!
-//! With `index=on` a hard-linked lower file that was written to has one copy, which
-//! the work directory's `index` keeps under the handle of the lower file. The names
-//! that were used are hard links to it; for the others, overlay looks into the index.
-//! As a lower layer, the upper has no index: those names would be the old file again.
+//! With `index=on`, a hard-linked lower file that was written to has one copy in the upper.
+//! The work directory's `index` links that copy to the handle of the lower file. Names that
+//! were used through the overlay are hard links to the copy; for the file's other names,
+//! overlay consults the index. As a lower layer, the upper has no index: the other names would
+//! show the old file again.
 
 use super::place_of;
 use crate::flags::unflag;
@@ -22,23 +23,23 @@ use synconce_sys::handle;
 /// What [`freeze`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frozen {
-    /// Files of several names that were written to.
+    /// The number of files with several names that were written to.
     pub files: usize,
-    /// Their names, which are all in the upper directory now.
+    /// The number of their names, which are all in the upper directory now.
     pub names: usize,
 }
 
-/// Makes the writable overlay `mount` ready for its upper directory to become a lower
-/// layer: every name of a file that the index has becomes a link to the copy. `upper`
-/// and `work` are its directories. Nobody may write to the mount any more.
+/// Makes the upper directory of the writable overlay `mount` complete: each name of a file in
+/// the index becomes a link to the copy. `upper` and `work` are the overlay's directories.
+/// Nothing may write to the mount any more.
 ///
-/// The numbers of links are right once the mount is gone and `work` is removed, where
-/// the index has one link to each.
+/// The files' numbers of links are right once the overlay is unmounted and `work` is removed,
+/// because the index has one link to each file.
 ///
 /// # Errors
-/// Those of reading the directories and of `utimensat(2)`, such as `ENOSPC`; `ESTALE`
-/// when the lower layers are not on the file system of `upper`. The upper is no layer
-/// then.
+/// The errors of reading the directories and of `utimensat(2)`, such as `ENOSPC`; `ESTALE`
+/// when the lower layers are not on the file system of `upper`. The upper must then not become
+/// a layer.
 pub fn freeze(
     mount: BorrowedFd<'_>,
     upper: BorrowedFd<'_>,
@@ -54,11 +55,11 @@ pub fn freeze(
     Ok(Frozen { files: indexed.files, names: linking.names })
 }
 
-/// Whether the index in `work` may have anything for [`freeze`] to do: without an
-/// entry the overlay need not be there for it.
+/// Returns whether the index in `work` has entries. Without entries, [`freeze`] has nothing to
+/// do and the overlay need not be mounted.
 ///
 /// # Errors
-/// Those of reading the directory.
+/// The errors of reading the directory.
 pub fn has_index(work: BorrowedFd<'_>) -> Result<bool, Error> {
     let index = match open_directory(work, c"index") {
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
@@ -77,11 +78,11 @@ pub fn has_index(work: BorrowedFd<'_>) -> Result<bool, Error> {
     Ok(found.on("cannot read the index in", &place_of(work))?.is_some())
 }
 
-/// The files that the index has.
+/// The files in the index.
 struct Indexed {
     files: usize,
-    /// The inode numbers of the lower files; that of the copy is the same, because
-    /// overlay shows the lower one for both.
+    /// The inode numbers of the lower files. The copies show the same numbers, because overlay
+    /// reports the lower file's number for both.
     numbers: HashSet<u64>,
 }
 
@@ -100,7 +101,8 @@ fn indexed(upper: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<Indexed> {
             continue;
         }
         let data = statat(&index, &*name, AtFlags::SYMLINK_NOFOLLOW)?;
-        // Directories are there for nfs_export; what was removed whole has a whiteout.
+        // Directories are indexed for nfs_export; a file whose names were all removed has a
+        // whiteout.
         let kind = FileType::from_raw_mode(data.st_mode);
         if kind == FileType::Directory || (kind == FileType::CharacterDevice && data.st_rdev == 0) {
             continue;
@@ -111,8 +113,8 @@ fn indexed(upper: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<Indexed> {
     Ok(indexed)
 }
 
-/// The inode number of the lower file that an index entry is of: its name is
-/// `struct ovl_fb` in hexadecimal digits (fs/overlayfs/overlayfs.h).
+/// Returns the inode number of the lower file of an index entry. The entry's name is `struct
+/// ovl_fb` in hexadecimal digits (fs/overlayfs/overlayfs.h).
 fn number(file_system: &OwnedFd, name: &CStr) -> io::Result<u64> {
     /// Version, magic, length, flags, type, and the file system's UUID.
     const HEADER: usize = 5 + 16;
@@ -125,7 +127,7 @@ fn number(file_system: &OwnedFd, name: &CStr) -> io::Result<u64> {
     Ok(rustix::fs::fstat(file)?.st_ino)
 }
 
-/// For entries of a directory; larger ones take several calls.
+/// The size of a buffer for directory entries; larger directories take several calls.
 const BUFFER: usize = 16 * 1024;
 
 struct Linking<'a> {
@@ -134,8 +136,8 @@ struct Linking<'a> {
 }
 
 impl Linking<'_> {
-    /// Links up what is below `root`. One directory is open at a time, however deep it
-    /// is; `..` leads back, because nobody renames here.
+    /// Links the names below `root`. One directory is open at a time, at any depth; `..` leads
+    /// back, because nothing is renamed here.
     fn below(&mut self, root: OwnedFd) -> io::Result<()> {
         let mut current = root;
         let mut pending = vec![self.directory(&current)?];
@@ -151,11 +153,11 @@ impl Linking<'_> {
         Ok(())
     }
 
-    /// Links up what is in a directory, and says which directories are in it.
+    /// Links the names in a directory, and returns the names of its subdirectories.
     fn directory(&mut self, dir: &OwnedFd) -> io::Result<Vec<CString>> {
         let mut directories = Vec::new();
         let mut buffer = Vec::with_capacity(BUFFER);
-        // Unlike `Dir`, it opens nothing again.
+        // Unlike `Dir`, `RawDir` does not reopen the directory.
         let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let entry = entry?;
@@ -174,19 +176,20 @@ impl Linking<'_> {
     }
 }
 
-/// Makes overlay copy up, that is link up, a name by setting the time that it has.
+/// Makes overlay copy up a name, which links the name to the copy, by setting the file's own
+/// modification time.
 fn link_up(dir: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
     let data = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let set = || utimensat(dir, name, &own_times(&data), AtFlags::SYMLINK_NOFOLLOW);
     match set() {
-        // Immutable or append-only, which no layer keeps.
+        // The file is immutable or append-only; a layer does not keep these flags.
         Err(Errno::PERM) if unflag_file(dir, name, &data) => set(),
         result => result,
     }
 }
 
 fn unflag_file(dir: &OwnedFd, name: &CStr, data: &Stat) -> bool {
-    // What else there is has no flags, and to open it may have effects.
+    // Other kinds of files have no flags, and opening them may have side effects.
     FileType::from_raw_mode(data.st_mode) == FileType::RegularFile
         && openat(dir, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .is_ok_and(|file| unflag(file.as_fd()))

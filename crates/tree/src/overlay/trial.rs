@@ -1,4 +1,4 @@
-//! What overlay can do on a file system, found by doing it.
+//! Finds out what overlay can do on a file system, by a trial mount.
 
 use super::{Features, Mount, link_to, writable};
 use crate::namespace;
@@ -10,11 +10,11 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How the directories begin in which trials are made: whoever finds one of a dead
-/// process may remove it.
+/// The prefix of the directories in which trials are made. The directory of a dead process may
+/// be removed.
 pub const TRIAL_PREFIX: &str = ".synconce-trial-";
 
-/// Why something cannot be had, in the kernel's words.
+/// Why an option does not work, in the kernel's words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason(pub String);
 
@@ -32,10 +32,10 @@ impl Reason {
     }
 }
 
-/// What an overlay with an upper directory on a file system does.
+/// What an overlay with an upper directory can do on a file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
-    /// Whether it needs [`Features::user_xattr`].
+    /// Whether [`Features::user_xattr`] is required.
     pub user_xattr: bool,
     /// Whether hard links survive a copy up.
     pub index: Result<(), Reason>,
@@ -43,12 +43,12 @@ pub struct Abilities {
     pub redirect_dir: Result<(), Reason>,
     /// Whether a change of mode copies no content.
     pub metacopy: Result<(), Reason>,
-    /// Whether it can be mounted so that nothing is synced.
+    /// Whether the overlay can be mounted so that nothing is synced.
     pub volatile: Result<(), Reason>,
 }
 
 impl Abilities {
-    /// The options for [`writable`].
+    /// Returns the options for [`writable`].
     pub fn features(&self) -> Features {
         Features {
             user_xattr: self.user_xattr,
@@ -60,12 +60,12 @@ impl Abilities {
     }
 }
 
-/// Finds out whether directories of the file system that `dir` is on can be the upper
-/// of an overlay, and with which options, by mounting one in a new directory in
-/// `dir`, using it and removing it. That takes about a millisecond.
+/// Finds out whether directories on the file system of `dir` can be the upper of an overlay,
+/// and with which options. Mounts and uses an overlay in a new directory in `dir`, and removes
+/// the directory. This takes about a millisecond.
 ///
 /// # Errors
-/// Why there can be no overlay.
+/// The reason why no overlay can be mounted.
 pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, Reason> {
     let mut place = Place::new(dir)?;
     let user_xattr = !namespace::is_first_user_namespace();
@@ -78,7 +78,8 @@ pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, Reason> {
         volatile: Ok(()),
     };
     if user_xattr {
-        // Known to be refused together with it: this asks for the kernel's words.
+        // These options are refused together with `userxattr`; the mounts fetch the kernel's
+        // message.
         abilities.redirect_dir = place.mount(Features { redirect_dir: true, ..bare }).map(drop);
         abilities.metacopy = place.mount(Features { metacopy: true, ..bare }).map(drop);
     }
@@ -98,13 +99,13 @@ pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, Reason> {
     Ok(abilities)
 }
 
-/// Directories for a trial, which go with it.
+/// Directories for a trial, which are removed on drop.
 struct Place {
     parent: OwnedFd,
     name: String,
     root: OwnedFd,
     lower: OwnedFd,
-    /// Mounts tried: each has an upper and a work directory of its own.
+    /// The number of mounts tried: each has its own upper and work directory.
     tries: u32,
 }
 
@@ -114,7 +115,7 @@ impl Place {
             let parent = open(dir, ".")?;
             let name = format!("{TRIAL_PREFIX}{}-{:x}", std::process::id(), fastrand::u64(..));
             let root = make_directory(dir, &name)?;
-            // From here on the drop cleans up.
+            // From here on, drop removes the directory.
             let lower = root.try_clone()?;
             let mut place = Self { parent, name, root, lower, tries: 0 };
             place.lower = place.fill()?;
@@ -123,7 +124,7 @@ impl Place {
         made().map_err(|error| Reason::of("cannot make a directory for a trial mount", error))
     }
 
-    /// A lower layer: a directory, and a file with two names.
+    /// Makes a lower layer: a directory, and a file with two names.
     fn fill(&self) -> io::Result<OwnedFd> {
         let lower = make_directory(self.root.as_fd(), "lower")?;
         drop(make_directory(lower.as_fd(), "directory")?);
@@ -144,8 +145,7 @@ impl Place {
             .map_err(|error| Reason(error.to_string()))
     }
 
-    /// Uses the mount that was made last, and takes from `abilities` what the kernel has
-    /// silently not done.
+    /// Uses the last mount, and clears in `abilities` what the kernel accepted but did not do.
     fn judge(&self, mount: &Mount, abilities: &mut Abilities) -> Result<(), Reason> {
         let mode = Mode::from_raw_mode(0o640);
         chmodat(mount, "file", mode, AtFlags::empty())
@@ -184,7 +184,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed is told by its name.
+        // Leftovers are found later by `TRIAL_PREFIX`.
         let parent = link_to(self.parent.as_fd());
         let _ = std::fs::remove_dir_all(format!("{parent}/{}", self.name));
     }

@@ -1,4 +1,4 @@
-//! The directories that a writable overlay is made with.
+//! The upper and work directories of a writable overlay.
 
 use super::{link_to, place_of};
 use rustix::fs::{
@@ -14,23 +14,22 @@ use synconce_durable::error::{Context, Error};
 /// The kernel's limit for a list of xattrs and for a value (xattr(7)).
 const LONGEST_XATTR: usize = 64 * 1024;
 
-/// Gives `upper`, new and empty, the mode, owner, xattrs and times of `top`, the root
-/// of the layer that will be the first below it: the merged root's own are those of
-/// the upper.
+/// Gives the new and empty `upper` the mode, owner, xattrs and times of `top`, the root of the
+/// topmost lower layer: the merged root shows the attributes of the upper.
 ///
 /// # Errors
-/// Those of chmod(2), chown(2), setxattr(2) and utimensat(2); what a security module
-/// keeps for itself is left out.
+/// The errors of chmod(2), chown(2), setxattr(2) and utimensat(2). A `security.*` attribute
+/// that setxattr(2) refuses is left out.
 pub fn prepare_upper(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<(), Error> {
     copy_metadata(upper, top).on("cannot prepare the upper directory", &place_of(upper))
 }
 
 fn copy_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<()> {
     let wanted = rustix::fs::fstat(top)?;
-    // Unlike calls on descriptors, these take one that is O_PATH.
+    // Unlike calls on descriptors, calls on this path work for O_PATH descriptors.
     let link = link_to(upper);
     chown(&*link, Some(Uid::from_raw(wanted.st_uid)), Some(Gid::from_raw(wanted.st_gid)))?;
-    // After the owner, whose change takes set-id bits away.
+    // After the owner: a change of owner clears set-id bits.
     chmod(&*link, Mode::from_raw_mode(wanted.st_mode))?;
     copy_xattrs(&link, &link_to(top))?;
     let times = Timestamps {
@@ -58,11 +57,11 @@ fn copy_xattrs(to: &str, from: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the upper directory `upper` of an overlay that is gone, in which nothing is,
-/// says the same of the merged root as the layer `top` below it.
+/// Returns whether the empty upper directory `upper` of an unmounted overlay has the same
+/// attributes as the layer `top` below it.
 ///
 /// # Errors
-/// Those of fstat(2) and listxattr(2).
+/// The errors of fstat(2) and listxattr(2).
 pub fn is_same_root(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<bool, Error> {
     let same = same_metadata(upper, top);
     same.on("cannot compare the upper directory", &place_of(upper))
@@ -74,7 +73,7 @@ fn same_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<bool>
     Ok(of(&a) == of(&b) && xattrs(&link_to(upper))? == xattrs(&link_to(top))?)
 }
 
-/// All xattrs that are not overlay's own, by name.
+/// Returns all xattrs that are not overlay's own, by name.
 fn xattrs(path: &str) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut buffer = vec![0; LONGEST_XATTR];
     let length = match rustix::fs::listxattr(path, &mut buffer[..]) {
@@ -91,18 +90,18 @@ fn xattrs(path: &str) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(found)
 }
 
-/// Whether an xattr is one by which an overlay keeps its books: it would be wrong on
-/// another file, and would direct an overlay that has that file in a layer.
+/// Returns whether an xattr is overlay's own metadata. On another file the attribute would be
+/// wrong, and would redirect an overlay that has the file in a layer.
 pub(crate) fn is_overlays(name: &[u8]) -> bool {
     name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
 }
 
-/// Removes the guard by which the kernel keeps an upper directory from being mounted
-/// again after a volatile mount (`work/incompat/volatile` in the work directory). Only
-/// for one that was unmounted since, on a machine that has not gone down since.
+/// Removes the guard by which the kernel refuses to mount an upper directory again after a
+/// volatile mount (`work/incompat/volatile` in the work directory). Only safe if the overlay
+/// was unmounted and the machine has not crashed since.
 ///
 /// # Errors
-/// Those of unlinkat(2); there being no guard is none.
+/// The errors of unlinkat(2). A missing guard is no error.
 pub fn clear_guard(work: BorrowedFd<'_>) -> Result<(), Error> {
     remove_guard(work).on("cannot clear the guard of", &place_of(work))
 }

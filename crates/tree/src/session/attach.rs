@@ -1,4 +1,4 @@
-//! A session's copy as a mount.
+//! Mounts and unmounts a session's copy.
 
 use super::Session;
 use super::content::{DEVICE, ROOT, UPPER, WORK};
@@ -18,18 +18,18 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts::{self, Mount as Seen};
 
-/// How long the last of a command's mounts may take to go: the kernel unmounts those of
-/// a namespace whose processes were killed from a work queue of its own.
+/// How long an unmount may take after a command has ended: the kernel unmounts a killed
+/// command's namespace from a work queue, some time after its last process has exited.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
-    /// Whether there is something to keep.
+    /// Returns whether the session's changes can be kept in a tree.
     pub fn can_be_kept(&self) -> bool {
         self.note.tree.is_some() && !matches!(self.note.purpose, Purpose::View(_))
     }
 
-    /// A mount of the copy that nobody has put anywhere yet.
+    /// Returns a detached mount of the copy.
     fn mount(&self) -> Result<Mount, Error> {
         let layers = self.store.open_layers(&self.note.layers)?;
         if matches!(self.note.purpose, Purpose::View(_)) {
@@ -49,11 +49,11 @@ impl Session<'_> {
         patiently(|| overlay::writable(&lowers, upper.as_fd(), work.as_fd(), features))
     }
 
-    /// Mounts the copy in the session's own directory, which is where a command finds
-    /// it. In a mount namespace of our own, or the whole host sees it.
+    /// Mounts the copy in the session's own directory, where commands run. The caller should
+    /// be in a private mount namespace, or the whole host sees the mount.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn attach(&self) -> Result<PathBuf, Error> {
         let root = self.directory().join(ROOT);
         self.attach_at(&root)?;
@@ -63,7 +63,7 @@ impl Session<'_> {
     /// Mounts the copy at `point`.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn attach_at(&self, point: &Path) -> Result<(), Error> {
         let mount = self.mount()?;
         let device = rustix::fs::fstat(mount.as_fd()).on("cannot look at", point)?.st_dev;
@@ -72,19 +72,19 @@ impl Session<'_> {
         mount.attach(open_directory(point)?.as_fd())
     }
 
-    /// Unmounts what [`Session::attach`] mounted.
+    /// Unmounts the mount of [`Session::attach`].
     ///
     /// # Errors
-    /// Names the act and path; `EBUSY` when somebody still works in it.
+    /// `EBUSY` while a process uses the mount. The error names the act and the path.
     pub fn detach(&self) -> Result<(), Error> {
         self.detach_from(&self.directory().join(ROOT))
     }
 
-    /// Unmounts it from `point`, if its user has not done so already.
+    /// Unmounts the copy from `point`, unless the user has done so already.
     ///
     /// # Errors
-    /// Names the act and path; `EBUSY` when somebody still works in it, or it is below
-    /// another mount or was moved.
+    /// `EBUSY` while a process uses the mount, or when the mount is covered by another mount
+    /// or was moved. The error names the act and the path.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
         patiently(|| self.unmount_from(point)).map_err(|error| match is_busy(&error) {
             true => self.busy("cannot unmount", point, User::Workers(point.to_owned())),
@@ -96,8 +96,8 @@ impl Session<'_> {
         Error::new(act, path, Busy::error(self.store.path(), &self.note.from, by))
     }
 
-    /// Unmounts it, if it is what is seen at `point`, and makes sure that it is nowhere
-    /// else in our mount namespace.
+    /// Unmounts the copy if it is the topmost mount at `point`, and fails if the copy is still
+    /// mounted elsewhere in this mount namespace.
     fn unmount_from(&self, point: &Path) -> Result<(), Error> {
         let mounts = mounts::read("self").on("cannot read the mounts for", point)?;
         if self.is_seen_at(point, &mounts) {
@@ -112,14 +112,13 @@ impl Session<'_> {
         }
     }
 
-    /// Whether it is what is seen at `point`, of all that may be mounted there.
+    /// Returns whether the session's copy is the topmost mount at `point`.
     pub(super) fn is_seen_at(&self, point: &Path, mounts: &[Seen]) -> bool {
         pins::mount_of(point, mounts).is_ok_and(|mount| self.is_ours(mount))
     }
 
-    /// Whether `mount` is the one that [`Session::attach_at`] has made. An overlay has a
-    /// device number of its own; a copy or a snapshot is known by what of its file system
-    /// is mounted.
+    /// Returns whether `mount` was made by [`Session::attach_at`]. An overlay is recognised by
+    /// its device number; a copy or a snapshot by the mounted subdirectory of its file system.
     fn is_ours(&self, mount: &Seen) -> bool {
         if mount.type_name == "overlay" {
             let device = fs::read_to_string(self.directory().join(DEVICE)).ok();
@@ -135,9 +134,10 @@ impl Session<'_> {
             || is_view && viewed.is_some_and(|viewed| mount.root.ends_with(viewed))
     }
 
-    /// Whether the options of an overlay do not name another one's directories: when an overlay
-    /// is unmounted, the next one anywhere gets its device number. Directories that could not be
-    /// named by their path are shown as links in /proc, and tell nothing.
+    /// Returns whether the options of an overlay are compatible with this session. The device
+    /// number alone is not enough: after an unmount, the kernel gives the number to the next
+    /// overlay. A directory that is shown as a link in /proc, because its path could not be an
+    /// option, is ignored.
     fn can_be_overlay(&self, mount: &Seen) -> bool {
         let values = |key: &'static str| {
             let options = mount.options.split(',').filter_map(|option| option.split_once('='));
@@ -155,13 +155,13 @@ impl Session<'_> {
         !values(key).any(is_told) || values(key).any(|dir| dir.contains(&format!("/{id}/")))
     }
 
-    /// Puts into the upper directory what the kernel knows beside it, by mounting the
-    /// overlay once more, where nobody can reach it. The kernel refuses that while the
-    /// upper is in use elsewhere (`EBUSY`, with an index).
+    /// Completes the upper directory with what the kernel keeps in the index, by mounting the
+    /// overlay once more, detached. The kernel refuses this while the upper is in use
+    /// elsewhere (`EBUSY`, with an index).
     pub(super) fn settle(&self) -> Result<(), Error> {
         let directory = self.directory();
         if !directory.join(WORK).exists() {
-            // An earlier attempt was cut short behind this.
+            // An earlier, interrupted attempt has removed the work directory already.
             return Ok(());
         }
         let upper_path = directory.join(UPPER);
@@ -179,7 +179,7 @@ impl Session<'_> {
     }
 }
 
-/// The layers as overlay wants them.
+/// Returns the layers topmost first, as overlay expects them.
 pub(crate) fn top_first(layers: &[std::os::fd::OwnedFd]) -> Vec<BorrowedFd<'_>> {
     layers.iter().rev().map(AsFd::as_fd).collect()
 }
@@ -188,7 +188,7 @@ fn is_busy(error: &Error) -> bool {
     error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
 }
 
-/// Tries again while somebody is still about to let go.
+/// Retries `attempt` while the file system is busy, for at most `PATIENCE`.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let began = Instant::now();
     loop {

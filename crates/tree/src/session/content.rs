@@ -1,4 +1,4 @@
-//! What a session writes in.
+//! The directories that a session writes in.
 
 use super::{Session, nothing};
 use crate::engine::Progress;
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::btrfs;
 
-/// An overlay's directories.
+/// The upper directory of an overlay.
 pub(super) const UPPER: &str = "upper";
 pub(super) const WORK: &str = "work";
-/// The device number of what is mounted.
+/// The file with the device number of the session's mount.
 pub(super) const DEVICE: &str = "device";
-/// Where the copy is mounted while a command runs in it.
+/// The mount point of the copy while a command runs in it.
 pub(super) const ROOT: &str = "root";
 
 impl Session<'_> {
-    /// Makes the copy: nothing but directories for an overlay, a snapshot in one step,
-    /// or a copy of every entry.
+    /// Makes the copy: only directories for an overlay, a snapshot in one step, or a copy of
+    /// every entry.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn prepare(&self, progress: &dyn Progress) -> Result<(), Error> {
         make(&self.directory().join(ROOT))?;
         if matches!(self.note.purpose, Purpose::View(_)) {
@@ -41,7 +41,8 @@ impl Session<'_> {
             Strategy::Copy => self.copy(CopyMode::Copy, progress),
             Strategy::Hardlinks => {
                 {
-                    // One at a time: the fingerprint of a layer is replaced by a name of its own.
+                    // One session at a time: all of them replace the layer's fingerprint by
+                    // the same temporary name.
                     let _lock = self.store.lock()?;
                     for layer in &self.note.layers {
                         self.store.allow_links(&layer.id, progress)?;
@@ -78,8 +79,8 @@ impl Session<'_> {
         crate::commit::settled(&report, &self.directory())
     }
 
-    /// An empty directory for a whole copy; a subvolume where there are such, but for what
-    /// is to be a layer of overlays.
+    /// Makes an empty directory for a whole copy: a subvolume on btrfs, unless the copy will
+    /// be a layer of overlays.
     pub(crate) fn make_whole(&self, of: Strategy) -> Result<PathBuf, Error> {
         let path = self.whole();
         if self.store.is_btrfs() && of != Strategy::Overlay {
@@ -93,12 +94,12 @@ impl Session<'_> {
         Ok(path)
     }
 
-    /// Where a whole copy is.
+    /// Returns the path of the whole copy.
     pub(super) fn whole(&self) -> PathBuf {
         self.directory().join(CONTENT)
     }
 
-    /// The directory that becomes a layer, and what it holds.
+    /// Returns the directory that becomes a layer, and what the directory holds.
     pub(super) fn content(&self) -> (PathBuf, Content) {
         match self.note.strategy {
             Strategy::Overlay if self.note.features.user_xattr => {
@@ -115,7 +116,7 @@ fn make(path: &Path) -> Result<(), Error> {
     open_to_all(path)
 }
 
-/// What is to be a root may be entered by all, whatever the umask.
+/// Lets all users enter the root of a tree, whatever the umask.
 fn open_to_all(path: &Path) -> Result<(), Error> {
     let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(path, mode).on("cannot set the mode of", path)

@@ -1,4 +1,4 @@
-//! How a session ends: kept as a layer, or thrown away.
+//! Ends sessions: the copy is kept as a layer, committed, or removed.
 
 use super::content::{DEVICE, ROOT, WORK};
 use super::source::{Base, refuse};
@@ -18,7 +18,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 
 impl Session<'_> {
-    /// Whether nothing was written.
+    /// Returns whether nothing was written.
     fn is_unchanged(&self) -> Result<bool, Error> {
         if self.note.strategy != Strategy::Overlay {
             return Ok(false);
@@ -35,7 +35,8 @@ impl Session<'_> {
         overlay::is_same_root(open_directory(&upper)?.as_fd(), below.as_fd())
     }
 
-    /// The stack with what the session did; nobody writes to its copy any more.
+    /// Freezes the copy, which nothing writes to any more, and returns the stack with the new
+    /// layer.
     fn freeze(&self, progress: &dyn Progress) -> Result<Vec<Layer>, Error> {
         if self.is_unchanged()? {
             return Ok(self.note.layers.clone());
@@ -52,8 +53,8 @@ impl Session<'_> {
         Ok(layers)
     }
 
-    /// The index has a link to every file that it is about; without it their numbers of
-    /// links are right.
+    /// Removes overlay's work directory. Its index has one hard link to each indexed file;
+    /// without the index, the files' numbers of links are right.
     fn remove_work(&self, progress: &dyn Progress) -> Result<(), Error> {
         if self.note.strategy != Strategy::Overlay {
             return Ok(());
@@ -64,14 +65,15 @@ impl Session<'_> {
         removed.left.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Ends it; what it did stays in its tree, and is not durable before a commit.
+    /// Ends the session and keeps its changes in its tree. The changes are not durable before
+    /// a commit.
     ///
     /// # Errors
-    /// Names the act and path. The tree is then as it was before the session.
+    /// The error names the act and the path. The tree is then as it was before the session.
     pub fn keep(self, progress: &dyn Progress) -> Result<(), Error> {
         match self.try_keep(progress) {
             Ok(()) => Ok(()),
-            // Whoever unmounts it can try again.
+            // A mounted session stays: `tree umount` can be repeated.
             Err(error) if matches!(self.note.purpose, Purpose::Mount(_)) => Err(error),
             Err(error) => self.discard().and(Err(error)),
         }
@@ -82,8 +84,9 @@ impl Session<'_> {
             Error::new("cannot keep a clone without a name", &self.directory(), Errno::INVAL)
         })?;
         let layers = self.freeze(progress)?;
-        // An overlay's layer is small, as it has only what was written. A whole copy is
-        // fingerprinted when it is committed; but how it was made is known only here.
+        // An overlay's layer holds only what was written, so its fingerprint is quick. A whole
+        // copy gets its fingerprint at the commit, except a copy by hard links: only the
+        // session's note records that its links are shared.
         if matches!(self.note.strategy, Strategy::Overlay | Strategy::Hardlinks) {
             self.store.fingerprint_all(&layers, self.links(), progress)?;
         }
@@ -91,7 +94,7 @@ impl Session<'_> {
         let record = self.store.existing(tree)?;
         let now = self.store.stack(tree)?;
         if now.layers == layers && layers.iter().any(|layer| layer.id == self.id) {
-            // An attempt that was cut short has come as far as this.
+            // An earlier, interrupted attempt has got as far as this.
             self.store.leave(&self.id, &self.note.layers);
             return Ok(());
         }
@@ -106,12 +109,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Ends it; what it did is the tree `name` from now on, durably: a new one, or the
-    /// next generation of `base`, if that is still the one that the session began from.
+    /// Ends the session and commits its changes durably as the tree `name`: as a new tree, or
+    /// as the next generation of `base`, if `base` is still at the generation that the session
+    /// began from.
     ///
     /// # Errors
-    /// Names the act and path, write-back errors included. There is then no tree
-    /// `name`, or it is as it was.
+    /// The error names the act and the path, write-back errors included. The tree `name` is
+    /// then unchanged, or does not exist.
     pub fn commit_as(
         self,
         name: &Name,
@@ -129,7 +133,7 @@ impl Session<'_> {
         }
     }
 
-    /// The same, for clones by `choice`.
+    /// Like [`Session::commit_as`], with the strategy of `choice` for clones.
     pub(crate) fn commit_by(
         self,
         name: &Name,
@@ -159,10 +163,10 @@ impl Session<'_> {
         committed
     }
 
-    /// Ends it; what it did goes to the trash.
+    /// Ends the session and moves its changes to the trash.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn discard(self) -> Result<(), Error> {
         self.roll_back()?;
         self.store.discard(&self.directory())?;
@@ -172,7 +176,7 @@ impl Session<'_> {
 }
 
 impl Session<'_> {
-    /// What the links to the files of its layer say.
+    /// Returns whether other layers have links to the session's files.
     fn links(&self) -> Links {
         match self.note.strategy {
             Strategy::Hardlinks => Links::Shared,
@@ -180,7 +184,7 @@ impl Session<'_> {
         }
     }
 
-    /// Undoes what a [`Session::keep`] that was cut short has noted.
+    /// Rolls back the note of an interrupted [`Session::keep`].
     fn roll_back(&self) -> Result<(), Error> {
         let Some(tree) = &self.note.tree else { return Ok(()) };
         let is_noted = || -> Result<bool, Error> {
@@ -214,7 +218,7 @@ impl Store {
         let _lock = self.lock()?;
         let generation = self.generation_after(name, base.as_ref(), Some(id))?;
         let before = self.record(name)?;
-        // The next generation of a tree comes from where the tree came from.
+        // A tree's next generation has the same parent as the tree.
         let parent = match (base.filter(|base| base.name != *name), &before) {
             (Some(base), _) => Some(base.into()),
             (None, Some(before)) => before.parent.clone(),
@@ -229,11 +233,11 @@ impl Store {
         Ok(record)
     }
 
-    /// Moves the session's directory away, and the layers that are of no more use. What
-    /// fails here is found again: the tree itself is as it is to be.
+    /// Best effort: moves the session's directory and unreferenced layers to the trash. The
+    /// next gc removes leftovers.
     fn leave(&self, id: &str, layers: &[Layer]) {
         let directory = self.session(id);
-        // Hardly ever is anything else there by now.
+        // Usually nothing else is in the directory, and rmdir(2) suffices.
         let _ = fs::remove_file(directory.join(NOTE));
         let _ = fs::remove_file(directory.join(DEVICE));
         let _ = fs::remove_dir(directory.join(ROOT));
@@ -245,22 +249,22 @@ impl Store {
         );
     }
 
-    /// Moves to the trash what of `layers` is of no more use, as far as that can be said.
+    /// Best effort: moves the unreferenced layers among `layers`, given by id, to the trash.
     pub(crate) fn try_drop_unreferenced(&self, layers: &[String]) {
         let _ = self.drop_unreferenced(layers);
     }
 
-    /// The generation that a commit as `name` makes.
+    /// Returns the generation that a commit as `name` would make.
     ///
     /// # Errors
-    /// `EEXIST` when there is such a tree that is not `base`'s; when it is another
-    /// generation by now, has changes that are not committed, or is worked on: what
-    /// somebody else did would be lost.
+    /// `EEXIST` when the tree exists and is not `base`'s. Also when the tree has another
+    /// generation than `base`, has uncommitted changes, or is in use: changes made by another
+    /// command would be lost.
     pub fn next_generation(&self, name: &Name, base: Option<&Base>) -> Result<u64, Error> {
         self.generation_after(name, base, None)
     }
 
-    /// The same for session `own`, which may work on that tree.
+    /// Like [`Store::next_generation`], for session `own`, which may itself use the tree.
     fn generation_after(
         &self,
         name: &Name,

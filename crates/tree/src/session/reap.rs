@@ -1,4 +1,4 @@
-//! What sessions that were cut short have left.
+//! Finds interrupted sessions and lost changes, and removes what they left.
 
 use super::content::DEVICE;
 use super::{NOTE, Session};
@@ -18,48 +18,49 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_probe::mounts;
 
-/// A trial mount that is older than this was cut short.
+/// A trial mount that is older than this was interrupted.
 const TRIAL: Duration = Duration::from_secs(600);
 
-/// A session that was cut short; it is in the trash now.
+/// An interrupted session, which was moved to the trash.
 #[derive(Clone, Debug)]
 pub struct Interrupted {
-    /// The tree that it came from, in words.
+    /// A description of the tree that the session came from.
     pub from: String,
-    /// What it was for.
+    /// What the session was for.
     pub purpose: Purpose,
-    /// When it began: seconds since 1970.
+    /// When the session began: seconds since 1970.
     pub began: u64,
 }
 
-/// What runs did to a tree that was not committed, and is gone with the power.
+/// Uncommitted changes that were lost in a power failure.
 #[derive(Clone, Debug)]
 pub struct Lost {
-    /// The tree, which is its committed generation again.
+    /// The tree, which is back at its committed generation.
     pub tree: Name,
 }
 
-/// What was found and thrown away. It is said once: nothing of it is left.
+/// What a recovery found and removed. Each finding is reported once, because nothing of it is
+/// left.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// Sessions.
+    /// The interrupted sessions.
     pub interrupted: Vec<Interrupted>,
-    /// Work without a commit.
+    /// The uncommitted changes that were lost.
     pub lost: Vec<Lost>,
 }
 
-/// A mount that is looked for.
+/// Selects a mount.
 #[derive(Clone, Copy, Debug)]
 pub enum MountOf<'a> {
-    /// Of the tree of this name.
+    /// The mount of the tree with this name.
     Tree(&'a str),
-    /// At this path.
+    /// The mount at this path.
     Path(&'a Path),
 }
 
 impl Store {
-    /// The sessions there are, interrupted ones too; without a note where that cannot
-    /// be read.
+    /// Returns the ids of all sessions, interrupted ones included, each with its note if the
+    /// note can be read.
     pub(crate) fn sessions(&self) -> Result<Vec<(String, Option<record::Session>)>, Error> {
         let names = names_in(&self.path().join(SESSIONS))?;
         let names = names.into_iter().filter(|id| self.session(id).is_dir());
@@ -70,10 +71,10 @@ impl Store {
         Ok(names.map(with_note).collect())
     }
 
-    /// Throws away what was cut short. Every command begins with it.
+    /// Removes interrupted sessions and notes of lost changes. Every command begins with this.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn recover(&self) -> Result<Recovered, Error> {
         let mut recovered = Recovered::default();
         // A store that cannot be written to can still be read.
@@ -92,7 +93,7 @@ impl Store {
         }
         for name in self.open_names()? {
             let Some(record) = self.record(&name)? else {
-                // Of a tree that was removed.
+                // The note belongs to a tree that was removed.
                 self.close(&name)?;
                 continue;
             };
@@ -112,7 +113,7 @@ impl Store {
         Ok(recovered)
     }
 
-    /// Whether anything seems to have been cut short. It is looked at without the lock.
+    /// Returns whether a session or a note seems to be a leftover. Checks without the lock.
     fn is_recovery_due(&self) -> Result<bool, Error> {
         if self.unnamed()?.next().is_some() {
             return Ok(true);
@@ -131,8 +132,8 @@ impl Store {
         Ok(false)
     }
 
-    /// Whether what was done in `name` is another tree by now, of a commit that was cut
-    /// short before it had removed the note.
+    /// Returns whether the uncommitted changes of `name` have become another tree: a commit
+    /// was interrupted before it removed the note.
     fn is_committed_elsewhere(&self, name: &Name) -> Result<bool, Error> {
         let Some(layers) = self.noted(name)? else { return Ok(false) };
         let (records, _) = self.records()?;
@@ -152,30 +153,30 @@ impl Store {
             return Ok(false);
         }
         let path = self.session(id);
-        // A mount is noted before it is attached; from then on a namespace that cannot be
-        // seen from here may have it.
+        // The note names the mount before the mount is attached. Once attached, the mount may
+        // be in a namespace that cannot be seen from here.
         let attached = || mount.is_some() && path.join(DEVICE).exists();
         if attached() {
             return Ok(false);
         }
         let directory = match open_directory(&path) {
             Ok(_) if mutant::is("tree-lease-ignored") => return Ok(false),
-            // Its process has just ended well.
+            // The session has just ended normally.
             Err(error) if error.io().kind() == io::ErrorKind::NotFound => return Ok(false),
             other => other?,
         };
         if is_leased(&directory, &path)? {
             return Ok(false);
         }
-        // Once more: until here its process may have attached the mount, or ended well.
+        // Check again: meanwhile the process may have attached the mount, or ended normally.
         Ok(is_named(&directory, &path) && !attached())
     }
 
-    /// Throws the session away, with the layer that it was about to become.
+    /// Moves the session to the trash, with the layer that it was about to become.
     fn reap(&self, id: &str, note: Option<record::Session>) -> Result<Option<Interrupted>, Error> {
         self.discard(&self.session(id))?;
         let dropped = self.drop_unreferenced(&[id.to_owned()])?;
-        // It had ended: its layer is a tree's. Only its directory was still there.
+        // The session had ended: its layer belongs to a tree, and only its directory was left.
         if dropped == 0 && self.layer(id).exists() {
             return Ok(None);
         }
@@ -186,16 +187,17 @@ impl Store {
         }))
     }
 
-    /// Whether the note of session `id` is one that another version wrote, and not what a
-    /// crash leaves of a file: nobody can say what such a session needs.
+    /// Returns whether the note of session `id` was written by another version, and is no
+    /// leftover of a crash. The layers that such a session needs are unknown.
     pub(crate) fn is_foreign(&self, id: &str) -> bool {
         let path = self.session(id).join(NOTE);
         read::<serde_json::Value>(&path).is_ok_and(|value| value.is_some())
             && read::<record::Session>(&path).is_err()
     }
 
-    /// What has no name as a session yet: the lock is held while one is made. Trials are
-    /// made without it; their names say by which process.
+    /// Returns entries without a session's name. Sessions are made under the lock, so such an
+    /// entry is a leftover. Trials are made without the lock; their names contain the pid of
+    /// their process.
     fn unnamed(&self) -> Result<impl Iterator<Item = PathBuf>, Error> {
         let directory = self.path().join(SESSIONS);
         let entries = fs::read_dir(&directory).on("cannot read", &directory)?;
@@ -216,7 +218,7 @@ impl Store {
         }))
     }
 
-    /// Removes sessions that had no name yet when their process was killed.
+    /// Removes sessions whose process was killed before they had their name.
     fn sweep_unnamed(&self) -> Result<(), Error> {
         for path in self.unnamed()? {
             self.discard(&path)?;
@@ -224,15 +226,14 @@ impl Store {
         Ok(())
     }
 
-    /// The session of the mount `which`, taken over from the process that began it; and
-    /// where the mount is. Of several mounts of a tree the one comes first whose changes are
-    /// kept, which is the one that keeps the tree in use; of several at a path the one that
-    /// is seen there.
+    /// Returns the session of the mount `which`, with its lease, and the mount's path. Of
+    /// several mounts of a tree, a writable mount comes first: it keeps the tree in use. Of
+    /// several mounts at a path, the topmost comes first.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub fn mounted(&self, which: MountOf<'_>) -> Result<Option<(Session<'_>, PathBuf)>, Error> {
-        // Two commands that look for mounts take leases of the same sessions.
+        // Two commands that search at the same time would take each other's leases.
         let _lock = self.lock()?;
         let (mut found, mut leased) = (Vec::new(), None);
         for (id, note) in self.sessions()? {
@@ -272,7 +273,7 @@ impl Store {
     }
 }
 
-/// Whether `directory` is what `path` names.
+/// Returns whether `path` still names the open `directory`.
 fn is_named(directory: &OwnedFd, path: &Path) -> bool {
     let there = rustix::fs::stat(path);
     let here = rustix::fs::fstat(directory);

@@ -1,4 +1,4 @@
-//! What a session works on.
+//! The stack that a session works on.
 
 use crate::busy::{Busy, User};
 use crate::record::{self, Layer, Name, Parent, Purpose, Record};
@@ -9,29 +9,30 @@ use std::io;
 use std::path::Path;
 use synconce_durable::error::Error;
 
-/// A stack of layers, and whose it is.
+/// A stack of layers, and the tree that it belongs to.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The tree that keeps what the session does; none for a clone without a name.
+    /// The tree that keeps the session's changes; none for a clone without a name.
     pub tree: Option<Name>,
-    /// The tree that it came from, in words.
+    /// A description of the tree that the session came from.
     pub from: String,
     /// The stack, bottom first.
     pub layers: Vec<Layer>,
     /// The tree's own strategy.
     pub strategy: Strategy,
-    /// The committed tree, as it was when the session began.
+    /// The committed generation at the time when the session began.
     pub base: Option<Base>,
 }
 
 /// A committed generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// Of this tree.
+    /// The tree's name.
     pub name: Name,
-    /// This one.
+    /// The generation.
     pub generation: u64,
-    /// Its stack. Another tree of the name has another one.
+    /// The generation's stack. A tree that was removed and made anew under the same name has
+    /// another stack.
     pub layers: Vec<Layer>,
 }
 
@@ -41,7 +42,7 @@ impl Base {
         Self { name, generation, layers }
     }
 
-    /// Whether `record` is of this very generation.
+    /// Returns whether `record` is of this generation, of the same tree.
     pub(crate) fn is(&self, record: &Record) -> bool {
         (&self.name, self.generation, &self.layers)
             == (&record.name, record.generation, &record.layers)
@@ -55,7 +56,7 @@ impl From<Base> for Parent {
 }
 
 impl Store {
-    /// The record of `name`.
+    /// Returns the record of `name`.
     ///
     /// # Errors
     /// `ENOENT` when there is no such tree.
@@ -63,11 +64,11 @@ impl Store {
         self.record(name)?.ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))
     }
 
-    /// The committed generation of `name`, for a clone.
+    /// Returns the committed generation of `name`, for a clone.
     ///
     /// # Errors
-    /// Also when runs did something to it that is not committed: nobody could say
-    /// which of the two was meant.
+    /// Also when the tree has uncommitted changes: it is ambiguous whether the clone should
+    /// include them.
     pub fn committed(&self, name: &Name) -> Result<Source, Error> {
         let record = self.existing(name)?;
         if let Opened::Yes(_) = self.opened(&record)? {
@@ -81,19 +82,19 @@ impl Store {
         Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
     }
 
-    /// `name` as runs left it, for another one.
+    /// Returns `name` with uncommitted changes, for a session.
     ///
     /// # Errors
-    /// When a session works on it.
+    /// A session works on the tree.
     pub fn current(&self, name: &Name) -> Result<Source, Error> {
         self.is_idle(name)?;
         self.stack(name)
     }
 
-    /// `name` as runs left it, whoever works on it now.
+    /// Returns `name` with uncommitted changes, even if a session works on it.
     ///
     /// # Errors
-    /// `ENOENT`; names the act and path.
+    /// `ENOENT`. The error names the act and the path.
     pub fn stack(&self, name: &Name) -> Result<Source, Error> {
         let record = self.existing(name)?;
         let base = Base::of(&record);
@@ -105,8 +106,8 @@ impl Store {
         Ok(Source { tree, from, layers, strategy: record.strategy, base: Some(base) })
     }
 
-    /// How a session on `source` writes: as wanted, as its tree's record says, or as it
-    /// can where that is no longer so.
+    /// Returns how a session on `source` writes: by `wanted`, else by the strategy in the
+    /// tree's record, else, if that strategy no longer works, by the first that does.
     pub(super) fn strategy_of(
         &self,
         source: &Source,
@@ -116,7 +117,7 @@ impl Store {
             return Ok(self.choose(&source.layers, wanted)?.strategy);
         }
         match source.strategy {
-            // A snapshot has one layer, and so have links.
+            // Snapshots and hard links need exactly one layer.
             Strategy::Snapshot | Strategy::Hardlinks if source.layers.len() != 1 => {
                 Ok(self.choose(&source.layers, None)?.strategy)
             }
@@ -150,7 +151,7 @@ impl Store {
     }
 }
 
-/// An error about a tree instead of a path.
+/// Makes an error about a tree in place of a path.
 pub(crate) fn refuse(act: &'static str, name: &Name, why: impl Into<io::Error>) -> Error {
     Error::new(act, Path::new(name.as_str()), why)
 }

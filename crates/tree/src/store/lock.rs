@@ -11,8 +11,8 @@ use synconce_durable::mutant;
 
 const LOCK: &str = "lock";
 
-/// Whoever has it may change records; it ends with its process. Held for the time of
-/// a few small writes, never while data is copied or synced.
+/// The exclusive lock for changes of records; it ends with its process. It is held for a few
+/// small writes, never while data is copied or synced.
 #[derive(Debug)]
 pub(crate) struct Lock(#[allow(dead_code, reason = "the lock is the descriptor's")] OwnedFd);
 
@@ -20,16 +20,16 @@ impl Store {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         self.lock_by(OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Waits for the lock, for a look at several records at one moment. None on a read-only
-    /// file system where the lock was never made.
+    /// Waits for the lock, to read several records as of one moment. Returns `None` on a
+    /// read-only file system where the lock file was never made.
     ///
     /// # Errors
-    /// Names the act and path.
+    /// The error names the act and the path.
     pub(crate) fn lock_to_read(&self) -> Result<Option<Lock>, Error> {
         match self.lock() {
             Err(error) if error.io().kind() == io::ErrorKind::ReadOnlyFilesystem => {}
@@ -58,11 +58,11 @@ impl Store {
     }
 }
 
-/// Whether a process has the lease of `directory`. Two processes that ask at the same time do
-/// not take each other for the process that has it.
+/// Returns whether a process has the lease of `directory`. The check takes a shared lock: two
+/// processes that check at the same time do not take each other for the lease's holder.
 ///
 /// # Errors
-/// Names the act and path.
+/// The error names the act and the path.
 pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
     match flock(directory.as_fd(), FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(false),
@@ -71,10 +71,10 @@ pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error>
     }
 }
 
-/// Takes the lease of `directory` if nobody has it.
+/// Takes the lease of `directory`, unless another process has it.
 ///
 /// # Errors
-/// Names the act and path.
+/// The error names the act and the path.
 pub(crate) fn try_lease(directory: OwnedFd, path: &Path) -> Result<Option<OwnedFd>, Error> {
     match flock(directory.as_fd(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(directory)),

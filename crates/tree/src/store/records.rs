@@ -1,4 +1,4 @@
-//! Records: read, written and removed, each in one step.
+//! Reads, writes and removes records, each in one step.
 
 use super::{OPEN, Store, TREES};
 use crate::record::{FORMAT, Layer, Name, Open, Record};
@@ -24,15 +24,15 @@ impl Store {
         self.path().join(OPEN).join(format!("{name}{SUFFIX}"))
     }
 
-    /// The record of `name`; `None` when there is no such tree.
+    /// Returns the record of `name`, or `None` when there is no such tree.
     ///
     /// # Errors
-    /// Names one that cannot be read.
+    /// A record that cannot be read.
     pub fn record(&self, name: &Name) -> Result<Option<Record>, Error> {
         read_record(&self.record_path(name))
     }
 
-    /// Every tree, by name; those whose record cannot be read are beside them.
+    /// Returns all records by name, and the errors of records that cannot be read.
     ///
     /// # Errors
     /// The directory of records cannot be read.
@@ -48,10 +48,10 @@ impl Store {
         Ok((records, broken))
     }
 
-    /// Writes the record durably, in the place of an older one or as a new one.
+    /// Writes the record durably, as a new record or in place of the old one.
     ///
     /// # Errors
-    /// Names the act and path; the old record is then still there.
+    /// The error names the act and the path; the old record is then still there.
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
         let path = self.record_path(&record.name);
         let text = encode(record, &path)?;
@@ -74,14 +74,14 @@ impl Store {
         self.close_durably(name)
     }
 
-    /// What runs did to `record`'s tree, if that is still to be had: of its generation
-    /// and of this boot_epoch.
+    /// Returns the uncommitted changes of `record`'s tree, if they are of its generation and
+    /// of this boot epoch.
     pub(crate) fn opened(&self, record: &Record) -> Result<Opened, Error> {
         let path = self.open_path(&record.name);
         let open = match read::<Open>(&path) {
             Ok(None) => return Ok(Opened::No),
             Ok(Some(open)) => open,
-            // It is written without a sync, so a power cut may leave anything of it.
+            // The note is written without a sync, so a power failure may leave any content.
             Err(error) if error.io().kind() == io::ErrorKind::InvalidData => {
                 return Ok(Opened::Lost);
             }
@@ -97,7 +97,7 @@ impl Store {
         Ok(if holds { Opened::Yes(open.layers) } else { Opened::Lost })
     }
 
-    /// The stack that the note of `name` has, as far as there is one that can be read.
+    /// Returns the stack in the note of `name`, if there is a readable note.
     pub(crate) fn noted(&self, name: &Name) -> Result<Option<Vec<Layer>>, Error> {
         match read::<Open>(&self.open_path(name)) {
             Err(error) if error.io().kind() != io::ErrorKind::InvalidData => Err(error),
@@ -105,7 +105,8 @@ impl Store {
         }
     }
 
-    /// Notes what a run did. A crash of the system may lose it, one of ours not.
+    /// Notes the changes of a run. A system crash may lose the note; a crash of synconce does
+    /// not.
     pub(crate) fn note_open(&self, record: &Record, layers: Vec<Layer>) -> Result<(), Error> {
         let path = self.open_path(&record.name);
         let (format, generation) = (FORMAT, record.generation);
@@ -113,14 +114,14 @@ impl Store {
         write_lightly(&path, &encode(&open, &path)?)
     }
 
-    /// Forgets what runs did to `name`, so that it is not said to be lost after a cut:
-    /// nothing else tells the note from one that was made since.
+    /// Removes the note of `name` durably. A note that came back after a power failure would
+    /// be reported as lost changes: nothing distinguishes it from a newer note.
     pub(crate) fn close_durably(&self, name: &Name) -> Result<(), Error> {
         let path = self.open_path(name);
         if path.exists() { replace::remove(&path) } else { Ok(()) }
     }
 
-    /// Forgets what runs did to `name`, of which there is a next generation.
+    /// Removes the note of `name` after a commit made its next generation.
     pub(crate) fn close(&self, name: &Name) -> Result<(), Error> {
         let path = self.open_path(name);
         match fs::remove_file(&path) {
@@ -129,7 +130,7 @@ impl Store {
         }
     }
 
-    /// The trees that runs have worked on, as the names of their notes say.
+    /// Returns the trees that have notes of uncommitted changes, by the notes' names.
     pub(crate) fn open_names(&self) -> Result<Vec<Name>, Error> {
         let paths = names(&self.path().join(OPEN))?;
         let name = |path: &PathBuf| path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.parse().ok();
@@ -137,20 +138,22 @@ impl Store {
     }
 }
 
-/// What runs did to a tree since its record was written.
+/// The uncommitted changes of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
-    /// Nothing.
+    /// None.
     No,
-    /// The stack is this one now, and not durable.
+    /// The stack with the changes, which is not durable.
     Yes(Vec<Layer>),
-    /// It was lost with the power.
+    /// The changes were lost in a power failure.
     Lost,
-    /// It was committed since: only the note was still there, whose removal no cut respects.
+    /// The changes were committed. The note is still there because its removal is not synced,
+    /// and a power failure can undo it.
     Stale,
 }
 
-/// The files of records in `directory`; those that are being written are left out.
+/// Returns the paths of records in `directory`, without the temporary files of records that
+/// are being written.
 fn names(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let is_record = |path: &PathBuf| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -161,7 +164,7 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths.on("cannot read", directory)?.into_iter().filter(is_record).collect())
 }
 
-/// A record of the format that we know.
+/// Reads a record, which must have the format [`FORMAT`].
 fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     let record = read::<Record>(path)?;
     match record.as_ref().filter(|record| record.format != FORMAT) {
@@ -173,7 +176,8 @@ fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     }
 }
 
-/// The JSON in `path`, if there is such a file; `InvalidData` for anything else in it.
+/// Reads the JSON in `path`; `None` if the file is missing, `InvalidData` for anything else
+/// than valid JSON.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

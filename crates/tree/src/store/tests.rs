@@ -1,4 +1,4 @@
-//! Stores as directories: made, refused, and their records replaced.
+//! Stores are made or refused, and records are replaced.
 
 use super::*;
 use crate::record::{Content, Layer, Name, Record};
@@ -99,7 +99,7 @@ fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed()
     let boot = store.boot_epoch().expect("there is one").boot;
     fs::write(&path, text.replace(&boot, "another")).expect("it is written");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
-    // As ext4 leaves a file whose content was not written yet.
+    // ext4 leaves such a file after a power failure, when the content was not written yet.
     fs::write(&path, "").expect("it is written");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
     let recovered = store.recover().expect("it recovers");

@@ -1,4 +1,4 @@
-//! Trees and archives to test with.
+//! Trees and archives for tests.
 #![allow(dead_code, reason = "not every test file uses everything")]
 
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use synconce_tree::archive::{PackOptions, Packed, UnpackOptions, Unpacked, pack,
 use tar::{EntryType, Header};
 use tempfile::TempDir;
 
-/// A tree with one of everything that an archive can hold.
+/// Makes a tree with one of everything that an archive can hold.
 pub fn everything() -> TempDir {
     let tree = tempfile::tempdir().unwrap();
     let root = tree.path();
@@ -52,7 +52,8 @@ fn names(root: &Path) {
     fs::write(name("unicode-\u{e9}".as_bytes()), "UTF-8").unwrap();
     fs::write(name(b"new\nline = back\\slash"), "").unwrap();
     fs::create_dir(name(b"-directory ")).unwrap();
-    // A name of a thousand bytes and more, and one for every way to split it.
+    // Names of more than a thousand bytes, and lengths around every limit of the header's
+    // fields.
     let mut path = root.join("names");
     for length in [50, 100, 155, 250, 250, 250] {
         path.push("n".repeat(length));
@@ -75,7 +76,7 @@ fn holes(root: &Path) {
     file("start", 1 << 20, &[0]);
     file("all", 3_000_000, &[]);
     file("small-hole", 20_480, &[0, 16_384]);
-    // More pieces than one of GNU's headers holds.
+    // More pieces than fit one of GNU's headers.
     let many: Vec<u64> = (0..60).map(|piece| piece << 18).collect();
     file("many", 60 << 18, &many);
     fs::create_dir(root.join("sparse").join("n".repeat(120))).unwrap();
@@ -102,7 +103,7 @@ fn attributes(root: &Path) {
     lchown(root.join("etc/symlink"), Some(9), Some(10)).unwrap();
     fs::write(root.join("capable"), "c").unwrap();
     chown(root.join("capable"), Some(7), Some(8)).unwrap();
-    // cap_net_raw=ep, as libcap writes it.
+    // cap_net_raw=ep, in libcap's encoding.
     set("capable", "security.capability", b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     set("etc/passwd", "user.binary", b"a\n\0\xff=12 b=c\n");
     set("etc/passwd", "user.a=b%c", b"name");
@@ -123,7 +124,7 @@ fn attributes(root: &Path) {
     fs::write(root.join("lists/inherits"), "").unwrap();
 }
 
-/// Every file a time of its own; directories last.
+/// Gives every file a time of its own; directories last.
 fn times(root: &Path) {
     let mut paths = vec![root.to_owned()];
     let mut seen = 0;
@@ -161,7 +162,7 @@ pub fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) {
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What `program -c` (or `cat`) makes of `input`.
+/// Returns the output of `program -c` (or `cat`) for `input`.
 pub fn through(program: &str, input: &[u8]) -> Vec<u8> {
     let mut command = Command::new(program);
     if program != "cat" {
@@ -178,17 +179,17 @@ pub fn through(program: &str, input: &[u8]) -> Vec<u8> {
     output
 }
 
-/// GNU tar's archive of a tree.
+/// Returns GNU tar's archive of a tree.
 pub fn gnu_pack(tree: &Path, flags: &[&str]) -> Vec<u8> {
     let mut command = Command::new("tar");
-    // In the order of names, as links need their first name to be the same in both trees.
+    // Sorted by name, because links need the same first name in both trees.
     command.args(["-c", "--sort=name", "--numeric-owner"]).args(flags).arg("-C").arg(tree).arg(".");
     let output = command.env("LC_ALL", "C").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// What GNU tar makes of an archive.
+/// Unpacks an archive with GNU tar.
 pub fn gnu_unpack(archive: &[u8]) -> TempDir {
     gnu_unpack_with(archive, &["--acls"])
 }
@@ -205,7 +206,7 @@ pub fn gnu_unpack_with(archive: &[u8], flags: &[&str]) -> TempDir {
     target
 }
 
-/// What we make of an archive.
+/// Unpacks an archive with [`unpack`].
 pub fn unpacked(archive: &[u8]) -> TempDir {
     let target = tempfile::tempdir().unwrap();
     let report = unpacked_in(target.path(), archive).unwrap();
@@ -218,7 +219,7 @@ pub fn unpacked_in(target: &Path, archive: &[u8]) -> Result<Unpacked, Error> {
     unpack(archive, fd.as_fd(), &UnpackOptions::default(), &())
 }
 
-/// Why an archive is not unpacked.
+/// Returns the error for an archive that must be refused.
 pub fn refused(archive: &[u8]) -> String {
     unpacked_in(tempfile::tempdir().unwrap().path(), archive).unwrap_err().to_string()
 }
@@ -234,7 +235,8 @@ pub fn packed_in(tree: &Path, output: impl Write) -> Result<Packed, Error> {
     pack(fd.as_fd(), output, &PackOptions::default(), &())
 }
 
-/// An archive that no honest program makes, and a directory to unpack it in, with a canary beside.
+/// An archive that no well-behaved program writes, and a directory to unpack it in, beside a
+/// canary file.
 pub struct Hostile {
     dir: TempDir,
     members: Vec<u8>,
@@ -310,7 +312,7 @@ impl Hostile {
         result
     }
 
-    /// The target after it was unpacked.
+    /// Returns the target after unpacking.
     pub fn unpacked(&self) -> PathBuf {
         self.unpack().unwrap();
         self.dir.path().join("target")
@@ -320,13 +322,14 @@ impl Hostile {
         self.unpack().unwrap_err().to_string()
     }
 
-    /// Unpacked or refused, nothing is touched outside.
+    /// Asserts that nothing outside the target changes, whether the archive is unpacked or
+    /// refused.
     pub fn any(&self) {
         let _ = self.unpack();
     }
 }
 
-/// An archive of one file of four bytes, with these records before its header.
+/// Makes an archive of one file of four bytes, with these records before its header.
 pub fn pax_file(name: &str, records: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     builder.append_pax_extensions(records.iter().copied()).unwrap();

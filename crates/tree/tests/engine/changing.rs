@@ -1,4 +1,4 @@
-//! A source that changes while it is read is named.
+//! Sources that change during a copy are named in the report.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -40,7 +40,7 @@ fn what_is_gone_before_it_is_read_is_named_and_so_is_its_directory() {
     for number in 0..500 {
         fs::write(name(number), "content").unwrap();
     }
-    // The list of the directory is read by the time that the first entries are reported.
+    // The directory's list was read before the first entries are reported.
     let progress = Counting::new(false, || (0..500).for_each(|it| drop(fs::remove_file(name(it)))));
     let mut one = options(CopyMode::Copy);
     one.threads = 1;

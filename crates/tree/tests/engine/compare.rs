@@ -1,4 +1,4 @@
-//! Two trees side by side.
+//! Comparisons of two trees.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -96,14 +96,14 @@ fn every_kind_of_difference_is_found_and_nothing_else() {
     );
 }
 
-/// Bytes that the calling process has read by system calls so far.
+/// Returns the bytes that the calling process has read by system calls so far.
 fn read_so_far() -> u64 {
     let text = fs::read_to_string("/proc/self/io").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
     line.unwrap().parse().unwrap()
 }
 
-/// A file of 1 TiB with 4 KiB of data at each of `places`.
+/// Makes a file of 1 TiB with 4 KiB of data at each of `places`.
 fn sparse(path: &Path, places: &[(u64, u8)]) {
     let file = File::create(path).unwrap();
     file.set_len(SPARSE).unwrap();
@@ -111,7 +111,7 @@ fn sparse(path: &Path, places: &[(u64, u8)]) {
     set_time(path, 7);
 }
 
-/// Where a file has data, and which byte.
+/// The offsets of data in a file, each with its byte.
 type Places = &'static [(u64, u8)];
 
 const SPARSE: u64 = 1 << 40;

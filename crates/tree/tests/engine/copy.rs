@@ -1,4 +1,4 @@
-//! Copies keep everything, and say what they do not.
+//! Copies keep everything, or report what they do not keep.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,16 +25,17 @@ fn every_attribute(fs: FsKind) {
     for mode in modes {
         let target = rig.path().join("target");
         let report = copied(&source, &target, mode);
-        // A hard link is a change of the source, but not while it is read.
+        // In Link mode, new hard links change the ctime of the source's files. This is no
+        // change during a read, so nothing may be reported.
         assert!(report.changed.is_empty(), "{fs:?} {mode:?}: {:?}", report.changed);
         assert_eq!(report.entries, before.len() as u64, "{fs:?} {mode:?}");
         assert_eq!(report.reflinked > 0, shares(fs, mode), "{fs:?} {mode:?}");
-        // Before the manifests are made, which read directories and so change access times.
+        // Making a manifest reads directories and so changes access times.
         let (now, copy) = (held(&source), held(&target));
         assert_same(&source, &target);
         restore(&source, &before);
         for (path, (times, blocks)) in &before {
-            // To read where a link points changes its access time, as nothing can prevent.
+            // readlink(2) changes a link's access time, and no flag prevents this.
             let is_link = source.join(path).is_symlink();
             assert!(is_link || now[path].0 == *times, "{fs:?} {mode:?}: {path:?} was touched");
             if mode != CopyMode::Link || !is_link {
@@ -53,7 +54,7 @@ fn shares(fs: FsKind, mode: CopyMode) -> bool {
     fs != FsKind::Ext4 && matches!(mode, CopyMode::Auto | CopyMode::Reflink)
 }
 
-/// Sets the times of directories back.
+/// Restores the times of directories.
 fn restore(root: &Path, held: &BTreeMap<PathBuf, (Times, u64)>) {
     for (path, ((atime, atime_nsec, mtime, mtime_nsec), _)) in held {
         let time = |sec: &i64, nsec: &i64| Timespec { tv_sec: *sec, tv_nsec: *nsec };
@@ -67,7 +68,7 @@ fn restore(root: &Path, held: &BTreeMap<PathBuf, (Times, u64)>) {
 
 type Times = (i64, i64, i64, i64);
 
-/// Of each entry what a manifest leaves out: access times and blocks.
+/// Returns what a manifest leaves out: access times and blocks.
 fn held(root: &Path) -> BTreeMap<PathBuf, (Times, u64)> {
     let mut entries = BTreeMap::new();
     let mut paths = vec![root.to_owned()];

@@ -1,4 +1,4 @@
-//! A fingerprint tells whether anything was touched.
+//! Fingerprints show every change.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -25,7 +25,7 @@ fn changed(one: &Fingerprint, other: &Fingerprint) -> Vec<String> {
     changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
 }
 
-/// A directory, and what changes something in it when told where the tree is.
+/// A directory, and a function that changes something in it, given the tree's path.
 type Touch<'a> = (&'a str, &'a dyn Fn(&Path));
 
 #[test]
@@ -77,7 +77,7 @@ fn a_fingerprint_is_the_same_until_something_is_touched() {
     );
 }
 
-/// Writes into a file and sets its time back.
+/// Writes into a file and restores its mtime.
 fn back_dated(path: &Path) {
     let before = fs::metadata(path).unwrap();
     let length = before.len();
@@ -118,7 +118,7 @@ fn hard_links_made_elsewhere_break_a_fingerprint_unless_it_ignores_them() {
             let (strict_now, lenient_now) = fingerprints(&tree);
             assert!(!changed(&strict, &strict_now).is_empty());
             assert_eq!(lenient, lenient_now);
-            // Fingerprints that do not take in the same cannot agree.
+            // Fingerprints that cover different properties always differ.
             assert!(!changed(&strict_now, &lenient_now).is_empty());
         },
     );

@@ -1,6 +1,6 @@
 //! The engine on real file systems: whole trees copied, removed, fingerprinted and compared.
 //!
-//! Tests that mount run in namespaces of their own, and so need root and util-linux.
+//! Tests that mount run in namespaces of their own, and therefore need root and util-linux.
 
 #[path = "../../../cli/tests/common/isolation.rs"]
 mod isolation;

@@ -1,4 +1,4 @@
-//! What is mounted in a tree is not part of it.
+//! Mounts in a tree are not part of the tree.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A copy that cannot be completed ends, says why, and leaves the source alone.
+//! A copy that cannot be completed fails with a reason and leaves the source unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn a_source_that_cannot_be_read_ends_a_copy_with_the_path_and_the_reason() {
             assert!(error.to_string().contains("cannot read"), "{error}");
             assert!(error.to_string().contains("/source/bad"), "{error}");
             rig.disk().recover().unwrap();
-            // What there is of a copy that failed can be removed.
+            // The incomplete copy can be removed.
             remove_all(&target);
             copied(&source, &target, CopyMode::Auto);
             assert_same(&source, &target);
@@ -78,7 +78,7 @@ fn more_links_than_the_target_can_have_are_an_error_with_the_path() {
     isolated(
         || {},
         |_, _| {
-            // ext4 has 65,000 links for a file (EXT4_LINK_MAX), memory has no limit.
+            // ext4 allows 65,000 links to a file (EXT4_LINK_MAX); tmpfs has no limit.
             let memory = in_memory(Path::new("/run/linked"));
             let source = memory.join("source");
             fs::create_dir(&source).unwrap();

@@ -1,4 +1,4 @@
-//! Removal takes what it may, and names what it may not.
+//! Removal removes everything that it may, and names the rest.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -54,7 +54,7 @@ fn an_ordinary_owner_removes_directories_without_permissions() {
             owner(&home);
             fs::create_dir(&other).unwrap();
             fs::write(other.join("file"), "root's").unwrap();
-            // On a thread, whose credentials are its own: only root can take the rig down.
+            // On a thread with credentials of its own: only root can remove the rig.
             std::thread::scope(|scope| {
                 let removes = || removes_as_an_ordinary_owner(&home, &other);
                 scope.spawn(removes).join().unwrap();
@@ -79,7 +79,7 @@ fn removes_as_an_ordinary_owner(home: &Path, other: &Path) {
         fs::set_permissions(home.join("tree").join(name), mode).unwrap();
     }
     assert_eq!(remove_all(&home.join("tree")), 7);
-    // What is not ours stays, and is named.
+    // Files of other users stay and are named.
     let removed = removed(other);
     assert_eq!(removed.left.len(), 1, "{:?}", removed.left);
     assert!(removed.left[0].to_string().contains("other/file"), "{:?}", removed.left);

@@ -1,4 +1,4 @@
-//! Trees that are deep, and directories that are wide.
+//! Deep trees and wide directories.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,8 +13,8 @@ use super::support::{THREADS, copied, in_memory, open, options, remove_all, try_
 
 const DEPTH: usize = 5000;
 
-/// A chain of directories with long names, each with a file and, at times, a directory
-/// that is visited after what is far below was.
+/// Makes a chain of directories with long names, each with a file. Some levels have two more
+/// directories, so that the walk returns to these levels from far below.
 fn deep(root: &Path) -> u64 {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::create_dir(root).unwrap();
@@ -53,7 +53,7 @@ fn a_tree_far_deeper_than_a_path_is_long_is_copied_fingerprinted_compared_and_re
             let rig = Rig::builder().fs(FsKind::Xfs).size(1 << 30).up().unwrap();
             let (source, target) = (rig.path().join("source"), rig.path().join("target"));
             let entries = deep(&source);
-            // Not more descriptors than every process may have.
+            // A process's default limit of descriptors must suffice.
             let limit = nix::sys::resource::Resource::RLIMIT_NOFILE;
             nix::sys::resource::setrlimit(limit, 512, 512).unwrap();
             for mode in [CopyMode::Copy, CopyMode::Link] {
@@ -86,7 +86,7 @@ fn a_directory_of_two_hundred_thousand_entries_is_copied_compared_and_removed() 
             fs::create_dir(&source).unwrap();
             for number in 0..200_000 {
                 let name = source.join(format!("{number:x}"));
-                // Directories among files, more than wait at a time.
+                // More directories among files than the worker queues at a time.
                 if number % 100 == 0 {
                     fs::create_dir(&name).unwrap();
                     File::create(name.join("file")).unwrap();

@@ -1,4 +1,4 @@
-//! What every test does: open directories, copy, remove, and look at what there is.
+//! Helpers: open directories, copy, remove, list.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use synconce_tree::engine::{
 
 pub const FILE_SYSTEMS: [FsKind; 3] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs];
 
-/// More threads than this machine may have cores: they are to get in each other's way.
+/// May be more threads than this machine has cores, so that threads compete.
 pub const THREADS: usize = 4;
 
 pub fn rig(fs: FsKind) -> Rig {
@@ -28,7 +28,7 @@ pub fn options(mode: CopyMode) -> CopyOptions {
     CopyOptions { mode, threads: THREADS, ..CopyOptions::default() }
 }
 
-/// Copies into a new directory, with the options.
+/// Copies into a new directory.
 pub fn try_copy(
     source: &Path,
     target: &Path,
@@ -48,7 +48,7 @@ pub fn removed(path: &Path) -> Removed {
     remove(parent.as_fd(), name, &RemoveOptions { threads: THREADS }, &()).unwrap()
 }
 
-/// Removes without leaving anything.
+/// Removes a tree, of which nothing may stay.
 pub fn remove_all(path: &Path) -> u64 {
     let removed = removed(path);
     assert!(removed.is_complete(), "{:?}", removed.left);
@@ -66,7 +66,7 @@ pub fn assert_same(one: &Path, other: &Path) {
     assert!(unreadable.is_empty(), "nothing is known of {unreadable:?}");
 }
 
-/// A directory in memory, in a mount namespace of its own.
+/// Mounts a tmpfs at a directory, in a mount namespace of the test's own.
 pub fn in_memory(path: &Path) -> PathBuf {
     use rustix::mount::{MountFlags, mount};
     fs::create_dir_all(path).unwrap();
@@ -78,7 +78,7 @@ pub fn paths(paths: &[PathBuf]) -> Vec<&str> {
     paths.iter().map(|path| path.to_str().unwrap()).collect()
 }
 
-/// Counts, and does something at the first report.
+/// Counts, and calls a function at the first report.
 pub struct Counting<F> {
     pub entries: AtomicU64,
     pub bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! A tree with every attribute that a copy has to keep.
+//! A tree with every attribute that a copy must keep.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ pub fn make(root: &Path) {
     nodes(root);
     attributes(root);
     names(root);
-    // From the leaves up, so that the times of directories stay.
+    // From the leaves up, so that the times of directories are final.
     times(root);
 }
 
@@ -45,7 +45,7 @@ fn contents(root: &Path) {
             file.write_all(b"0123456789").unwrap();
         }
         file.set_len(size).unwrap();
-        // Whether blocks are holes is known once they are on the disk.
+        // Blocks and holes of the file are final only once they are on the disk.
         file.sync_all().unwrap();
     }
 }
@@ -77,7 +77,7 @@ fn links(root: &Path) {
         fs::hard_link(root.join(first), root.join(second)).unwrap();
     }
     symlink("../nowhere", root.join("links/dangling")).unwrap();
-    // xfs takes no longer ones.
+    // xfs's limit.
     symlink("x".repeat(1023), root.join("links/longest")).unwrap();
     lchown(root.join("links/dangling"), Some(7), Some(8)).unwrap();
     fs::hard_link(root.join("links/dangling"), root.join("links/deep/dangling")).unwrap();
@@ -120,7 +120,7 @@ fn attributes(root: &Path) {
     set("attributes", "system.posix_acl_default", &list(0o7));
 }
 
-/// An access list: owner rw, user 1000 as said, group r, mask rwx, others none
+/// Returns an access list: owner rw, user 1000 `named`, group r, mask rwx, others none
 /// (linux/posix_acl_xattr.h).
 fn list(named: u16) -> Vec<u8> {
     let mut list = 2_u32.to_le_bytes().to_vec();
@@ -159,7 +159,7 @@ fn times(root: &Path) {
     }
     for (number, path) in paths.iter().enumerate().rev() {
         let number = i64::try_from(number).unwrap();
-        // The epoch's neighbourhood, and today's.
+        // Times around the epoch, and recent ones.
         let second = if number % 5 == 0 { number - 100 } else { 1_700_000_000 + number };
         let time = |nanosecond| Timespec { tv_sec: second, tv_nsec: nanosecond };
         let times = Timestamps {

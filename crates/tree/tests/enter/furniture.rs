@@ -1,4 +1,4 @@
-//! What a command finds in a tree, and what of it is left there.
+//! What a command finds in a tree, and what it leaves there.
 
 use crate::support::{bind, entered, isolated, manifest, root, said, script, write};
 use std::fs;
@@ -36,7 +36,7 @@ pub fn nothing_of_the_furniture_is_left_in_the_tree() {
     });
 }
 
-/// Archivers set the times of directories last.
+/// Programs that unpack archives set the times of directories last.
 pub fn a_time_that_a_command_gives_a_directory_stays() {
     isolated(|place| {
         let root = root(place, "root");
@@ -56,7 +56,7 @@ pub fn a_time_that_a_command_gives_a_directory_stays() {
 pub fn the_resolver_is_the_hosts_whatever_the_tree_has() {
     isolated(|place| {
         write(Path::new("/run/resolver"), "nameserver 192.0.2.1\n");
-        // The host's own is not touched: this is a mount namespace of the test's.
+        // The host's own file is not changed: the test has a mount namespace of its own.
         rustix::mount::mount_bind("/run/resolver", "/etc/resolv.conf").expect("a bind mount");
         type Prepare = fn(&Path);
         let prepared: [(&str, Prepare); 6] = [
@@ -97,7 +97,7 @@ pub fn missing_places_are_made_and_removed() {
         let after = manifest(&root);
         let added: Vec<_> =
             after.entries.keys().filter(|path| !before.entries.contains_key(*path)).collect();
-        // What the command wrote keeps the directory that it is in.
+        // A directory with a file that the command wrote is kept.
         assert_eq!(added, ["srv", "srv/mine"]);
         assert_eq!(after.entries["etc"], before.entries["etc"]);
     });

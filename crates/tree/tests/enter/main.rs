@@ -1,7 +1,7 @@
 //! Commands in trees: namespaces, mounts, signals, users.
 //!
-//! Needs root. Each test is in a process, a mount namespace and a pid namespace of its
-//! own. What enters a tree must have one thread: this program is that, too.
+//! Needs root. Each test has a process, a mount namespace and a pid namespace of its own. A
+//! process that enters a tree must have one thread: this program is also that process.
 
 #[path = "../../../cli/tests/common/isolation.rs"]
 mod isolation;
@@ -15,7 +15,7 @@ mod verbs;
 use libtest_mimic::{Arguments, Trial};
 use std::process::ExitCode;
 
-/// Trials of functions, by their names.
+/// Makes trials from functions, by their names.
 macro_rules! trials {
     ($($module:ident: $($name:ident)+;)+) => {
         vec![$($(Trial::test(

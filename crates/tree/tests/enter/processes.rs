@@ -1,4 +1,4 @@
-//! The processes inside, and those that wait for them.
+//! The processes inside a tree, and those that wait for them.
 
 use crate::support::{
     built_synconce, entered, entering, isolated, limit, root, said, script, spec, verb, write,
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::process::Group;
 
-/// Waits for something that comes at some time.
+/// Waits until `is_so` returns true.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + limit();
     while !is_so() {
@@ -20,7 +20,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The numbers of processes, of those that we see, with `word` among their arguments.
+/// Returns the pids of visible processes that have `word` among their arguments.
 fn processes(word: &str) -> Vec<i32> {
     let numbers = fs::read_dir("/proc").unwrap().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -136,7 +136,7 @@ pub fn when_the_parent_is_killed_everything_inside_ends() {
         parent.arg(verb(&[]).get_program()).arg(spec);
         let group = Group::spawn(&mut parent).unwrap();
         eventually("the command is ready", || root.join("tmp/ready").exists());
-        // It was forked by then, and need not have executed.
+        // The child was forked by then, but may not have executed yet.
         eventually("its child is there", || processes("97531").len() == 1);
         kill_process(Pid::from_raw(group.pid() as i32).unwrap(), Signal::KILL).unwrap();
         eventually("everything ends", || processes("97531").is_empty());
@@ -157,7 +157,7 @@ pub fn a_stop_of_the_command_is_ours() {
     });
 }
 
-/// The whole of it as a tree's run does it: the filter is outside, the namespaces in.
+/// Runs a command as `tree run` does: the filter is outside, the namespaces inside.
 pub fn it_runs_under_a_hold() {
     isolated(|place| {
         let synconce = built_synconce().expect("the tool");

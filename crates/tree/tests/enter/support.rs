@@ -1,4 +1,4 @@
-//! A small root, and ways to enter it.
+//! A small root, and helpers that enter it.
 
 use rustix::fs::{Mode, OFlags, open};
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::Rig;
 use synconce_tree::enter::{Bind, EnterSpec, Environment};
 
-/// Runs a closure of a test, with a disk, in a process and namespaces of its own.
+/// Runs a test's closure, with a disk, in a process and namespaces of its own.
 pub fn isolated<T: Fn(&Path)>(test: T) {
     crate::isolation::isolated(test, |_, test| {
         let rig = Rig::builder().up().expect("a rig");
@@ -26,7 +26,7 @@ pub fn opened(path: &Path) -> OwnedFd {
         .unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()))
 }
 
-/// Programs of the host with what they need, users, and nothing else.
+/// A script that makes a root with some of the host's programs and their libraries, and users.
 const ROOT: &str = r#"
     mkdir -p "$1" && cd "$1" && mkdir -p bin lib lib64 etc tmp root home/builder run usr
     chmod 1777 tmp
@@ -82,7 +82,7 @@ pub fn bind(source: &Path, target: &str, read_only: bool) -> Bind {
     Bind { source: source.into(), target: target.into(), read_only }
 }
 
-/// This program with a verb.
+/// Returns a command that runs this program with a verb.
 pub fn verb(words: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(words);
@@ -97,14 +97,14 @@ pub fn entered(spec: &EnterSpec) -> Finished {
     process::run(&mut entering(spec), limit()).unwrap()
 }
 
-/// What it says on its standard output, having ended well.
+/// Returns the command's standard output, and asserts that it succeeded.
 pub fn said(spec: &EnterSpec) -> String {
     let finished = entered(spec);
     assert!(finished.status.success(), "{:?}: {finished:?}", spec.command);
     finished.stdout
 }
 
-/// What the root is, with the times of its directories and files.
+/// Returns a manifest of the root, with the times of its directories and files.
 pub fn manifest(root: &Path) -> Manifest {
     Manifest::with(root, &Options::default().mtimes()).expect("a manifest")
 }
@@ -113,7 +113,8 @@ pub fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// The tool, where a build of the workspace leaves it: this program is below it.
+/// Returns the path of synconce in the workspace's build directory, which this program is
+/// below.
 pub fn built_synconce() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     program.ancestors().map(|above| above.join("synconce")).find(|path| path.is_file())

@@ -1,4 +1,4 @@
-//! Users inside, and ordinary users outside.
+//! Users inside a tree, and ordinary users outside.
 
 use crate::support::{entered, isolated, limit, root, said, script, verb, write};
 use std::fs;
@@ -38,7 +38,7 @@ pub fn an_unknown_user_is_named() {
     });
 }
 
-/// Gives the user 1000 of this mount namespace a name and the ids that `ranges` says.
+/// Gives the user 1000 of this mount namespace a name and the subordinate ids in `ranges`.
 fn with_user(place: &Path, ranges: &str) {
     let others = fs::read_to_string("/etc/passwd").unwrap();
     let passwd = format!("tester:x:1000:1000::/:/bin/sh\n{others}");
@@ -62,7 +62,7 @@ fn as_user(words: &[&str], variables: &[(&str, &str)]) -> Finished {
     process::run(&mut command, limit()).unwrap()
 }
 
-/// A place of the user's with a root that it owns, by its own ids.
+/// Makes a directory of the user's with a root that is owned by the user's own ids.
 fn users_place(place: &Path) -> std::path::PathBuf {
     let here = place.join("here");
     fs::create_dir(&here).unwrap();
@@ -91,7 +91,7 @@ pub fn an_ordinary_user_is_root_inside_with_all_its_ids() {
         let spec = serde_json::to_string(&script(&here.join("root"), inside)).unwrap();
         let finished = as_user(&["as-user", here.to_str().unwrap(), &spec], &[]);
         assert!(finished.status.success(), "{finished:?}");
-        // 1000 is the last of the first range; the second follows it.
+        // 1000 is the last id of the first range; the second range follows.
         assert_eq!(finished.stdout, "0:0:0 40 1000:3000 /root\n1000:65536\nmounted\n");
         let written = fs::metadata(here.join("upper/tmp/f")).unwrap();
         assert_eq!((written.uid(), written.gid()), (200_999, 205_000 + 64_535));

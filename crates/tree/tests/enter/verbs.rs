@@ -1,4 +1,4 @@
-//! What this program does when it is not testing, with one thread.
+//! The verbs of this test program, each run with one thread.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -9,7 +9,7 @@ use synconce_tree::overlay;
 
 use crate::support::opened;
 
-/// Does what `words` say, if they are for this.
+/// Executes the verb in `words`, if there is one.
 pub fn done(words: &[String]) -> Option<ExitCode> {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     match words[..] {
@@ -39,7 +39,7 @@ fn entered(spec: &str) -> ExitCode {
     }
 }
 
-/// As an ordinary user: mounts a clone of `whole` in `place`, and enters it.
+/// Mounts a clone of `whole` in `place` as an ordinary user, and enters it.
 fn as_user(place: &Path, spec: &str) -> ExitCode {
     if let Err(refusal) = enter_private() {
         eprintln!("{refusal}\n{}", refusal.remedy.as_deref().unwrap_or_default());

@@ -10,7 +10,7 @@ use std::path::Path;
 use synconce_sys::btrfs;
 use synconce_testkit::rig::{FsKind, Rig};
 
-/// The ioctls take no `O_PATH`.
+/// Opens for reading, because the ioctls do not accept `O_PATH`.
 fn readable(path: &Path) -> OwnedFd {
     open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).expect("opened")
 }

@@ -1,4 +1,4 @@
-//! A frozen layer shows what the clone showed.
+//! A frozen layer shows the same as the clone that it was made from.
 
 use crate::support::{
     Session, all_opened, borrowed, directory, frozen_is_the_same, isolated, on_every_disk, opened,
@@ -21,7 +21,7 @@ fn whole(place: &Path) -> PathBuf {
     whole
 }
 
-/// The inodes and contents of the names in the read-only stack.
+/// Returns the inodes and contents of the names in the read-only stack.
 fn looked_at(stack: &[PathBuf], names: &[&str]) -> HashSet<(u64, String)> {
     let lowers = all_opened(stack);
     let mount = overlay::read_only(&borrowed(&lowers), false).expect("a stack");
@@ -172,7 +172,7 @@ fn a_tree_deeper_than_a_path_can_be_long_is_frozen() {
         on_every_disk(|_, place| {
             let whole = directory(place.join("whole"));
             let name = "d".repeat(200);
-            // Longer than PATH_MAX, and deeper than the descriptors that may be open.
+            // Longer than PATH_MAX, and deeper than the limit of open descriptors.
             deepen(&whole, &name);
             let session =
                 Session::begin(place, "s", std::slice::from_ref(&whole), Features::PRIVILEGED);
@@ -185,7 +185,7 @@ fn a_tree_deeper_than_a_path_can_be_long_is_frozen() {
     });
 }
 
-/// Makes 1,500 directories in each other, and at the bottom a link to `top`.
+/// Makes 1,500 nested directories, and at the bottom a link to `top`.
 fn deepen(whole: &Path, name: &str) {
     use rustix::fs::{AtFlags, Mode, OFlags, linkat, mkdirat, openat};
     fs::write(whole.join("top"), "old").unwrap();

@@ -1,7 +1,6 @@
-//! Overlays of layers on real file systems, with the kernel as the judge.
+//! Overlays of layers on real file systems; the kernel's view is the reference.
 //!
-//! Needs root. Each test is in a process, a mount namespace and a pid namespace of its
-//! own.
+//! Needs root. Each test has a process, a mount namespace and a pid namespace of its own.
 
 #[path = "../../../cli/tests/common/isolation.rs"]
 mod isolation;

@@ -1,4 +1,4 @@
-//! What a mount is.
+//! Properties of mounts.
 
 use crate::support::{
     Session, all_opened, borrowed, directory, isolated, manifest, on_a_disk, on_every_disk, opened,

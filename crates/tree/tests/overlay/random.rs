@@ -1,4 +1,4 @@
-//! Random work in clones of clones: every frozen stack shows what the clone showed.
+//! Random work in clones of clones: every frozen stack shows the same as the clone.
 
 use crate::support::{directory, frozen_after, isolated, on_every_disk};
 use fastrand::Rng;
@@ -30,12 +30,12 @@ fn random_work_in_clones_of_clones_is_kept_by_every_frozen_layer() {
 
 fn work(root: &Path, random: &mut Rng) {
     for _ in 0..STEPS {
-        // Many steps cannot be made: a link to a directory, a rename into itself.
+        // Many steps must fail: a link to a directory, a rename into itself.
         let _ = step(root, random);
     }
 }
 
-/// A path that may be there, in a tree in which names are few and meet often.
+/// Returns a path that may exist, in a tree with few names, so that names often collide.
 fn some_path(root: &Path, random: &mut Rng) -> PathBuf {
     let mut path = root.to_owned();
     for _ in 0..random.usize(1..4) {

@@ -1,4 +1,4 @@
-//! Layers, and mounts of them.
+//! Makes and mounts layers.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{UnmountFlags, unmount};
@@ -10,7 +10,7 @@ use synconce_testkit::manifest::{Manifest, Options, diff};
 use synconce_testkit::rig::{FsKind, Rig};
 use synconce_tree::overlay::{self, Features, Mount};
 
-/// Runs a closure of a test in a process and namespaces of its own.
+/// Runs a test's closure in a process and namespaces of its own.
 pub fn isolated<T: Fn()>(test: T) {
     crate::isolation::isolated(test, |_, test| test());
 }
@@ -29,7 +29,7 @@ pub fn on_a_disk(test: impl Fn(&Path)) {
     test(rig.path());
 }
 
-/// Runs a script in a directory, which has to succeed.
+/// Runs a script in a directory, and asserts that it succeeds.
 pub fn sh(directory: &Path, script: &str) {
     let status = Command::new("sh")
         .args(["-e", "-u", "-c", script])
@@ -44,13 +44,13 @@ pub fn directory(path: PathBuf) -> PathBuf {
     path
 }
 
-/// A descriptor of a directory as one for layers is.
+/// Opens a directory as a layer is opened.
 pub fn opened(path: &Path) -> OwnedFd {
     open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()))
 }
 
-/// Descriptors of layers, topmost first.
+/// Opens layers, topmost first.
 pub fn all_opened(paths: &[PathBuf]) -> Vec<OwnedFd> {
     paths.iter().map(|path| opened(path)).collect()
 }
@@ -59,7 +59,7 @@ pub fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
     descriptors.iter().map(AsFd::as_fd).collect()
 }
 
-/// A path below a mount that need not be attached.
+/// Returns a path below a mount that need not be attached.
 pub fn path_of(mount: &Mount) -> PathBuf {
     format!("/proc/self/fd/{}", mount.as_fd().as_raw_fd()).into()
 }
@@ -73,7 +73,7 @@ pub fn assert_same(one: &Manifest, other: &Manifest, what: &str) {
     assert!(differences.is_empty(), "{what}: {differences:#?}");
 }
 
-/// A writable overlay, attached.
+/// An attached writable overlay.
 pub struct Session {
     pub upper: PathBuf,
     pub work: PathBuf,
@@ -82,8 +82,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins one over `layers`, topmost first, in directories of `place` that are
-    /// called by `name`.
+    /// Begins a session over `layers`, topmost first, in directories of `place` whose names
+    /// begin with `name`.
     pub fn begin(place: &Path, name: &str, layers: &[PathBuf], features: Features) -> Self {
         let [upper, work, root] =
             ["upper", "work", "root"].map(|kind| directory(place.join(format!("{name}-{kind}"))));
@@ -100,7 +100,8 @@ impl Session {
         Self { upper, work, root, mount }
     }
 
-    /// Freezes it, unmounts it and removes its work directory: its upper is a layer then.
+    /// Freezes and unmounts the overlay, and removes its work directory. Returns the upper,
+    /// which is then a layer.
     pub fn freeze(self) -> PathBuf {
         let frozen = overlay::freeze(
             self.mount.as_fd(),
@@ -113,7 +114,6 @@ impl Session {
         self.upper
     }
 
-    /// Unmounts it.
     pub fn unmount(self) {
         self.end();
     }
@@ -123,9 +123,8 @@ impl Session {
     }
 }
 
-/// Makes a layer of what `script` does in a clone of `layers`, and asserts that the
-/// kernel shows the same with that layer on top as it showed in the clone. Returns the
-/// new stack.
+/// Makes a layer from what `script` does in a clone of `layers`, and asserts that the kernel
+/// shows the same with that layer on top as in the clone. Returns the new stack.
 pub fn frozen_is_the_same(
     place: &Path,
     name: &str,

@@ -1,4 +1,4 @@
-//! What a trial finds.
+//! Results of trial mounts.
 
 use crate::support::{directory, isolated, on_every_disk, opened};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Whether an entry is the same in both trees.
+//! Checks whether an entry is the same in both trees.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -14,7 +14,7 @@ use super::super::extents::next_data;
 use super::super::xattrs::{Named, each};
 use super::{Comparison, Own, Side, kind};
 
-/// How much of a file is compared at a time.
+/// The number of bytes that are compared at a time.
 const BUFFER: usize = 256 << 10;
 
 /// An entry of both trees; "." for the directories themselves.
@@ -27,7 +27,7 @@ pub(super) struct Sides<'a> {
 type Attributes = BTreeMap<CString, Vec<u8>>;
 
 impl Comparison<'_> {
-    /// Whether all that is compared is the same.
+    /// Returns whether all compared properties are equal.
     pub(super) fn agree(
         &self,
         sides: &Sides<'_>,
@@ -89,7 +89,7 @@ impl Comparison<'_> {
             }
             own.tally.bytes(filled as u64)?;
             if filled < length {
-                // Both have become shorter.
+                // Both files have become shorter.
                 return Ok(true);
             }
         }
@@ -97,24 +97,25 @@ impl Comparison<'_> {
     }
 }
 
-/// The pieces of two files of one size in which at least one of the files may hold data. What
-/// is between the pieces is a hole in both, and so the same.
+/// The ranges of two files of equal size in which at least one file may hold data. Between
+/// these ranges both files have holes, which are equal.
 struct Data<'a> {
     files: [&'a OwnedFd; 2],
     size: u64,
     position: u64,
-    /// What is known of each file behind `position`; an empty range at the end for none.
+    /// The next data range of each file at or behind `position`; empty at the file's end for
+    /// none.
     known: [Range<u64>; 2],
 }
 
 impl<'a> Data<'a> {
     fn of(files: [&'a OwnedFd; 2], size: u64) -> Self {
-        // A file that one call reads is not worth a look for holes.
+        // A file that fits one read is not searched for holes.
         let known = if size <= BUFFER as u64 { 0..size } else { 0..0 };
         Self { files, size, position: 0, known: [known.clone(), known] }
     }
 
-    /// The next piece, of [`BUFFER`] bytes at most.
+    /// Returns the next range, of at most [`BUFFER`] bytes.
     fn next(&mut self) -> Result<Option<Range<u64>>, (Side, Errno)> {
         for (index, side) in [Side::First, Side::Second].into_iter().enumerate() {
             if self.known[index].end <= self.position && self.position < self.size {
@@ -132,8 +133,8 @@ impl<'a> Data<'a> {
     }
 }
 
-/// What statx(2) says that has to be the same. A directory's size and times are those of
-/// its list, which is compared by itself.
+/// Returns the fields of statx(2) that must be equal. A directory's size and times depend on
+/// its list, whose entries are compared one by one.
 fn plain(stat: &Statx) -> impl PartialEq {
     let is_directory = kind(stat) == FileType::Directory;
     let mtime = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
@@ -158,7 +159,7 @@ fn attributes(directory: BorrowedFd<'_>, name: &CStr) -> Result<Attributes, Errn
     Ok(all)
 }
 
-/// Reads from `position` on until the buffer is full or the file ends.
+/// Reads from `position` until the buffer is full or the file ends.
 fn fill(file: &OwnedFd, buffer: &mut [u8], position: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,4 +1,4 @@
-//! What files have besides content: owner, mode, extended attributes, times.
+//! Copies owner, mode, extended attributes and times.
 
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,13 +13,13 @@ use super::super::directory::path_of;
 use super::super::xattrs::{Attributed, Named, Open, each};
 use crate::namespace::is_first_user_namespace;
 
-/// What this process gives to the files that it makes.
+/// The ids and umask with which this process makes files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Maker {
     uid: u32,
     gid: u32,
     umask: u32,
-    /// As whose all are shown that the user namespace does not know; none in the first one.
+    /// Overflow uid and gid; None in the initial user namespace.
     nobody: Option<(u32, u32)>,
 }
 
@@ -36,19 +36,18 @@ impl Maker {
         Self { uid, gid, umask: umask(), nobody: nobody() }
     }
 
-    /// Whether the file's owner or group may be one that cannot be kept.
+    /// Returns whether the owner or group may be an unmapped id, which cannot be kept.
     pub fn may_be_unknown(self, stat: &Statx) -> bool {
         self.nobody.is_some_and(|(uid, gid)| stat.stx_uid == uid || stat.stx_gid == gid)
     }
 
-    /// The mode with which to make a file, so that it need not be changed where possible.
-    /// No one else can reach the file: the directories on the way to it are closed until
-    /// they are finished.
+    /// Returns the mode for making a file, which usually needs no change later. Other users
+    /// cannot reach the file: its parent directories are closed until they are finished.
     pub fn mode(self, stat: &Statx) -> Mode {
         Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o777 & !self.umask)
     }
 
-    /// Whether the umask takes nothing away from a directory that only its owner may enter.
+    /// Returns whether the umask preserves the mode 0700 of a new directory.
     pub fn makes_directories(self) -> bool {
         self.umask & 0o700 == 0
     }
@@ -57,14 +56,14 @@ impl Maker {
         (stat.stx_uid, stat.stx_gid) == (self.uid, self.gid)
     }
 
-    /// Whether the file has another mode than it was made with, or loses a part of it by
-    /// the change of its owner.
+    /// Returns whether the file's mode must be set: the umask cleared bits, or the mode has
+    /// bits that a new file does not get or that a change of owner clears.
     fn needs_mode(self, stat: &Statx) -> bool {
         u32::from(stat.stx_mode) & (0o7000 | self.umask) != 0
     }
 
-    /// Gives a directory to this process, before anything is made in it: a directory's group
-    /// may be passed on to what is in it.
+    /// Makes this process the owner of a directory and closes it to others. Entries that are
+    /// made in it may inherit its group.
     pub fn take(self, directory: &OwnedFd) -> Result<(), Act> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         fchown(directory, Some(uid), Some(gid)).map_err(|errno| ("cannot own", errno))?;
@@ -85,8 +84,8 @@ impl Maker {
         fchmod(directory, mode).map_err(|errno| ("cannot set the mode of", errno))
     }
 
-    /// Gives the open `target` what `source` has. The order matters: a change of the owner
-    /// takes set-id bits and capabilities away, and everything changes the times.
+    /// Gives the open `target` the attributes of `source`. The order matters: a change of
+    /// owner clears set-id bits and capabilities, and each change may change the times.
     pub fn settle(
         self,
         source: BorrowedFd<'_>,
@@ -107,7 +106,7 @@ impl Maker {
         Ok(whole)
     }
 
-    /// The same for what is not opened: links, devices, pipes, sockets.
+    /// Like [`Maker::settle`], for files that are not opened: links, devices, pipes, sockets.
     pub fn settle_at(
         self,
         source: BorrowedFd<'_>,
@@ -123,7 +122,8 @@ impl Maker {
                 .map_err(|errno| ("cannot set the owner of", errno))?;
         }
         if !is_link && self.needs_mode(stat) {
-            // What was made a moment ago in a directory that is closed to others is no link.
+            // The entry was just made in a directory that is closed to others, so it is no
+            // link.
             let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
             chmodat(target, name, mode, AtFlags::empty())
                 .map_err(|errno| ("cannot set the mode of", errno))?;
@@ -139,7 +139,7 @@ impl Maker {
         let mut whole = Whole(true);
         let read = |errno| ("cannot read the extended attributes for", errno);
         each(source, read, |name, value| match target.set(name, value) {
-            // A property of btrfs alone.
+            // A property that only btrfs has.
             Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
             Err(errno) if self.may_not_set(name, errno) => {
                 whole = Whole(false);
@@ -150,8 +150,8 @@ impl Maker {
         Ok(whole)
     }
 
-    /// Whether that is because of the user namespace: an access list with an id that it does
-    /// not know, or an attribute for the first namespace's root alone.
+    /// Returns whether the user namespace is the reason of `errno`: the access list has an
+    /// unmapped id, or only root of the initial namespace may set the attribute.
     fn may_not_set(self, name: &CStr, errno: Errno) -> bool {
         let begins = |prefix: &[u8]| name.to_bytes().starts_with(prefix);
         self.nobody.is_some()
@@ -179,7 +179,7 @@ fn times(stat: &Statx) -> Timestamps {
     }
 }
 
-/// proc_sys_kernel(5), overflowuid.
+/// Returns the overflow uid and gid (proc_sys_kernel(5)).
 fn nobody() -> Option<(u32, u32)> {
     if is_first_user_namespace() {
         return None;
@@ -189,8 +189,8 @@ fn nobody() -> Option<(u32, u32)> {
     Some((known("/proc/sys/kernel/overflowuid"), known("/proc/sys/kernel/overflowgid")))
 }
 
-/// The umask, which only setting it would tell: for all threads and, for a moment, wrongly.
-/// If it is not to be known, every mode is set.
+/// Returns the umask from /proc: umask(2) reports it only by changing it, for all threads. If
+/// it cannot be read, returns 0777, so that every mode is set.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));

@@ -1,4 +1,4 @@
-//! What is in files: shared, or copied with its holes.
+//! Copies the content of files: shared, or copied with its holes.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use super::super::extents::next_data;
 use super::super::progress::Tally;
 use super::CopyMode;
 
-/// Files up to this size are read by one call and written by another.
+/// Files up to this size are copied with one read and one write.
 pub(super) const BUFFER: usize = 256 << 10;
 
-/// How much is copied between two looks at whether the copy is cancelled.
+/// The number of bytes that are copied between two checks for cancellation.
 const PIECE: u64 = 8 << 20;
 
 /// Why content was not copied.
@@ -31,10 +31,11 @@ impl From<Error> for Failed {
     }
 }
 
-/// How content is to be copied, and what was learnt about it.
+/// How content is copied.
 pub(super) struct Content {
     mode: CopyMode,
-    /// The two file systems cannot share data: it need not be tried again.
+    /// Whether the two file systems are known not to share data; sharing is then not tried
+    /// again.
     unshared: AtomicBool,
 }
 
@@ -43,7 +44,8 @@ impl Content {
         Self { mode, unshared: AtomicBool::new(mode == CopyMode::Copy) }
     }
 
-    /// Copies all of `source` into the empty `target`. Returns whether they share it now.
+    /// Copies all of `source` into the empty `target`. Returns whether they now share the
+    /// data.
     pub fn copy(
         &self,
         source: BorrowedFd<'_>,
@@ -75,7 +77,8 @@ impl Content {
             Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => Err(Failed::Sharing(errno)),
             Err(errno) if self.mode == CopyMode::Reflink => Err(Failed::Sharing(errno)),
             Err(errno) => {
-                // Others are about this file alone: one without checksums on btrfs, say.
+                // Other errors are about this file only: a file without checksums on btrfs,
+                // for example.
                 if matches!(errno, Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) {
                     self.unshared.store(true, Ordering::Relaxed);
                 }
@@ -85,7 +88,7 @@ impl Content {
     }
 }
 
-/// Until the end, wherever that is by now.
+/// Copies to the file's end, even if its size has changed.
 fn small(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
@@ -101,14 +104,14 @@ fn small(
             rest = &rest[written..];
         }
         tally.bytes(length as u64)?;
-        // Less than was asked for is the end of a regular file.
+        // A short read of a regular file is its end.
         if length < buffer.len() {
             return Ok(());
         }
     }
 }
 
-/// What is data as data, what is a hole as a hole.
+/// Copies data ranges and keeps holes.
 fn extents(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
@@ -125,7 +128,7 @@ fn extents(
             let length = (data.end - position).min(PIECE);
             let copied = piece(source, target, position, length, buffer, &mut in_kernel)?;
             if copied == 0 {
-                // It has become shorter: the caller sees that.
+                // The file has become shorter; the caller notices the change.
                 return Ok(());
             }
             position += copied;
@@ -138,7 +141,7 @@ fn extents(
     Ok(())
 }
 
-/// Copies some of `length` bytes at `position`; none at the end of the file.
+/// Copies up to `length` bytes at `position`. Returns 0 at the end of the file.
 fn piece(
     source: BorrowedFd<'_>,
     target: BorrowedFd<'_>,
@@ -151,7 +154,7 @@ fn piece(
         let (mut from, mut to) = (position, position);
         let length = usize::try_from(length).unwrap_or(BUFFER);
         match copy_file_range(source, Some(&mut from), target, Some(&mut to), length) {
-            // Some file systems answer 0 before the end; reading tells.
+            // Some file systems return 0 before the end; the read below decides.
             Ok(copied) if copied > 0 => return Ok(copied as u64),
             Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
                 return Err(Failed::Writing(errno));

@@ -1,4 +1,4 @@
-//! One entry of a copy that is no directory.
+//! Copies an entry that is no directory.
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -17,14 +17,15 @@ use super::links::{Claim, Making};
 use super::visit::{Copying, Here, Made, Own, has_changed};
 use super::{CopyMode, below};
 
-/// A path this long is still taken by the kernel; PATH_MAX is 4096 with the NUL.
+/// A path length that the kernel accepts; PATH_MAX is 4096 with the NUL.
 const PATH: usize = 4000;
 
-/// Where a symbolic link's target finds room (`PATH_MAX`).
+/// The longest target of a symbolic link (`PATH_MAX`).
 const TARGET: usize = 4096;
 
 impl Copying<'_> {
-    /// Copies the entry `name`. Returns whether it is a directory, which is not copied here.
+    /// Copies the entry `name`. Returns whether the entry is a directory, which is not copied
+    /// here.
     pub fn file(
         &self,
         at: &Here<'_, '_>,
@@ -40,7 +41,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Makes another name of the source's file.
+    /// Makes a hard link to the source's file.
     fn link(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<(), Error> {
         match linkat(at.pair.first(), name, at.pair.second(), name, AtFlags::empty()) {
             Ok(()) => Ok(()),
@@ -66,7 +67,7 @@ impl Copying<'_> {
         let source = match self.mounts.file(at.pair.first(), name) {
             Ok(source) => source,
             Err(Errno::XDEV) => return self.pass_by(at, own, name).map(|()| false),
-            // Not there any more, or a link or a socket by now.
+            // The file is gone, or was replaced by a link or a socket.
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => {
                 Self::changed(at, own, name);
                 return self.other(at, own, name);
@@ -85,8 +86,8 @@ impl Copying<'_> {
         Ok(false)
     }
 
-    /// Makes a file that has several names the same as one that is made already; else it is
-    /// for the caller to make.
+    /// Links a file with several names to its first copy. Otherwise returns `Ok`, and the
+    /// caller makes the copy.
     fn claim(
         &self,
         at: &Here<'_, '_>,
@@ -159,15 +160,15 @@ impl Copying<'_> {
         Self::settled(at, own, name, &settled.map_err(|(act, errno)| fail(act)(errno))?);
         let now = look_at(source)
             .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
-        // A second name that came or went changes the ctime and nothing that is copied, but
-        // who would know that it was no more than that.
+        // A change of the link count alone also changes the ctime, although nothing that is
+        // copied has changed. The ctime alone cannot distinguish the two cases.
         if has_changed(stat, &now) {
             Self::changed(at, own, name);
         }
         Ok(())
     }
 
-    /// Copies whatever `name` is, unless it is a directory.
+    /// Copies `name`, of any kind. Returns true for a directory, which is not copied.
     fn other(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
         let fail = |act| move |errno| self.source_error(act, &at.node.path_to(name), errno);
         let stat = match look(at.pair.first(), name) {
@@ -208,7 +209,7 @@ impl Copying<'_> {
         Ok(false)
     }
 
-    /// Makes a link, a device, a pipe or a socket. Returns whether it is there.
+    /// Makes a link, a device, a pipe or a socket. Returns whether it was made.
     fn special(
         &self,
         at: &Here<'_, '_>,
@@ -236,7 +237,7 @@ impl Copying<'_> {
             .map_err(|errno| self.target_error("cannot create", &at.node.path_to(name), errno))
     }
 
-    /// Makes a device, a pipe or a socket. Returns whether this process may.
+    /// Makes a device, a pipe or a socket. Returns false if this process may not make devices.
     fn node(
         &self,
         at: &Here<'_, '_>,

@@ -1,4 +1,4 @@
-//! Hard links within the tree, found by whichever thread comes by.
+//! Preserves hard links within a tree, across threads.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -11,28 +11,30 @@ use super::super::node::Node;
 /// An inode of the source.
 type Key = (u32, u32, u64);
 
-/// The inodes with several names of which not all were met. Others are not in here.
+/// The inodes with several names of which not all were visited. Other inodes are not in the
+/// map.
 pub(super) struct Links<D> {
     known: Mutex<HashMap<Key, State<D>>>,
     change: Condvar,
 }
 
 enum State<D> {
-    /// A thread is about to make it.
+    /// A thread is making the copy.
     Awaited,
-    /// It is there, in the target, under this name; so many more names are expected.
+    /// The copy's directory and name in the target, and the number of names still expected.
     Made(Arc<Node<D>>, CString, u32),
 }
 
 /// What to do with a file that has several names.
 pub(super) enum Claim<'a, D> {
-    /// Nobody has made it: the caller does.
+    /// There is no copy yet: the caller makes it.
     First(Making<'a, D>),
-    /// It is there, as this name in this directory of the target.
+    /// The copy's directory in the target, and its name there.
     Made(Arc<Node<D>>, CString),
 }
 
-/// The duty to make a file, or to let another thread do it.
+/// The duty to make a copy. A drop without [`Making::made`] passes the duty on to another
+/// thread.
 pub(super) struct Making<'a, D> {
     links: &'a Links<D>,
     key: Key,
@@ -45,7 +47,7 @@ impl<D> Links<D> {
         Self { known: Mutex::new(HashMap::new()), change: Condvar::new() }
     }
 
-    /// Waits at most until another thread has created the same file.
+    /// Claims the file of `stat`. Waits while another thread is making its copy.
     pub fn claim(&self, stat: &Statx) -> Claim<'_, D> {
         let key = (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
         let mut known = self.lock();
@@ -77,7 +79,7 @@ impl<D> Links<D> {
 }
 
 impl<D> Making<'_, D> {
-    /// It is `name` in the directory `node` of the target from now on.
+    /// Records that the copy is `name` in the target's directory `node`.
     pub fn made(mut self, node: &Arc<Node<D>>, name: &CStr) {
         let state = State::Made(Arc::clone(node), name.to_owned(), self.names.saturating_sub(1));
         self.links.lock().insert(self.key, state);

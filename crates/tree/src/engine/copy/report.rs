@@ -1,35 +1,36 @@
-//! What a copy was like.
+//! The report of a copy.
 
 use std::path::PathBuf;
 
-/// What was copied, and what is to be known about it. Paths begin below the source; `.` is
-/// the source itself.
+/// What was copied, and what the copy lacks. Paths begin below the source; `.` is the source
+/// itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {
-    /// Files of all kinds and directories, the root among them.
+    /// The number of files of all kinds and directories, the root included.
     pub entries: u64,
-    /// Bytes of content, without holes; shared ones, too.
+    /// Bytes of content without holes, shared ones included.
     pub bytes: u64,
-    /// Files that share their content with the source.
+    /// The number of files that share their content with the source.
     pub reflinked: u64,
-    /// What is mounted there was not copied.
+    /// Mount points whose mounts were not copied.
     pub mounts: Vec<PathBuf>,
-    /// Changed while they were read, or gone when they were to be: the copy may be neither
-    /// what was there before nor what is there now.
+    /// Entries that changed or were removed while they were copied: the copy may match neither
+    /// the old nor the new state.
     pub changed: Vec<PathBuf>,
-    /// Immutable or append-only in the source, which the copy is not.
+    /// Entries that are immutable or append-only in the source; their copies are not.
     pub flagged: Vec<PathBuf>,
-    /// Device nodes, which this process may not make (`EPERM`), and so left out.
+    /// Device nodes that were left out because this process may not make them (`EPERM`).
     pub devices: Vec<PathBuf>,
-    /// Without some of their extended attributes, which no other than the root of the first user
-    /// namespace can set, or an access list with ids that this one does not know.
+    /// Entries that lack attributes: extended attributes that only root of the initial user
+    /// namespace may set, or an access list with ids that are not mapped in this namespace.
     pub attributes: Vec<PathBuf>,
-    /// Character devices 0:0, which an overlay that has the copy as a layer takes for
-    /// removed files.
+    /// Character devices 0:0, which an overlay with the copy as a layer would treat as removed
+    /// files.
     pub whiteouts: Vec<PathBuf>,
-    /// Entries whose owner or group the user namespace does not know, and so nobody's in the
-    /// copy; also such as are nobody's indeed, which look the same. None outside of one.
+    /// The number of entries that belong to the overflow user or group in the copy: their
+    /// owner or group is not mapped in the user namespace, or is the overflow id itself, which
+    /// looks the same. 0 in the initial namespace.
     pub nobodys: u64,
 }
 
@@ -47,7 +48,7 @@ impl CopyReport {
         self.nobodys += other.nobodys;
     }
 
-    /// In an order that does not depend on the threads.
+    /// Sorts all lists, so that the report does not depend on the threads.
     pub(super) fn sort(&mut self) {
         let named = [&mut self.mounts, &mut self.changed, &mut self.flagged];
         for paths in

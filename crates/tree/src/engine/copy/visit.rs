@@ -1,4 +1,4 @@
-//! A copy as a walk.
+//! The visitor that copies a tree.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use super::content::Content;
 use super::links::Links;
 use super::{CopyMode, CopyReport, below};
 
-/// A copy under way.
+/// A copy in progress.
 pub(super) struct Copying<'a> {
     pub root: &'a DirFds,
     pub mode: CopyMode,
@@ -27,20 +27,20 @@ pub(super) struct Copying<'a> {
     pub maker: Maker,
     pub content: Content,
     pub links: Links<Statx>,
-    /// The root of the target, which may not be met in the source.
+    /// The root of the target. Finding it within the source is an error.
     target: Statx,
     progress: &'a dyn Progress,
     report: Mutex<CopyReport>,
 }
 
-/// What belongs to one thread.
+/// State of one thread.
 pub(super) struct Own<'a> {
     pub buffer: Vec<u8>,
     pub tally: Tally<'a>,
     pub report: CopyReport,
 }
 
-/// A place in a copy.
+/// A directory in a copy.
 pub(super) type Here<'a, 'c> = At<'a, Copying<'c>>;
 
 impl<'a> Copying<'a> {
@@ -77,17 +77,17 @@ impl<'a> Copying<'a> {
         report
     }
 
-    /// An act on the source failed.
+    /// Makes the error of an act that failed on the source.
     pub fn source_error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
         Error::new(act, &shown(&path_of_root(self.root.first()), path), errno)
     }
 
-    /// An act on the target failed.
+    /// Makes the error of an act that failed on the target.
     pub fn target_error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
         Error::new(act, &shown(&path_of_root(self.root.second()), path), errno)
     }
 
-    /// Notes what is known of an entry of the source.
+    /// Records properties of an entry of the source that the copy may not keep.
     pub fn note(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, stat: &Statx) {
         own.report.nobodys += u64::from(self.maker.may_be_unknown(stat));
         if stat.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND) {
@@ -95,12 +95,12 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// Notes that an entry of the source is not what it was a moment ago.
+    /// Records that an entry of the source changed during the copy.
     pub fn changed(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) {
         own.report.changed.push(below(at.node.path_to(name)));
     }
 
-    /// Notes what attributes an entry could not be given.
+    /// Records whether attributes of an entry could not be set.
     pub fn settled(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, whole: &Whole) {
         if !whole.0 {
             own.report.attributes.push(below(at.node.path_to(name)));
@@ -120,7 +120,7 @@ impl<'a> Copying<'a> {
         openat(parent, name, flags, Mode::empty()).map_err(fail("cannot open"))
     }
 
-    /// Puts an empty directory or file where something else is mounted.
+    /// Makes an empty directory or file in place of a mount.
     pub fn pass_by(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<(), Error> {
         let stat = look(at.pair.first(), name)
             .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
@@ -134,8 +134,8 @@ impl<'a> Copying<'a> {
                     self.target_error("cannot create", &at.node.path_to(name), errno)
                 });
         }
-        // Of what is below the mount nothing is to be seen; what is mounted on /tmp or /proc
-        // mostly has the same mode and owner.
+        // The directory below the mount cannot be seen. A mounted root, as on /tmp or /proc,
+        // usually has the same mode and owner.
         let made = self.make(at, name)?;
         self.maker
             .own(&made, &stat)
@@ -234,7 +234,7 @@ impl<'a> Visitor for Copying<'a> {
     }
 }
 
-/// Whether a file that is being read is not what it was.
+/// Returns whether a file was changed between two calls of statx(2).
 pub(super) fn has_changed(before: &Statx, now: &Statx) -> bool {
     let what = |stat: &Statx| {
         let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
@@ -248,5 +248,5 @@ fn is_same(one: &Statx, other: &Statx) -> bool {
     inode(one) == inode(other)
 }
 
-/// A directory of the target, as others find it.
+/// A directory of the target that other threads can refer to.
 pub(super) type Made = Node<Statx>;

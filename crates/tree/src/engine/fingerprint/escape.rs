@@ -1,4 +1,4 @@
-//! Names in JSON: what is no text is written `\xNN`, and a backslash twice.
+//! Escapes names for JSON: bytes that are no UTF-8 become `\xNN`, and a backslash is doubled.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(super) fn escape(name: &[u8]) -> String {
     text
 }
 
-/// The name of an escaped text; of any other, something.
+/// Returns the name of an escaped text; the result for other texts is unspecified.
 pub(super) fn unescape(text: &str) -> Vec<u8> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

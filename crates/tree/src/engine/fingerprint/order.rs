@@ -1,12 +1,12 @@
-//! The directories of a fingerprint in an order of their own, and two fingerprints side by side.
+//! Orders the directories of a fingerprint, and compares two fingerprints.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Fingerprint, Fingerprinted};
 
-/// Puts directories, each with its number, in the order of [`Fingerprint::directories`].
+/// Sorts directories, each with its number, into the order of [`Fingerprint::directories`].
 pub(super) fn ordered(mut numbered: Vec<(u32, Fingerprinted)>) -> Vec<Fingerprinted> {
-    // The last of each group comes first from the stack.
+    // Descending, because the last of each group is popped first.
     numbered.sort_unstable_by(|(_, one), (_, other)| {
         (one.parent, &other.name).cmp(&(other.parent, &one.name))
     });
@@ -31,9 +31,9 @@ pub(super) fn ordered(mut numbered: Vec<(u32, Fingerprinted)>) -> Vec<Fingerprin
     ordered
 }
 
-/// The directories in which something is not the same, in the order of their paths, which
-/// begin below the root; the root's is empty. A directory that only one fingerprint has counts, and
-/// so does every directory if the fingerprints do not take in the same.
+/// Returns the paths of the directories that differ, sorted, below the root; the root's path
+/// is empty. A directory that only one fingerprint has counts as different. If the
+/// fingerprints cover different properties, every directory counts as different.
 #[must_use]
 pub fn compare_fingerprints(one: &Fingerprint, other: &Fingerprint) -> Vec<Vec<u8>> {
     let comparable = one.ignores_links == other.ignores_links;
@@ -72,7 +72,7 @@ pub fn compare_fingerprints(one: &Fingerprint, other: &Fingerprint) -> Vec<Vec<u
 
 fn path(fingerprint: &Fingerprint, mut place: usize) -> Vec<u8> {
     let mut names = Vec::new();
-    // A parent comes before what is in it; what says otherwise was not made here.
+    // A parent precedes its children; an index that violates this is from a damaged file.
     while let Some(directory) = fingerprint.directories.get(place).filter(|_| place != 0) {
         names.push(&directory.name[..]);
         place = (directory.parent as usize).min(place - 1);

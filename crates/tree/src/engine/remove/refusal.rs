@@ -1,4 +1,4 @@
-//! What stands against a removal, and can be taken away by who may.
+//! Clears file flags and changes modes that prevent a removal.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use super::super::directory::{Mounts, look};
 use crate::flags::unflag;
 
-/// Changes what could have led to `errno` when `name` was to be opened or removed. Returns
-/// whether there was something, so that another try makes sense.
+/// Changes what may have caused `errno` when `name` was opened or removed. Returns whether
+/// something was changed, so that a retry makes sense.
 pub(super) fn overcome(errno: Errno, parent: BorrowedFd<'_>, name: &CStr) -> bool {
     match errno {
-        // The flags of either stand against it.
+        // A flag of the entry or of its parent prevents the removal.
         Errno::PERM => {
             let flagged = unflag_entry(parent, name);
             unflag(parent) | flagged
@@ -28,7 +28,7 @@ pub(super) fn overcome(errno: Errno, parent: BorrowedFd<'_>, name: &CStr) -> boo
 
 fn unflag_entry(parent: BorrowedFd<'_>, name: &CStr) -> bool {
     let Ok(stat) = look(parent, name) else { return false };
-    // To open anything else may have effects, and it has no flags.
+    // Other kinds of files have no flags, and opening them may have side effects.
     let opened = match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::RegularFile => Mounts::Stop.file(parent, name),
         FileType::Directory => Mounts::Stop.directory(parent, name),
@@ -38,20 +38,20 @@ fn unflag_entry(parent: BorrowedFd<'_>, name: &CStr) -> bool {
     opened.is_ok_and(|file| unflag(file.as_fd()))
 }
 
-/// Gives the owner of an open directory every right to it.
+/// Adds the owner's read, write and search permissions to an open directory.
 fn open_up(directory: BorrowedFd<'_>) -> bool {
     let Ok(stat) = fstat(directory) else { return false };
     let mode = Mode::from_raw_mode(stat.st_mode);
     !mode.contains(Mode::RWXU) && fchmod(directory, mode | Mode::RWXU).is_ok()
 }
 
-/// The same for one that cannot be opened.
+/// Like [`open_up`], for a directory that cannot be opened.
 fn open_up_entry(parent: BorrowedFd<'_>, name: &CStr) -> bool {
     let Ok(reference) = Mounts::Stop.reference(parent, name) else { return false };
     let Ok(stat) = fstat(&reference) else { return false };
     let mode = Mode::from_raw_mode(stat.st_mode);
     let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    // fchmod(2) refuses such a descriptor.
+    // fchmod(2) refuses an O_PATH descriptor.
     let path = format!("/proc/self/fd/{}", reference.as_raw_fd());
     is_directory && !mode.contains(Mode::RWXU) && chmod(path, mode | Mode::RWXU).is_ok()
 }
