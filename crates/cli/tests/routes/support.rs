@@ -1,8 +1,5 @@
 //! A directory for each test, and the accounts of a run.
 
-#[path = "../common/isolation.rs"]
-mod isolation;
-
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +18,7 @@ pub fn limit() -> Duration {
 
 /// Runs `test` with a new place, in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
-    isolation::isolated(test, |name, test| {
+    synconce_testkit::isolation::isolated(test, |name, test| {
         let place = Place::new(name);
         test(&place);
         let _ = fs::remove_dir_all(&place.0);

@@ -2,7 +2,6 @@
 
 use crate::differences;
 use crate::results::Results;
-use crate::support::isolation::isolated_as;
 use crate::support::{Place, SYNCONCE};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
@@ -13,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use synconce_testkit::isolation::isolated_as;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::{Error, patiently};
 

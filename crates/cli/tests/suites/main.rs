@@ -5,7 +5,7 @@
 //! directory of the suites that it built. Without SYNCONCE_SUITES there is one test here, and
 //! it is ignored. Each test of the LTP, each stressor of stress-ng, each module of CPython's
 //! tests and each program of libeatmydata's tests is a trial of its own, isolated (see
-//! `support::isolation`).
+//! `synconce_testkit::isolation`).
 
 mod case;
 mod differences;

@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
 use synconce_tree::engine::{Change, ChangeKind, CopyMode, compare};
 
-use super::isolation::isolated;
 use super::support::{FILE_SYSTEMS, copied, open, rig};
 use super::zoo;
+use synconce_testkit::isolation::isolated;
 
 fn changes(a: &Path, b: &Path) -> Vec<String> {
     let line = |change: &Change| {

@@ -9,9 +9,9 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Timespec, Timestamps, openat, 
 use synconce_testkit::rig::FsKind;
 use synconce_tree::engine::{CopyMode, CopyOptions};
 
-use super::isolation::isolated;
 use super::support::{FILE_SYSTEMS, assert_same, copied, open, options, remove_all, rig, try_copy};
 use super::zoo;
+use synconce_testkit::isolation::isolated;
 
 fn every_attribute(fs: FsKind) {
     let rig = rig(fs);

@@ -11,9 +11,9 @@ use synconce_tree::engine::{
     CopyMode, Fingerprint, FingerprintOptions, compare_fingerprints, fingerprint,
 };
 
-use super::isolation::isolated;
 use super::support::{FILE_SYSTEMS, THREADS, copied, open, remove_all, rig};
 use super::zoo;
+use synconce_testkit::isolation::isolated;
 
 fn fingerprinted(tree: &Path, ignore_links: bool) -> Fingerprint {
     let asked = FingerprintOptions { ignore_links, threads: THREADS };

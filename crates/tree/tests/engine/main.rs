@@ -2,9 +2,6 @@
 //!
 //! Tests that mount run in namespaces of their own, and therefore need root and util-linux.
 
-#[path = "../../../cli/tests/common/isolation.rs"]
-mod isolation;
-
 mod changing;
 mod compare;
 mod copy;

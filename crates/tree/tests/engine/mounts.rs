@@ -8,11 +8,11 @@ use rustix::mount::mount_bind;
 use synconce_testkit::rig::FsKind;
 use synconce_tree::engine::CopyMode;
 
-use super::isolation::isolated;
 use super::support::{
     FILE_SYSTEMS, assert_same, copied, in_memory, options, paths, remove_all, removed, rig,
     try_copy,
 };
+use synconce_testkit::isolation::isolated;
 
 #[test]
 fn a_removal_leaves_what_is_bound_into_the_tree_and_takes_all_else() {

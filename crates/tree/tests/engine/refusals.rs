@@ -9,10 +9,10 @@ use synconce_testkit::patiently;
 use synconce_testkit::rig::{Fault, FsKind, Rig};
 use synconce_tree::engine::CopyMode;
 
-use super::isolation::isolated;
 use super::support::{
     Counting, assert_same, copied, in_memory, open, options, remove_all, rig, try_copy,
 };
+use synconce_testkit::isolation::isolated;
 
 #[test]
 fn a_full_disk_ends_a_copy_with_the_path_and_the_reason() {

@@ -10,9 +10,9 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use synconce_tree::engine::{CopyMode, RemoveOptions, remove};
 
-use super::isolation::isolated;
 use super::support::{Counting, FILE_SYSTEMS, copied, open, paths, remove_all, removed, rig};
 use super::zoo;
+use synconce_testkit::isolation::isolated;
 
 #[test]
 fn immutable_and_append_only_files_and_directories_are_named_by_a_copy_and_removed() {

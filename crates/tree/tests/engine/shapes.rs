@@ -8,8 +8,8 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use synconce_testkit::rig::{FsKind, Rig};
 use synconce_tree::engine::{CopyMode, FingerprintOptions, compare, fingerprint};
 
-use super::isolation::isolated;
 use super::support::{THREADS, copied, in_memory, open, options, remove_all, try_copy};
+use synconce_testkit::isolation::isolated;
 
 const DEPTH: usize = 5000;
 

@@ -3,9 +3,6 @@
 //! Needs root. Each test has a process, a mount namespace and a pid namespace of its own. A
 //! process that enters a tree must have one thread: this program is also that process.
 
-#[path = "../../../cli/tests/common/isolation.rs"]
-mod isolation;
-
 mod furniture;
 mod processes;
 mod support;

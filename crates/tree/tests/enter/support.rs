@@ -15,7 +15,7 @@ use synconce_tree::enter::{Bind, EnterSpec, Environment};
 
 /// Runs a test's closure, with a disk, in a process and namespaces of its own.
 pub fn isolated<T: Fn(&Path)>(test: T) {
-    crate::isolation::isolated(test, |_, test| {
+    synconce_testkit::isolation::isolated(test, |_, test| {
         let rig = Rig::builder().up().expect("a rig");
         test(rig.path());
     });

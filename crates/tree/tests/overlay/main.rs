@@ -2,9 +2,6 @@
 //!
 //! Needs root. Each test has a process, a mount namespace and a pid namespace of its own.
 
-#[path = "../../../cli/tests/common/isolation.rs"]
-mod isolation;
-
 mod btrfs;
 mod freezing;
 mod mounting;

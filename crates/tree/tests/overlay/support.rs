@@ -12,7 +12,7 @@ use synconce_tree::overlay::{self, Features, Mount};
 
 /// Runs a test's closure in a process and namespaces of its own.
 pub fn isolated<T: Fn()>(test: T) {
-    crate::isolation::isolated(test, |_, test| test());
+    synconce_testkit::isolation::isolated(test, |_, test| test());
 }
 
 /// Runs `test` on a disk with each file system.

@@ -1,8 +1,6 @@
 //! Helpers of the tests of a run's life: a directory for each test, commands with a time
 //! limit, and functions for common checks.
 
-#[path = "../../common/isolation.rs"]
-pub mod isolation;
 mod place;
 mod programs;
 mod stalls;
@@ -36,7 +34,7 @@ pub fn isolated_alone<T: Fn(&Place)>(test: T) {
 }
 
 fn isolated_in<T: Fn(&Place)>(test: T, turn: fn() -> Turn) {
-    isolation::isolated(test, |name, test| {
+    synconce_testkit::isolation::isolated(test, |name, test| {
         let _turn = turn();
         let place = Place::new(name);
         test(&place);

@@ -1,12 +1,12 @@
 //! Runs each test in a process, a mount namespace and a pid namespace of its own: nothing of a
 //! test outlives it, and no test commits the mounts of another.
 
+use crate::{patiently, process};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::any::type_name_of_val;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::{patiently, process};
 
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
