@@ -75,7 +75,7 @@ impl Record {
     ///
     /// # Errors
     /// Those of `serde_json`.
-    pub fn to_files(&self) -> serde_json::Result<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn to_files(&self) -> serde_json::Result<(Vec<u8>, Vec<u8>)> {
         let public = serde_json::to_vec_pretty(&self.public())?;
         let private = self.private.as_ref().map(serde_json::to_vec_pretty).transpose()?;
         Ok((line(public), line(private.unwrap_or_default())))

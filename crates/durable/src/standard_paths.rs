@@ -6,11 +6,11 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 /// Overrides the directory of markers; for tests and unusual layouts.
-pub const STATE_VARIABLE: &str = "SYNCONCE_STATE_DIR";
+pub(crate) const STATE_VARIABLE: &str = "SYNCONCE_STATE_DIR";
 /// Overrides the directory of run files.
-pub const RUNTIME_VARIABLE: &str = "SYNCONCE_RUNTIME_DIR";
+pub(crate) const RUNTIME_VARIABLE: &str = "SYNCONCE_RUNTIME_DIR";
 /// Overrides the registry of state directories.
-pub const REGISTRY_VARIABLE: &str = "SYNCONCE_REGISTRY_DIR";
+pub(crate) const REGISTRY_VARIABLE: &str = "SYNCONCE_REGISTRY_DIR";
 
 /// The directory of root's markers, relative to a root.
 pub const STATE_BELOW_ROOT: &str = "var/lib/synconce";

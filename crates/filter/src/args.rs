@@ -37,17 +37,17 @@ pub const FIFREEZE: u32 = 0xC004_5877;
 /// `BTRFS_IOC_SYNC`, `_IO(0x94, 8)`: btrfs's own syncfs.
 pub const BTRFS_IOC_SYNC: u32 = 0x9408;
 /// The ioctl(2) commands that are held.
-pub const SYNC_IOCTLS: [u32; 3] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC];
+pub(crate) const SYNC_IOCTLS: [u32; 3] = [BLKFLSBUF, FIFREEZE, BTRFS_IOC_SYNC];
 
 /// `Q_SYNC` of quotactl(2), before `QCMD` shifts it (include/uapi/linux/quota.h).
 pub const Q_SYNC: u32 = 0x80_0001;
 /// How far `QCMD` shifts a command; the type of quota is in the bits below.
-pub const QUOTA_COMMAND_SHIFT: u32 = 8;
+pub(crate) const QUOTA_COMMAND_SHIFT: u32 = 8;
 
 /// The page size with which a sealed program checks msync(2)'s address, in bytes. An aarch64
 /// kernel may have larger pages, and would then refuse an address that the sealed program
 /// accepts.
-pub const PAGE_SIZE: u32 = 4096;
+pub(crate) const PAGE_SIZE: u32 = 4096;
 
 /// Returns the low half of an argument: the kernel reads only this half of an `int`.
 #[must_use]
@@ -96,7 +96,7 @@ pub const fn quota_command_index(call: Call) -> Option<usize> {
 
 /// Returns which argument has the flags of sync_file_range(2).
 #[must_use]
-pub const fn sync_file_range_flags_index(abi: Abi) -> usize {
+pub(crate) const fn sync_file_range_flags_index(abi: Abi) -> usize {
     match abi {
         Abi::I386 => 5,
         Abi::X86_64 | Abi::X32 | Abi::Aarch64 => 3,

@@ -123,7 +123,7 @@ impl Bundle {
     ///
     /// # Errors
     /// The file is no valid configuration.
-    pub fn facts(&self) -> Result<Facts, String> {
+    pub(crate) fn facts(&self) -> Result<Facts, String> {
         let fields = self.fields()?;
         Ok(Facts {
             hostname: self.field(&fields, "hostname")?,
@@ -149,7 +149,7 @@ impl Bundle {
     ///
     /// # Errors
     /// The file is no valid configuration.
-    pub fn with_seccomp(&self, seccomp: &Map<String, Value>) -> Result<String, String> {
+    pub(crate) fn with_seccomp(&self, seccomp: &Map<String, Value>) -> Result<String, String> {
         let broken = |error| self.misunderstood(&error);
         let mut fields = self.fields()?;
         let mut linux: Fields<'_> = self.field(&fields, "linux")?;

@@ -78,7 +78,7 @@ pub struct Context<'a> {
 ///
 /// The checks come in this order: reasons that make a hold impossible, the container's own
 /// refusal, the configured rules, whether it is a build step, and its own request.
-pub fn classify(context: &Context<'_>) -> Verdict {
+pub(crate) fn classify(context: &Context<'_>) -> Verdict {
     let annotation = |key: &str| context.facts.annotations.get(key).map(String::as_str);
     let own = |key: &str| annotation(key).filter(|_| context.is_own(key));
     let other = [CRUN_FILTER, CRUN_HANDLER].into_iter().find(|key| annotation(key).is_some());

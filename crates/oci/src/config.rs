@@ -46,7 +46,7 @@ impl Settings {
     ///
     /// # Errors
     /// A message for the user.
-    pub fn of_this_machine() -> Result<Self, String> {
+    pub(crate) fn of_this_machine() -> Result<Self, String> {
         let path = std::env::var_os(FILE).map_or_else(|| PathBuf::from(PATH), PathBuf::from);
         Self::read(&path)
     }

@@ -103,7 +103,7 @@ impl Records {
     /// image's id, without a log, a health check or an entry point, and without anything of
     /// the host (builder/dockerfile of dockerd). The docker command cannot request all of
     /// that. A client of dockerd's API can, and such a container has no volume.
-    pub fn is_classic_build(&self) -> bool {
+    pub(crate) fn is_classic_build(&self) -> bool {
         let (host, config) = (&self.host, &self.container.config);
         let empty = [
             host.binds.as_ref().is_none_or(Vec::is_empty),
@@ -139,7 +139,7 @@ impl Records {
 
     /// Returns the value of a label that the container has and its image lacks: an image's
     /// author must not decide about the durability of its users' data.
-    pub fn own_label(&self, key: &str) -> Option<&str> {
+    pub(crate) fn own_label(&self, key: &str) -> Option<&str> {
         let value = self.label(key)?;
         (!brings(&self.image()?, key)?).then_some(value)
     }

@@ -64,7 +64,7 @@ impl Invocation {
     }
 
     /// Returns whether the call makes a container from a bundle.
-    pub fn makes_container(&self) -> bool {
+    pub(crate) fn makes_container(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "run")
     }
 

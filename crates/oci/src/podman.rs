@@ -21,7 +21,7 @@ struct Container {
 const LISTS: [&str; 2] = ["containers.json", "volatile-containers.json"];
 
 /// Returns whether `bundle` is in containers/storage.
-pub fn is_stored(bundle: &Path) -> bool {
+pub(crate) fn is_stored(bundle: &Path) -> bool {
     let containers = bundle.parent().and_then(Path::parent).and_then(Path::file_name);
     bundle.file_name().is_some_and(|name| name == "userdata")
         && containers.is_some_and(|name| name.to_string_lossy().ends_with("-containers"))
@@ -29,7 +29,7 @@ pub fn is_stored(bundle: &Path) -> bool {
 
 /// Returns whether the image of the container in `bundle` has an annotation, or `None` when
 /// that cannot be determined.
-pub fn image_brings(bundle: &Path, annotation: &str) -> Option<bool> {
+pub(crate) fn image_brings(bundle: &Path, annotation: &str) -> Option<bool> {
     let container = bundle.parent()?;
     let containers = container.parent()?;
     let id = container.file_name()?.to_str()?;

@@ -61,7 +61,7 @@ impl Kind {
 }
 
 /// Whether the file system type `name` keeps everything in memory.
-pub fn is_memory(name: &str) -> bool {
+pub(crate) fn is_memory(name: &str) -> bool {
     matches!(name, "tmpfs" | "ramfs" | "rootfs" | "devtmpfs")
 }
 

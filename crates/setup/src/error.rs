@@ -84,13 +84,13 @@ impl Fault {
     }
 
     /// Sets the line, counted from 1.
-    pub fn on_line(mut self, line: impl Into<Option<usize>>) -> Self {
+    pub(crate) fn on_line(mut self, line: impl Into<Option<usize>>) -> Self {
         self.line = line.into();
         self
     }
 
     /// Sets the file.
-    pub fn in_file(self, path: &Path) -> Refusal {
+    pub(crate) fn in_file(self, path: &Path) -> Refusal {
         Refusal { path: path.to_owned(), fault: self }
     }
 

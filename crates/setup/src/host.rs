@@ -63,7 +63,7 @@ impl Host {
     ///
     /// # Errors
     /// The refusal: an engine would fail to start each container.
-    pub fn check_runtime(&self) -> Result<(), Error> {
+    pub(crate) fn check_runtime(&self) -> Result<(), Error> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
         if !self.runtime.is_absolute() || !self.runtime().bytes().all(plain) {
             let reason = "is no absolute path of letters, digits and /._-+@";
@@ -79,7 +79,7 @@ impl Host {
     }
 
     /// Returns whether `path` leads to an executable file.
-    pub fn is_executable(&self, path: &Path) -> bool {
+    pub(crate) fn is_executable(&self, path: &Path) -> bool {
         let metadata = self.resolve(path).ok().and_then(|path| fs::metadata(self.real(&path)).ok());
         metadata.is_some_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     }
@@ -94,7 +94,7 @@ impl Host {
     }
 
     /// Returns the first of `paths` that is executable.
-    pub fn first_executable<'a>(&self, paths: &[&'a str]) -> Option<&'a str> {
+    pub(crate) fn first_executable<'a>(&self, paths: &[&'a str]) -> Option<&'a str> {
         paths.iter().copied().find(|path| self.is_executable(Path::new(path)))
     }
 

@@ -64,7 +64,7 @@ impl Before {
 
 impl Entry {
     /// Returns whether `found` is the original.
-    pub fn is_before(&self, found: &Found) -> bool {
+    pub(crate) fn is_before(&self, found: &Found) -> bool {
         match (found, &self.before) {
             (Found::Absent, None) => true,
             (Found::File(bytes, _), Some(before)) => bytes == before.content.as_bytes(),

@@ -91,7 +91,7 @@ impl Service {
     }
 
     /// Refuses a program other than `name`: a wrapper script may add any flag and variable.
-    pub fn check_program(&self, host: &Host, name: &str) -> Result<(), Error> {
+    pub(crate) fn check_program(&self, host: &Host, name: &str) -> Result<(), Error> {
         let (Some(said), Some(program)) = (self.command.first(), self.program()) else {
             return Ok(());
         };
@@ -150,7 +150,7 @@ impl Service {
 
     /// Returns the last value of the variable `name` in environment files, which override
     /// `Environment=`.
-    pub fn variable_of_files(&self, name: &str) -> Option<Said> {
+    pub(crate) fn variable_of_files(&self, name: &str) -> Option<Said> {
         last(&self.variables, name)
     }
 }

@@ -73,7 +73,7 @@ fn install_with(program: &[Instruction], flags: libc::c_ulong) -> io::Result<lib
 ///
 /// # Errors
 /// `EINVAL` before Linux 3.5.
-pub fn set_no_new_privs() -> io::Result<()> {
+pub(crate) fn set_no_new_privs() -> io::Result<()> {
     // SAFETY: takes no pointers.
     check(libc::c_long::from(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))
         .map(drop)

@@ -76,7 +76,7 @@ pub fn enter_private() -> Result<Privilege, Refusal> {
 
 /// Returns whether this process is in the initial user namespace, whose root has all
 /// privileges that the kernel grants.
-pub fn is_first_user_namespace() -> bool {
+pub(crate) fn is_first_user_namespace() -> bool {
     // user_namespaces(7): in the initial namespace, one line maps all ids to themselves.
     let map = std::fs::read_to_string("/proc/self/uid_map");
     map.is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))

@@ -23,10 +23,13 @@ mod freeze;
 mod trial;
 mod upper;
 
-pub use self::freeze::{Frozen, freeze, has_index};
-pub use self::trial::{Abilities, Reason, TRIAL_PREFIX, trial};
+pub(crate) use self::freeze::has_index;
+pub use self::freeze::{Frozen, freeze};
+pub(crate) use self::trial::TRIAL_PREFIX;
+pub use self::trial::{Abilities, Reason, trial};
 pub(crate) use self::upper::is_overlays;
-pub use self::upper::{clear_guard, is_same_root, prepare_upper};
+pub(crate) use self::upper::is_same_root;
+pub use self::upper::{clear_guard, prepare_upper};
 
 use self::context::mounted;
 use rustix::fs::StatVfsMountFlags;
@@ -61,14 +64,6 @@ impl Features {
     /// All options that a kernel has for root.
     pub const PRIVILEGED: Self =
         Self { user_xattr: false, index: true, redirect_dir: true, metacopy: true, volatile: true };
-    /// All options that a kernel has in a user namespace.
-    pub const UNPRIVILEGED: Self = Self {
-        user_xattr: true,
-        index: false,
-        redirect_dir: false,
-        metacopy: false,
-        volatile: true,
-    };
 }
 
 /// A mount that need not be attached anywhere.
@@ -167,7 +162,7 @@ fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace.
-pub fn bind_writable(whole: BorrowedFd<'_>) -> Result<Mount, Error> {
+pub(crate) fn bind_writable(whole: BorrowedFd<'_>) -> Result<Mount, Error> {
     let root = open_clone(whole).on("cannot mount", &place_of(whole))?;
     Ok(Mount { root, to_lock: false })
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The format of records that this version writes, and the only format that it reads.
-pub const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// The longest name of a tree, so that `.NAME.json.synconce-new` is a file name.
 const LONGEST: usize = 200;

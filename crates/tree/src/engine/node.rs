@@ -57,12 +57,12 @@ impl<D> Node<D> {
         &self.name
     }
 
-    pub fn acquire(&self) {
+    pub(crate) fn acquire(&self) {
         self.references.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns whether there is only one reference at the moment.
-    pub fn has_one_reference(&self) -> bool {
+    pub(crate) fn has_one_reference(&self) -> bool {
         self.references.load(Ordering::Acquire) == 1
     }
 
@@ -82,7 +82,7 @@ impl<D> Node<D> {
     }
 
     /// Opens this directory by the ".." of a child.
-    pub fn open_from_below(&self, below: &DirFds) -> Option<DirFds> {
+    pub(crate) fn open_from_below(&self, below: &DirFds) -> Option<DirFds> {
         let &(first, second) = self.identity.get()?;
         let first = above(&below.first, first)?;
         let second = match (second, &below.second) {
@@ -94,7 +94,7 @@ impl<D> Node<D> {
     }
 
     /// Opens this directory, which is not the root, step by step from the root with `open`.
-    pub fn open_from_root<T>(
+    pub(crate) fn open_from_root<T>(
         &self,
         root: &T,
         open: impl Fn(&T, &Self) -> Result<T, Errno>,
@@ -112,7 +112,7 @@ impl<D> Node<D> {
         Ok(opened)
     }
 
-    pub fn open_target(&self, root: &DirFds) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_target(&self, root: &DirFds) -> Result<OwnedFd, Errno> {
         let root = root.second().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         self.open_from_root(&root, |parent, node| {
             Mounts::Stop.directory(parent.as_fd(), node.name())
@@ -132,7 +132,7 @@ impl<D> Node<D> {
     }
 
     /// Returns the path of `name` in this directory, below the root.
-    pub fn path_to(&self, name: &CStr) -> Vec<u8> {
+    pub(crate) fn path_to(&self, name: &CStr) -> Vec<u8> {
         let mut path = self.path();
         if !name.is_empty() {
             if !path.is_empty() {

@@ -60,7 +60,7 @@ pub fn freeze(
 ///
 /// # Errors
 /// The errors of reading the directory.
-pub fn has_index(work: BorrowedFd<'_>) -> Result<bool, Error> {
+pub(crate) fn has_index(work: BorrowedFd<'_>) -> Result<bool, Error> {
     let index = match open_directory(work, c"index") {
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
             return Ok(false);

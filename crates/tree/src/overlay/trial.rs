@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The prefix of the directories in which trials are made. The directory of a dead process may
 /// be removed.
-pub const TRIAL_PREFIX: &str = ".synconce-trial-";
+pub(crate) const TRIAL_PREFIX: &str = ".synconce-trial-";
 
 /// Why an option does not work, in the kernel's words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

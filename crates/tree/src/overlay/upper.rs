@@ -62,7 +62,7 @@ fn copy_xattrs(to: &str, from: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// The errors of fstat(2) and listxattr(2).
-pub fn is_same_root(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<bool, Error> {
+pub(crate) fn is_same_root(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<bool, Error> {
     let same = same_metadata(upper, top);
     same.on("cannot compare the upper directory", &place_of(upper))
 }

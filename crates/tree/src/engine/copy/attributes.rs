@@ -37,7 +37,7 @@ impl Maker {
     }
 
     /// Returns whether the owner or group may be an unmapped id, which cannot be kept.
-    pub fn may_be_unknown(self, stat: &Statx) -> bool {
+    pub(crate) fn may_be_unknown(self, stat: &Statx) -> bool {
         self.nobody.is_some_and(|(uid, gid)| stat.stx_uid == uid || stat.stx_gid == gid)
     }
 
@@ -48,7 +48,7 @@ impl Maker {
     }
 
     /// Returns whether the umask preserves the mode 0700 of a new directory.
-    pub fn makes_directories(self) -> bool {
+    pub(crate) fn makes_directories(self) -> bool {
         self.umask & 0o700 == 0
     }
 
@@ -107,7 +107,7 @@ impl Maker {
     }
 
     /// Like [`Maker::settle`], for files that are not opened: links, devices, pipes, sockets.
-    pub fn settle_at(
+    pub(crate) fn settle_at(
         self,
         source: BorrowedFd<'_>,
         target: BorrowedFd<'_>,

@@ -78,12 +78,12 @@ impl<'a> Copying<'a> {
     }
 
     /// Makes the error of an act that failed on the source.
-    pub fn source_error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
+    pub(crate) fn source_error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
         Error::new(act, &shown(&path_of_root(self.root.first()), path), errno)
     }
 
     /// Makes the error of an act that failed on the target.
-    pub fn target_error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
+    pub(crate) fn target_error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
         Error::new(act, &shown(&path_of_root(self.root.second()), path), errno)
     }
 
@@ -121,7 +121,12 @@ impl<'a> Copying<'a> {
     }
 
     /// Makes an empty directory or file in place of a mount.
-    pub fn pass_by(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<(), Error> {
+    pub(crate) fn pass_by(
+        &self,
+        at: &Here<'_, '_>,
+        own: &mut Own<'_>,
+        name: &CStr,
+    ) -> Result<(), Error> {
         let stat = look(at.pair.first(), name)
             .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
         own.report.mounts.push(below(at.node.path_to(name)));
