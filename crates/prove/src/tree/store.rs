@@ -29,7 +29,7 @@ pub(super) struct Store<'a> {
     pub control: PathBuf,
     /// Whether times are compared.
     pub times: bool,
-    /// Whether its trees were changed at random, so that no known edit can be done in them.
+    /// Whether the trees were changed at random, so that no edit of `fixture` fits them.
     pub is_random: bool,
 }
 
