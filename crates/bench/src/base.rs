@@ -77,7 +77,8 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// Selects the apt sources.
     ///
-    /// # Errors No mirror is named and the host has no source of that suite.
+    /// # Errors
+    /// No mirror is named and the host has no source of that suite.
     pub(crate) fn new(options: &Options) -> Result<Self, Error> {
         let sources = match &options.mirror {
             Some(mirror) => vec![Source::new(mirror, &options.suite)],

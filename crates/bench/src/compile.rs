@@ -80,8 +80,8 @@ const BUILDERS: [&str; 3] = ["make", "ninja", "cargo"];
 
 /// Runs the scenario and returns its report.
 ///
-/// # Errors See [`crate::compile()`]. The logs of a failure stay in place, and the error names
-/// them.
+/// # Errors
+/// See [`crate::compile()`]. The logs of a failure stay in place, and the error names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     std::fs::create_dir_all(&options.dir).map_err(Error::io("create", &options.dir))?;
     require_disk(&options.dir)?;

@@ -55,8 +55,8 @@ impl Options {
 
 /// Runs the scenario and returns its report.
 ///
-/// # Errors See [`crate::build()`]. The logs of a failure stay in place, and the error names
-/// them.
+/// # Errors
+/// See [`crate::build()`]. The logs of a failure stay in place, and the error names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     let unsuitable = |what: &str, reason: &str| {
         Err(Error::Unsuitable { what: what.to_owned(), reason: reason.to_owned() })

@@ -68,8 +68,8 @@ pub fn variant_names() -> Vec<String> {
 
 /// Runs the scenario and returns its report.
 ///
-/// # Errors See [`crate::install()`]. The logs of a failure stay in place, and the error names
-/// them.
+/// # Errors
+/// See [`crate::install()`]. The logs of a failure stay in place, and the error names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Unsuitable {

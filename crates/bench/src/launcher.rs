@@ -53,7 +53,8 @@ impl Launcher {
     /// Watches for signals from now on. Logs go to a new directory under TMPDIR, which is
     /// removed unless [`Launcher::keep_logs`] is called.
     ///
-    /// # Errors The directory cannot be made or the signals cannot be handled.
+    /// # Errors
+    /// The directory cannot be made or the signals cannot be handled.
     pub fn new() -> Result<Self, Error> {
         let parent = std::env::temp_dir();
         let logs = tempfile::Builder::new()
@@ -112,8 +113,9 @@ impl Launcher {
     /// The environment is this process's own, without LD_PRELOAD and with a mark that
     /// identifies this benchmark.
     ///
-    /// # Errors The command cannot be started or waited for; or an interrupt, after the
-    /// command and its descendants were killed. A failure of the command itself is no error.
+    /// # Errors
+    /// The command cannot be started or waited for; or an interrupt, after the command and its
+    /// descendants were killed. A failure of the command itself is no error.
     pub fn run(
         &self,
         command: &[String],
@@ -155,7 +157,8 @@ impl Launcher {
 
     /// Starts a daemon in the same environment, with its output appended to `log`.
     ///
-    /// # Errors The daemon cannot be started, or an interrupt.
+    /// # Errors
+    /// The daemon cannot be started, or an interrupt.
     pub(crate) fn start(&self, command: &[String], log: &Path) -> Result<Daemon, Error> {
         self.watch.check()?;
         let (program, mut prepared) = self.prepare(command, log, None)?;
@@ -165,7 +168,8 @@ impl Launcher {
 
     /// Runs a command that prepares or clears the fixture.
     ///
-    /// # Errors Also if the command fails; the error contains `purpose`: "unpack the base".
+    /// # Errors
+    /// Also if the command fails; the error contains `purpose`: "unpack the base".
     pub fn help(&self, purpose: &str, command: &[String]) -> Result<(), Error> {
         self.help_in(None, purpose, command)
     }

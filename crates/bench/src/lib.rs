@@ -48,8 +48,9 @@ use std::path::Path;
 /// Runs the install scenario and writes its report to `out`: a table, or one JSON document
 /// with every sample.
 ///
-/// # Errors The host is unsuitable (not root, work directory not on a disk, no apt source), a
-/// variant fails, an interrupt arrives, or `out` cannot be written.
+/// # Errors
+/// The host is unsuitable (not root, work directory not on a disk, no apt source), a variant
+/// fails, an interrupt arrives, or `out` cannot be written.
 pub fn install(
     options: &install::Options,
     synconce: &Path,
@@ -61,8 +62,9 @@ pub fn install(
 
 /// Runs the build scenario and writes its report to `out`.
 ///
-/// # Errors The host is unsuitable (not root, no Docker, work directory not on a disk, no apt
-/// source), dockerd or a build fails, an interrupt arrives, or `out` cannot be written.
+/// # Errors
+/// The host is unsuitable (not root, no Docker, work directory not on a disk, no apt source),
+/// dockerd or a build fails, an interrupt arrives, or `out` cannot be written.
 pub fn build(
     options: &image::Options,
     synconce: &Path,
@@ -74,7 +76,8 @@ pub fn build(
 
 /// Runs the micro-cost scenario and writes its report to `out`.
 ///
-/// # Errors A variant fails, an interrupt arrives, or `out` cannot be written.
+/// # Errors
+/// A variant fails, an interrupt arrives, or `out` cannot be written.
 pub fn cost(
     options: &cost::Options,
     synconce: &Path,
@@ -86,7 +89,8 @@ pub fn cost(
 
 /// Runs the compile scenario and writes its report to `out`.
 ///
-/// # Errors The source tree is missing, the work directory is not on a disk, a program is not
+/// # Errors
+/// The source tree is missing, the work directory is not on a disk, a program is not
 /// installed, the preparation or a build fails, an interrupt arrives, or `out` cannot be
 /// written.
 pub fn compile(
@@ -100,8 +104,9 @@ pub fn compile(
 
 /// Runs the tree scenario and writes its report to `out`.
 ///
-/// # Errors The host is unsuitable (not root, work directory not on a disk, no apt source), a
-/// variant or the making of the base fails, an interrupt arrives, or `out` cannot be written.
+/// # Errors
+/// The host is unsuitable (not root, work directory not on a disk, no apt source), a variant
+/// or the making of the base fails, an interrupt arrives, or `out` cannot be written.
 pub fn tree(
     options: &tree::Options,
     synconce: &Path,

@@ -50,7 +50,8 @@ impl FromStr for LoopKind {
 /// The file is created if necessary. An fsync loop writes nothing, so the measured time is the
 /// call and, for bare calls, the disk's flush; an openat loop includes the close.
 ///
-/// # Errors The path is missing, or a call fails.
+/// # Errors
+/// The path is missing, or a call fails.
 #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds here are far below 2^52")]
 pub fn measure_loop(kind: LoopKind, count: u64, path: Option<&Path>) -> Result<f64, Error> {
     let path = path.unwrap_or(Path::new(""));

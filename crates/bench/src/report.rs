@@ -79,7 +79,8 @@ impl Report {
 
     /// Writes the report as text or as one JSON document with a newline.
     ///
-    /// # Errors `out` cannot be written.
+    /// # Errors
+    /// `out` cannot be written.
     pub fn write(&self, out: &mut dyn Write, json: bool) -> Result<(), Error> {
         let mut text = if json {
             serde_json::to_string_pretty(self)

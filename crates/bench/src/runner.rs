@@ -59,8 +59,8 @@ pub struct Sample {
     /// Number of flushes that the whole device completed during the run, if the kernel counts
     /// them; other processes on the same disk add to it.
     pub flushes: Option<u64>,
-    /// Time of a `syncfs` right after the run, in milliseconds: the work that the variant had
-    /// left undone.
+    /// Time of a `syncfs` right after the run, in milliseconds: it covers the data that the
+    /// variant had not made durable.
     pub settle_ms: Option<f64>,
     /// The parts of the wall time, if the scenario can separate them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,8 +100,9 @@ pub struct Record {
 
 /// Prepares and runs a scenario.
 ///
-/// # Errors The first failure of a variant, of a step or of the system, or an interrupt. The
-/// fixture is cleared in every case.
+/// # Errors
+/// The first failure of a variant, of a step or of the system, or an interrupt. The fixture is
+/// cleared in every case.
 pub fn run(
     scenario: &mut Scenario,
     settings: &Settings,

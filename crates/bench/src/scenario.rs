@@ -195,7 +195,7 @@ pub struct Place {
     /// The working directory of the commands; `None` is that of this process.
     pub dir: Option<PathBuf>,
     /// A path on the file system whose sync is measured after the run, outside the measured
-    /// time: the work that the variant left undone.
+    /// time: the sync covers the data that the variant had not made durable.
     pub settle: Option<PathBuf>,
     /// The daemon that does the work. Its time, with that of the children that it has reaped,
     /// counts as the command's.
@@ -268,7 +268,8 @@ pub trait Steps {
 
     /// Runs after each iteration, however it ended.
     ///
-    /// # Errors An error ends the benchmark unless the iteration already had one.
+    /// # Errors
+    /// An error ends the benchmark unless the iteration already had one.
     fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let _ = (turn, launcher);
         Ok(())

@@ -20,8 +20,8 @@ use arbitrary::{Arbitrary, Unstructured};
 /// Calls `check` with inputs for the target `name`: with all kept ones, then with `inputs`
 /// seeded ones or, under libFuzzer, with the inputs that libFuzzer makes.
 ///
-/// # Panics If `check` panics. The input is then written to a file, which is named on standard
-/// error.
+/// # Panics
+/// If `check` panics. The input is then written to a file, which is named on standard error.
 pub fn target(name: &str, inputs: u32, check: impl FnMut(&[u8])) {
     #[cfg(not(fuzzing_libfuzzer))]
     short::run(name, inputs, check);
@@ -37,7 +37,8 @@ pub fn target(name: &str, inputs: u32, check: impl FnMut(&[u8])) {
 /// Like [`target`], with the bytes converted to a value. Bytes that convert to no value are
 /// skipped.
 ///
-/// # Panics If `check` panics.
+/// # Panics
+/// If `check` panics.
 pub fn values<T: for<'a> Arbitrary<'a>>(name: &str, inputs: u32, mut check: impl FnMut(T)) {
     target(name, inputs, |bytes| {
         if let Ok(value) = T::arbitrary_take_rest(Unstructured::new(bytes)) {

@@ -31,8 +31,9 @@ pub struct Finished {
 /// Runs a command to its end, in a process group that is then killed. The command's stdin is
 /// empty.
 ///
-/// # Errors The command could not be started, or it took longer than `limit`; the text
-/// contains its output until then.
+/// # Errors
+/// The command could not be started, or it took longer than `limit`; the text contains its
+/// output until then.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let group = Group::spawn(command)?;
     let Some(status) = group.wait(limit)? else {

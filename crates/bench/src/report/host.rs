@@ -47,8 +47,9 @@ pub struct Host {
 impl Host {
     /// Reads the host and probes the disk under `dir`.
     ///
-    /// # Errors `dir` cannot be written, or an interrupt arrives. A property of the machine
-    /// that cannot be read is "unknown".
+    /// # Errors
+    /// `dir` cannot be written, or an interrupt arrives. A property of the machine that cannot
+    /// be read is "unknown".
     pub fn read(dir: &Path, tools: &[Tool], launcher: &Launcher) -> Result<Self, Error> {
         let system = rustix::system::uname();
         Ok(Self {

@@ -232,8 +232,7 @@ impl<'a> Ring<'a> {
             let content = step.effect.changes().map(|_| self.edited(&edits)).transpose()?;
             state = state.after(step, content);
         }
-        // The user has ended the mount after the kill, so its changes are there in either
-        // case.
+        // After the kill the user ends the mount with `end`, so only the state after is allowed.
         if scenario.mount.is_some() {
             before = state.clone();
         }

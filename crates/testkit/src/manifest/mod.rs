@@ -101,7 +101,8 @@ impl Manifest {
 
     /// Like [`Manifest::of`], with options.
     ///
-    /// # Errors Those of [`Manifest::of`].
+    /// # Errors
+    /// Those of [`Manifest::of`].
     pub fn with(root: impl AsRef<Path>, options: &Options) -> Result<Self> {
         scan::scan(root.as_ref(), options)
     }

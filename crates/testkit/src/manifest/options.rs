@@ -23,7 +23,8 @@ impl Options {
     /// `**/*.pyc`. The path is relative to the tree's root, without a leading slash. `*` does
     /// not match a slash.
     ///
-    /// # Errors `glob` is not a valid glob.
+    /// # Errors
+    /// `glob` is not a valid glob.
     pub fn ignore(mut self, glob: &str) -> Result<Self> {
         let pattern = Pattern::new(glob)
             .map_err(|error| Error::Refused(format!("cannot understand {glob}: {error}")))?;

@@ -141,8 +141,8 @@ impl Builder {
 
     /// Sets the rig up, after taking down the rigs of dead owners.
     ///
-    /// # Errors Something is missing ([`requirements`]) or a step failed; completed steps are
-    /// undone.
+    /// # Errors
+    /// Something is missing ([`requirements`]) or a step failed; completed steps are undone.
     pub fn up(self) -> Result<Rig> {
         let (latency, limits) = (self.latency, self.limits);
         let rig = self.passed()?.assemble(None)?;
@@ -315,7 +315,8 @@ fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
 
 /// Checks whether a rig with this file system can be set up here.
 ///
-/// # Errors What is missing and how to get it: the reason for which a test is skipped.
+/// # Errors
+/// What is missing and how to get it: the reason for which a test is skipped.
 pub fn requirements(fs: FsKind) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Refused("a rig needs root, to mount".to_owned()));

@@ -90,16 +90,18 @@ impl Disk {
 
     /// Sets how fast data is read and written from now on.
     ///
-    /// # Errors The rig was set up with passthrough, so that data bypasses the daemon; or the
-    /// daemon does not answer.
+    /// # Errors
+    /// The rig was set up with passthrough, so that data bypasses the daemon; or the daemon
+    /// does not answer.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         self.tell(&Request::SetLimits(limits))
     }
 
     /// Makes requests fail or hang from now on, in addition to the active faults.
     ///
-    /// # Errors The rig was set up with passthrough, so that only flushes can fail; or the
-    /// daemon does not answer.
+    /// # Errors
+    /// The rig was set up with passthrough, so that only flushes can fail; or the daemon does
+    /// not answer.
     pub fn fail(&self, fault: Fault) -> Result<()> {
         self.tell(&Request::Fail(fault))
     }
@@ -125,8 +127,9 @@ impl Disk {
 
     /// Fails every write and discard with EIO from now on, or stops doing so.
     ///
-    /// # Errors The rig was set up with passthrough, so that writes bypass the daemon; or the
-    /// daemon does not answer.
+    /// # Errors
+    /// The rig was set up with passthrough, so that writes bypass the daemon; or the daemon
+    /// does not answer.
     pub fn fail_writes(&self, fail: bool) -> Result<()> {
         match fail {
             true => self.fail(Fault::writes()),
@@ -154,14 +157,16 @@ impl Disk {
 
     /// Waits until a fault has left a request without an answer.
     ///
-    /// # Errors No request hung within `limit`, or the daemon does not answer.
+    /// # Errors
+    /// No request hung within `limit`, or the daemon does not answer.
     pub fn wait_for_hanging(&self, limit: Duration) -> Result<()> {
         self.wait_until(limit, "hangs", |stats| stats.hanging > 0)
     }
 
     /// Waits until a flush waits for its answer.
     ///
-    /// # Errors No flush arrived within `limit`, or the daemon does not answer.
+    /// # Errors
+    /// No flush arrived within `limit`, or the daemon does not answer.
     pub fn wait_for_waiting_flush(&self, limit: Duration) -> Result<()> {
         self.wait_until(limit, "waits", |stats| stats.waiting_flushes > 0)
     }

@@ -74,7 +74,8 @@ impl Entry {
 
     /// Cuts the power of a replay of `recording` again, and mounts the replay again.
     ///
-    /// # Errors The rig is not a replay of `recording`; or as [`super::Replay::cut`].
+    /// # Errors
+    /// The rig is not a replay of `recording`; or as [`super::Replay::cut`].
     pub fn recut(&self, recording: &Recording, cut: Cut) -> Result<Loss> {
         let Record { mount_point, fs, mount_options, replays, .. } = &self.record;
         let device = system::loop_device(&self.record.disk_file());
@@ -96,7 +97,8 @@ impl Entry {
     /// Takes the rig down. With `force` also if the file system is in use; its users then get
     /// EIO.
     ///
-    /// # Errors The file system is in use, and by which processes; or the kernel refuses.
+    /// # Errors
+    /// The file system is in use, and by which processes; or the kernel refuses.
     pub fn down(&self, force: bool) -> Result<()> {
         let busy = if force { Busy::Force } else { Busy::Refuse };
         if teardown(&self.record, busy)? {
@@ -117,7 +119,8 @@ pub fn entries() -> Result<Vec<Entry>> {
 
 /// Returns the rig that is mounted at `mount_point`.
 ///
-/// # Errors No rig is mounted there.
+/// # Errors
+/// No rig is mounted there.
 pub fn find(mount_point: &Path) -> Result<Entry> {
     let path = std::path::absolute(mount_point).context("resolve", mount_point)?;
     let path = path.canonicalize().unwrap_or(path);
@@ -127,8 +130,8 @@ pub fn find(mount_point: &Path) -> Result<Entry> {
 
 /// Takes down the rigs of dead owners and returns their mount points.
 ///
-/// # Errors The work directory cannot be read. A rig that cannot be taken down is named on
-/// stderr.
+/// # Errors
+/// The work directory cannot be read. A rig that cannot be taken down is named on stderr.
 pub fn reap() -> Result<Vec<PathBuf>> {
     teardown::reap()
 }

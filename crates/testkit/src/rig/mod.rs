@@ -171,7 +171,8 @@ impl Rig {
 
     /// Mounts the file system again with other options, such as `ro`: mount(8)'s remount.
     ///
-    /// # Errors mount(8) fails; for `ro`, because a process has a file open for writing.
+    /// # Errors
+    /// mount(8) fails; for `ro`, because a process has a file open for writing.
     pub fn remount(&self, options: &str) -> Result<()> {
         let mut command = Command::new("mount");
         command.arg("-o").arg(format!("remount,{options}")).arg(self.path());
@@ -203,7 +204,8 @@ impl Rig {
     /// disk is fast and without errors by then, and dropping this value would still force the
     /// teardown.
     ///
-    /// # Errors The file system or the loop device is in use; the text names the processes.
+    /// # Errors
+    /// The file system or the loop device is in use; the text names the processes.
     pub fn down(mut self) -> Result<()> {
         self.attached = None;
         let result = teardown(&self.record, Busy::Refuse).map(drop);
@@ -216,7 +218,8 @@ impl Rig {
     /// Copies the disk into the new file `to`, from which [`Builder::image`] makes other
     /// disks. The file system must be unmounted.
     ///
-    /// # Errors The file system is mounted, or `to` cannot be created.
+    /// # Errors
+    /// The file system is mounted, or `to` cannot be created.
     pub fn save_image(&self, to: &Path) -> Result<()> {
         if system::mounts()?.iter().any(|mount| mount.source == self.device) {
             let path = self.path().display();
@@ -235,7 +238,8 @@ impl Rig {
 
     /// Takes the disk down and keeps its recording. Writes of the unmount are recorded, too.
     ///
-    /// # Errors There is no recording; or the file system is in use, and by which processes.
+    /// # Errors
+    /// There is no recording; or the file system is in use, and by which processes.
     pub fn finish(mut self) -> Result<Tape> {
         let recording = self.recording()?.clone();
         self.attached = None;
@@ -246,7 +250,8 @@ impl Rig {
 
     /// Leaves the rig up when this process ends, until it is taken down with [`Entry::down`].
     ///
-    /// # Errors The record could not be written; the rig is then taken down.
+    /// # Errors
+    /// The record could not be written; the rig is then taken down.
     pub fn keep(mut self) -> Result<()> {
         self.record.owner = None;
         self.record.write()?;

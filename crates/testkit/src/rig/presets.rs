@@ -167,7 +167,8 @@ pub const PRESETS: [Preset; 5] = [CONSUMER_SSD, HDD_7200, CLOUD_VOLUME, NVME_PLP
 
 /// Returns the preset of that name.
 ///
-/// # Errors The names of all presets.
+/// # Errors
+/// The names of all presets.
 pub fn preset(name: &str) -> Result<Preset, String> {
     let found = PRESETS.into_iter().find(|preset| preset.name == name);
     found.ok_or_else(|| {

@@ -60,7 +60,8 @@ is_in_use() {
 	grep -qs "\"$runtime\"" /host/run/containerd/io.containerd.runtime.v2.task/*/*/options.json
 }
 
-# Whether containerd names the runtime by a set-up that is not the chart's.
+# Whether containerd still names the runtime, by a set-up that is not the chart's: a new set-up
+# would change nothing.
 is_named() {
 	missing=$(setup --dry-run 2>/dev/null) && [ -z "$missing" ]
 }

@@ -53,8 +53,8 @@ impl Hierarchy {
     /// Returns the mounted hierarchy of this machine; otherwise mounts one of version 1 for
     /// this process alone.
     ///
-    /// # Errors No hierarchy is available. The error is the reason why the OOM killer is left
-    /// out.
+    /// # Errors
+    /// No hierarchy is available. The error is the reason why the OOM killer is left out.
     pub(crate) fn find() -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let known = mounts.lines().find_map(|line| {

@@ -49,7 +49,7 @@ pub(super) fn words(seed: u64, millis: u64) -> Vec<String> {
     [PROGRAM, "alter", "--seed", &seed, "--millis", &millis, "/"].map(str::to_owned).to_vec()
 }
 
-/// Makes the tree that is imported, with times that depend on nothing else.
+/// Makes the tree that is imported, with times that are the same in every run.
 pub(super) fn make(root: &Path) -> Result<()> {
     fs::write(root.join("etc/log"), "made\n")?;
     settle(root, 0)

@@ -88,7 +88,8 @@ pub struct Log {
 impl Log {
     /// Reads a log; the data of the writes stays in the file.
     ///
-    /// # Errors The file cannot be read, or is no log.
+    /// # Errors
+    /// The file cannot be read, or is no log.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).context("open the log", path)?;
         let path = path.to_owned();

@@ -137,7 +137,8 @@ impl Replay {
     /// Cuts in ascending order are the fastest; going back costs one pass over the log's
     /// events.
     ///
-    /// # Errors The file system is mounted, here or for more than ten seconds in another mount
+    /// # Errors
+    /// The file system is mounted, here or for more than ten seconds in another mount
     /// namespace; the log has no such place; the daemon does not answer.
     pub fn cut(&self, cut: Cut) -> Result<Loss> {
         recut(&self.rig.record, &self.rig.device, cut)
@@ -167,7 +168,8 @@ impl Replay {
 
     /// Takes everything down but the recording; see [`Rig::down`].
     ///
-    /// # Errors The file system or the loop device is in use; the text names the processes.
+    /// # Errors
+    /// The file system or the loop device is in use; the text names the processes.
     pub fn down(self) -> Result<()> {
         self.rig.down()
     }
@@ -244,7 +246,8 @@ impl Mounted<'_> {
 
     /// Unmounts, and fails if the file system is in use.
     ///
-    /// # Errors The file system is in use for more than two seconds.
+    /// # Errors
+    /// The file system is in use for more than two seconds.
     pub fn unmount(self) -> Result<()> {
         let result = self.replay.rig.unmount();
         std::mem::forget(self);
