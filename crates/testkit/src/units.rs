@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Parses a duration: a number and `ns`, `us`, `ms` or `s`; a bare `0` needs no unit.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The text is invalid; the error is the reason.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text)?;
     let nanos = match unit {
@@ -23,7 +23,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// Parses a size in bytes, or with `K`, `M`, `G` or `T` for powers of 1024.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The text is invalid; the error is the reason.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match &text[digits.len()..] {

@@ -316,7 +316,7 @@ fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
 /// Checks whether a rig with this file system can be set up here.
 ///
 /// # Errors
-/// What is missing and how to get it: the reason for which a test is skipped.
+/// A prerequisite is missing; the error names it and how to get it, as the reason to skip a test.
 pub fn requirements(fs: FsKind) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Refused("a rig needs root, to mount".to_owned()));

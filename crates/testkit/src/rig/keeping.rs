@@ -44,6 +44,7 @@ pub struct Summary {
 }
 
 impl Entry {
+    /// Returns the properties of the rig, for display.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let record = &self.record;

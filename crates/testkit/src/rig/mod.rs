@@ -160,6 +160,7 @@ impl Rig {
         system::unmount_all(ours, UnmountFlags::empty(), Duration::from_secs(2))
     }
 
+    /// Mounts the file system again.
     ///
     /// # Errors
     /// mount(8) fails, for instance because the disk's errors have damaged the file system.

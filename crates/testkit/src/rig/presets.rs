@@ -163,12 +163,13 @@ const SD_CARD: Preset = Preset {
     ],
 };
 
+/// All presets.
 pub const PRESETS: [Preset; 5] = [CONSUMER_SSD, HDD_7200, CLOUD_VOLUME, NVME_PLP, SD_CARD];
 
 /// Returns the preset of that name.
 ///
 /// # Errors
-/// The names of all presets.
+/// No preset has that name; the error lists the names of all presets.
 pub fn preset(name: &str) -> Result<Preset, String> {
     let found = PRESETS.into_iter().find(|preset| preset.name == name);
     found.ok_or_else(|| {
