@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: one target for a while under libFuzzer, on stable Rust.
+//! `cargo xtask fuzz`: runs one target for a while under libFuzzer, on stable Rust.
 //!
-//! Inputs that reach something new are kept in the build directory until
-//! `--keep` adds the fewest that reach as much to `crates/fuzz/corpora`.
+//! New inputs stay in the build directory until `--keep` adds the smallest set with the same
+//! coverage to `crates/fuzz/corpora`.
 
 use serde_json::Value;
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 type Outcome = Result<String, Box<dyn Error>>;
 
-/// A target: its name, the test that it is, and where that is built.
+/// A target: its name, its test, and the arguments that build the test.
 struct Target(&'static str, &'static str, &'static [&'static str]);
 
 const DURABLE: &[&str] = &["--package", "synconce-durable", "--test", "fuzz"];
@@ -46,8 +46,8 @@ const TARGETS: [Target; 21] = [
     Target("logs", "rig::log::fuzz::every_log_reads_as_it_was_recorded", TESTKIT),
 ];
 
-/// What libFuzzer needs of the compiler: its cfg and the counters it reads.
-/// Without a sanitizer none of it asks for a nightly one.
+/// The compiler flags that libFuzzer needs: its cfg and the coverage counters. Without a
+/// sanitizer none of them requires a nightly compiler.
 const FLAGS: [&str; 8] = [
     "--cfg=fuzzing",
     "--cfg=fuzzing_libfuzzer",
@@ -56,15 +56,16 @@ const FLAGS: [&str; 8] = [
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    // At low addresses, which fit a 32-bit caller's registers. Not static: libFuzzer
-    // finds the functions that it stands before by dlsym(3).
+    // At low addresses, which fit a 32-bit caller's registers. Not static: libFuzzer finds the
+    // functions that it intercepts by dlsym(3).
     "-Crelocation-model=static",
 ];
 
-/// The fewest inputs that reach all code; how often they reach it would keep hundreds.
+/// Keeps the smallest set of inputs that reaches all code; with hit counts the set would have
+/// hundreds.
 const MERGE: &[&str] = &["-set_cover_merge=1", "-use_counters=0", "-verbosity=0"];
 
-/// Fuzzes the target that `words` name, for the seconds they name.
+/// Fuzzes the target that `words` name, for the seconds that `words` state.
 pub fn fuzz(words: &[&str]) -> Outcome {
     let (keep, words): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| **word == "--keep");
     let (name, seconds) = match words[..] {
@@ -91,7 +92,7 @@ fn usage() -> String {
     format!("usage: cargo xtask fuzz TARGET [SECONDS] [--keep]\ntargets: {}", names.join(" "))
 }
 
-/// Builds the test of `target`; its program.
+/// Builds the test of `target` and returns the program.
 fn build(Target(_, test, place): &Target) -> Result<PathBuf, Box<dyn Error>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -113,7 +114,7 @@ fn build(Target(_, test, place): &Target) -> Result<PathBuf, Box<dyn Error>> {
     });
     let program = programs.next_back().ok_or("cargo built no test")?;
     let list = Command::new(&program).args(["--exact", test, "--list"]).output()?;
-    // Without the test nothing would run, and nothing be found.
+    // With a missing test the program would run nothing and report success.
     match String::from_utf8(list.stdout)?.contains(test) {
         true => Ok(program),
         false => Err(format!("{} has no test {test}", program.display()).into()),
@@ -128,12 +129,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("")
 }
 
-/// Where the inputs of one target are.
+/// The directories of one target's inputs.
 struct Places {
-    /// What is in the repository.
+    /// The inputs in the repository.
     corpus: PathBuf,
     found: PathBuf,
-    /// What the run adds.
+    /// The inputs that the run adds.
     work: PathBuf,
 }
 
@@ -147,7 +148,8 @@ impl Places {
         Ok(places)
     }
 
-    /// Runs libFuzzer with `options`; merges into the corpus, or else adds to the work.
+    /// Runs libFuzzer with `options`: merges into the corpus for `MERGE`, otherwise adds to
+    /// the work directory.
     fn run(&self, program: &Path, target: &Target, options: &[&str]) -> Result<(), Box<dyn Error>> {
         let Self { corpus, found, work } = self;
         let (to, from) = if options == MERGE { (corpus, work) } else { (work, corpus) };

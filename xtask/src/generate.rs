@@ -1,4 +1,4 @@
-//! Manual pages and completions, made from the definition of the arguments.
+//! Manual pages and completions, generated from the definition of the arguments.
 
 use clap::{Command, CommandFactory};
 use clap_complete::{Shell, generate_to};
@@ -13,7 +13,7 @@ pub fn write() -> Result<String, Box<dyn Error>> {
     Ok(format!("{} files written", files.len()))
 }
 
-/// Compares the committed files with what would be written.
+/// Compares the committed files with newly generated ones.
 pub fn check() -> Result<String, Box<dyn Error>> {
     let fresh = env::temp_dir().join(format!("synconce-generate-{}", std::process::id()));
     let files = make_below(&fresh);

@@ -1,7 +1,7 @@
-//! Every dependency's licence is compatible with Apache-2.0 OR MIT.
+//! Checks that every dependency's licence is compatible with Apache-2.0 OR MIT.
 //!
-//! Advisories are not checked: their database is on no package registry, and
-//! the check must run offline.
+//! Advisories are not checked: their database is on no package registry, and the check must
+//! run offline.
 
 use serde_json::Value;
 use spdx::Expression;
@@ -26,7 +26,7 @@ const ACCEPTED: [&str; 11] = [
 /// Checks the licence expression of every locked package.
 pub fn check() -> Result<String, Box<dyn Error>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // What other platforms would need is never shipped, nor downloaded.
+    // Dependencies of other platforms are neither shipped nor downloaded.
     let platform = "--filter-platform=x86_64-unknown-linux-gnu";
     let arguments = ["metadata", "--format-version=1", "--locked", "--offline", platform];
     let output = Command::new(cargo).args(arguments).output()?;
@@ -43,7 +43,7 @@ pub fn check() -> Result<String, Box<dyn Error>> {
     }
 }
 
-/// Why a package is refused.
+/// Returns why a package is rejected.
 fn refusal(package: &Value) -> Option<String> {
     let name = package["name"].as_str().unwrap_or("?");
     let Some(licence) = package["license"].as_str() else {

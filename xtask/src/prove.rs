@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What CI has time for.
+/// Arguments for CI, which limits the time.
 const QUICK: [&str; 16] = [
     "--cuts",
     "24",
@@ -22,7 +22,7 @@ const QUICK: [&str; 16] = [
     "--seconds",
     "4",
 ];
-/// What is run before a release: more than 5,000 cuts of the promise.
+/// Arguments before a release: more than 5,000 cuts of the promise.
 const LONG: [&str; 12] = [
     "--cuts",
     "500",
@@ -38,7 +38,7 @@ const LONG: [&str; 12] = [
     "300",
 ];
 
-/// Proves with `words` for `prove`; `--quick` stands for what CI runs.
+/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI.
 pub fn prove(words: &[&str]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = |words: &[&str]| {
@@ -69,7 +69,7 @@ pub fn prove(words: &[&str]) -> Result<String, String> {
         command.args(pair);
     }
     run(command.args(words.iter().filter(|word| **word != "--quick")))?;
-    // It said itself what held.
+    // `prove` has printed its own result.
     Ok(String::new())
 }
 

@@ -1,8 +1,9 @@
 //! Runs the scenarios without the command line tool:
 //! `bench install DIR SYNCONCE ROUNDS [PACKAGE...]`,
 //! `bench compile SOURCE DIR SYNCONCE ROUNDS`, `bench cost DIR SYNCONCE ROUNDS`,
-//! `bench loop KIND N [FILE]`. In the environment: JSON prints JSON, KEEP keeps,
-//! VARIANTS selects, CACHE is the directory of the base.
+//! `bench loop KIND N [FILE]`.
+//! Environment variables: JSON prints JSON, KEEP keeps the work directory, VARIANTS selects
+//! variants, CACHE is the directory of the base.
 
 use std::io::stdout;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The prepared base: a minimal Debian root with packages downloaded, as a tar
-//! that scenarios start from.
+//! The prepared base: a tar of a minimal Debian root with downloaded packages, from which
+//! scenarios start.
 
 mod apt;
 
@@ -18,32 +18,32 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Part of the key, to be raised whenever the preparation changes.
+/// Part of the key; increment it whenever the preparation changes.
 const LAYOUT: &str = "2";
 
-/// What the base has beside the suite's minimum.
+/// A package that the base has in addition to the suite's minimum.
 const EXTRA: &str = "eatmydata";
 
 /// Programs of the base whose versions matter.
 const VERSIONED: [&str; 4] = ["apt", "dpkg", "libc6", EXTRA];
 
-/// apt inside the base: packages stay after an install, as a hook of
-/// container images would delete them.
+/// apt's configuration in the base. Packages are kept after an install; a hook of container
+/// images would delete them.
 const KEEP_PACKAGES: &str =
     "APT::Keep-Downloaded-Packages \"true\";\nAcquire::Languages \"none\";\n";
 
-/// No service may start: exit code 101 forbids it (Debian's policy-rc.d).
+/// Exit code 101 forbids the start of services (Debian's policy-rc.d).
 const POLICY: &str = "#!/bin/sh\nexit 101\n";
 
-/// What a base is made of, and where it is kept.
+/// The content of a base, and where it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The packages that are downloaded, for scenarios to install.
     pub packages: Vec<String>,
-    /// Recommended packages as well. Off by default, as in most image builds: 55
-    /// packages instead of 123 for the default ones.
+    /// Install recommended packages, too. Off by default, as in most image builds: 55 packages
+    /// instead of 123 for the default ones.
     pub recommends: bool,
-    /// Have them installed already.
+    /// Install the packages in the base, instead of only downloading them.
     pub installed: bool,
     /// The Debian suite.
     pub suite: String,
@@ -67,7 +67,7 @@ impl Default for Options {
     }
 }
 
-/// Options with the sources that they mean on this host.
+/// The options, with the apt sources that they select on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
     options: Options,
@@ -75,10 +75,10 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// Finds the sources.
+    /// Selects the apt sources.
     ///
     /// # Errors
-    /// When no mirror is named and the host has no source of that suite.
+    /// No mirror is named and the host has no source of that suite.
     pub(crate) fn new(options: &Options) -> Result<Self, Error> {
         let sources = match &options.mirror {
             Some(mirror) => vec![Source::new(mirror, &options.suite)],
@@ -87,7 +87,7 @@ impl Recipe {
         Ok(Self { options: options.clone(), sources })
     }
 
-    /// The Debian suite.
+    /// Returns the Debian suite.
     pub(crate) fn suite(&self) -> &str {
         &self.options.suite
     }
@@ -115,7 +115,7 @@ impl Recipe {
     }
 }
 
-/// `$XDG_CACHE_HOME/synconce`, or /var/cache/synconce.
+/// Returns `$XDG_CACHE_HOME/synconce`, or /var/cache/synconce.
 fn default_cache() -> PathBuf {
     std::env::var_os("XDG_CACHE_HOME")
         .filter(|home| !home.is_empty())
@@ -135,7 +135,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Takes the base from the cache, or makes it there.
+    /// Returns the base from the cache, and makes it first if it is missing.
     pub(crate) fn obtain(recipe: &Recipe, launcher: &Launcher) -> Result<Self, Error> {
         let configuration = apt::host_configuration(launcher)?;
         let key = recipe.key(&configuration);
@@ -161,8 +161,8 @@ impl Base {
         Ok(base)
     }
 
-    /// Writes the tar under another name first, so that a base that is cut
-    /// short is never taken for a whole one; the note comes last.
+    /// Writes the tar under a temporary name first, so that an incomplete base is never used;
+    /// the note is written last.
     fn store(&self, root: &Path, note: &Path, launcher: &Launcher) -> Result<(), Error> {
         let part = self.tar.with_extension("part");
         let words = ["tar", "-c", "--numeric-owner", "--xattrs", "-f"].map(str::to_owned);
@@ -185,7 +185,7 @@ impl Base {
         launcher.help("unpack the base", &command)
     }
 
-    /// One line for the report.
+    /// Returns one line for the report.
     pub(crate) fn summary(&self) -> String {
         let versions = self.versions.iter();
         let versions: Vec<String> = versions.map(|(k, v)| format!("{k} {v}")).collect();
@@ -193,9 +193,8 @@ impl Base {
     }
 }
 
-/// Locks the cache, so that another benchmark neither makes the same base at the
-/// same time nor writes into ours. The lock ends with the descriptor, however the
-/// process ends.
+/// Locks the cache, so that another benchmark neither makes the same base at the same time nor
+/// writes into this base. The kernel releases the lock when the process ends in any way.
 fn take_turn(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
     let turn = fs::File::open(cache).map_err(Error::io("open", cache))?;
     loop {
@@ -207,7 +206,7 @@ fn take_turn(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
     }
 }
 
-/// Where a base is made. What debootstrap had mounted when it was cut short is
+/// The directory in which a base is made. Mounts that an interrupted debootstrap left are
 /// unmounted before the directory is removed.
 struct Site(tempfile::TempDir);
 
@@ -224,7 +223,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // The directory's own drop must not run into a mount.
+        // Dropping the directory must not remove files below a mount.
         let cleared = mounts::unmount_below(self.0.path()).is_ok();
         self.0.disable_cleanup(!cleared);
     }
@@ -260,13 +259,13 @@ fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Er
                     .to_owned(),
         });
     }
-    // What it leaves of its own when it is cut short goes with the site.
+    // Temporary files of an interrupted debootstrap are removed with the site.
     let scratch = format!("TMPDIR={}", show(root.parent().unwrap_or(root)));
     command.splice(0..0, ["env".to_owned(), scratch]);
     launcher.help("make the base", &command)
 }
 
-/// Configures apt in the root, and lets it download what is to be installed.
+/// Configures apt in the root, and downloads the packages to install.
 fn furnish(
     root: &Path,
     recipe: &Recipe,
@@ -283,10 +282,10 @@ fn furnish(
     };
     apt("read the package lists", &["update"], &[])?;
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
-    // The base's own packages are no part of what is measured.
+    // The base's own packages are not measured.
     apt("empty the package cache", &["clean"], &[])?;
     if recipe.options.installed {
-        // A base that is cut short is never used, so nothing has to be durable.
+        // An incomplete base is never used, so nothing has to be durable.
         let hurried = ["install", "-o", "DPkg::Options::=--force-unsafe-io"];
         apt("install the packages", &hurried, &recipe.options.packages)?;
         apt("empty the package cache", &["clean"], &[])?;

@@ -1,8 +1,8 @@
-//! Scenario `compile`: a build, which hardly syncs, so that whatever the tool
-//! costs a program is paid without a return.
+//! Scenario `compile`: a build, which hardly syncs, so that it pays the tool's overhead
+//! without a gain.
 //!
-//! Every variant runs the same command through the same shell, in a fresh copy
-//! of one prepared tree, at the same path.
+//! Every variant runs the same command through the same shell, in a fresh copy of one prepared
+//! tree, at the same path.
 
 mod mark;
 mod stage;
@@ -24,25 +24,25 @@ pub struct Options {
     pub source: PathBuf,
     /// Work directory on the disk under test.
     pub dir: PathBuf,
-    /// What `{jobs}` in the commands stands for.
+    /// The value of `{jobs}` in the commands.
     pub jobs: u32,
-    /// The build, as a line for sh(1).
+    /// The build command, a line for sh(1).
     pub command: String,
-    /// What makes the tree ready for it, once and untimed, as such a line.
+    /// The command that prepares the tree, once and untimed, a line for sh(1).
     pub prepare: Option<String>,
     /// Measured rounds.
     pub rounds: u32,
-    /// Untimed runs before them. The default, the baseline once, fills the
-    /// page cache with the compiler, and shows that something is built.
+    /// Untimed runs before the rounds. The default, the baseline once, fills the page cache
+    /// with the compiler, and shows that the command builds something.
     pub warm_up: WarmUp,
-    /// Names of the variants; none means all.
+    /// Names of the variants; empty means all.
     pub variants: Vec<String>,
     /// Seed of the order and of the bootstrap.
     pub seed: u64,
 }
 
 impl Options {
-    /// The defaults, for a source tree and a work directory.
+    /// Returns the defaults for a source tree and a work directory.
     pub fn new(source: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
         Self {
             source: source.into(),
@@ -58,12 +58,12 @@ impl Options {
     }
 }
 
-/// The baseline.
+/// The name of the baseline.
 const BARE: &str = "bare";
 
-/// The others: name, what is different, what exit code 0 says, flags of
-/// `synconce run`. The disk of the tree alone is committed: the commit of others
-/// measures what else this machine is doing.
+/// The other variants: name, difference, promise of exit code 0, flags of `synconce run`. Only
+/// the disk of the tree is committed: a commit of other disks would measure other work of this
+/// machine.
 const WAYS: [(&str, &str, Promise, &[&str]); 3] = [
     ("supervised-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),
     ("supervised", "held, one commit", Promise::Durable, &["--commit-only", "{tree}"]),
@@ -75,15 +75,13 @@ const WAYS: [(&str, &str, Promise, &[&str]); 3] = [
     ),
 ];
 
-/// Builders whose version says something about the figures, and which have an
-/// option to tell it.
+/// Build programs whose version is relevant and that have an option to print it.
 const BUILDERS: [&str; 3] = ["make", "ninja", "cargo"];
 
-/// Runs the scenario and reports.
+/// Runs the scenario and returns its report.
 ///
 /// # Errors
-/// See [`crate::compile()`]. The logs of a failure stay in place, and the error
-/// names them.
+/// See [`crate::compile()`]. The logs of a failure stay in place, and the error names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     std::fs::create_dir_all(&options.dir).map_err(Error::io("create", &options.dir))?;
     require_disk(&options.dir)?;
@@ -153,12 +151,12 @@ fn variants(command: &str, synconce: &Path) -> Vec<Variant> {
     std::iter::once(bare).chain(ours).collect()
 }
 
-/// The command that has sh(1) execute a line.
+/// Returns the command with which sh(1) executes a line.
 fn shell(line: &str) -> Vec<String> {
     ["sh", "-c", line].map(str::to_owned).to_vec()
 }
 
-/// The program that a line starts with, where that can be told without a shell.
+/// Returns the program with which a line starts, if no shell is needed to find out.
 fn program(line: &str) -> Option<&str> {
     let first = line.split_whitespace().find(|word| !word.contains('='))?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.+".contains(c);

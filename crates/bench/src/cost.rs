@@ -1,10 +1,8 @@
-//! Scenario `cost`: what the tool itself takes, in small change.
+//! Scenario `cost`: micro-benchmarks of the tool's own overhead.
 //!
-//! Five groups, interleaved: the start of a command, that of a container, a held
-//! fsync, a call the filter has nothing to do with, and one whose flags it
-//! inspects. The loops
-//! are `synconce bench loop KIND N [FILE]`, which prints nanoseconds per call
-//! on its last line.
+//! Five groups, interleaved: the start of a command, the start of a container, a held fsync, a
+//! call that the filter does not inspect, and a call whose flags it inspects. The loops are
+//! `synconce bench loop KIND N [FILE]`, which prints nanoseconds per call on its last line.
 
 mod container;
 
@@ -23,25 +21,25 @@ use std::path::{Path, PathBuf};
 /// Where and how often to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Directory for the file that is synced; its disk counts for the bare fsync.
+    /// Directory for the file that is synced; its disk matters for the bare fsync.
     pub dir: PathBuf,
     /// Measured rounds.
     pub rounds: u32,
-    /// Starts of `true` behind one sample.
+    /// Starts of `true` per sample.
     pub starts: u32,
-    /// Held fsync calls behind one sample; five times as many openat and
-    /// fifty times as many getppid.
+    /// Held fsync calls per sample. A sample has five times as many openat calls and fifty
+    /// times as many getppid calls.
     pub calls: u64,
-    /// Real fsync calls behind one sample: fewer, as each may wait for a disk.
+    /// Real fsync calls per sample: fewer, because each may wait for a disk.
     pub syncs: u64,
-    /// Names of the variants; none means all.
+    /// Names of the variants; empty means all.
     pub variants: Vec<String>,
     /// Seed of the order and of the bootstrap.
     pub seed: u64,
 }
 
 impl Options {
-    /// The defaults, for a directory.
+    /// Returns the defaults for a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -55,7 +53,7 @@ impl Options {
     }
 }
 
-/// Ways to run a command: name and flags of `synconce run`; bare has none.
+/// Ways to run a command: name, and flags of `synconce run`; `bare` has no flags.
 const WAYS: [(&str, Option<&[&str]>); 5] = [
     ("bare", None),
     ("supervised", Some(&[])),
@@ -64,12 +62,12 @@ const WAYS: [(&str, Option<&[&str]>); 5] = [
     ("sealed-no-commit", Some(&["--sealed", "--no-commit"])),
 ];
 
-/// The loops: call, what it works on, and how many times the calls of a held
-/// fsync, so that each lasts about as long and none is mere warm-up.
+/// The loops: call, operand, and the number of calls relative to the held fsync loop. The
+/// factors make all loops take about as long, so that none measures only the warm-up.
 const LOOPS: [(&str, &str, u64); 3] =
     [("fsync", "{file}", 1), ("getppid", "", 50), ("openat", "{file}", 5)];
 
-/// Runs the scenario and reports.
+/// Runs the scenario and returns its report.
 ///
 /// # Errors
 /// See [`crate::cost()`].
@@ -117,7 +115,7 @@ fn variants(options: &Options, synconce: &Path) -> Vec<Variant> {
     }
     found.extend(container::variants(synconce));
     for (kind, inner, factor) in LOOPS {
-        // A loop pays its commit outside the time it prints.
+        // The commit is not part of the time that a loop prints.
         for (way, flags) in WAYS.into_iter().filter(|(way, _)| !is_committing(way)) {
             let bare_fsync = kind == "fsync" && flags.is_none();
             let count = if bare_fsync { options.syncs } else { options.calls * factor };
@@ -163,7 +161,7 @@ fn variant(
     }
 }
 
-/// One file for all loops, and bundles for containers.
+/// The fixture: one file for all loops, and bundles for containers.
 struct Stage {
     dir: tempfile::TempDir,
     synconce: PathBuf,

@@ -1,4 +1,4 @@
-//! What can go wrong, each with its act, its path and the system's reason.
+//! The errors of a benchmark, each with its act, its path and the system's reason.
 
 use crate::failure::Failure;
 use std::fmt;
@@ -10,25 +10,25 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// A system call on a path failed.
     Io {
-        /// What was tried, as a verb: "open", "unmount".
+        /// The attempted act, a verb: "open", "unmount".
         act: &'static str,
-        /// On what.
+        /// The path of the act.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// A variant ended with something else than exit code 0.
+    /// A variant's exit code was not 0.
     Variant {
-        /// Its name.
+        /// The variant's name.
         variant: String,
         /// The phase it failed in, as text: "round 3".
         phase: String,
-        /// Its command, and how that ended.
+        /// The variant's command, and how it ended.
         failure: Box<Failure>,
     },
-    /// A command that sets the stage failed.
+    /// A command that prepares or clears the fixture failed.
     Helper {
-        /// What it was for: "unpack the base".
+        /// The purpose of the command: "unpack the base".
         purpose: String,
         /// The command, and how it ended.
         failure: Box<Failure>,
@@ -42,19 +42,20 @@ pub enum Error {
     },
     /// No variant of the given name exists.
     UnknownVariant {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// Nothing is left to measure: every variant is filtered out or lacks its tools.
+    /// Every variant is filtered out or lacks its tools.
     NothingToMeasure {
-        /// What was left out, as "name (reason)".
+        /// The variants that were left out, as "name (reason)".
         left_out: Vec<String>,
     },
-    /// SIGINT, SIGTERM or SIGHUP arrived; everything is stopped and unmounted.
+    /// SIGINT, SIGTERM or SIGHUP arrived; every command is stopped and every mount is
+    /// unmounted.
     Interrupted {
-        /// Which, so that the caller can end by it.
+        /// The number of the signal, so that the caller can end with the same signal.
         signal: i32,
     },
 }

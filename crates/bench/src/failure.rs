@@ -1,4 +1,4 @@
-//! A command that failed: what it was, how it ended, and its last words.
+//! A failed command: its words, how it ended, and its last lines of output.
 
 use std::fmt;
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// Lines of output shown.
 const LINES: usize = 12;
-/// Bytes read for them.
+/// Bytes read for these lines.
 const BYTES: u64 = 8 << 10;
 
-/// Why a command is said to have failed.
+/// A command that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The command.
@@ -19,12 +19,12 @@ pub struct Failure {
     pub ending: String,
     /// Everything it printed.
     pub log: PathBuf,
-    /// The last lines of that.
+    /// The last lines of the log.
     pub tail: Vec<String>,
 }
 
 impl Failure {
-    /// Of a command that has ended; reads the end of its log.
+    /// Describes a command that has ended; reads the end of its log.
     pub(crate) fn new(command: &[String], ending: impl Into<String>, log: &Path) -> Box<Self> {
         Box::new(Self {
             command: command.to_vec(),
@@ -52,7 +52,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A word of a command, told from its neighbours.
+/// Returns a word of a command, quoted if it is empty or contains blanks.
 fn shown(word: &str) -> String {
     let plain = !word.is_empty() && !word.contains(char::is_whitespace);
     if plain { word.to_owned() } else { format!("{word:?}") }
@@ -65,7 +65,7 @@ fn tail(log: &Path) -> io::Result<Vec<String>> {
     let mut bytes = Vec::new();
     file.take(BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    // The first line of a part is cut.
+    // The first line is incomplete if the read started inside the log.
     let lines = text.lines().skip(usize::from(start > 0));
     let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
     Ok(lines[lines.len().saturating_sub(LINES)..].to_vec())

@@ -1,10 +1,10 @@
-//! Scenario `build`: a Docker image is built that installs packages with apt.
+//! Scenario `build`: a Docker build installs packages with apt.
 //!
-//! Every variant builds the same steps from the same base, with the packages
-//! downloaded before, by a dockerd of the benchmark's own: its state is in the
-//! work directory, its sockets are in a /run that nobody else sees, and only its
-//! own cache is emptied. It is started anew for every turn, outside the time, so
-//! that all turns meet the same daemon but for its runtime. Needs root and Docker.
+//! Every variant builds the same steps from the same base, with downloaded packages, by the
+//! benchmark's own dockerd: its state is in the work directory, its sockets are in a /run that
+//! no other process sees, and only its own cache is emptied. dockerd is restarted for every
+//! iteration, outside the measured time, so that all iterations use the same daemon except for
+//! its runtime. Needs root and Docker.
 
 mod cgroup;
 mod docker;
@@ -27,20 +27,20 @@ use std::path::{Path, PathBuf};
 pub struct Options {
     /// Work directory on the disk under test.
     pub dir: PathBuf,
-    /// What is installed, and into what.
+    /// The packages, and the base that they are installed into.
     pub base: base::Options,
     /// Measured rounds.
     pub rounds: u32,
-    /// Untimed builds before them.
+    /// Untimed builds before the rounds.
     pub warm_up: WarmUp,
-    /// Names of the variants; none means all.
+    /// Names of the variants; empty means all.
     pub variants: Vec<String>,
     /// Seed of the order, of the context's content and of the bootstrap.
     pub seed: u64,
 }
 
 impl Options {
-    /// The defaults, for a work directory.
+    /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -53,11 +53,10 @@ impl Options {
     }
 }
 
-/// Runs the scenario and reports.
+/// Runs the scenario and returns its report.
 ///
 /// # Errors
-/// See [`crate::build()`]. The logs of a failure stay in place, and the error
-/// names them.
+/// See [`crate::build()`]. The logs of a failure stay in place, and the error names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     let unsuitable = |what: &str, reason: &str| {
         Err(Error::Unsuitable { what: what.to_owned(), reason: reason.to_owned() })

@@ -1,9 +1,8 @@
 //! Scenario `install`: apt installs packages into a fresh Debian root.
 //!
-//! Every variant runs the same `env -i ... apt-get install` inside a root
-//! unpacked anew from one tar, with the packages downloaded before and no
-//! service started. Needs root, apt sources for the suite, and mmdebstrap or
-//! debootstrap.
+//! Every variant runs the same `env -i ... apt-get install` inside a root unpacked from one
+//! tar, with downloaded packages and without starting services. Needs root, apt sources for
+//! the suite, and mmdebstrap or debootstrap.
 
 mod fixture;
 mod manifest;
@@ -20,7 +19,7 @@ use crate::{Error, base, mounts};
 use fixture::Fixture;
 use std::path::{Path, PathBuf};
 
-/// File systems that have no disk to wait for.
+/// File systems without a disk.
 const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 
 /// What to install, where and how often.
@@ -28,14 +27,14 @@ const MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 pub struct Options {
     /// Work directory on the disk under test.
     pub dir: PathBuf,
-    /// What is installed, and into what.
+    /// The packages, and the base that they are installed into.
     pub base: base::Options,
     /// Measured rounds.
     pub rounds: u32,
-    /// Untimed runs before them. The default, the baseline once, also supplies
-    /// the first of the two plain trees that the identity check needs.
+    /// Untimed runs before the rounds. The default, the baseline once, also supplies the first
+    /// of the two plain trees that the identity check needs.
     pub warm_up: WarmUp,
-    /// Names of the variants; none means all.
+    /// Names of the variants; empty means all.
     pub variants: Vec<String>,
     /// Compare the trees of the last round, path by path.
     pub identity: bool,
@@ -46,7 +45,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults, for a work directory.
+    /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -61,17 +60,10 @@ impl Options {
     }
 }
 
-/// The names of all variants, for a parser's help and completions.
-pub fn variant_names() -> Vec<String> {
-    let all = variants::all(Path::new("synconce"), &[]);
-    all.into_iter().map(|v| v.name).collect()
-}
-
-/// Runs the scenario and reports.
+/// Runs the scenario and returns its report.
 ///
 /// # Errors
-/// See [`crate::install()`]. The logs of a failure stay in place, and the error
-/// names them.
+/// See [`crate::install()`]. The logs of a failure stay in place, and the error names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Unsuitable {
@@ -133,8 +125,7 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
     })
 }
 
-/// Turns /proc/self/exe into the path it stands for, which a child would read
-/// as its own program.
+/// Resolves /proc/self/exe, which would mean a child's own program in the child.
 pub(crate) fn resolve(synconce: &Path) -> PathBuf {
     if synconce.starts_with("/proc/self") {
         return std::fs::read_link(synconce).unwrap_or_else(|_| synconce.to_path_buf());
@@ -142,7 +133,7 @@ pub(crate) fn resolve(synconce: &Path) -> PathBuf {
     synconce.to_path_buf()
 }
 
-/// Refuses a directory in memory: nothing can be committed there.
+/// Rejects a directory in memory: nothing can be committed there.
 pub(crate) fn require_disk(dir: &Path) -> Result<(), Error> {
     let kind = Mount::of(dir).map(|mount| mount.kind);
     match kind {

@@ -1,4 +1,4 @@
-//! Ctrl-C as something to wait for, so that a benchmark can clean up.
+//! Waits for Ctrl-C, so that a benchmark can clean up.
 
 use crate::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use synconce_sys::signals::is_ignored;
 
-/// Turns SIGINT, SIGTERM and SIGHUP into readable descriptors while it lives,
-/// but those that our caller has us ignore, as nohup(1) does.
+/// Turns SIGINT, SIGTERM and SIGHUP into readable descriptors until it is dropped. A signal
+/// that was ignored at the start, for instance by nohup(1), stays ignored.
 pub(crate) struct Watch {
     watched: Vec<Watched>,
 }
@@ -31,13 +31,13 @@ impl Watch {
         Ok(Self { watched: watched.map_err(Error::io("handle", "signals"))? })
     }
 
-    /// Fails once a signal has arrived.
+    /// Fails if a signal has arrived.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.wait(None, Some(0)).map(|_| ())
     }
 
-    /// Waits until `other` is readable, a signal arrives (an error) or the
-    /// time in milliseconds is over; says whether `other` is readable.
+    /// Waits until `other` is readable, a signal arrives (an error) or the time in
+    /// milliseconds has passed; returns whether `other` is readable.
     pub(crate) fn wait(
         &self,
         other: Option<BorrowedFd<'_>>,

@@ -1,4 +1,4 @@
-//! The one way in which every command of a benchmark is started.
+//! Starts every command of a benchmark.
 
 use crate::interrupt::Watch;
 use crate::processes::Family;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The variable in every command's environment that says whose it is.
+/// The variable in every command's environment that identifies the benchmark.
 const MARK: &str = "SYNCONCE_BENCH";
 
-/// Starts commands, waits for them and for Ctrl-C alike, and keeps their logs.
+/// Starts commands, waits for them and for Ctrl-C, and keeps their logs.
 pub struct Launcher {
     watch: Watch,
     family: Family,
@@ -26,18 +26,18 @@ pub struct Launcher {
 /// How a command ended and what it cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// From before the start to after the wait.
+    /// Time from before the start to after the wait.
     pub wall: Duration,
     /// User time of the command and of the descendants it waited for.
     pub user: Duration,
-    /// System time of the same.
+    /// System time of the same processes.
     pub system: Duration,
     /// How it ended.
     pub status: ExitStatus,
 }
 
 impl Outcome {
-    /// Both costs together, with the later status.
+    /// Returns the sum of both costs, with the later status.
     #[must_use]
     pub fn plus(&self, later: &Self) -> Self {
         Self {
@@ -50,11 +50,11 @@ impl Outcome {
 }
 
 impl Launcher {
-    /// Watches for signals from now on; logs go to a directory of their own
-    /// under TMPDIR, which is removed unless [`Launcher::keep_logs`] is called.
+    /// Watches for signals from now on. Logs go to a new directory under TMPDIR, which is
+    /// removed unless [`Launcher::keep_logs`] is called.
     ///
     /// # Errors
-    /// When the directory cannot be made or the signals cannot be handled.
+    /// The directory cannot be made or the signals cannot be handled.
     pub fn new() -> Result<Self, Error> {
         let parent = std::env::temp_dir();
         let logs = tempfile::Builder::new()
@@ -65,27 +65,27 @@ impl Launcher {
         Ok(Self { watch: Watch::new()?, family, logs })
     }
 
-    /// Lets `program` end by itself on an interrupt, once its commands are
-    /// ended: synconce has a marker to clear.
+    /// Lets `program` end by itself on an interrupt, after its commands were killed: synconce
+    /// must clear its marker.
     #[must_use]
-    pub fn sparing(mut self, program: &Path) -> Self {
+    pub(crate) fn sparing(mut self, program: &Path) -> Self {
         let file = std::fs::metadata(program).ok();
         self.family.spared = file.map(|metadata| (metadata.dev(), metadata.ino()));
         self
     }
 
-    /// Leaves the logs in place and says where they are.
-    pub fn keep_logs(mut self) -> PathBuf {
+    /// Keeps the logs and returns their directory.
+    pub(crate) fn keep_logs(mut self) -> PathBuf {
         self.logs.disable_cleanup(true);
         self.logs.path().to_path_buf()
     }
 
-    /// The log file of the given name.
+    /// Returns the log file of the given name.
     pub fn log(&self, name: &str) -> PathBuf {
         self.logs.path().join(format!("{name}.log"))
     }
 
-    /// Fails once a signal has asked to stop.
+    /// Fails if a signal has arrived.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -93,7 +93,7 @@ impl Launcher {
         self.watch.check()
     }
 
-    /// Lets time pass, unless a signal asks to stop.
+    /// Sleeps for `time`, or until a signal arrives.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -102,20 +102,20 @@ impl Launcher {
         self.watch.wait(None, Some(milliseconds)).map(|_| ())
     }
 
-    /// Ends what outlived the commands that started it.
-    pub fn end_strays(&self) {
+    /// Kills the processes that outlived the commands that started them.
+    pub(crate) fn end_strays(&self) {
         self.family.end(None);
     }
 
-    /// Runs a command to its end, with no input and its output appended to
-    /// `log`; standard output replaces `stdout` instead if that is given.
+    /// Runs a command to its end, with no input and its output appended to `log`; if `stdout`
+    /// is given, it receives the standard output instead.
     ///
-    /// The environment is ours in every case, without LD_PRELOAD and with a
-    /// mark that names this benchmark.
+    /// The environment is this process's own, without LD_PRELOAD and with a mark that
+    /// identifies this benchmark.
     ///
     /// # Errors
-    /// When it cannot be started or waited for, or on an interrupt, after the
-    /// command and its descendants are ended. Not when it fails by itself.
+    /// The command cannot be started or waited for; or an interrupt, after the command and its
+    /// descendants were killed. A failure of the command itself is no error.
     pub fn run(
         &self,
         command: &[String],
@@ -125,7 +125,7 @@ impl Launcher {
         self.run_in(None, command, log, stdout)
     }
 
-    /// The same, started in another directory than ours.
+    /// Like [`Launcher::run`], in the directory `dir`.
     ///
     /// # Errors
     /// Those of [`Launcher::run`].
@@ -155,11 +155,10 @@ impl Launcher {
         })
     }
 
-    /// Starts a daemon, in the environment of every command and with its output
-    /// appended to `log`.
+    /// Starts a daemon in the same environment, with its output appended to `log`.
     ///
     /// # Errors
-    /// When it cannot be started, or on an interrupt.
+    /// The daemon cannot be started, or an interrupt.
     pub(crate) fn start(&self, command: &[String], log: &Path) -> Result<Daemon, Error> {
         self.watch.check()?;
         let (program, mut prepared) = self.prepare(command, log, None)?;
@@ -167,19 +166,19 @@ impl Launcher {
         Ok(Daemon { child, program })
     }
 
-    /// Runs a command that sets the stage.
+    /// Runs a command that prepares or clears the fixture.
     ///
     /// # Errors
-    /// Also when it fails; `purpose` then says what for: "unpack the base".
+    /// Also if the command fails; the error contains `purpose`: "unpack the base".
     pub fn help(&self, purpose: &str, command: &[String]) -> Result<(), Error> {
         self.help_in(None, purpose, command)
     }
 
-    /// The same, started in another directory than ours.
+    /// Like [`Launcher::help`], in the directory `dir`.
     ///
     /// # Errors
     /// Those of [`Launcher::help`].
-    pub fn help_in(
+    pub(crate) fn help_in(
         &self,
         dir: Option<&Path>,
         purpose: &str,
@@ -194,7 +193,7 @@ impl Launcher {
         Err(Error::Helper { purpose: purpose.to_owned(), failure })
     }
 
-    /// The program's name, and the command ready to be started.
+    /// Returns the program's name, and the command ready to be started.
     fn prepare(
         &self,
         command: &[String],
@@ -230,7 +229,7 @@ impl Launcher {
         let status = child.wait().map_err(Error::io("wait for", program))?;
         ended?;
         if !status.success() {
-            // A Ctrl-C reaches the command as well, and its end may be seen first.
+            // A Ctrl-C also reaches the command, whose end may be noticed first.
             self.watch.wait(None, Some(50))?;
         }
         Ok(status)
@@ -244,18 +243,17 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Its process.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// Whether it is gone.
+    /// Whether the daemon has exited.
     pub(crate) fn has_ended(&mut self) -> Result<bool, Error> {
         let ended = self.child.try_wait().map_err(Error::io("wait for", &self.program))?;
         Ok(ended.is_some())
     }
 
-    /// Asks it to end and waits; kills it when `patience` is over.
+    /// Terminates the daemon and waits; kills it after `patience`.
     pub(crate) fn stop(&mut self, patience: Duration) -> Result<(), Error> {
         let start = Instant::now();
         if !self.has_ended()? {

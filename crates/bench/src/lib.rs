@@ -1,20 +1,19 @@
 //! Side-by-side measurements of `synconce` and its rivals.
 //!
-//! A *scenario* is data: variants, the commands they run and the hooks that
-//! set the stage ([`scenario`]). One *runner* interleaves all variants round
-//! by round ([`runner`]), pure *statistics* judge the samples
-//! ([`statistics`]), and a *report* shows them to people and to programs
-//! ([`report`]). The scenarios themselves are [`mod@install`], [`mod@image`],
-//! [`mod@compile`], [`mod@cost`] and [`mod@tree`].
+//! A *scenario* is data: variants, their commands, and hooks that prepare a fixture
+//! ([`scenario`]). One *runner* interleaves all variants round by round ([`runner`]), pure
+//! *statistics* evaluate the samples ([`statistics`]), and a *report* is printed as tables or
+//! as JSON ([`report`]). The scenarios are [`mod@install`], [`mod@image`], [`mod@compile`],
+//! [`mod@cost`] and [`mod@tree`].
 //!
-//! The binary under test is run as a process, never linked: what is measured
-//! is what a user would get.
+//! The binary under test runs as a process and is never linked, so that a measurement is what
+//! a user would get.
 //!
-//! Invariants of absence:
-//! - No variant is measured through a wrapper that another one is spared.
-//! - No mount made here is visible outside: every mount happens in a private
-//!   mount namespace that ends with the process, however it ends.
-//! - No sample is dropped, and no null result is left unprinted.
+//! Invariants:
+//! - No variant is measured through a wrapper that another variant does not use.
+//! - No mount made here is visible outside: every mount is made in a private mount namespace
+//!   that ends with the process, however the process ends.
+//! - No sample is dropped, and every null result is printed.
 
 #![forbid(unsafe_code)]
 
@@ -46,13 +45,12 @@ pub use measure::{LoopKind, measure_loop};
 use std::io::Write;
 use std::path::Path;
 
-/// Runs the install scenario and writes its report to `out`: a table, or one
-/// JSON document with every sample.
+/// Runs the install scenario and writes its report to `out`: a table, or one JSON document
+/// with every sample.
 ///
 /// # Errors
-/// When the host cannot run it (not root, work directory not on a disk, no
-/// apt source), when a variant fails, on an interrupt, or when `out` cannot
-/// be written.
+/// The host is unsuitable (not root, work directory not on a disk, no apt source), a variant
+/// fails, an interrupt arrives, or `out` cannot be written.
 pub fn install(
     options: &install::Options,
     synconce: &Path,
@@ -65,9 +63,8 @@ pub fn install(
 /// Runs the build scenario and writes its report to `out`.
 ///
 /// # Errors
-/// When the host cannot run it (not root, no Docker, work directory not on a
-/// disk, no apt source), when dockerd or a build fails, on an interrupt, or when
-/// `out` cannot be written.
+/// The host is unsuitable (not root, no Docker, work directory not on a disk, no apt source),
+/// dockerd or a build fails, an interrupt arrives, or `out` cannot be written.
 pub fn build(
     options: &image::Options,
     synconce: &Path,
@@ -80,7 +77,7 @@ pub fn build(
 /// Runs the micro-cost scenario and writes its report to `out`.
 ///
 /// # Errors
-/// When a variant fails, on an interrupt, or when `out` cannot be written.
+/// A variant fails, an interrupt arrives, or `out` cannot be written.
 pub fn cost(
     options: &cost::Options,
     synconce: &Path,
@@ -93,8 +90,8 @@ pub fn cost(
 /// Runs the compile scenario and writes its report to `out`.
 ///
 /// # Errors
-/// When the source tree is not there, the work directory is not on a disk or a
-/// program is not installed, when the preparation or a build fails, on an interrupt, or when `out` cannot be
+/// The source tree is missing, the work directory is not on a disk, a program is not
+/// installed, the preparation or a build fails, an interrupt arrives, or `out` cannot be
 /// written.
 pub fn compile(
     options: &compile::Options,
@@ -108,9 +105,8 @@ pub fn compile(
 /// Runs the tree scenario and writes its report to `out`.
 ///
 /// # Errors
-/// When the host cannot run it (not root, work directory not on a disk, no apt source),
-/// when a variant or the making of the base fails, on an interrupt, or when `out` cannot
-/// be written.
+/// The host is unsuitable (not root, work directory not on a disk, no apt source), a variant
+/// or the making of the base fails, an interrupt arrives, or `out` cannot be written.
 pub fn tree(
     options: &tree::Options,
     synconce: &Path,

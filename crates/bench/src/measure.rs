@@ -1,4 +1,4 @@
-//! Tight loops around one system call, run as a process of their own.
+//! Tight loops around one system call, each run as a separate process.
 
 use crate::Error;
 use rustix::fs::{Mode, OFlags, openat};
@@ -7,30 +7,25 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Instant;
 
-/// The system call a loop makes.
+/// The system call of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopKind {
-    /// fsync on an open file that is clean.
+    /// fsync of an open, clean file.
     Fsync,
-    /// getppid: the cheapest call there is, for the cost of the filter alone.
+    /// getppid: the cheapest call, for the cost of the filter alone.
     Getppid,
-    /// openat of a file, read-only, and close: a call whose flags a filter inspects.
+    /// openat of a file, read-only, and close: the filter inspects the flags of openat.
     Openat,
 }
 
 impl LoopKind {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fsync => "fsync",
             Self::Getppid => "getppid",
             Self::Openat => "openat",
         }
-    }
-
-    /// True if the loop works on a file.
-    pub fn needs_path(self) -> bool {
-        self != Self::Getppid
     }
 }
 
@@ -47,12 +42,11 @@ impl FromStr for LoopKind {
 
 /// Makes a call `count` times and returns nanoseconds per call.
 ///
-/// The file is created if need be. An fsync loop writes nothing, so what is
-/// timed is the call and, bare, the disk's flush; an openat loop includes the
-/// close.
+/// The file is created if necessary. An fsync loop writes nothing, so the measured time is the
+/// call and, for bare calls, the disk's flush; an openat loop includes the close.
 ///
 /// # Errors
-/// When the path is missing or the first failing call says so.
+/// The path is missing, or a call fails.
 #[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds here are far below 2^52")]
 pub fn measure_loop(kind: LoopKind, count: u64, path: Option<&Path>) -> Result<f64, Error> {
     let path = path.unwrap_or(Path::new(""));

@@ -1,24 +1,24 @@
-//! Which mount a directory is on.
+//! Finds the mount of a directory.
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use synconce_probe::mounts;
 
-/// What a report says of a mount.
+/// The properties of a mount in a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// File system type: "ext4".
     pub kind: String,
-    /// Its source: "/dev/vda".
+    /// Source of the mount: "/dev/vda".
     pub device: String,
-    /// Mount options followed by those of the file system, commas between.
+    /// Mount options followed by those of the file system, separated by commas.
     pub options: String,
 }
 
 impl Mount {
-    /// The mount of a path, by its id (statx, Linux 5.8+), as the calling
-    /// thread sees it.
+    /// Returns the mount of a path by its id (statx, Linux 5.8), as the calling thread sees
+    /// it.
     pub fn of(path: &Path) -> Option<Self> {
         let id = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?.stx_mnt_id;
         let mounts = mounts::read("thread-self").ok()?;

@@ -1,8 +1,8 @@
-//! Mounts that nobody else sees and that cannot be left behind.
+//! Private mounts that cannot be left behind.
 //!
-//! A worker thread enters a mount namespace of its own and every command is
-//! started from it. The namespace ends with its last process, so the mounts
-//! go even when this program is killed.
+//! A worker thread enters its own mount namespace and starts every command from it. The kernel
+//! unmounts the namespace's mounts when its last process exits, even if this program is
+//! killed.
 
 use crate::{Error, processes};
 use nix::sched::{CloneFlags, unshare};
@@ -32,8 +32,8 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// Does the work in a thread that has a private mount namespace; mounts made
-/// outside still arrive, those made inside stay inside.
+/// Runs `work` in a thread with a private mount namespace. Mounts made outside propagate into
+/// the namespace; mounts made inside do not propagate out.
 pub(crate) fn in_private_namespace<T: Send>(
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
@@ -49,9 +49,9 @@ pub(crate) fn in_private_namespace<T: Send>(
     })
 }
 
-/// A directory of the host with a file system in memory over it, until it is
-/// dropped. One that was not there stays, empty: another benchmark may have found it
-/// by now, and what is mounted on a directory goes when that is removed.
+/// A directory of the host that is covered by a file system in memory until the value is
+/// dropped. A directory that was created for the mount stays, empty: another benchmark may use
+/// it by now, and removing a directory unmounts what is mounted on it.
 pub(crate) struct Hidden(PathBuf);
 
 impl Hidden {
@@ -65,20 +65,20 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // The namespace's end unmounts in any case.
+        // The end of the namespace unmounts in any case.
         let _ = unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
 }
 
-/// A root with /proc and /dev mounted in it, until it is dropped.
+/// A root with /proc and /dev mounted in it, until the value is dropped.
 pub(crate) struct ChrootMounts {
     root: PathBuf,
     mounted: Vec<PathBuf>,
 }
 
 impl ChrootMounts {
-    /// Mounts a proc and a /dev with nodes of its own, so that nothing done in
-    /// it can reach the host's.
+    /// Mounts a new proc and a /dev with its own nodes, so that no program in the root can
+    /// change the host's.
     pub(crate) fn new(root: &Path) -> Result<Self, Error> {
         let mut made = Self { root: root.to_path_buf(), mounted: Vec::new() };
         let plain = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -114,11 +114,12 @@ impl ChrootMounts {
         Ok(())
     }
 
-    /// Ends what still runs in the root and unmounts.
+    /// Kills the processes that still run in the root, and unmounts.
     pub(crate) fn dismantle(&mut self) -> Result<(), Error> {
         processes::kill_rooted(&self.root);
         while let Some(target) = self.mounted.pop() {
-            // Lazily at last: an unmounted tree is safe to remove, a mounted one is not.
+            // Lazily as a last resort: an unmounted tree is safe to remove, a mounted one is
+            // not.
             unmount(&target, UnmountFlags::NOFOLLOW)
                 .or_else(|_| unmount(&target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW))
                 .map_err(Error::io("unmount", &target))?;
@@ -129,7 +130,7 @@ impl ChrootMounts {
 
 impl Drop for ChrootMounts {
     fn drop(&mut self) {
-        // Whoever wants the reason calls dismantle; the namespace's end unmounts in any case.
+        // `dismantle` reports errors; the end of the namespace unmounts in any case.
         let _ = self.dismantle();
     }
 }
@@ -137,12 +138,12 @@ impl Drop for ChrootMounts {
 fn node(path: &Path, number: u64) -> Result<(), Error> {
     mknodat(CWD, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), number)
         .map_err(Error::io("make the device", path))?;
-    // mknod obeys the umask.
+    // The umask applies to mknod.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
         .map_err(Error::io("change the mode of", path))
 }
 
-/// Removes a tree or a file, and refuses if anything is mounted in it.
+/// Removes a tree or a file; fails if anything is mounted in it.
 pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
     if let Some(place) = below(tree)?.first() {
         return Err(Error::Unsuitable {
@@ -162,9 +163,9 @@ pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
     }
 }
 
-/// Unmounts what the calling thread sees mounted strictly below a tree.
+/// Unmounts every mount strictly below a tree, as the calling thread sees it.
 pub(crate) fn unmount_below(tree: &Path) -> Result<(), Error> {
-    // The table has parents before what is mounted in them.
+    // The table lists a parent before the mounts in it.
     for place in below(tree)?.into_iter().rev() {
         unmount(&place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
             .map_err(Error::io("unmount", &place))?;
@@ -172,7 +173,7 @@ pub(crate) fn unmount_below(tree: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mount points strictly below a tree, as the calling thread sees them.
+/// Returns the mount points strictly below a tree, as the calling thread sees them.
 fn below(tree: &Path) -> Result<Vec<PathBuf>, Error> {
     let table = "/proc/thread-self/mountinfo";
     let mounts = mounts::read("thread-self").map_err(Error::io("read", table))?;

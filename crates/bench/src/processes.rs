@@ -1,4 +1,4 @@
-//! Finding and ending processes that a measured command left behind.
+//! Finds and kills processes that a measured command left behind.
 
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,29 +7,29 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Rounds of looking for processes that appear while others are being ended.
+/// Number of searches for processes that start while others are being killed.
 const SWEEPS: u32 = 50;
 
-/// Looks, 2 ms apart, at who may be executing and turn out to be a member; a program
-/// without an environment looks the same for good.
+/// Number of checks, 2 ms apart, of processes that may be inside execve(2) and turn out to be
+/// members. A program with an empty environment looks the same permanently.
 const LOOKS: u32 = 50;
 
 /// How long a spared program may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the processes of one benchmark have in common, and those of nobody else.
+/// What distinguishes the processes of one benchmark from all others.
 pub(crate) struct Family {
-    /// An entry of the environment that all inherit, "NAME=value"; a daemon
-    /// that has left its parents behind is known by it.
+    /// An entry of the environment that all members inherit, "NAME=value". It identifies a
+    /// daemon that is no longer a descendant.
     pub(crate) mark: String,
-    /// A program that may end by itself once its commands are gone, as its
-    /// file (device, inode): synconce then clears its marker.
+    /// A program, as device and inode of its file, that may end by itself after its commands
+    /// were killed: synconce then clears its marker.
     pub(crate) spared: Option<(u64, u64)>,
 }
 
 impl Family {
-    /// Ends a process with all its descendants, and whatever else has the mark;
-    /// gives up on what no signal ends.
+    /// Kills a process with all its descendants, and every other process with the mark; gives
+    /// up on processes that no signal ends.
     pub(crate) fn end(&self, top: Option<Pid>) {
         let (start, mut looks) = (Instant::now(), 0);
         loop {
@@ -46,7 +46,7 @@ impl Family {
         }
     }
 
-    /// Every live member, parents before children, and whether there may be more.
+    /// Returns every live member, parents before children, and whether there may be more.
     fn members(&self, top: Option<Pid>) -> (Vec<Pid>, bool) {
         let parents = all();
         let mut found: Vec<Pid> = top.into_iter().filter(|pid| parents.contains_key(pid)).collect();
@@ -62,8 +62,8 @@ impl Family {
         (found, unknown)
     }
 
-    /// Whether `pid` has the mark; `None` while it executes a program whose
-    /// environment is not in its place yet. A kernel thread has no program.
+    /// Whether `pid` has the mark; `None` while `pid` is inside execve(2) and its new
+    /// environment is not in place yet. A kernel thread has no program.
     fn marks(&self, pid: Pid) -> Option<bool> {
         let path = |name: &str| format!("/proc/{}/{name}", pid.as_raw_pid());
         let environment = std::fs::read(path("environ")).unwrap_or_default();
@@ -81,16 +81,16 @@ impl Family {
     }
 }
 
-/// Kills children before parents, so that none is handed to another parent.
+/// Kills children before parents, so that no child is reparented.
 fn kill(parents_first: Vec<Pid>) {
     for pid in parents_first.into_iter().rev() {
-        // Gone already is as good as ended.
+        // The process may have exited already.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Ends every process whose root is the directory, and says how many there
-/// were: a service that a package started would keep its mounts busy.
+/// Kills every process whose root is the directory, and returns how many there were: a service
+/// started by a package would keep the mounts busy.
 pub(crate) fn kill_rooted(root: &Path) -> usize {
     let mut ended = 0;
     for _ in 0..SWEEPS {
@@ -112,7 +112,7 @@ pub(crate) fn kill_rooted(root: &Path) -> usize {
     ended
 }
 
-/// Adds the live descendants of those found, parents before children.
+/// Adds the live descendants of the found processes, parents before children.
 fn add_descendants(found: &mut Vec<Pid>, parents: &HashMap<Pid, Option<Pid>>) {
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
@@ -122,7 +122,7 @@ fn add_descendants(found: &mut Vec<Pid>, parents: &HashMap<Pid, Option<Pid>>) {
     }
 }
 
-/// Every process that is not a zombie, with its parent.
+/// Returns every process that is not a zombie, with its parent.
 fn all() -> HashMap<Pid, Option<Pid>> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return HashMap::new();
@@ -138,7 +138,7 @@ fn all() -> HashMap<Pid, Option<Pid>> {
         .collect()
 }
 
-/// User and system time of a process and of the children it has waited for.
+/// Returns user and system time of a process and of the children that it has reaped.
 pub(crate) fn times(pid: Pid) -> Result<(Duration, Duration), Error> {
     let path = format!("/proc/{}/stat", pid.as_raw_pid());
     let stat = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
@@ -158,8 +158,8 @@ fn ticks(stat: &str) -> Option<[u64; 4]> {
     Some([next()?, next()?, next()?, next()?])
 }
 
-/// Reads fields 3 and 4 of proc_pid_stat(5); the name before them may hold
-/// spaces and brackets.
+/// Reads fields 3 and 4 of proc_pid_stat(5). The name before them may contain blanks and
+/// parentheses.
 fn state_and_parent(stat: &str) -> Option<(char, i32)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(ticks("7 (a b) S 1"), None);
     }
 
-    /// A family, a command of it, and how many members that has when it is up.
+    /// Starts a command of a new family, and waits until the family has `members` members.
     fn family(script: &str, members: usize) -> (Family, std::process::Child) {
         let value = format!("{}-{}", std::process::id(), fastrand::u64(..));
         let family = Family { mark: format!("SYNCONCE_BENCH_TEST={value}"), spared: None };

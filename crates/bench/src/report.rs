@@ -1,4 +1,4 @@
-//! One report, for people as tables and for programs as JSON.
+//! The report of a benchmark, as tables and as JSON.
 
 mod format;
 pub mod host;
@@ -18,50 +18,50 @@ use std::io::Write;
 use table::{Align, Table};
 
 /// Version of the JSON layout.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
-/// Findings printed in full; the JSON has all of them.
+/// Number of findings printed in full; the JSON contains all of them.
 const DETAILS_SHOWN: usize = 10;
 
-/// Everything about one benchmark.
+/// The complete result of one benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this layout, [`SCHEMA`].
     pub schema: u32,
     /// The scenario's name.
     pub scenario: String,
-    /// The scenario's line.
+    /// The scenario's one-line description.
     pub about: String,
     /// Rounds, warm-up and seed.
     pub settings: Settings,
-    /// Where it ran.
+    /// The machine and the disk.
     pub host: Host,
-    /// The variants with every sample and what follows from them.
+    /// The variants with every sample and their statistics.
     pub results: Vec<Judged>,
-    /// What could not run here.
+    /// The variants that could not run here.
     pub left_out: Vec<LeftOut>,
-    /// What was found besides the times.
+    /// Findings that are not times.
     pub findings: Vec<Finding>,
 }
 
-/// A variant, its samples and what may be said about them.
+/// A variant, its samples and their statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// The variant and its samples.
     #[serde(flatten)]
     pub measured: Measured,
-    /// The shape of the values, in the unit of the variant's measure.
+    /// Summary of the values, in the unit of the variant's measure.
     pub summary: Option<Summary>,
-    /// Beside the baseline; nothing for a baseline.
+    /// Comparison with the baseline; `None` for a baseline.
     pub comparison: Option<Comparison>,
-    /// The parts of a variant whose commands are timed apart.
+    /// The parts of a variant whose commands are timed separately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<JudgedPart>,
 }
 
 impl Report {
-    /// Judges a record. The host is read before the rounds, so that its load
-    /// is not the benchmark's own.
+    /// Evaluates a record. `host` must be read before the rounds, so that its load does not
+    /// include the benchmark.
     pub fn new(scenario: &Scenario, settings: Settings, host: Host, record: Record) -> Self {
         let results =
             record.measured.iter().map(|one| judge(one, &record.measured, settings.seed)).collect();
@@ -80,7 +80,7 @@ impl Report {
     /// Writes the report as text or as one JSON document with a newline.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// `out` cannot be written.
     pub fn write(&self, out: &mut dyn Write, json: bool) -> Result<(), Error> {
         let mut text = if json {
             serde_json::to_string_pretty(self)
@@ -96,7 +96,7 @@ impl Report {
             .map_err(Error::io("write", "the report"))
     }
 
-    /// The report for people.
+    /// Returns the report as text.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{}: {}\n{} {}, order shuffled with seed {}\n\n{}\n{}",
@@ -218,7 +218,7 @@ fn cells(result: &Judged, flushed: bool, settled: bool) -> Vec<String> {
     cells
 }
 
-/// One line for all that lack the same thing.
+/// Returns one line for all variants that lack the same package.
 fn left_out_text(left_out: &[LeftOut]) -> String {
     let alike = left_out.chunk_by(|a, b| a.reason == b.reason && a.package == b.package);
     alike

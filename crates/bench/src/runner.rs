@@ -1,7 +1,7 @@
-//! Runs a scenario: interleaved, round by round, over all its variants.
+//! Runs a scenario: interleaves all its variants, round by round.
 //!
-//! The order within a round is shuffled from a seed, so that a slow drift of
-//! the machine falls on all variants alike.
+//! The order within a round is shuffled from a seed, so that a slow drift of the machine
+//! affects all variants equally.
 
 mod cache;
 mod device;
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub struct Settings {
     /// Measured rounds.
     pub rounds: u32,
-    /// Untimed runs before them.
+    /// Untimed runs before the rounds.
     pub warm_up: WarmUp,
     /// Seed of the order and of the bootstrap.
     pub seed: u64,
@@ -33,9 +33,9 @@ pub struct Settings {
 pub enum WarmUp {
     /// None.
     Off,
-    /// Those that others are compared with.
+    /// The baselines.
     Baselines,
-    /// All.
+    /// All variants.
     All,
 }
 
@@ -46,23 +46,23 @@ pub struct Sample {
     pub round: u32,
     /// The place within the round, from 1.
     pub position: u32,
-    /// The number that counts, in the unit of the variant's measure.
+    /// The measured number, in the unit of the variant's measure.
     pub value: f64,
     /// Wall time of all commands and repeats, in milliseconds.
     pub wall_ms: f64,
     /// User time of all processes that ended, in milliseconds.
     pub user_ms: f64,
-    /// System time of the same, in milliseconds.
+    /// System time of the same processes, in milliseconds.
     pub system_ms: f64,
     /// Exit code of the last command.
     pub exit_code: i32,
-    /// Flushes the whole device completed during the run, where the kernel
-    /// counts them; another user of the same disk adds to it.
+    /// Number of flushes that the whole device completed during the run, if the kernel counts
+    /// them; other processes on the same disk add to it.
     pub flushes: Option<u64>,
-    /// Time a `syncfs` took right after the run, in milliseconds: what the
-    /// variant had left at risk.
+    /// Time of a `syncfs` right after the run, in milliseconds: it covers the data that the
+    /// variant had not made durable.
     pub settle_ms: Option<f64>,
-    /// The parts of the wall time, where the scenario can tell them apart.
+    /// The parts of the wall time, if the scenario can separate them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }
@@ -70,7 +70,7 @@ pub struct Sample {
 /// A variant with its samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What ran.
+    /// The variant.
     pub variant: Variant,
     /// All samples, in the order of the rounds.
     pub samples: Vec<Sample>,
@@ -79,30 +79,30 @@ pub struct Measured {
 /// A variant that could not run here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Its name.
+    /// The variant's name.
     pub variant: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The package that would bring what is missing.
+    /// The package that contains the missing program.
     pub package: Option<String>,
 }
 
-/// Everything a run brought to light.
+/// The complete result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// In the order of the scenario.
+    /// The measured variants, in the order of the scenario.
     pub measured: Vec<Measured>,
-    /// What could not run.
+    /// The variants that could not run.
     pub left_out: Vec<LeftOut>,
-    /// What was found besides the times.
+    /// Findings that are not times.
     pub findings: Vec<Finding>,
 }
 
 /// Prepares and runs a scenario.
 ///
 /// # Errors
-/// The first failure of a variant, of a step or of the system, or an
-/// interrupt; the stage is cleared in every case.
+/// The first failure of a variant, of a step or of the system, or an interrupt. The fixture is
+/// cleared in every case.
 pub fn run(
     scenario: &mut Scenario,
     settings: &Settings,
@@ -148,7 +148,7 @@ pub fn run(
     Ok(record)
 }
 
-/// A line on standard error, if that is a terminal.
+/// Returns a progress line on standard error, if that is a terminal.
 fn progress(settings: &Settings, variants: usize) -> ProgressBar {
     let bar = ProgressBar::new(u64::from(settings.rounds) * variants as u64);
     if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {pos}/{len} {msg}") {
@@ -173,7 +173,8 @@ fn take_present(variants: &[Variant], left_out: &mut Vec<LeftOut>) -> Vec<Varian
     present
 }
 
-/// Leaves out the variants whose trial command fails, with its last line.
+/// Leaves out the variants whose trial command fails, with the command's error line as the
+/// reason.
 fn take_usable(
     scenario: &mut Scenario,
     present: Vec<Variant>,
@@ -224,7 +225,7 @@ fn warm_up(
     Ok(())
 }
 
-/// Sets the stage, acts, and clears it however the act ended.
+/// Prepares the fixture, runs the action, and clears the fixture however the action ended.
 fn on_stage<T>(
     scenario: &mut Scenario,
     turn: &Iteration<'_>,
@@ -315,7 +316,7 @@ fn measure(turn: &Iteration<'_>, place: &Place, launcher: &Launcher) -> Result<S
     })
 }
 
-/// Adds a time to the part of that name, which may not be there yet.
+/// Adds a time to the part of that name, which is created if necessary.
 fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
     match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => part.ms += ms,
@@ -323,7 +324,7 @@ fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
     }
 }
 
-/// Syncs the file system of `path` and says how long it took.
+/// Syncs the file system of `path` and returns the time of the sync.
 fn settle(path: &Path) -> Result<f64, Error> {
     let dir = std::fs::File::open(path).map_err(Error::io("open", path))?;
     let start = Instant::now();
@@ -331,8 +332,8 @@ fn settle(path: &Path) -> Result<f64, Error> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// The line of a log that says what went wrong: the first that begins with the word,
-/// as usage follows it, or the last.
+/// Returns the line of a log that contains the error: the first line that begins with the
+/// error word, because a usage text follows it, otherwise the last line.
 fn reason(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

@@ -1,7 +1,7 @@
-//! Scenarios as data: the runner knows nothing of what it measures.
+//! Scenarios as data: the runner is independent of what it measures.
 //!
-//! A new scenario is a value of [`Scenario`] with an implementation of
-//! [`Steps`] for the parts that need code; the runner stays untouched.
+//! A new scenario is a value of [`Scenario`] with an implementation of [`Steps`] for the parts
+//! that need code.
 
 use crate::Error;
 use crate::launcher::Launcher;
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One benchmark: what is compared, and how the stage is set.
+/// One benchmark: the compared variants and their fixture.
 pub struct Scenario {
     /// Short name, as in `synconce bench NAME`.
     pub name: String,
-    /// One line for the report's head.
+    /// One-line description for the head of the report.
     pub about: String,
     /// The directory whose file system is under test.
     pub dir: PathBuf,
-    /// What is compared, in the order of the report.
+    /// The compared variants, in the order of the report.
     pub variants: Vec<Variant>,
-    /// Programs whose version belongs in the report.
+    /// Programs whose version the report contains.
     pub tools: Vec<Tool>,
-    /// The code behind it.
+    /// The code of the scenario.
     pub steps: Box<dyn Steps>,
 }
 
-/// A program whose version the report names.
+/// A program whose version the report contains.
 #[derive(Clone, Debug)]
 pub struct Tool {
     /// Name in the report.
@@ -35,38 +35,37 @@ pub struct Tool {
     pub command: Vec<String>,
 }
 
-/// One way of doing the work.
+/// One of the compared ways to do the work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
     /// Name in tables, filters and file names.
     pub name: String,
-    /// One line: what is different about it.
+    /// One-line description of the difference from the other variants.
     pub about: String,
-    /// The timed commands, one after another; `{key}` is filled from
-    /// [`Place::values`].
+    /// The timed commands, one after another; each `{key}` is replaced from [`Place::values`].
     pub commands: Vec<Vec<String>>,
-    /// The part that each command's time is, in their order; commands of one name
-    /// are one part. Without names a sample has the parts that [`Steps::parts`] finds.
+    /// The part to which each command's time belongs, in the order of the commands; commands
+    /// of one name form one part. If empty, [`Steps::parts`] finds the parts of a sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<String>,
-    /// What must be there for it to run at all.
+    /// Programs that must exist on the host.
     pub needs: Vec<Need>,
-    /// A command that must succeed once, untimed, or the variant is left out
-    /// with its error: for tools that are installed and yet may not work here.
+    /// A command that must succeed once, untimed; otherwise the variant is left out with the
+    /// command's error. For tools that may be installed and still not work here.
     pub trial: Option<Vec<String>>,
-    /// What its exit code 0 says about the data.
+    /// What exit code 0 promises about the data.
     pub promise: Promise,
-    /// Which number counts.
+    /// The number that is measured.
     pub measure: Measure,
-    /// How often the commands run for one sample; the wall time is divided by it.
+    /// How often the commands run per sample; the wall time is divided by it.
     pub repeat: u32,
-    /// The variant it is compared with; a baseline names itself.
+    /// The variant with which this one is compared; a baseline names itself.
     pub against: String,
 }
 
 impl Variant {
-    /// A variant that runs one command, is its own baseline, counts wall time
-    /// and promises nothing.
+    /// Returns a variant that runs one command, is its own baseline, measures wall time and
+    /// promises nothing.
     pub fn new<S: Into<String>>(name: &str, command: impl IntoIterator<Item = S>) -> Self {
         Self {
             name: name.to_owned(),
@@ -82,25 +81,26 @@ impl Variant {
         }
     }
 
-    /// True for a variant that others are compared with.
-    pub fn is_baseline(&self) -> bool {
+    /// Whether other variants are compared with this one.
+    pub(crate) fn is_baseline(&self) -> bool {
         self.against == self.name
     }
 }
 
-/// What exit code 0 of a variant says about the data on the disk.
+/// What exit code 0 of a variant promises about the data on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
-    /// All that was written is durable.
+    /// All written data is durable.
     Durable,
-    /// Durable as far as the programs' own syncs reach, which need not be everything.
+    /// Data is durable as far as the programs' own syncs cover it, which may not be
+    /// everything.
     OwnSyncs,
-    /// Nothing is.
+    /// No data is durable.
     Nothing,
 }
 
-/// The number that a sample contributes.
+/// The measured number of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -111,7 +111,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Nanoseconds in one unit of the measure.
+    /// Returns the nanoseconds in one unit of the measure.
     pub fn nanoseconds(self) -> f64 {
         match self {
             Self::Wall => 1e6,
@@ -120,23 +120,23 @@ impl Measure {
     }
 }
 
-/// Something a variant needs on the host.
+/// A program that a variant needs on the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Need {
     /// A program, looked up in PATH unless it has a slash.
     pub program: String,
-    /// The package that brings it.
+    /// The package that contains the program.
     pub package: String,
 }
 
 impl Need {
-    /// A need for `program`, which `package` brings.
+    /// Returns a need for `program`, which `package` contains.
     pub fn new(program: &str, package: &str) -> Self {
         Self { program: program.to_owned(), package: package.to_owned() }
     }
 
-    /// True if the program can be executed.
-    pub fn is_met(&self) -> bool {
+    /// Whether the program can be executed.
+    pub(crate) fn is_met(&self) -> bool {
         let executable = |path: &Path| {
             path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
         };
@@ -148,7 +148,7 @@ impl Need {
     }
 }
 
-/// Where in a benchmark a command runs.
+/// The phase of a benchmark in which a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The variant's trial command, before anything is measured.
@@ -169,65 +169,65 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// One run of one variant.
+/// One iteration: one run of one variant.
 #[derive(Clone, Copy, Debug)]
 pub struct Iteration<'a> {
-    /// Where in the benchmark.
+    /// The phase of the benchmark.
     pub phase: Phase,
-    /// True in the last measured round.
+    /// Whether this is the last measured round.
     pub last: bool,
-    /// What is run.
+    /// The variant that runs.
     pub variant: &'a Variant,
 }
 
 impl Iteration<'_> {
-    /// What files about it are called, without an extension.
+    /// Returns the base name of files about the iteration, without an extension.
     pub fn file_name(&self) -> String {
         format!("{}-{}", self.phase, self.variant.name).replace([' ', '/'], "-")
     }
 }
 
-/// The stage of one turn.
+/// The fixture of one iteration.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
-    /// Replaces `{key}` in the commands.
+    /// The values that replace `{key}` in the commands.
     pub values: BTreeMap<String, String>,
-    /// Where the commands start; nothing is where we are.
+    /// The working directory of the commands; `None` is that of this process.
     pub dir: Option<PathBuf>,
-    /// A path on the file system whose sync is measured, untimed, after the
-    /// run: what the variant left at risk.
+    /// A path on the file system whose sync is measured after the run, outside the measured
+    /// time: the sync covers the data that the variant had not made durable.
     pub settle: Option<PathBuf>,
-    /// A daemon that does the work: its time, with that of the children it has
-    /// waited for, is the command's.
+    /// The daemon that does the work. Its time, with that of the children that it has reaped,
+    /// counts as the command's.
     pub server: Option<Pid>,
-    /// The parts that begin with cold caches; the kernel's are emptied before each
-    /// of their commands, outside the time.
+    /// The parts that begin with cold caches; the kernel's caches are emptied before each of
+    /// their commands, outside the measured time.
     pub cold: Vec<String>,
 }
 
 /// One part of a sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// The same in all samples of a scenario.
+    /// The name, the same in all samples of a scenario.
     pub name: String,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub ms: f64,
 }
 
-/// Something found out besides the times.
+/// A finding that is not a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The variant concerned, if it is one.
+    /// The variant concerned, if it is a single one.
     pub variant: Option<String>,
-    /// One line.
+    /// One-line summary.
     pub summary: String,
-    /// The evidence, a line each.
+    /// The evidence, one line each.
     pub details: Vec<String>,
 }
 
 /// The code of a scenario. None of it is timed.
 pub trait Steps {
-    /// Once, before everything else.
+    /// Runs once, before everything else.
     ///
     /// # Errors
     /// Any error ends the benchmark.
@@ -236,14 +236,14 @@ pub trait Steps {
         Ok(())
     }
 
-    /// Before each turn: brings the stage to its start state.
+    /// Runs before each iteration: restores the initial state of the fixture.
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
     fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error>;
 
-    /// After a turn that ended with exit code 0: the parts of its time, of which
-    /// `timed` are those of [`Variant::parts`] and `log` is all that it printed.
+    /// Runs after an iteration with exit code 0: returns the parts of its time. `timed` are
+    /// the parts of [`Variant::parts`], and `log` is the complete output.
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
@@ -257,7 +257,7 @@ pub trait Steps {
         Ok(timed)
     }
 
-    /// After a turn that ended with exit code 0: was the work really done?
+    /// Runs after an iteration with exit code 0: checks that the work was done.
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
@@ -266,16 +266,16 @@ pub trait Steps {
         Ok(())
     }
 
-    /// After each turn, however it ended.
+    /// Runs after each iteration, however it ended.
     ///
     /// # Errors
-    /// An error ends the benchmark unless the turn had one already.
+    /// An error ends the benchmark unless the iteration already had one.
     fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let _ = (turn, launcher);
         Ok(())
     }
 
-    /// Once, after the last round: what was found besides the times.
+    /// Runs once, after the last round: returns findings that are not times.
     ///
     /// # Errors
     /// Any error ends the benchmark.
@@ -296,7 +296,7 @@ pub fn fill(command: &[String], values: &BTreeMap<String, String>) -> Vec<String
         .collect()
 }
 
-/// Keeps the variants named in `names`, in the scenario's order; no names keeps all.
+/// Keeps the variants named in `names`, in the scenario's order; no names keep all.
 ///
 /// # Errors
 /// [`Error::UnknownVariant`] for a name that no variant has.

@@ -1,7 +1,6 @@
 //! Pure statistics: medians, a bootstrap interval, a rank test.
 //!
-//! Everything is deterministic: the bootstrap draws from a generator seeded
-//! by the caller.
+//! All results are deterministic: the bootstrap uses a generator seeded by the caller.
 
 mod mann_whitney;
 
@@ -9,14 +8,14 @@ pub use mann_whitney::{RankTest, mann_whitney};
 
 use serde::{Deserialize, Serialize};
 
-/// Resamples behind an interval.
+/// Number of resamples for an interval.
 const RESAMPLES: usize = 10_000;
 /// Share of resamples inside an interval.
 const COVERAGE: f64 = 0.95;
-/// A p value under this, with an interval that leaves out 1, is a difference.
+/// A p value below this, with an interval that excludes 1, is a difference.
 const SIGNIFICANCE: f64 = 0.05;
 
-/// The shape of one sample.
+/// The summary of one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of values.
@@ -45,17 +44,17 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// True if `value` is not outside.
+    /// Whether `value` is inside the interval.
     pub fn spans(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 }
 
-/// What may be said about two samples.
+/// The conclusion from two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// So few values that no outcome at all could reach significance.
+    /// There are too few values for any outcome to be significant.
     TooFewRounds,
     /// The interval of the ratio spans 1, or the rank test is not significant.
     NoDifferenceShown,
@@ -76,7 +75,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// A sample beside its baseline.
+/// A sample compared with its baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Median over the baseline's median.
@@ -89,16 +88,16 @@ pub struct Comparison {
     pub difference_interval: Interval,
     /// Two-sided p value of the Mann-Whitney test.
     pub p_value: f64,
-    /// What may be said.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
-/// The median, or nothing for an empty sample.
+/// Returns the median, or `None` for an empty sample.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(&sorted(values), 0.5)
 }
 
-/// The shape of a sample, or nothing for an empty one.
+/// Returns the summary of a sample, or `None` for an empty one.
 pub fn summarize(values: &[f64]) -> Option<Summary> {
     let ordered = sorted(values);
     let median = quantile(&ordered, 0.5)?;
@@ -114,12 +113,12 @@ pub fn summarize(values: &[f64]) -> Option<Summary> {
     })
 }
 
-/// Compares a sample with its baseline, or nothing if one is empty or the
-/// baseline's median is not positive.
+/// Compares a sample with its baseline; returns `None` if one is empty or the baseline's
+/// median is not positive.
 ///
-/// The intervals are percentile bootstraps of 10,000 resamples, both samples
-/// resampled independently. With five values or so they are known to come
-/// out too narrow, which is why the verdict asks the rank test as well.
+/// The intervals are percentile bootstraps of 10,000 resamples, both samples resampled
+/// independently. With about five values such intervals are too narrow, which is why the
+/// verdict also requires the rank test.
 pub fn compare(values: &[f64], baseline: &[f64], seed: u64) -> Option<Comparison> {
     let (ours, theirs) = (median(values)?, median(baseline)?);
     if theirs <= 0.0 {
@@ -183,8 +182,8 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     ordered
 }
 
-/// Linear interpolation between order statistics (type 7 of Hyndman and Fan,
-/// the default of R and NumPy).
+/// Interpolates linearly between order statistics (type 7 of Hyndman and Fan, the default of R
+/// and NumPy).
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

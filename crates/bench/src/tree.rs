@@ -1,9 +1,9 @@
-//! Scenario `tree`: a root of about 100,000 files is cloned, written in and removed.
+//! Scenario `tree`: a root of about 100,000 files is cloned, changed and removed.
 //!
-//! Five groups, interleaved: the life of a clone (clone, write, remove, with the sync
-//! after each), a session in one command, the copy of a whole tree, entering and leaving a clone, and mounting
-//! and unmounting one. Ours run the binary with a store of the benchmark's own. Needs
-//! root: every tree is entered as a root directory.
+//! Five groups, interleaved: the life of a clone (clone, write, remove, with the sync after
+//! each), a session in one command, the copy of a whole tree, entering and leaving a clone,
+//! and mounting and unmounting a clone. The variants of synconce run the binary with the
+//! benchmark's own store. Needs root: every tree is entered as a root directory.
 
 mod clearing;
 mod commands;
@@ -23,9 +23,9 @@ use crate::{Error, base, mounts};
 use fixture::Fixture;
 use std::path::{Path, PathBuf};
 
-/// Packages that make a root of about 100,000 entries: a compiler, headers and sources,
-/// as build roots have them, and what cowbuilder needs inside.
-pub const PACKAGES: [&str; 6] = [
+/// Packages for a root of about 100,000 entries: a compiler, headers and sources, as in roots
+/// for builds, and the programs that cowbuilder needs in the root.
+pub(crate) const PACKAGES: [&str; 6] = [
     "build-essential",
     "cowdancer",
     "golang-src",
@@ -34,7 +34,7 @@ pub const PACKAGES: [&str; 6] = [
     "rust-src",
 ];
 
-/// What is cloned, where and how often.
+/// What to clone, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Work directory on the disk under test.
@@ -43,20 +43,20 @@ pub struct Options {
     pub source: Option<PathBuf>,
     /// The prepared root.
     pub base: base::Options,
-    /// Begin clone, write, remove and what enters or mounts with cold caches.
+    /// Start with cold caches the parts clone, write, remove, enter and mount.
     pub cold: bool,
     /// Measured rounds.
     pub rounds: u32,
-    /// Untimed runs before them. The default, all, also fills the caches.
+    /// Untimed runs before the rounds. The default, all, also fills the caches.
     pub warm_up: WarmUp,
-    /// Names of the variants; none means all.
+    /// Names of the variants; empty means all.
     pub variants: Vec<String>,
-    /// Seed of the order, of the bootstrap and of what the build writes.
+    /// Seed of the order, of the bootstrap and of the data that the build writes.
     pub seed: u64,
 }
 
 impl Options {
-    /// The defaults, for a work directory.
+    /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -75,7 +75,7 @@ impl Options {
     }
 }
 
-/// Runs the scenario and reports.
+/// Runs the scenario and returns its report.
 ///
 /// # Errors
 /// See [`crate::tree()`]. The logs of a failure stay in place, and the error names them.
@@ -89,7 +89,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     std::fs::create_dir_all(&options.dir).map_err(Error::io("create", &options.dir))?;
     require_disk(&options.dir)?;
     let synconce = resolve(synconce);
-    // What an interrupt ends is thrown away with the store: nothing is spared.
+    // An interrupt discards the store with all its work, so no program is spared.
     let launcher = Launcher::new()?;
     let result = mounts::in_private_namespace(|| with_launcher(options, &synconce, &launcher));
     if matches!(result, Err(Error::Variant { .. } | Error::Helper { .. })) {

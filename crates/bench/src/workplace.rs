@@ -1,4 +1,4 @@
-//! The one directory in which a benchmark makes and removes trees.
+//! The directory in which a benchmark creates and removes trees.
 
 use crate::Error;
 use crate::mounts::remove_tree;
@@ -6,11 +6,11 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Its name.
+/// The directory's name.
 const NAME: &str = "synconce-bench";
 
-/// A directory on the disk under test; held locked once it is occupied, as two
-/// benchmarks on one disk would spoil each other.
+/// A directory on the disk under test. It is locked while it is occupied, because two
+/// benchmarks on one disk would disturb each other.
 pub(crate) struct Workplace {
     path: PathBuf,
     keep: bool,
@@ -18,24 +18,24 @@ pub(crate) struct Workplace {
 }
 
 impl Workplace {
-    /// The workplace in a directory; its content stays when `keep` is set.
+    /// Returns the workplace in a directory; its content stays if `keep` is set.
     pub(crate) fn new(dir: &Path, keep: bool) -> Self {
         let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
         Self { path: dir.join(NAME), keep, lock: None }
     }
 
-    /// Where it is.
+    /// Returns the directory's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes it, and removes what an earlier benchmark left in it.
+    /// Locks the directory, and removes what an earlier benchmark left in it.
     pub(crate) fn occupy(&mut self) -> Result<(), Error> {
         self.take()?;
         self.empty()
     }
 
-    /// Takes it as it is.
+    /// Locks the directory and keeps its content.
     pub(crate) fn take(&mut self) -> Result<(), Error> {
         fs::create_dir_all(&self.path).map_err(Error::io("create", &self.path))?;
         let dir = File::open(&self.path).map_err(Error::io("open", &self.path))?;
@@ -45,7 +45,7 @@ impl Workplace {
         Ok(())
     }
 
-    /// Removes what is in it.
+    /// Removes the directory's content.
     pub(crate) fn empty(&self) -> Result<(), Error> {
         for entry in fs::read_dir(&self.path).map_err(Error::io("list", &self.path))? {
             remove_tree(&entry.map_err(Error::io("list", &self.path))?.path())?;
@@ -53,7 +53,7 @@ impl Workplace {
         Ok(())
     }
 
-    /// Gives it up, and removes it unless it is to be kept.
+    /// Unlocks the directory, and removes it unless it is to be kept.
     pub(crate) fn vacate(&mut self) -> Result<(), Error> {
         if self.lock.take().is_some() && !self.keep {
             remove_tree(&self.path)?;
@@ -64,7 +64,7 @@ impl Workplace {
 
 impl Drop for Workplace {
     fn drop(&mut self) {
-        // After a failure or an interrupt nobody else empties the disk.
+        // After a failure or an interrupt no other code removes the trees.
         let _ = self.vacate();
     }
 }

@@ -1,5 +1,5 @@
-//! The compile scenario with builds that do next to nothing, under a program
-//! that takes the arguments of `synconce run` and executes the command.
+//! The compile scenario with trivial builds, under a program that takes the arguments of
+//! `synconce run` and executes the command.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,14 +11,14 @@ use synconce_bench::report::Report;
 const STAND_IN: &str = "#!/bin/sh\nwhile [ $# -gt 0 ] && [ \"$1\" != -- ]; do shift; done\nshift\n\
                         export UNDER=synconce\nexec \"$@\"\n";
 
-/// A source tree, a place to work in, and the stand-in.
+/// A source tree, a work directory, and the stand-in for synconce.
 struct Ground {
     dir: tempfile::TempDir,
 }
 
 impl Ground {
     fn new() -> Self {
-        // The scenario refuses a directory in memory, as /tmp is on some machines.
+        // The scenario rejects a directory in memory, which /tmp is on some machines.
         let dir =
             tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory can be made");
         let ground = Self { dir };

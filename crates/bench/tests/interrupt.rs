@@ -1,4 +1,4 @@
-//! An interrupt, alone in its process because a signal reaches all of it.
+//! An interrupt; alone in its process, because a signal affects the whole process.
 
 use std::cell::Cell;
 use std::rc::Rc;

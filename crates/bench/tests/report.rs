@@ -1,4 +1,4 @@
-//! The text of a report, from samples that are known.
+//! The text of a report with fixed samples.
 
 use synconce_bench::report::{Report, host::Host};
 use synconce_bench::runner::{LeftOut, Measured, Record, Sample, Settings, WarmUp};

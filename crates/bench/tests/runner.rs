@@ -1,4 +1,4 @@
-//! The runner with commands that do next to nothing.
+//! The runner with trivial commands.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use synconce_bench::scenario::{
     Finding, Iteration, Measure, Need, Place, Scenario, Steps, Variant, select,
 };
 
-/// Writes down what it is asked to do.
+/// Records the steps that it is asked to do.
 struct Diary {
     lines: Rc<RefCell<Vec<String>>>,
     file: PathBuf,

@@ -1,11 +1,11 @@
-//! Inputs that resemble kept ones, as most that are all chance are refused at once.
+//! Inputs that resemble kept ones, because most purely random inputs are rejected at once.
 
 use fastrand::Rng;
 
-/// No longer than what libFuzzer makes by itself.
+/// Maximum length, the same as libFuzzer's default.
 const LONGEST: usize = 4096;
 
-/// Numbers at which code tends to change its mind.
+/// Numbers near which code often has boundary cases.
 const EDGES: [u64; 10] = [
     0,
     1,
@@ -19,7 +19,7 @@ const EDGES: [u64; 10] = [
     u64::MAX,
 ];
 
-/// An input made of `kept` ones and of chance.
+/// Returns an input that mixes the `kept` ones and random bytes.
 pub(crate) fn mutated(kept: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     let mut input = match random.choice(kept) {
         Some(kept) if random.u8(..) < 200 => kept.clone(),

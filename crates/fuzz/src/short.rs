@@ -5,7 +5,8 @@ use fastrand::Rng;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The same inputs on every machine, so that a failure in CI is one here.
+/// A fixed seed: the inputs are the same on every machine, so that a failure in CI can be
+/// repeated.
 const SEED: u64 = 0x5359_4E43;
 
 pub(crate) fn run(name: &str, inputs: u32, mut check: impl FnMut(&[u8])) {
@@ -19,7 +20,7 @@ pub(crate) fn run(name: &str, inputs: u32, mut check: impl FnMut(&[u8])) {
     }
 }
 
-/// The kept inputs of the target `name`, in the order of their file names.
+/// Returns the kept inputs of the target `name`, in the order of their file names.
 fn kept(name: &str) -> Vec<Vec<u8>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = |kind: &str| {
@@ -39,7 +40,7 @@ fn tell_when_failing(name: &str, input: &[u8], check: &mut impl FnMut(&[u8])) {
     std::mem::forget(teller);
 }
 
-/// Keeps the input of a check that panics.
+/// Writes the input to a file if the check panics.
 struct Teller<'a> {
     name: &'a str,
     input: &'a [u8],

@@ -1,6 +1,6 @@
-//! Processes that have nothing to do with the run, on the same file system: one that syncs, which
-//! pushes the journal out, and one that starts the write-back of the run's own data. Each reorders in
-//! its own way, and some mutants are only seen with one of them.
+//! Processes outside the run that work on the same file system. One syncs, which commits the
+//! file system's journal; one starts the write-back of the run's own data. Each reorders
+//! writes in its own way, and some mutants are only caught with one of the two.
 
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Who stands by. A disk that somebody else keeps syncing hides what a run leaves unsafe, so no one
-/// load will do.
+/// Which background load runs. One load is not enough: a file system that another process
+/// keeps syncing hides what a run leaves unsafe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoadKind {
     syncs: bool,
@@ -20,18 +20,19 @@ pub(crate) struct LoadKind {
 }
 
 impl LoadKind {
-    /// The load of the take with this number: all four in turn.
+    /// Returns the load of recorded run number `round`. Four rounds use all four loads.
     pub(crate) fn of(round: u64) -> Self {
         Self { syncs: round % 4 >= 2, pushes: round % 2 == 1 }
     }
 
-    /// The same without the one that syncs: none, and one that pushes, in turn.
+    /// Returns a load without the syncing thread: no load and a load that starts write-back
+    /// alternate.
     pub(crate) fn pushing(round: u64) -> Self {
         Self { syncs: false, pushes: round % 2 == 1 }
     }
 }
 
-/// The background_load of a recorded; they end with the value.
+/// The threads of the background load. Dropping the value stops them.
 pub(crate) struct BackgroundLoad {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -40,7 +41,8 @@ pub(crate) struct BackgroundLoad {
 const PAUSE: Duration = Duration::from_millis(3);
 
 impl BackgroundLoad {
-    /// Starts them: one syncs files of its own in `own`, one pushes the files below each of `others`.
+    /// Starts the threads: one syncs its own files in `own`, one starts the write-back of the
+    /// files below each of `others`.
     pub(crate) fn start(load: LoadKind, own: &Path, others: &[PathBuf]) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -61,7 +63,7 @@ impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         self.over.store(true, SeqCst);
         for thread in self.threads.drain(..) {
-            // A bystander that failed has disturbed less; the cuts judge all the same.
+            // A failed background load disturbs less; the cuts are judged all the same.
             let _ = thread.join();
         }
     }
@@ -82,7 +84,7 @@ fn sync_one(own: &Path, round: u64) {
         file.write_all(&round.to_ne_bytes())?;
         file.sync_all()
     });
-    // The disk may be full or gone, which is the take's business.
+    // The disk may be full or gone. The recorded run reports such an error itself.
     drop(written);
 }
 

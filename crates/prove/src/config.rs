@@ -1,37 +1,37 @@
-//! Where a run takes place.
+//! The configuration of a recorded run: file system, place of the marker, mode and scope.
 
 use serde::Serialize;
 use std::fmt;
 use synconce_testkit::rig::{Builder, FsKind, Rig};
 
-/// A file system as it is mounted.
+/// A file system and how it is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Disk {
     Ext4,
-    /// Data may reach the disk after the journal that names it.
+    /// ext4 with `data=writeback`: data may reach the disk after the journal that names it.
     Ext4Writeback,
     Xfs,
     Btrfs,
-    /// The control of the rig: no flush is ever asked for, so the promise cannot hold.
+    /// The rig's control: the file system never flushes, so the promise cannot hold.
     Ext4NoBarrier,
 }
 
-/// Where the marker is.
+/// Where the marker is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum MarkerPlace {
-    /// On the file system that is written.
+    /// On the file system that the run writes.
     Same,
     /// On another disk, cut at the same instant.
     Other,
-    /// In the target (`--root`); the machine's own marker is gone with the machine.
+    /// In the target (`--root`). The machine's own marker is lost with the machine.
     Root,
-    /// There is none: what lasts is a tree's record.
+    /// No marker: for trees, whose own record is durable.
     Nowhere,
 }
 
-/// Who answers.
+/// How held calls are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
@@ -45,13 +45,13 @@ pub(crate) enum Mode {
 pub(crate) enum Scope {
     /// The file systems on which a call was held.
     Held,
-    /// The disk that is written (`--commit-only`).
+    /// The written disk (`--commit-only`).
     Only,
-    /// All that is mounted (`--commit-all`).
+    /// Every mounted file system (`--commit-all`).
     All,
 }
 
-/// A config.
+/// The configuration of one recorded run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Config {
     pub disk: Disk,
@@ -61,7 +61,7 @@ pub(crate) struct Config {
 }
 
 impl Disk {
-    /// Those on which the promise holds.
+    /// The file systems on which the promise holds.
     pub(crate) const SOUND: [Self; 4] = [Self::Ext4, Self::Ext4Writeback, Self::Xfs, Self::Btrfs];
 
     pub(crate) fn kind(self) -> FsKind {
@@ -72,7 +72,7 @@ impl Disk {
         }
     }
 
-    /// A rig with this file system, of `size` bytes.
+    /// Returns a builder of a rig with this file system and `size` bytes.
     pub(crate) fn rig(self, size: u64) -> Builder {
         let builder = Rig::builder().fs(self.kind()).size(size);
         match self.options() {
@@ -81,7 +81,8 @@ impl Disk {
         }
     }
 
-    /// Options for mount(8). A commit every second gives the kernel chances to reorder.
+    /// Returns the options for mount(8). A commit every second lets the kernel reorder more
+    /// often.
     pub(crate) fn options(self) -> Option<&'static str> {
         match self {
             Self::Ext4 => Some("commit=1"),
@@ -104,17 +105,18 @@ impl Disk {
 }
 
 impl Config {
-    /// A supervised run that commits what it held.
+    /// Returns a supervised run that commits the file systems on which a call was held.
     pub(crate) const fn supervised(disk: Disk, marker: MarkerPlace) -> Self {
         Self { disk, marker, mode: Mode::Supervised, scope: Scope::Held }
     }
 
-    /// A sealed run. It commits one disk, because others are mounted and unmounted beside it.
+    /// Returns a sealed run. It commits one disk, because other rows mount and unmount disks
+    /// beside it.
     pub(crate) const fn sealed(disk: Disk, marker: MarkerPlace) -> Self {
         Self { disk, marker, mode: Mode::Sealed, scope: Scope::Only }
     }
 
-    /// Every combination that the promise is made for.
+    /// Returns every combination for which the promise is made.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for disk in Disk::SOUND {

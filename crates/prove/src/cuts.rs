@@ -1,4 +1,4 @@
-//! Where a take is cut, and what is found there.
+//! Chooses where a recorded run is cut, and judges what is found at each cut.
 
 use crate::Result;
 use crate::judge::{Finding, Moment, Tree, judge, judge_unmountable};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Replay, Survivors};
 
-/// A cut of both disks at one instant.
+/// One instant at which both disks are cut, and which unflushed writes survive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub disk: usize,
@@ -19,22 +19,22 @@ pub(crate) struct Place {
     pub granularity: Granularity,
 }
 
-/// What the cuts of a take found.
+/// The findings of all cuts of a row.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Findings {
-    /// How many cuts were made.
+    /// Number of cuts.
     pub cuts: usize,
-    /// How many of each kind.
+    /// Number of findings of each kind.
     pub found: BTreeMap<&'static str, usize>,
-    /// The first cut of each kind at which the promise was broken, with what differed.
+    /// The first finding of each kind with which the promise was broken, and what differed.
     pub first: Option<String>,
-    /// How many disks did not mount before the run had returned.
+    /// Number of disks that did not mount at a cut before the run had returned.
     pub refused: usize,
-    /// The first of them.
+    /// The first such disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// How often what was not committed was lost before the disk had heard of it, so that nothing
-    /// could be said: trees alone.
+    /// Trees only: how often uncommitted work was lost before a note of the work had reached
+    /// the disk, so that the loss could not be reported.
     #[serde(skip_serializing_if = "is_none")]
     pub silent: usize,
     /// Time for all cuts, in milliseconds.
@@ -50,7 +50,7 @@ fn is_none(count: &usize) -> bool {
 }
 
 impl Findings {
-    /// How often the promise was broken.
+    /// Returns how often the promise was broken.
     pub(crate) fn broken(&self) -> usize {
         self.found.values().sum()
     }
@@ -80,13 +80,13 @@ impl Findings {
         }
     }
 
-    /// Counts a disk that does not mount, of which nothing had been promised.
+    /// Counts a disk that does not mount although nothing had been promised about it.
     pub(crate) fn refuse(&mut self, detail: impl FnOnce() -> String) {
         self.refused += 1;
         self.refusal.get_or_insert_with(|| format!("refused at {}", detail()));
     }
 
-    /// Takes the findings of another take in.
+    /// Adds the findings of another recorded run.
     pub(crate) fn merge(&mut self, other: Self) {
         self.cuts += other.cuts;
         self.refused += other.refused;
@@ -100,7 +100,7 @@ impl Findings {
     }
 }
 
-/// The places of interest in a log.
+/// The positions of the marks in a log.
 #[derive(Clone, Copy)]
 struct Bounds {
     start: usize,
@@ -115,7 +115,7 @@ impl Bounds {
     }
 }
 
-/// Cuts `take` at `count` places; with `until_broken` stops at the first finding.
+/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
 pub(crate) fn cut(
     recorded: &Recorded,
     count: usize,
@@ -139,7 +139,8 @@ pub(crate) fn cut(
     let places = places(recorded.config, recorded.work, disk.path(), second, control.path());
     let mut findings = Findings::default();
     for place in choose(&log, other_log.as_ref(), bounds, count, seed) {
-        // A disk that cannot be cut is no finding, but one that cannot be mounted then is.
+        // A rig that cannot cut the disk is an error; a recovered disk that cannot be mounted
+        // is a finding.
         disk.cut(cut_at(place, place.disk))?;
         let mounted = mount(|| disk.mount());
         let cut_other = |other: &_| Replay::cut(other, cut_at(place, place.other));
@@ -160,7 +161,7 @@ pub(crate) fn cut(
     Ok(findings)
 }
 
-/// Mounts; a device that is still being let go by the last cut is given a moment.
+/// Mounts, with retries: the kernel may not have released the device of the last cut yet.
 pub(crate) fn mount<'a>(
     attempt: impl Fn() -> synconce_testkit::Result<Mounted<'a>>,
 ) -> synconce_testkit::Result<Mounted<'a>> {
@@ -191,7 +192,7 @@ fn look(
     let first = trees[0];
     let tree = if trees.iter().all(|tree| *tree == first) { first } else { Tree::Between };
     let finding = match judge(bounds.moment(place), status, tree) {
-        // Nothing was held.
+        // Nothing was held, so no report is due.
         Finding::Undetected if !recorded.work.asks_for_syncs() => Finding::Kept,
         finding => finding,
     };
@@ -214,7 +215,7 @@ fn compare(part: &Part, found: &Manifest) -> Tree {
     }
 }
 
-/// The first differences from the finished trees.
+/// Describes the first differences from the finished trees.
 fn detail(recorded: &Recorded, found: &[Manifest]) -> String {
     const SHOWN: usize = 3;
     let parts = recorded.parts.iter().zip(found);
@@ -225,8 +226,8 @@ fn detail(recorded: &Recorded, found: &[Manifest]) -> String {
     format!("({} differences from the finished tree: {}{of})", differences.len(), shown.join("; "))
 }
 
-/// Chooses places, in ascending order: over the whole run, and more where steps follow each other
-/// quickly: at its start, before its return, and after it.
+/// Chooses cuts in ascending order: over the whole run, and more of them where steps follow
+/// each other quickly, which is at the start, before the return and after the return.
 fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u64) -> Vec<Place> {
     let mut random = fastrand::Rng::with_seed(seed);
     let instants = instants(log, other, bounds);
@@ -250,7 +251,7 @@ fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u6
     chosen
 }
 
-/// What of the unflushed writes survives a cut.
+/// Chooses which unflushed writes survive a cut, and whether writes are split into blocks.
 pub(crate) fn fate(random: &mut fastrand::Rng) -> (Survivors, Granularity) {
     let share = [0.2, 0.5, 0.8][random.usize(..3)];
     let survivors = match random.u8(..4) {
@@ -265,7 +266,7 @@ pub(crate) fn fate(random: &mut fastrand::Rng) -> (Survivors, Granularity) {
     (survivors, granularity)
 }
 
-/// Every instant at which a cut can make a difference, as places of both logs.
+/// Returns every instant at which a cut can make a difference, as positions in both logs.
 fn instants(log: &Log, other: Option<&Log>, bounds: Bounds) -> Vec<(usize, usize)> {
     let nanos = |log: &Log, place: usize| log.events()[place.saturating_sub(1)].nanos;
     let mut all: Vec<(usize, usize)> = log

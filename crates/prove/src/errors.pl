@@ -1,5 +1,6 @@
-# Overwrites the second argument in place, and ends with 9 if it is told of an error. The first
-# argument is when the error comes; it comes between the files `written` and `go` of the fourth.
+# Overwrites the second argument in place, and exits with 9 if a call reports an error. The
+# first argument selects when the error happens; it happens between the files `written` and
+# `go` in the fourth argument.
 use strict; use IO::Handle; use Time::HiRes ();
 my ($when, $data, $other, $control) = @ARGV;
 my ($mmap, $read, $msync, $length) = (9, 0, 26, 65536);
@@ -16,6 +17,6 @@ if ($when eq 'synced') { $file->sync or die; close $file; }
 open(my $said, '>', "$control/written") or die; close $said;
 Time::HiRes::sleep(0.005) until -e "$control/go";
 exit 0 if $when eq 'synced';
-# The first sync on this disk is that of another file.
+# The first sync on this disk is the sync of another file.
 if ($when eq 'older') { overwrite($other)->sync or exit 9; }
 exit 9 unless $when eq 'mapping' ? syscall($msync, $address, $length, 4) == 0 : $file->sync;

@@ -1,6 +1,6 @@
-//! An error of write-back that another process was told of during the run. At the commit only a
-//! descriptor that is older than the error reports it. Where there is none, a look at the caller's
-//! own file has to report it.
+//! A write-back error that the kernel reported to another process during the run. At the
+//! commit only a descriptor opened before the error reports it. Where there is no older
+//! descriptor, a sync of the caller's own file has to report it.
 
 use crate::config::{Config, Disk, MarkerPlace};
 use crate::cuts::Findings;
@@ -18,21 +18,22 @@ use synconce_testkit::rig::Rig;
 
 const SIZE: u64 = 384 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
-/// What the tool exits with when it cannot promise anything.
+/// The tool's exit code if it cannot promise anything.
 const FAILED: i32 = 125;
 const BYTES: usize = 65536;
 
-/// What the workload ends with when a call told it of the error.
+/// The workload's exit code if a call reported the error.
 const TOLD: i32 = 9;
 const SCRIPT: &str = include_str!("errors.pl");
 
-/// When the error comes, and whose it is.
+/// When the error happens, and which file it concerns.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
-    /// The script's word for it.
+    /// The script's first argument.
     when: &'static str,
-    /// A disk with the marker is pinned before the command starts, others at the first held call.
+    /// The disk of the marker is pinned before the command starts; other disks at the first
+    /// held call.
     marker: MarkerPlace,
 }
 
@@ -51,11 +52,11 @@ const CASES: [Case; 8] = [
     case("error of a mapping", "mapping", MarkerPlace::Other),
 ];
 
-/// Mutants, and the cases that are tried on them.
+/// Mutants, and the cases that must catch them.
 const MUTANTS: [(&str, &[Case]); 2] =
     [("pins-late", CASES.split_at(1).0), ("late-look-skipped", CASES.split_at(5).1)];
 
-/// The rows of the tool as it ships, and of the mutants, on each file system.
+/// Makes the rows of the shipped tool and of the mutants on each file system.
 pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let promise = CASES.iter().map(|case| (Role::Promise, case.name, case, shipped.clone()));
@@ -83,7 +84,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Makes one such error; broken is a run in which no call fails and that returns 0.
+/// Makes one error. The promise is broken if no call fails and the run returns 0.
 fn meet(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::tempdir()?;
@@ -92,9 +93,11 @@ fn meet(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
     let places = places(config, Work::Files, rig.path(), elsewhere, control.path());
     fs::create_dir_all(places.tree())?;
     let files = ["data", "other"].map(|name| places.tree().join(name));
-    // There before, so that to write it needs no journal, which an error would end.
+    // The files exist before, so that overwriting them needs no journal: an error would abort
+    // the journal.
     files.iter().try_for_each(|file| fs::write(file, [b'a'; BYTES]))?;
-    // The kernel keeps an error for descriptors to come until one of this kind was told (errseq).
+    // The kernel keeps an error for later descriptors until one descriptor has reported it
+    // (errseq_t).
     let other = File::open(rig.path())?;
     rustix::fs::syncfs(&other)?;
     let words = ["perl", "-e", SCRIPT, when].map(str::to_owned).into_iter();

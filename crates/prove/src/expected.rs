@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 pub(crate) enum Expected {
     /// The promise is kept at every cut.
     Kept,
-    /// It is not, or the rig would not see a lost flush.
+    /// The promise is broken at a cut; otherwise the rig would miss a lost flush.
     Broken,
-    /// It is not, in one of the rows of this name.
+    /// The promise is broken in at least one of the rows of this name.
     BrokenSomewhere,
-    /// Whatever is found is shown.
+    /// Any result is accepted and printed.
     Shown,
 }
 
 impl Role {
-    /// What its rows have to show.
+    /// Returns what rows of this role have to show.
     pub(crate) fn expected(self) -> Expected {
         match self {
             Self::Promise => Expected::Kept,
@@ -28,12 +28,12 @@ impl Role {
     }
 }
 
-/// Whether every row shows what is expected of it.
+/// Whether every row shows what is expected.
 pub(crate) fn verdict(rows: &[Row], allow_missing: bool) -> bool {
     failures(rows, allow_missing).is_empty()
 }
 
-/// What is not as expected, in words.
+/// Describes what is not as expected.
 pub(crate) fn failures(rows: &[Row], allow_missing: bool) -> Vec<String> {
     let mut failures = Vec::new();
     for row in rows {
@@ -55,7 +55,7 @@ pub(crate) fn failures(rows: &[Row], allow_missing: bool) -> Vec<String> {
     failures
 }
 
-/// What is wrong with a row that was made.
+/// Returns what is wrong with a finished row.
 fn failure(row: &Row) -> Option<String> {
     let findings = &row.findings;
     let broken = findings.broken() > 0;
@@ -64,7 +64,7 @@ fn failure(row: &Row) -> Option<String> {
             let first = findings.first.as_deref().unwrap_or_default();
             Some(format!("{} {}, {}: {first}", row.role.group(), row.name, row.config))
         }
-        // A promise that was never looked at is not kept.
+        // A promise that no mounted disk confirmed counts as broken.
         Expected::Kept if findings.refused == findings.cuts => {
             Some(format!("{}, {}: no disk could be mounted", row.name, row.config))
         }

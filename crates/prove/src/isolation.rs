@@ -1,18 +1,20 @@
-//! A mount namespace of our own.
+//! A mount namespace for this process.
 //!
-//! A process that makes a namespace has a copy of every mount that it sees, and keeps a file system
-//! alive that is unmounted here: a disk that is to be cut would be busy. What others make must not have
-//! ours, and what our own workloads make must learn of an unmount.
+//! Creating a mount namespace copies every visible mount, and a copied mount keeps a file
+//! system busy that was unmounted here: the disk could not be cut. Namespaces of other
+//! processes must not copy the mounts made here, and namespaces of the workloads must receive
+//! the unmounts made here.
 
 use crate::Result;
 use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{MountPropagationFlags, mount_change};
 
-/// Enters it; for a process that has one thread yet.
+/// Enters a new mount namespace. The process must still be single-threaded.
 pub(crate) fn enter() -> Result<()> {
     let failed = |error: String| format!("cannot enter a mount namespace: {error}");
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| failed(errno.to_string()))?;
-    // Nothing goes up to the machine's own; all that is mounted from here on is shared further down.
+    // No mount propagates to the machine's namespace; every mount made from here on is shared
+    // with namespaces below.
     for flags in [MountPropagationFlags::DOWNSTREAM, MountPropagationFlags::SHARED] {
         mount_change("/", flags | MountPropagationFlags::REC)
             .map_err(|errno| failed(errno.to_string()))?;

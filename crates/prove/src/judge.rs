@@ -1,37 +1,37 @@
-//! What a recovered disk means.
+//! Judges the state of a recovered disk.
 
 use serde::Serialize;
 
-/// What `synconce status` said of the recovered disk.
+/// What `synconce status` reported about the recovered disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// Exit code 0: nothing to say.
+    /// Exit code 0: nothing to report.
     Nothing,
     /// Exit code 4: a run was interrupted.
     Interrupted,
-    /// The same, but the run names other file systems than the one that it changed.
+    /// Exit code 4, but the run names other file systems than the one that it changed.
     Elsewhere,
-    /// It could not look, and says why: loud enough, but no answer.
+    /// Status failed and printed why: loud enough, but no answer.
     CannotTell,
 }
 
-/// What the tree is, by its manifest.
+/// The state of the tree, by its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
-    /// As before the run.
+    /// The state before the run.
     Before,
-    /// As the finished run left it.
+    /// The state in which the finished run left the tree.
     Finished,
-    /// Something else.
+    /// Neither of the two.
     Between,
 }
 
-/// Where the cut was.
+/// When the cut was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// The command line had not returned.
+    /// Before the tool returned.
     Running,
-    /// It had returned 0.
+    /// After the tool returned 0.
     Returned,
 }
 
@@ -41,16 +41,17 @@ pub(crate) enum Moment {
 pub(crate) enum Finding {
     /// The promise was kept.
     Kept,
-    /// The run had returned 0, and its tree is not the finished one, or cannot be mounted.
+    /// The run had returned 0, and its tree is not the finished one or cannot be mounted.
     Lost,
-    /// The run was cut short, its tree is neither the old nor the finished one, and nothing says so.
+    /// The run was cut short, its tree is neither the old nor the finished one, and status
+    /// does not report the run.
     Undetected,
-    /// The run had returned 0 with all its data safe, and is found interrupted.
+    /// The run had returned 0 with all its data safe, and status reports it as interrupted.
     FalseAlarm,
-    /// A survivor's own sync, after the run, did not make its file durable.
+    /// A survivor's own sync, after the run, did not make the survivor's file durable.
     SurvivorLost,
-    /// The file system did not recover, and the run had not returned: nobody had been promised
-    /// anything of the disk, and a command without the tool leaves such disks as well.
+    /// The file system did not recover, and the run had not returned. Nothing had been
+    /// promised about the disk yet, and a command without the tool leaves such disks as well.
     Refused,
 }
 

@@ -1,10 +1,10 @@
 //! `prove`: cuts the power of recorded disks, thousands of times, and judges what is found.
 //!
-//! A *config* is a file system, a place for the marker and a mode; a *take* is one recorded run of a
-//! workload in a config; every take is cut at many places, and each recovered disk is judged by
-//! `synconce status` and by manifests. Mutants (a build feature of the tool that takes one step away)
-//! show that a lost step would be seen; rivals stand beside as controls. Trees have rows of their own
-//! ([`tree`]). Needs root.
+//! A *config* is a file system, a place for the marker and a mode. A *recorded run* is one run
+//! of a workload in a config on a recording disk. Every recorded run is cut at many places,
+//! and each recovered disk is judged by `synconce status` and by manifests. Mutants (a build
+//! feature of the tool that removes one step) show that the proof catches a lost step; rivals
+//! serve as controls. Trees have rows of their own ([`tree`]). Needs root.
 #![forbid(unsafe_code)]
 
 mod background_load;
@@ -29,7 +29,8 @@ use config::Config;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The result of everything here: a defect of the proof ends it, a finding does not.
+/// The result of every function here. An error is a defect of the proof and ends it; a finding
+/// is not an error.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Cut the power of recorded disks and judge what is found
@@ -42,7 +43,7 @@ struct CommandLine {
     inner: Option<Inner>,
 }
 
-/// What this program is beside: a workload of its own.
+/// Hidden commands: this program's own workloads.
 #[derive(Debug, clap::Subcommand)]
 enum Inner {
     #[command(hide = true)]
@@ -111,7 +112,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Whether the row of this name is wanted.
+    /// Whether `--only` and `--fs` select the row of this name.
     fn wants(&self, group: &str, name: &str, config: Config) -> bool {
         let name = format!("{group} {name} {config}");
         let kind = config.disk.kind().name();

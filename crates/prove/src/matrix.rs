@@ -1,4 +1,4 @@
-//! All rows, and what they have to show.
+//! Makes all rows.
 
 mod tasks;
 
@@ -15,18 +15,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tasks::{Task, tasks};
 
-/// Rigs side by side: one records or mounts while another waits for its disk.
+/// Number of rigs that work in parallel: one records or mounts while another waits for its
+/// disk.
 const WORKERS: usize = 3;
-/// Cuts of one recorded, at most: then another one is recorded, which goes differently.
+/// Maximum number of cuts of one recorded run. After that a new run is recorded, which goes
+/// differently.
 const PER_RECORDING: usize = 120;
 
-/// Makes every row; `true` when each shows what is expected of it.
+/// Makes every row; returns whether each shows what is expected.
 pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let tasks = tasks(arguments);
     let mut jobs: Vec<Job<'_>> = tasks.iter().map(Task::job).collect();
     jobs.extend(crate::tree::jobs(arguments));
     jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.config));
-    // A run that commits all that is mounted keeps the disks of rows beside it busy.
+    // A run that commits every mounted file system also waits for the disks of rows beside it.
     let (alone, beside): (Vec<_>, Vec<_>) =
         jobs.into_iter().partition(|job| job.config.scope == Scope::All);
     let mut rows = work_off(&beside, arguments.seed, WORKERS)?;
@@ -56,7 +58,8 @@ fn work_off(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
                     match job.row(seed.wrapping_add(index as u64)) {
                         Ok(row) => {
                             eprintln!("{row}");
-                            // Of hours of work the finding is what must not be lost with the end.
+                            // Print a broken promise at once: it must not be lost if the hours
+                            // of work are interrupted.
                             if let (Expected::Kept, Some(first)) =
                                 (row.role.expected(), &row.findings.first)
                             {
@@ -82,7 +85,7 @@ fn work_off(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Held while a big recording lies in memory.
+/// Locked while a big recording is in memory.
 static BIG: Mutex<()> = Mutex::new(());
 
 impl Task {
@@ -91,9 +94,10 @@ impl Task {
         Job { role: self.role, name: self.name.clone(), config: self.config, make }
     }
 
-    /// Records and cuts until the row has its cuts; a mutant's row ends when it is caught.
+    /// Records and cuts until the row has its cuts; a mutant's row ends when the mutant is
+    /// caught.
     fn make(&self, seed: u64) -> Result<Findings> {
-        // A mutant need not be caught twice.
+        // Catching a mutant once is enough.
         let until_broken = matches!(self.tool, Tool::Mutant { .. });
         let missing = self.work.missing().or_else(|| self.tool.missing());
         if missing.is_some() {
@@ -101,7 +105,7 @@ impl Task {
         }
         let mut findings = Findings::default();
         let _alone = self.work.is_big().then(|| BIG.lock());
-        // Every part is run and cut, however few cuts are asked for.
+        // Every part is run and cut, however few cuts are requested.
         let recordings = self.work.recordings().max(self.cuts.div_ceil(PER_RECORDING));
         let cuts = self.cuts.max(recordings);
         for round in 0..recordings {

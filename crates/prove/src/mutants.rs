@@ -1,6 +1,6 @@
-//! The steps that are taken away, one at a time, to see whether it would be seen.
+//! The steps that are removed, one at a time, to check that the proof notices.
 //!
-//! The names are those that the feature `mutants` of the tool knows.
+//! The names are those of the tool's feature `mutants`.
 
 use crate::config::{Config, Disk, MarkerPlace};
 use crate::row::Role;
@@ -12,12 +12,11 @@ pub(crate) struct Mutant {
     pub name: &'static str,
     pub about: &'static str,
     pub work: Work,
-    /// Whether these file systems do without the step.
+    /// Whether these file systems do not need the step.
     needless: bool,
     markers: &'static [MarkerPlace],
 }
 
-/// All of them.
 pub(crate) const MUTANTS: [Mutant; 10] = [
     Mutant {
         name: "marker-late",
@@ -92,12 +91,12 @@ pub(crate) const MUTANTS: [Mutant; 10] = [
 ];
 
 impl Mutant {
-    /// What its rows are for.
+    /// Returns the role of the mutant's rows.
     pub(crate) fn role(&self) -> Role {
         if self.needless { Role::NeedlessMutant } else { Role::Mutant }
     }
 
-    /// The configs in which it is tried.
+    /// Returns the configs in which the mutant is tried.
     pub(crate) fn configs(&self) -> Vec<Config> {
         let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
         let row = |marker: &MarkerPlace| disks.map(|disk| Config::supervised(disk, *marker));

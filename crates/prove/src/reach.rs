@@ -1,7 +1,7 @@
-//! Disks that a run reaches in another way than by a mounted file system in its sight: what
-//! a call was held on there is on the disk after exit code 0.
+//! Disks that a run reaches by another way than a mounted file system in its own namespace:
+//! data of a held call must be on such a disk after exit code 0.
 //!
-//! One row at a time: a `sync(2)` of one run would save the data of another.
+//! Makes one row at a time: a `sync(2)` of one run would save the data of another.
 
 mod fixture;
 
@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
 
-/// A way to a disk.
+/// A way to reach a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Mounted, but not among the file systems of `--commit-only`.
@@ -28,16 +28,16 @@ pub(crate) enum Way {
     OtherNamespace,
     /// Unmounted lazily, and reached by an open directory.
     UnmountedLazily,
-    /// Another mount lies over it; reached by an open directory.
+    /// Covered by another mount, and reached by an open directory.
     MountedOver,
-    /// A block device without a file system that is open elsewhere, too: written, and synced
-    /// by one `sync(2)` at the end or by many `fsync(2)`.
+    /// A block device without a file system that is open elsewhere, too. It is written, and
+    /// synced by one `sync(2)` at the end or by many `fsync(2)`.
     Device { by_sync: bool },
-    /// A file system that a FUSE server keeps on a block device.
+    /// A file system that a FUSE server stores on a block device.
     FuseDisk,
 }
 
-/// What a disk holds.
+/// The content of a disk.
 #[derive(Debug, PartialEq)]
 enum Content {
     Tree(Manifest),
@@ -54,7 +54,8 @@ const WAYS: [Way; 7] = [
     Way::FuseDisk,
 ];
 
-/// Steps of the commit beside its pins, and the ways on which their loss can be seen.
+/// Steps of the commit beside its pins, and the ways on which the loss of the step can be
+/// seen.
 pub(crate) const MUTANTS: [(&str, &str, &[Way]); 2] = [
     (
         "everything-skipped",
@@ -68,11 +69,11 @@ pub(crate) const MUTANTS: [(&str, &str, &[Way]); 2] = [
     ),
 ];
 
-/// Cuts of one recorded run, at most.
+/// Maximum number of cuts of one recorded run.
 const PER_RECORDING: usize = 60;
-/// Fewer cuts than these are for a quick look, on one kind of file system.
+/// With fewer cuts than this only one kind of file system is tried.
 const QUICK: usize = 100;
-/// How long background_load go on after the run.
+/// How long the background load continues after the run.
 const AFTER: Duration = Duration::from_millis(80);
 
 impl Way {
@@ -88,7 +89,7 @@ impl Way {
         }
     }
 
-    /// The kinds of file systems that make a difference.
+    /// Returns the kinds of file systems that make a difference.
     fn disks(self, arguments: &Arguments) -> &'static [Disk] {
         match self {
             Self::Device { .. } | Self::FuseDisk => &[Disk::Ext4],
@@ -97,8 +98,9 @@ impl Way {
         }
     }
 
-    /// A supervisor lets calls outside `--commit-only` do their work, and so what the work
-    /// never syncs is lost there, as it is without the tool.
+    /// Returns the modes in which the way is tried. A supervisor passes calls outside
+    /// `--commit-only` to the kernel, so work that is never synced there is lost, as without
+    /// the tool.
     fn modes(self) -> &'static [Mode] {
         match self {
             Self::OutsideCommitOnly => &[Mode::Sealed],
@@ -111,7 +113,7 @@ impl Way {
         is_missing.then(|| "ntfs-3g is not installed".to_owned())
     }
 
-    /// The command that writes at `path`.
+    /// Returns the command that writes at `path`.
     fn words(self, path: &Path, control: &Path) -> Result<Vec<String>> {
         let Self::Device { by_sync } = self else {
             return Work::Files.words(path, control, control);
@@ -123,7 +125,7 @@ impl Way {
     }
 }
 
-/// The rows that `arguments` ask for.
+/// Returns the rows that `arguments` select.
 pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut rows = Vec::new();
@@ -159,7 +161,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Records as many runs as `cuts` ask for, and cuts each after its return.
+/// Records as many runs as `cuts` need, and cuts each after its return.
 fn make(way: Way, config: Config, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
     let recordings = cuts.div_ceil(PER_RECORDING);
     let mut findings = Findings::default();
@@ -198,7 +200,7 @@ fn record_and_cut(
     let replay = recording.replay().up()?;
     let mut findings = Findings::default();
     for number in 0..count {
-        // The first cut leaves nothing that no flush has covered, at once.
+        // The first cut is right at the return, and every unflushed write is lost.
         let disk = if number == 0 { instants[0] } else { instants[random.usize(..instants.len())] };
         let (survivors, granularity) = fate(random);
         let survivors =
@@ -218,7 +220,7 @@ fn record_and_cut(
     Ok(findings)
 }
 
-/// Runs the work under `tool` to its success.
+/// Runs the work under `tool`, which must succeed.
 fn run(way: Way, config: Config, tool: &Tool, fixture: &Fixture, control: &Path) -> Result<()> {
     let (Tool::Synconce(program) | Tool::Mutant { program, .. }) = tool else {
         return Err("only the tool itself reaches such disks".into());
@@ -240,7 +242,7 @@ fn run(way: Way, config: Config, tool: &Tool, fixture: &Fixture, control: &Path)
     finish(tool.name(), Work::Files.limit(), &mut command)
 }
 
-/// Where two contents differ.
+/// Describes where two contents differ.
 fn differ(finished: &Content, found: &Content) -> String {
     match (finished, found) {
         (Content::Tree(finished), Content::Tree(found)) => {

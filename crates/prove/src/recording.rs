@@ -1,4 +1,4 @@
-//! One recorded run.
+//! Records one run.
 
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
@@ -14,19 +14,19 @@ use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::process;
 use synconce_testkit::rig::{Rig, Tape};
 
-/// A recorded run, and what its tree was before and after.
+/// A recorded run, and its trees before and after.
 pub(crate) struct Recorded {
     pub config: Config,
     pub work: Work,
     pub tool: Tool,
     /// The disk that was written.
     pub disk: Tape,
-    /// The disk of the marker, where that is another.
+    /// The disk of the marker, if that is another disk.
     pub other: Option<Tape>,
     pub parts: Vec<Part>,
 }
 
-/// What a take wrote on one disk.
+/// What a recorded run wrote on one disk.
 pub(crate) struct Part {
     /// Where the disk was mounted.
     pub point: PathBuf,
@@ -42,15 +42,15 @@ pub(crate) mod mark {
     pub(crate) const RETURNED: &str = "returned";
     /// A survivor's own sync has returned.
     pub(crate) const SERVED: &str = "served";
-    /// Nobody looks any further.
+    /// No place after this mark is cut.
     pub(crate) const END: &str = "end";
 }
 
-/// How long the background_load go on after the run.
+/// How long the background load continues after the run.
 const AFTER: Duration = Duration::from_millis(80);
 
-/// The manifest of what `tool` has written on the disk that is mounted at `disk`: all but the marker
-/// itself, whose directory changes the time of the root.
+/// Returns the manifest of what `tool` has written on the disk mounted at `disk`, without the
+/// marker, whose directory changes the time of the root.
 pub(crate) fn manifest(tool: &Tool, disk: &Path) -> Result<Manifest> {
     let options = Options::default().mtimes().ignore("var")?;
     let mut manifest = Manifest::with(tool.judged(disk), &options)?;
@@ -58,15 +58,16 @@ pub(crate) fn manifest(tool: &Tool, disk: &Path) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// Held for writing while a run makes a sync(2), which would save what another run loses.
+/// Locked for writing while a run makes a sync(2), which would save data that another run has
+/// to lose.
 static DISKS: RwLock<()> = RwLock::new(());
 
-/// Held while a run is recorded that makes no sync(2).
+/// Locks out runs that make a sync(2) while a run without sync(2) is recorded.
 pub(crate) fn without_sync() -> RwLockReadGuard<'static, ()> {
     DISKS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records `work` under `tool` in `config`, in the load of background_load.
+/// Records `work` under `tool` in `config`, with the background load `load`.
 pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) -> Result<Recorded> {
     let is_sealed = config.mode == Mode::Sealed;
     let _alone = is_sealed.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
@@ -108,7 +109,7 @@ pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) ->
     Ok(Recorded { config, work, tool: tool.clone(), disk, other, parts })
 }
 
-/// The places of a take of `work` on disks that are mounted there.
+/// Returns the paths of a recorded run of `work` on disks that are mounted there.
 pub(crate) fn places(
     config: Config,
     work: Work,
@@ -118,7 +119,7 @@ pub(crate) fn places(
 ) -> Places {
     let state = match (config.marker, other) {
         (MarkerPlace::Other, Some(other)) => other.join("state"),
-        // What the machine itself knew is gone with it.
+        // The machine's own marker is lost with the machine.
         (MarkerPlace::Root, _) => control.join("state"),
         _ => disk.join("state"),
     };
@@ -135,7 +136,7 @@ pub(crate) fn finish(name: &str, limit: Duration, command: &mut Command) -> Resu
         .into())
 }
 
-/// Lets the survivor go on, and waits for what it says.
+/// Lets the survivor continue, and waits until the survivor reports that it is done.
 fn serve(control: &Path, limit: Duration) -> Result<()> {
     fs::write(control.join("go"), "")?;
     let end = Instant::now() + limit;

@@ -1,4 +1,4 @@
-//! The table.
+//! Prints the table of all rows.
 
 use crate::Result;
 use crate::expected::{Expected, failures};
@@ -43,7 +43,6 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
     }
 }
 
-/// Writes every row as JSON.
 pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<()> {
     Ok(std::fs::write(path, serde_json::to_vec_pretty(rows)?)?)
 }

@@ -1,4 +1,4 @@
-//! A row of the table: what it is for, and what was found.
+//! A row of the table: its role and its findings.
 
 use crate::Result;
 use crate::config::Config;
@@ -6,24 +6,24 @@ use crate::cuts::Findings;
 use serde::Serialize;
 use std::fmt;
 
-/// What a row is for.
+/// The role of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
-    /// The tool as it ships, on disks that keep what they say.
+    /// The shipped tool on disks that keep what they report as flushed.
     Promise,
-    /// Without flushes nothing can be kept: if nothing is seen to be lost, the rig is blind.
+    /// Without flushes no promise can hold: if the control loses nothing, the rig is blind.
     Control,
     /// The tool without one step.
     Mutant,
-    /// The tool without a step that POSIX asks for and that none of these file systems needs.
+    /// The tool without a step that POSIX requires and that none of these file systems needs.
     NeedlessMutant,
     /// Another tool, or none.
     Rival,
 }
 
 impl Role {
-    /// The word for it in the table and in `--only`.
+    /// Returns the role's word in the table and in `--only`.
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::Promise => "promise",
@@ -68,10 +68,10 @@ impl fmt::Display for Row {
     }
 }
 
-/// What a row's findings come from; the argument is its seed.
+/// Makes the findings of a row; the argument is the seed.
 type Make<'a> = Box<dyn Fn(u64) -> Result<Findings> + Sync + 'a>;
 
-/// A row that is still to be made.
+/// A row that has not been made yet.
 pub(crate) struct Job<'a> {
     pub role: Role,
     pub name: String,
@@ -80,7 +80,6 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Makes it.
     pub(crate) fn row(&self, seed: u64) -> Result<Row> {
         let findings = (self.make)(seed)?;
         Ok(Row { role: self.role, name: self.name.clone(), config: self.config, findings })

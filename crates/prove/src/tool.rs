@@ -1,4 +1,4 @@
-//! What the workload is run under, and what it has to say of a recovered disk.
+//! The tool under which a workload runs, and what the tool reports about a recovered disk.
 
 mod rivals;
 
@@ -11,14 +11,14 @@ use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::{patiently, process};
 
-/// What the workload is run under.
+/// The tool under which a workload runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Tool {
     /// The tool as it ships.
     Synconce(PathBuf),
-    /// The tool with one step taken away.
+    /// The tool with one step removed.
     Mutant { program: PathBuf, mutant: &'static str, shipped: PathBuf },
-    /// Nothing.
+    /// No tool.
     Plain,
     /// A preload that drops the syncs.
     Eatmydata,
@@ -28,7 +28,7 @@ pub(crate) enum Tool {
     Volatile,
 }
 
-/// The places of a recorded, live or recovered.
+/// The paths of a recorded run, live or recovered.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// Where the disk that is written is mounted.
@@ -37,7 +37,7 @@ pub(crate) struct Places {
     pub second: Option<PathBuf>,
     /// The state directory: on that disk, on another, or lost with the machine.
     pub state: PathBuf,
-    /// A directory that is on neither.
+    /// A directory on neither disk.
     pub control: PathBuf,
 }
 
@@ -46,23 +46,22 @@ impl Places {
         self.disk.join("tree")
     }
 
-    /// The disks that are written.
     pub(crate) fn disks(&self) -> impl Iterator<Item = &PathBuf> {
         [Some(&self.disk), self.second.as_ref()].into_iter().flatten()
     }
 
-    /// The bystander's directory.
+    /// Returns the background load's directory.
     pub(crate) fn bystander(&self) -> PathBuf {
         self.disk.join("bystander")
     }
 
-    /// The daemon's directory.
+    /// Returns the daemon's directory.
     pub(crate) fn daemon(&self) -> PathBuf {
         self.disk.join("daemon")
     }
 }
 
-/// Far more than a status takes.
+/// Far longer than a status takes.
 const LIMIT: Duration = Duration::from_secs(60);
 const INTERRUPTED: i32 = 4;
 const FAILED: i32 = 125;
@@ -79,7 +78,7 @@ impl Tool {
         }
     }
 
-    /// Why it cannot be run here.
+    /// Returns why the tool cannot run here.
     pub(crate) fn missing(&self) -> Option<String> {
         match self {
             Self::Synconce(_) | Self::Mutant { .. } | Self::Plain => None,
@@ -89,8 +88,9 @@ impl Tool {
         }
     }
 
-    /// The tree, the control directory and the place of what else the command writes (the
-    /// daemon's directory, or the tree on the second disk), as a command under this tool sees them.
+    /// Returns the tree, the control directory and the path of what else the command writes
+    /// (the daemon's directory, or the tree on the second disk), as a command under this tool
+    /// sees them.
     pub(crate) fn sees(&self, places: &Places) -> [PathBuf; 3] {
         let own = places.second.as_deref().map_or_else(|| places.daemon(), tree);
         let real = [places.tree(), places.control.clone(), own];
@@ -105,7 +105,7 @@ impl Tool {
         }
     }
 
-    /// What is judged of a disk that is mounted at `disk`.
+    /// Returns the directory that is judged on a disk mounted at `disk`.
     pub(crate) fn judged(&self, disk: &Path) -> PathBuf {
         match self {
             Self::Volatile => rivals::upper(disk),
@@ -113,7 +113,7 @@ impl Tool {
         }
     }
 
-    /// The command that runs `words` in `config`.
+    /// Returns the command that runs `words` in `config`.
     pub(crate) fn command(
         &self,
         config: Config,
@@ -154,7 +154,8 @@ impl Tool {
         Ok(command)
     }
 
-    /// `tree --store STORE`, to which a verb is added; `control` is on no disk under test.
+    /// Returns the command `tree --store STORE`, to which a verb is added; `control` is on no
+    /// disk under test.
     pub(crate) fn tree(&self, store: &Path, control: &Path) -> Command {
         let program = match self {
             Self::Synconce(program) | Self::Mutant { program, .. } => program.as_path(),
@@ -171,8 +172,8 @@ impl Tool {
         command
     }
 
-    /// What the tool says of the recovered disk; a rival says nothing. `changed` is where the
-    /// file systems were mounted that the run had begun to change.
+    /// Returns what the tool reports about the recovered disk; a rival reports nothing.
+    /// `changed` are the mount points of the file systems that the run had begun to change.
     pub(crate) fn status(
         &self,
         config: Config,
@@ -203,13 +204,13 @@ impl Tool {
     }
 }
 
-/// The tree that is written on a disk that is mounted at `disk`.
+/// Returns the tree on a disk mounted at `disk`.
 fn tree(disk: &Path) -> PathBuf {
     disk.join("tree")
 }
 
-/// Whether `run`, as `status --json` shows it, is interrupted and names the file system that was
-/// mounted at `point`.
+/// Whether `run`, as printed by `status --json`, is interrupted and names the file system that
+/// was mounted at `point`.
 fn names(run: &Value, point: &Path) -> bool {
     let systems = run["run"]["file_systems"].as_array();
     let mut points = systems.into_iter().flatten().map(|system| &system["mount_point"]);

@@ -1,8 +1,8 @@
 //! Trees: every verb of `synconce tree`, cut and killed.
 //!
-//! A *script* of all verbs is recorded and cut as a run is; what is found is a store in which each tree
-//! has to be as before the verb that was hit or as after it. Killed is every verb for itself, on a disk
-//! that goes on.
+//! A *script* of all verbs is recorded and cut like a run. The judged state is a store in
+//! which each tree must be as before the interrupted verb or as after it. Kills hit each verb
+//! separately, on a disk that stays up.
 
 mod cuts;
 mod fixture;
@@ -26,13 +26,13 @@ use mutants::Shown;
 use walk::Sabotage;
 pub(crate) use walk::{Alter, Leash, alter, leash};
 
-/// Cuts of one recorded script, at most.
+/// Maximum number of cuts of one recorded script.
 const PER_RECORDING: usize = 60;
-/// Seconds after which the walk has to have seen a tree that was altered.
+/// Seconds within which the walk must find a tree that was altered (the control).
 const CONTROLLED: u64 = 6;
-/// So few cuts are a quick look.
+/// With fewer cuts than this only a quick look is taken.
 const FEW: usize = 20;
-/// Clones by the store's own choice, and by what else there is.
+/// Clones by the store's own strategy, and by every other one.
 const WAYS: [(Disk, Option<&str>); 7] = [
     (Disk::Ext4, None),
     (Disk::Xfs, None),
@@ -47,12 +47,12 @@ fn config(disk: Disk) -> Config {
     Config::supervised(disk, MarkerPlace::Nowhere)
 }
 
-/// Every row of trees.
+/// Returns every row of trees.
 pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut jobs = Vec::new();
     let cuts = arguments.tree_cuts.unwrap_or(arguments.cuts);
-    // What a change is tried with is the store's own choice.
+    // A quick look uses the store's own strategy only.
     let is_quick = cuts < FEW;
     for (disk, strategy) in WAYS.into_iter().take(if is_quick { 3 } else { WAYS.len() }) {
         let by = strategy.map_or_else(String::new, |strategy| format!(", {strategy}"));
@@ -78,7 +78,8 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
     jobs
 }
 
-/// Two processes on the same trees, and the control: a tree that is altered behind the tool's back.
+/// Returns the rows in which two processes work on the same trees, and the control, in which a
+/// tree is altered without the tool.
 fn walks(arguments: &Arguments) -> Vec<Job<'_>> {
     let row = |role, name: &str, disk, seconds, sabotage| {
         let tool = Tool::Synconce(arguments.synconce.clone());
@@ -113,7 +114,8 @@ fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
     jobs
 }
 
-/// Records the script as often as it takes, and cuts it; a mutant's row ends when it is caught.
+/// Records and cuts the script until the row has its cuts; a mutant's row ends when the mutant
+/// is caught.
 fn cut(
     disk: Disk,
     strategy: Option<&'static str>,

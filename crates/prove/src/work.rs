@@ -1,4 +1,5 @@
-//! What is run: perl where it can be, because every Debian has it and a preload reaches it.
+//! The workloads. Most are perl scripts, because every Debian has perl and a preload affects
+//! it.
 
 mod random;
 mod real;
@@ -14,17 +15,17 @@ use synconce_testkit::patiently;
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A package manager's habits in small.
+    /// What a package manager does, in small.
     Files,
-    /// Leaves a daemon behind, which syncs once the run is over.
+    /// Leaves a daemon behind, which syncs after the run has ended.
     Daemon,
-    /// The files of a package manager on two disks at once.
+    /// The workload `Files` on two disks at the same time.
     TwoDisks,
-    /// tar unpacks files, and syncs none.
+    /// tar unpacks files and syncs none.
     Unpack,
-    /// Random programs, hundreds at a time.
+    /// Hundreds of random programs at a time.
     Random(Programs),
-    /// What people run.
+    /// A program of everyday use.
     Real(Real),
 }
 
@@ -45,7 +46,7 @@ impl Work {
         }
     }
 
-    /// Why it cannot be run here.
+    /// Returns why the workload cannot run here.
     pub(crate) fn missing(self) -> Option<String> {
         match self {
             Self::Real(real) => real.missing(),
@@ -53,7 +54,7 @@ impl Work {
         }
     }
 
-    /// Bytes that the disk has to have.
+    /// Returns the size of the disk in bytes.
     pub(crate) fn size(self) -> u64 {
         match self {
             Self::Real(real) => real.size(),
@@ -61,7 +62,7 @@ impl Work {
         }
     }
 
-    /// Far more than it takes.
+    /// Returns a time limit far above what the workload takes.
     pub(crate) fn limit(self) -> Duration {
         patiently(match self {
             Self::Real(_) => Duration::from_secs(1200),
@@ -69,14 +70,14 @@ impl Work {
         })
     }
 
-    /// Whether its recording fills so much of the memory that there is room for one at a time.
+    /// Whether its recording takes so much memory that only one fits at a time.
     pub(crate) fn is_big(self) -> bool {
         matches!(self, Self::Real(_))
     }
 
-    /// In how many takes it is recorded, at least, and all of it is run.
+    /// Returns the minimum number of recorded runs, which also run all parts of the workload.
     pub(crate) fn recordings(self) -> usize {
-        /// One in each load.
+        /// One recorded run with each background load.
         const RECORDINGS: usize = 4;
         match self {
             Self::Random(programs) => RECORDINGS.max(programs.batches()),
@@ -85,7 +86,7 @@ impl Work {
         }
     }
 
-    /// The part for the take with this number.
+    /// Returns the part of the workload for recorded run number `round`.
     pub(crate) fn part(self, round: usize) -> Self {
         match self {
             Self::Random(programs) => {
@@ -96,7 +97,7 @@ impl Work {
         }
     }
 
-    /// What is there before.
+    /// Prepares the tree before the run.
     pub(crate) fn prepare(self, tree: &Path) -> Result<()> {
         match self {
             Self::Random(programs) => return programs.prepare(tree),
@@ -111,13 +112,13 @@ impl Work {
         Ok(())
     }
 
-    /// Whether it makes any call that is held.
+    /// Whether the workload makes a call that is held.
     pub(crate) fn asks_for_syncs(self) -> bool {
         !matches!(self, Self::Unpack | Self::Real(Real::Untar))
     }
 
-    /// The command; `control` is not on the disk under test, `own` is the daemon's, or the tree on
-    /// the second disk.
+    /// Returns the command line. `control` is not on the disk under test; `own` is the
+    /// daemon's directory, or the tree on the second disk.
     pub(crate) fn words(self, tree: &Path, control: &Path, own: &Path) -> Result<Vec<String>> {
         let script = match self {
             Self::Random(programs) => return programs.words(tree),
@@ -131,7 +132,8 @@ impl Work {
         Ok(["perl", "-e", script].map(str::to_owned).into_iter().chain(places).collect())
     }
 
-    /// What wrote `path` of the tree, and how to do it again, where that is more than the row's name.
+    /// Returns what wrote `path` of the tree and how to repeat it, where the row's name does
+    /// not suffice.
     pub(crate) fn explain(self, path: &str) -> Option<String> {
         match self {
             Self::Random(programs) => Some(programs.explain(path)),
@@ -144,14 +146,14 @@ impl Work {
     }
 }
 
-/// The command that writes in both trees at once.
+/// Returns the command line that writes in both trees at the same time.
 fn on_two_disks(tree: &Path, second: &Path) -> Vec<String> {
     let script = r#"perl -e "$0" "$1" & perl -e "$0" "$2" && wait $!"#;
     let trees = [tree, second].map(|path| path.display().to_string());
     ["sh", "-c", script, FILES].map(str::to_owned).into_iter().chain(trees).collect()
 }
 
-/// Whether the daemon's file is there, whole.
+/// Whether the daemon's file is complete.
 pub(crate) fn is_durable(own: &Path) -> bool {
     fs::read_to_string(own.join("file")).is_ok_and(|text| text == DURABLE.repeat(LINES))
 }

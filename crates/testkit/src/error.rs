@@ -1,34 +1,34 @@
-//! One error for the crate: it names the act, the path and the errno.
+//! The crate's error: it names the act, the path and the errno.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The result of everything in this crate that touches the system.
+/// The result of every function of this crate that touches the system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// An error of this crate.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
     Io {
-        /// What was tried, a verb: "open", "detach".
+        /// The attempted act, a verb: "open", "detach".
         act: &'static str,
-        /// What it was tried on.
+        /// The path or object of the act.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error from the kernel.
         source: io::Error,
     },
     /// A program ran and failed.
     Program {
         /// The program and its arguments.
         command: String,
-        /// Its exit status and what it wrote to stderr.
+        /// The program's exit status and its stderr.
         outcome: String,
     },
-    /// The request cannot be met here; the text says why.
+    /// The request cannot be met here; the text is the reason.
     Refused(String),
 }
 
@@ -68,7 +68,7 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
     }
 }
 
-/// Runs a program to its end and hands back its stdout; a failure carries its stderr.
+/// Runs a program to its end and returns its stdout; an error contains its stderr.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let output = command.output().context("run", command.get_program())?;
     if output.status.success() {

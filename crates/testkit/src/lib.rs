@@ -1,10 +1,13 @@
-//! What the project's tests are made with. Never shipped.
+//! Tools for the project's tests. Never shipped.
 //!
-//! - [`rig`]: a disk that is slow, fails, is recorded and loses its power on demand, with a file system on it.
-//! - [`manifest`]: what a tree contains, to say whether two trees are identical and where they differ.
+//! - [`rig`]: a disk that is slow, fails, is recorded and loses its power on demand, with a
+//!   file system on it.
+//! - [`manifest`]: the content of a tree, to check whether two trees are identical and where
+//!   they differ.
 //! - [`isolation`]: each test in a process, a mount namespace and a pid namespace of its own.
-//! - [`process`]: a command with a timeout whose whole process group dies with its handle.
-//! - [`patiently`]: limits of time that a slow machine stretches.
+//! - [`process`]: a command with a timeout, whose whole process group is killed when its
+//!   handle is dropped.
+//! - [`patiently`]: time limits that can be extended for slow machines.
 //!
 //! For a scratch directory use `tempfile`.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
-//! What a tree contains, to say whether two trees are identical and where they differ.
+//! The content of a tree, to check whether two trees are identical and where they differ.
 //!
-//! Checks that a program makes of its own files are no oracle for lost data: with half of its files
-//! empty, dpkg's find nothing. A manifest has everything of each path that a program can see, but for
-//! what no two trees share (inode numbers, directory sizes, ctime, atime).
+//! A program's checks of its own files do not find lost data: with half of its files empty,
+//! dpkg's checks report nothing. A manifest contains everything that a program can see of each
+//! path, except what no two trees share (inode numbers, directory sizes, ctime, atime).
 
 mod diff;
 mod escape;
@@ -18,12 +18,12 @@ pub use self::diff::{Difference, Field, diff};
 pub use self::options::Options;
 use crate::Result;
 
-/// What a tree contains. As JSON, an object of paths.
+/// The content of a tree. As JSON, an object of paths.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Manifest {
-    /// By path below the root, which is itself `.`. Bytes that are not UTF-8 are written `\xNN`,
-    /// control characters as in Rust, and a backslash twice.
+    /// The entries by their path below the root, which is itself `.`. Bytes that are not UTF-8
+    /// are written `\xNN`, control characters as in Rust, and a backslash twice.
     pub entries: BTreeMap<String, Entry>,
 }
 
@@ -31,7 +31,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Entry {
-    /// What it is.
+    /// Type of the file.
     pub kind: Kind,
     /// Permissions with set-id and sticky bits.
     pub mode: u32,
@@ -45,7 +45,7 @@ pub struct Entry {
     /// SHA-256 of a file's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Where a symbolic link points.
+    /// Target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Major and minor number of a device node.
@@ -54,18 +54,19 @@ pub struct Entry {
     /// The first path of the hard links to the same inode, if there are several in the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<String>,
-    /// Extended attributes that this process may see, access control lists among them.
+    /// Extended attributes that this process may read, access control lists among them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub xattrs: BTreeMap<String, String>,
-    /// Seconds and nanoseconds of the last change, if asked for.
+    /// Seconds and nanoseconds of the last change, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime: Option<(i64, u32)>,
-    /// Why a part of it could not be read: on a damaged disk a finding like any other.
+    /// Why a part of the entry could not be read. On a damaged disk this is a finding like any
+    /// other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 
-/// What a path is.
+/// The type of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -83,9 +84,9 @@ pub enum Kind {
     Fifo,
     /// A socket.
     Socket,
-    /// Something is mounted here; it is not looked into, and nothing else is said of it.
+    /// A mount point. The mounted file system is not read, and the entry has no other field.
     Mount,
-    /// The kernel would not say.
+    /// The kernel reports no type.
     Unknown,
 }
 
@@ -93,20 +94,21 @@ impl Manifest {
     /// Reads the tree at `root`, without times. Does not cross mounts or follow links.
     ///
     /// # Errors
-    /// `root` cannot be opened. What cannot be read below it is noted in its entry.
+    /// `root` cannot be opened. An error below `root` is noted in its entry.
     pub fn of(root: impl AsRef<Path>) -> Result<Self> {
         Self::with(root, &Options::default())
     }
 
-    /// As [`Manifest::of`], with options.
+    /// Like [`Manifest::of`], with options.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Manifest::of`].
     pub fn with(root: impl AsRef<Path>, options: &Options) -> Result<Self> {
         scan::scan(root.as_ref(), options)
     }
 
-    /// The manifest without what the options ignore, whole subtrees with their top.
+    /// Returns the manifest without the entries that the options ignore; an ignored directory
+    /// is left out with its whole subtree.
     #[must_use]
     pub fn without_ignored(mut self, options: &Options) -> Self {
         let ignored = |path: &str| {

@@ -1,14 +1,14 @@
-//! Limits of time for machines of any speed.
+//! Time limits for machines of any speed.
 
 use std::ffi::OsStr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Multiplies every limit of a test: a whole number, 1 unless set.
+/// The factor for every time limit of a test: a whole number, 1 if not set.
 const VARIABLE: &str = "SYNCONCE_TEST_PATIENCE";
 
-/// How long a test waits for what takes no longer than `limit` on a machine of today: as often that as
-/// `SYNCONCE_TEST_PATIENCE` says, for a machine that is emulated, say.
+/// Returns the time limit of a test: `limit`, enough on a machine of today, times the value of
+/// `SYNCONCE_TEST_PATIENCE`, which is set on slow machines, for instance emulated ones.
 ///
 /// # Panics
 /// The variable is not a whole number above 0.

@@ -1,4 +1,4 @@
-//! Commands that leave no process behind, for tests of state that cannot be undone.
+//! Commands that leave no process behind, for tests whose effects cannot be undone.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,23 +15,25 @@ use rustix::process::{
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// What a command that ended by itself has left.
+/// The result of a command that ended by itself.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// What it wrote to stdout.
     pub stdout: String,
     /// What it wrote to stderr.
     pub stderr: String,
-    /// From start to end.
+    /// Time from the start to the end.
     pub elapsed: Duration,
 }
 
-/// Runs a command to its end, in a process group that is killed then. Its stdin is empty.
+/// Runs a command to its end, in a process group that is then killed. The command's stdin is
+/// empty.
 ///
 /// # Errors
-/// It could not be started, or it took longer than `limit`; the text has what it wrote until then.
+/// The command could not be started, or it took longer than `limit`; the text contains its
+/// output until then.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let group = Group::spawn(command)?;
     let Some(status) = group.wait(limit)? else {
@@ -45,8 +47,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     Ok(Finished { status, stdout: group.stdout()?, stderr: group.stderr()?, elapsed })
 }
 
-/// A command in a process group of its own. Dropping it kills the group: the command and every
-/// descendant that has not left the group with setsid(2) or setpgid(2).
+/// A command in its own process group. Dropping the value kills the group: the command and
+/// every descendant that has not left the group by setsid(2) or setpgid(2).
 #[derive(Debug)]
 pub struct Group {
     child: Child,
@@ -57,8 +59,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts a command with an empty stdin; what it writes goes to files, so that a descendant that
-    /// keeps them open cannot block the reader, and no output is too long.
+    /// Starts a command with an empty stdin. Its output goes to files, so that a descendant
+    /// that keeps them open cannot block the reader, and no output is too long.
     ///
     /// # Errors
     /// The command could not be started.
@@ -74,24 +76,24 @@ impl Group {
         let started = Instant::now();
         let child = command.spawn().context("start", &program)?;
         let pid = Pid::from_child(&child);
-        // Or the command would keep the files open for as long as the test lives.
+        // Otherwise this process would keep the files open for as long as `command` exists.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self { child, pid, started, stdout, stderr })
     }
 
-    /// The command's process.
+    /// Returns the pid of the command.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for the end of the command itself; none if it still runs after `limit`.
+    /// Waits for the end of the command itself; returns `None` if it still runs after `limit`.
     ///
     /// # Errors
     /// The kernel refuses to wait.
     pub fn wait(&self, limit: Duration) -> Result<Option<ExitStatus>> {
-        // The process is not collected before the drop: until then its number, and with it the
-        // group's, cannot come to mean another one.
+        // The process is not reaped before the drop: until then its pid, which is also the
+        // group's id, cannot be reused.
         let pidfd =
             pidfd_open(self.pid, PidfdFlags::empty()).context("open the process", "/proc")?;
         let limit = Timespec::try_from(limit).ok();
@@ -115,7 +117,7 @@ impl Group {
             .context("signal the group of", format!("/proc/{}", self.pid()))
     }
 
-    /// What has been written to stdout so far.
+    /// Returns what has been written to stdout so far.
     ///
     /// # Errors
     /// The capture cannot be read.
@@ -123,7 +125,7 @@ impl Group {
         text(&self.stdout)
     }
 
-    /// What has been written to stderr so far.
+    /// Returns what has been written to stderr so far.
     ///
     /// # Errors
     /// The capture cannot be read.
@@ -148,7 +150,8 @@ fn exit_status(status: &WaitIdStatus) -> ExitStatus {
 }
 
 fn text(file: &File) -> Result<String> {
-    // The offset is shared with the command, which must go on where it was.
+    // Read at explicit positions: the file offset is shared with the command, which must
+    // continue where it was.
     let length = file.metadata().context("size", "a capture")?.len();
     let mut bytes =
         vec![

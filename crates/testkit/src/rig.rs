@@ -1,15 +1,17 @@
-//! A disk to test durability on: it is slow, fails and loses its power on demand, and keeps account.
+//! A disk for durability tests: it is slow, fails and loses its power on demand, and counts
+//! its requests.
 //!
-//! A file system (ext4, xfs or btrfs) on a loop device on the one file of a FUSE file system, whose
-//! daemon decides what a flush does:
+//! A rig is a file system (ext4, xfs or btrfs) on a loop device. The loop device is on the one
+//! file of a FUSE file system, whose daemon decides what a flush does:
 //!
 //! ```text
 //! program -> ext4 -> /dev/loopN -> FUSE file -> daemon (a process of its own) -> backing file on tmpfs
 //! ```
 //!
-//! With *passthrough* (Linux 6.9, and the default where the kernel can) data goes from the FUSE file to
-//! the backing file inside the kernel and only flushes reach the daemon: what is measured is the flush
-//! time and little else. Without it every write passes the daemon, which can count and fail it.
+//! With *passthrough* (Linux 6.9, and the default where the kernel supports it) data goes from
+//! the FUSE file to the backing file inside the kernel and only flushes reach the daemon: a
+//! measurement contains the flush time and little else. Without passthrough every write passes
+//! the daemon, which can count and fail it.
 //!
 //! ```no_run
 //! use synconce_testkit::rig::{FsKind, Latency, Rig};
@@ -22,22 +24,25 @@
 //! # }
 //! ```
 //!
-//! A rig that is recorded ([`Builder::record`]) has a [`Log`] of what its disk was asked to do, from
-//! which a [`Replay`] makes the disk of any power cut: see there. A [`Fault`] lets requests fail or hang,
-//! a [`Latency`] and [`Limits`] make the disk slow, a [`Preset`] as slow as one that there is.
+//! A recorded rig ([`Builder::record`]) has a [`Log`] of the requests to its disk, from which
+//! a [`Replay`] makes the disk after any power cut. A [`Fault`] makes requests fail or hang, a
+//! [`Latency`] and [`Limits`] make the disk slow, and a [`Preset`] makes it as slow as an
+//! existing kind of disk.
 //!
-//! What the model leaves out: a disk that reorders beyond a flush, that lies about it, or that loses what
-//! was durable; writes that end up elsewhere; bits that rot. A write of the model is on the disk, with
-//! all that a flush has to cover, when it is answered; a request on its way at the cut is the one after.
+//! The model leaves out disks that reorder across a flush, report a flush that they did not
+//! do, or lose durable data; misdirected writes; and bit rot. In the model a write is on the
+//! disk, and covered by later flushes, when it is answered. A request in flight at the cut
+//! counts as one after the cut.
 //!
-//! The loop device serves its requests in order: while a flush takes its time, nothing else is served.
+//! The loop device serves its requests in order: during a flush nothing else is served.
 //!
-//! Dropping the value takes the rig down: file system, loop device, FUSE mount, daemon and files. A drop
-//! that cannot do so panics, so that the test fails. What a `SIGKILL` (or Ctrl-C) of the owner leaves,
-//! the next rig of any process takes down when it is set up, and so does `rig reap`; rigs of living
-//! owners are never touched. If the mount namespace of the rig ends, the kernel takes down all but the
-//! files: the loop device detaches itself with its last user, and the daemon is in a mount namespace of
-//! its own, where it can answer the flushes of that unmount. Needs root, `/dev/fuse`, loop devices and the mkfs programs; ask
+//! Dropping the value takes the rig down: file system, loop device, FUSE mount, daemon and
+//! files. A drop that fails to do so panics, so that the test fails. After a `SIGKILL` (or
+//! Ctrl-C) of the owner, the next rig of any process takes the stale rig down at its set-up,
+//! and so does `rig reap`; rigs of living owners are never touched. If the mount namespace of
+//! the rig ends, the kernel takes down all but the files: the loop device detaches itself with
+//! its last user, and the daemon is in its own mount namespace, where it can answer the
+//! flushes of that unmount. Needs root, `/dev/fuse`, loop devices and the mkfs programs; use
 //! [`requirements`] to skip a test with a reason.
 
 mod binary;
@@ -70,7 +75,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-pub use self::builder::{Builder, requirements};
+pub use self::builder::Builder;
 pub use self::daemon::serve;
 pub use self::disk::{Disk, Stats, Transfers};
 pub use self::fault::{Fault, Requests};
@@ -89,11 +94,11 @@ use self::teardown::{Busy, teardown};
 use crate::error::{Context, run};
 use crate::{Error, Result};
 
-/// A file system on a disk under command. Dropping it takes everything down.
+/// A file system on a controllable disk. Dropping the value takes everything down.
 #[derive(Debug)]
 pub struct Rig {
     record: Record,
-    /// Until it is kept beyond this value.
+    /// The daemon, unless the rig was kept beyond this value.
     daemon: Option<Child>,
     device: PathBuf,
     /// Keeps the loop device attached while nothing is mounted from it.
@@ -103,50 +108,50 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// What to set up.
+    /// Returns a builder with the default configuration.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Where the file system is mounted.
+    /// Returns where the file system is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.record.mount_point
     }
 
-    /// The loop device.
+    /// Returns the loop device.
     #[must_use]
     pub fn device(&self) -> &Path {
         &self.device
     }
 
-    /// The file system's kind.
+    /// Returns the file system's kind.
     #[must_use]
     pub fn fs(&self) -> FsKind {
         self.record.fs
     }
 
-    /// The disk, to command it and to read its counts.
+    /// Returns the handle that controls the disk and reads its counts.
     #[must_use]
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// Whether data bypasses the daemon, as it was really set up.
+    /// Whether data bypasses the daemon, as actually set up.
     #[must_use]
     pub fn passthrough(&self) -> bool {
         self.passthrough
     }
 
-    /// The number of the daemon's process, for tests that take the disk away: its end turns every
-    /// request into EIO.
+    /// Returns the daemon's pid, for tests that remove the disk: after the daemon's end every
+    /// request fails with EIO.
     #[must_use]
     pub fn daemon_pid(&self) -> Option<i32> {
         self.record.daemon().map(|process| process.pid())
     }
 
-    /// Unmounts the file system; the disk stays. What was cached is gone afterwards, so that
-    /// [`Rig::mount`] shows what the disk has.
+    /// Unmounts the file system; the disk stays. The kernel's cache is dropped, so that
+    /// [`Rig::mount`] shows the content of the disk.
     ///
     /// # Errors
     /// It is in use for more than two seconds, or the kernel refuses.
@@ -165,18 +170,18 @@ impl Rig {
         mount(*fs, &self.device, mount_point, mount_options.as_deref())
     }
 
-    /// Mounts anew with other options, such as `ro`: mount(8)'s remount.
+    /// Mounts the file system again with other options, such as `ro`: mount(8)'s remount.
     ///
     /// # Errors
-    /// mount(8) fails: for `ro`, because somebody has a file open to write.
+    /// mount(8) fails; for `ro`, because a process has a file open for writing.
     pub fn remount(&self, options: &str) -> Result<()> {
         let mut command = Command::new("mount");
         command.arg("-o").arg(format!("remount,{options}")).arg(self.path());
         run(&mut command).map(drop)
     }
 
-    /// Fills the file system until about `left` bytes are free, and returns the file that fills it. For
-    /// a disk that is full in earnest take a small one: [`Builder::size`].
+    /// Fills the file system until about `left` bytes are free, and returns the file that
+    /// fills it. For a disk without any free space use a small disk: [`Builder::size`].
     ///
     /// # Errors
     /// The file cannot be made.
@@ -186,7 +191,7 @@ impl Rig {
         let space = rustix::fs::fstatvfs(&file).context("look at the space of", &path)?;
         let length = (space.f_bavail * space.f_frsize).saturating_sub(left);
         match fallocate(&file, FallocateFlags::empty(), 0, length.max(1)) {
-            // What the file system itself needs for so large a file is not free either.
+            // The file system's own metadata for a file of this size also needs space.
             Err(Errno::NOSPC) => {
                 fallocate(&file, FallocateFlags::empty(), 0, (length - length / 64).max(1))
             }
@@ -196,11 +201,12 @@ impl Rig {
         Ok(path)
     }
 
-    /// Takes everything down, and says what is in the way if something is. Then the rig stays as it
-    /// is: the disk is quick and without errors by then, and the drop of this value would still force it.
+    /// Takes everything down, and fails if something is in use. The rig then stays, but its
+    /// disk is fast and without errors by then, and dropping this value would still force the
+    /// teardown.
     ///
     /// # Errors
-    /// The file system or the loop device is in use; the text names who uses it.
+    /// The file system or the loop device is in use; the text names the processes.
     pub fn down(mut self) -> Result<()> {
         self.attached = None;
         let result = teardown(&self.record, Busy::Refuse).map(drop);
@@ -210,11 +216,11 @@ impl Rig {
         result
     }
 
-    /// Copies the disk into the new file `to`, from which [`Builder::image`] makes others. The file
-    /// system has to be unmounted.
+    /// Copies the disk into the new file `to`, from which [`Builder::image`] makes other
+    /// disks. The file system must be unmounted.
     ///
     /// # Errors
-    /// It is mounted, or `to` cannot be made.
+    /// The file system is mounted, or `to` cannot be created.
     pub fn save_image(&self, to: &Path) -> Result<()> {
         if system::mounts()?.iter().any(|mount| mount.source == self.device) {
             let path = self.path().display();
@@ -223,7 +229,7 @@ impl Rig {
         sparse::copy(&self.record.backing, to)
     }
 
-    /// The recording, while the rig stands: its log is what was recorded so far.
+    /// Returns the recording while the rig is up; its log contains what was recorded so far.
     ///
     /// # Errors
     /// The rig was set up without recording.
@@ -231,10 +237,10 @@ impl Rig {
         self.record.recording()
     }
 
-    /// Takes the disk down and keeps its recording. What the unmount writes is recorded, too.
+    /// Takes the disk down and keeps its recording. Writes of the unmount are recorded, too.
     ///
     /// # Errors
-    /// There is no recording; or the file system is in use, and by whom.
+    /// There is no recording; or the file system is in use, and by which processes.
     pub fn finish(mut self) -> Result<Tape> {
         let recording = self.recording()?.clone();
         self.attached = None;
@@ -243,10 +249,10 @@ impl Rig {
         Ok(Tape::new(self.record.clone(), recording))
     }
 
-    /// Leaves the rig standing when this process ends, until it is taken down with [`Entry::down`].
+    /// Leaves the rig up when this process ends, until it is taken down with [`Entry::down`].
     ///
     /// # Errors
-    /// The record could not be written; the rig is taken down then.
+    /// The record could not be written; the rig is then taken down.
     pub fn keep(mut self) -> Result<()> {
         self.record.owner = None;
         self.record.write()?;
@@ -254,7 +260,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Collects the ended daemon, which is this process's child.
+    /// Reaps the exited daemon, which is this process's child.
     fn end(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             let _ = daemon.wait();
@@ -270,7 +276,7 @@ impl Drop for Rig {
         self.attached = None;
         match teardown(&self.record, Busy::Force) {
             Ok(_) => self.end(),
-            // The record stays for the reaper. Waiting for the daemon might be for ever.
+            // The record stays for the reaper. A wait for the daemon might never return.
             Err(error) => {
                 let failed = format!("rig: cannot take down {}: {error}", self.path().display());
                 // A second panic would abort the process and hide the first one.

@@ -1,11 +1,11 @@
-//! Durations and sizes as people write them: `8ms`, `4G`.
+//! Parses durations and sizes such as `8ms` and `4G`.
 
 use std::time::Duration;
 
-/// Reads a duration: a number and `ns`, `us`, `ms` or `s`; a bare `0` needs no unit.
+/// Parses a duration: a number and `ns`, `us`, `ms` or `s`; a bare `0` needs no unit.
 ///
 /// # Errors
-/// Says what is wrong with the text.
+/// The text is invalid; the error is the reason.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text)?;
     let nanos = match unit {
@@ -20,10 +20,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * nanos / 1e9).map_err(|error| format!("{text}: {error}"))
 }
 
-/// Reads a size in bytes, or with `K`, `M`, `G` or `T` for powers of 1024.
+/// Parses a size in bytes, or with `K`, `M`, `G` or `T` for powers of 1024.
 ///
 /// # Errors
-/// Says what is wrong with the text.
+/// The text is invalid; the error is the reason.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match &text[digits.len()..] {

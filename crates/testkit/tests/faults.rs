@@ -1,6 +1,6 @@
-//! A disk fails, hangs and dies on demand, and the file system on it says so.
+//! A disk fails, hangs and dies on demand, and the file system on it reports errors.
 //!
-//! Needs root. A rig that cannot be set up here fails the test: these are about nothing else.
+//! Needs root. If a rig cannot be set up, the tests fail: they test nothing else.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -84,7 +84,7 @@ fn reads_fail_until_the_disk_recovers() {
     write_and_sync(&rig.path().join("file"), &[1; 4096]).unwrap();
     rig.unmount().unwrap();
     rig.mount().unwrap();
-    // Its directory and its inode are read first; only then is the data what fails.
+    // Cache the directory and the inode, so that only the read of the data fails.
     fs::metadata(rig.path().join("file")).unwrap();
     rig.disk().fail(Fault::reads()).unwrap();
     let read = || fs::read(rig.path().join("file")).map(|data| assert_eq!(data, [1; 4096]));

@@ -62,7 +62,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A mark that no other test run has.
+/// Returns a mark that no other test run has.
 fn mark(name: &str) -> String {
     format!("{name}.{}", std::process::id())
 }

@@ -1,4 +1,4 @@
-//! A manifest sees every difference that a program could, and no other.
+//! A manifest contains every difference that a program could observe, and no other.
 //!
 //! Needs root, for owners and device nodes.
 
@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr, makedev, mknodat};
 use synconce_testkit::manifest::{Kind, Manifest, Options, diff};
 use tempfile::TempDir;
 
-/// One of everything.
+/// Makes a tree with every kind of entry.
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
@@ -31,7 +31,7 @@ fn tree() -> TempDir {
     dir
 }
 
-/// The differences after a change to one of two equal trees, as text.
+/// Returns the differences after a change to one of two equal trees, as text.
 fn after(change: impl Fn(&Path)) -> Vec<String> {
     let (first, second) = (tree(), tree());
     change(second.path());

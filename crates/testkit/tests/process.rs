@@ -1,4 +1,4 @@
-//! Commands end when their handle does, with all that they have started.
+//! Commands and their descendants end when their handle is dropped.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -21,7 +21,8 @@ fn runs(pid: &str) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
-/// A killed process takes a moment to end; only the command itself is waited for.
+/// Waits until `pid` has exited: a drop only waits for the command itself, and other killed
+/// processes take a moment.
 fn ends(pid: &str) -> bool {
     let start = Instant::now();
     while runs(pid) && start.elapsed() < patiently(LONG) {

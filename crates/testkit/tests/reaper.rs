@@ -1,4 +1,4 @@
-//! What a killed owner leaves, the next one takes down, and nothing else.
+//! The next owner takes down the rig of a killed owner, and nothing else.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{self, Cut, Rig};
 
-/// Set in the process that is to be killed.
+/// Set in the process that will be killed.
 const VICTIM: &str = "SYNCONCE_TEST_RIG_VICTIM";
 /// Whether data bypasses the daemon of the rig of that process.
 const PASSTHROUGH: &str = "SYNCONCE_TEST_RIG_PASSTHROUGH";
 
-/// This test program, running only the test that sets a rig up and waits for its death.
+/// Starts this test program with only the test that sets a rig up and waits to be killed.
 fn victim() -> (Child, PathBuf) {
     victim_that("an_owner_waits_to_be_killed")
 }
@@ -23,7 +23,7 @@ fn victim_that(waits: &str) -> (Child, PathBuf) {
     started(waits, &mut Command::new(std::env::current_exe().unwrap()))
 }
 
-/// The same of a command that executes this test program with the arguments that are added.
+/// Starts `command`, which executes this test program with the added arguments.
 fn started(waits: &str, command: &mut Command) -> (Child, PathBuf) {
     command.args(["--ignored", "--exact", waits, "--nocapture", "--test-threads", "1"]);
     let mut child = command.env(VICTIM, "1").stdout(Stdio::piped()).spawn().unwrap();
@@ -76,7 +76,7 @@ fn an_owner_of_a_tape_and_a_replay_waits_to_be_killed() {
     }
 }
 
-/// What of a process's rigs is left in memory.
+/// Returns the files of a process's rigs that are left in memory.
 fn files_of(process: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
     let prefix = format!("/dev/shm/synconce-rig-{process}-");
@@ -105,7 +105,7 @@ fn the_rig_of_a_killed_owner_is_reaped_and_those_of_the_living_are_not() {
     let summary = rig::find(&left).unwrap().summary();
     assert!(!summary.stale);
     kill(dead);
-    // Whoever sets up a rig, another test or another program, may have reaped it by now.
+    // Another test or program that sets up a rig may have reaped this one by now.
     assert!(rig::find(&left).is_ok_and(|entry| entry.summary().stale) || !is_mounted(&left));
 
     rig::reap().unwrap();
@@ -118,13 +118,14 @@ fn the_rig_of_a_killed_owner_is_reaped_and_those_of_the_living_are_not() {
     assert!(is_mounted(&kept));
 
     kill(alive);
-    // The next rig of anyone reaps as well.
+    // The next rig of any process reaps as well.
     let _next = Rig::builder().up().unwrap();
     assert_reaped(&kept);
 }
 
-/// Whoever sets up a rig reaps, so another test may be at it already: then our
-/// own reaping finds nothing left to do, and returns before theirs is done.
+/// Waits until the rig is reaped. Every process that sets up a rig reaps, so another test may
+/// be reaping this rig already; this process's own reaping then finds nothing to do and
+/// returns before the other one is done.
 fn assert_reaped(place: &Path) {
     let record = place.parent().unwrap();
     let limit = Instant::now() + patiently(Duration::from_secs(60));
@@ -145,24 +146,26 @@ fn a_rig_whose_daemon_was_killed_is_reaped() {
     assert_reaped(&left);
 }
 
-/// The file of the loop device `name`, as the kernel shows it; empty if the device is free.
+/// Returns the file of the loop device `name`, as the kernel shows it; empty if the device is
+/// free.
 fn file_of(name: &str) -> String {
     let path = format!("/sys/block/{name}/loop/backing_file");
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The name of the loop device on a file below `directory`.
+/// Returns the name of the loop device on a file below `directory`.
 fn device_below(directory: &Path) -> String {
     let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
     let mut names = devices.map(|device| device.file_name().into_string().unwrap());
     names.find(|name| Path::new(&file_of(name)).starts_with(directory)).expect("a loop device")
 }
 
-/// The namespace ends with the process, the daemon and `unshare`, in any order.
+/// The process, the daemon and `unshare` end in any order, and the namespace with the last of
+/// them.
 #[test]
 fn a_rig_whose_mount_namespace_ends_leaves_nothing_but_files() {
     for passthrough in [true, false] {
-        // Records name processes by number, which mean other processes outside.
+        // Records of its own: records contain pids, which mean other processes outside.
         let records = tempfile::tempdir().unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);

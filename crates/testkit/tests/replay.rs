@@ -1,6 +1,6 @@
-//! A recorded disk comes back as after a power cut, at any place of its log.
+//! A recorded disk can be mounted as after a power cut at any place of its log.
 //!
-//! Needs root. A rig that cannot be set up here fails the test: these are about nothing else.
+//! Needs root. If a rig cannot be set up, the tests fail: they test nothing else.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn has(root: &Path, name: &str, byte: u8) -> bool {
     fs::read(root.join(name)).is_ok_and(|data| data == [byte; 10_000])
 }
 
-/// A file that is synced with its directory, then, after the mark, one that is not.
+/// Records a file that is synced with its directory and, after the mark, a file that is not.
 fn synced_and_not(builder: Builder) -> Tape {
     let rig = builder.record(true).up().expect("a rig is set up");
     write(&rig.path().join("synced"), 1).sync_all().unwrap();
@@ -35,7 +35,7 @@ fn synced_and_not(builder: Builder) -> Tape {
     rig.finish().expect("the recording is kept")
 }
 
-/// All places from the mark on, or every so manieth of them.
+/// Returns the places from the mark on, or every nth of them.
 fn places(log: &Log, mark: &str, most: usize) -> Vec<usize> {
     let all: Vec<usize> = log.places(log.mark(mark).unwrap(), log.len()).collect();
     let step = all.len().div_ceil(most).max(1);
@@ -69,7 +69,7 @@ fn an_unsynced_file_is_lost_unless_it_is_written_back() {
         let disk = replay.mounted(Cut::at(end)).unwrap();
         assert!(!has(disk.path(), "unsynced", 2), "{fs}: nothing has written it yet");
         drop(disk);
-        // The unmount of the recorded rig has written it.
+        // The unmount of the recorded rig has written the file.
         let disk = replay.mounted(Cut::at(log.len()).survivors(Survivors::All)).unwrap();
         assert!(has(disk.path(), "unsynced", 2), "{fs}");
     }
@@ -100,8 +100,8 @@ fn a_flush_that_has_not_ended_makes_nothing_durable() {
     assert!(log.durable(stalled) < begin.unwrap());
 }
 
-/// The first 8 MiB of a device, with what a mount writes there, as a file system reads it: through the
-/// kernel's cache.
+/// Returns the first 8 MiB of a device, which include the writes of a mount, as a file system
+/// reads them: through the kernel's cache.
 fn content(device: &mut File) -> Vec<u8> {
     let mut data = vec![0; 8 << 20];
     device.read_exact_at(&mut data, 0).unwrap();
@@ -112,7 +112,7 @@ fn content(device: &mut File) -> Vec<u8> {
 fn nothing_of_the_disk_before_a_cut_is_left_in_the_kernels_cache() {
     let tape = synced_and_not(Rig::builder().size(32 << 20));
     let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
-    // Held open: the last close, which empties the cache, does not come.
+    // Held open, so that no last close empties the cache.
     let mut held = File::open(replay.device()).unwrap();
     replay.cut(Cut::at(0)).unwrap();
     let first = content(&mut held);
@@ -244,7 +244,7 @@ fn a_replay_that_is_still_mounted_in_another_namespace_is_not_cut_before_it_is_g
     let tape = synced_and_not(Rig::builder());
     let replay = tape.replay().up().unwrap();
     let disk = replay.mounted(Cut::at(0)).unwrap();
-    // A namespace of its own has a copy of every mount.
+    // A new mount namespace has a copy of every mount.
     let mut other = Command::new("unshare");
     other.args(["--mount", "--propagation", "private", "sh", "-c", "echo here; read end"]);
     let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -277,7 +277,7 @@ fn what_needs_a_recording_says_so_without_one() {
 
 #[test]
 fn a_recorded_rig_that_cannot_be_set_up_leaves_nothing() {
-    // In a directory of its own, as those of other tests come and go in the usual one.
+    // In a new directory: files of other tests come and go in the usual one.
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let failing = Rig::builder().record(true).backing_dir(memory.path());
     failing.clone().binary("/bin/false").up().expect_err("it is no daemon");

@@ -1,6 +1,6 @@
-//! The disk rig does what it says, and leaves nothing behind.
+//! The disk rig works as documented, and leaves nothing behind.
 //!
-//! Needs root. A rig that cannot be set up here fails the test: these are about nothing else.
+//! Needs root. If a rig cannot be set up, the tests fail: they test nothing else.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{self, Builder, FsKind, Latency, Rig};
 
-/// Everything of a rig that could be left behind.
+/// What a rig could leave behind.
 struct Traces {
     mount_point: PathBuf,
     device: PathBuf,
@@ -25,7 +25,7 @@ impl Traces {
         Self { mount_point: rig.path().to_owned(), device: rig.device().to_owned(), daemon }
     }
 
-    /// Whether a loop device is on what was the rig's.
+    /// Whether a loop device is still attached to the rig's file.
     fn is_attached(&self) -> bool {
         let name = self.device.file_name().unwrap().to_str().unwrap();
         let backing = read(format!("/sys/block/{name}/loop/backing_file"));
@@ -33,7 +33,7 @@ impl Traces {
     }
 
     fn assert_gone(&self) {
-        // Another rig may have taken the same loop device by now, but not the same directory.
+        // Another rig may have got the same loop device by now, but not the same directory.
         let dir = self.mount_point.parent().unwrap().to_str().unwrap().to_owned();
         assert!(!dir.is_empty() && dir.contains("synconce"), "{dir} is not a directory of a rig");
         assert!(!read("/proc/self/mountinfo").contains(&dir), "a mount is left in {dir}");
@@ -65,14 +65,14 @@ fn write_and_sync(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Whether `quiet` holds at one of a few times: somebody else's sync(2) flushes every disk of the
-/// machine, also one that is watched.
+/// Whether `quiet` holds in one of a few attempts: another process's sync(2) flushes every
+/// disk of the machine, also the watched one.
 fn a_few_times(quiet: impl FnMut(usize) -> bool) -> bool {
     (0..5).any(quiet)
 }
 
 const FLUSH: Duration = Duration::from_millis(20);
-/// Far more than anything here takes.
+/// Far longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -89,7 +89,7 @@ fn an_fsync_of_new_data_costs_two_flushes_and_at_least_their_time() {
             assert!(took >= FLUSH * 2, "{fs}: {took:?}");
             assert!(Duration::from_nanos(done.flush_nanos) >= FLUSH * 2, "{fs}: {done:?}");
             assert_eq!(done.failed_flushes, 0, "{fs}");
-            // A journal's timer may add one of its own.
+            // A journal's timer may add a flush.
             done.flushes <= 3 && done.waiting_flushes == 0
         });
         assert!(two, "{fs}: more than two flushes");
@@ -122,7 +122,8 @@ fn a_failed_flush_surfaces_as_eio_at_fsync() {
     for (fs, passthrough) in FsKind::ALL.into_iter().flat_map(|fs| [(fs, true), (fs, false)]) {
         let rig = up(Rig::builder().fs(fs).passthrough(passthrough));
         write_and_sync(&rig.path().join("before")).unwrap();
-        // xfs retries a failed log flush never, ext4 and btrfs go read-only: one is enough for each.
+        // xfs never retries a failed log flush, and ext4 and btrfs become read-only: one
+        // failure suffices for each.
         rig.disk().fail_flushes(1).unwrap();
         let error = write_and_sync(&rig.path().join("after")).expect_err("the flush failed");
         assert_eq!(
@@ -243,7 +244,7 @@ fn a_rig_in_use_is_not_taken_down_unless_forced() {
     drop(rig);
     open.write_all(b"into the void").and_then(|()| open.sync_all()).expect_err("the disk is gone");
     drop(open);
-    // The last user's end lets go of the loop device, after a moment.
+    // The loop device is detached after the end of its last user, with a delay.
     let end = Instant::now() + patiently(LONG);
     while traces.is_attached() && Instant::now() < end {
         thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! The `rig` program, as people use it.
+//! The `rig` program on the command line.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Exit code, stdout and stderr.
+/// Runs `rig` and returns exit code, stdout and stderr.
 fn rig(arguments: &[&str], mount_point: Option<&Path>) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rig"));
     let output = command.args(arguments).args(mount_point).output().unwrap();
@@ -24,7 +24,7 @@ fn quiet(arguments: &[&str], mount_point: &Path) {
     );
 }
 
-/// Takes the rig down even if an assertion fails in between.
+/// Takes the rig down even if an assertion fails.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -59,7 +59,7 @@ fn listed(path: &Path) -> bool {
 fn a_rig_stands_after_up_has_returned_and_goes_with_down() {
     let mounted = Mounted::new(&["up", "--fs", "ext4", "--size", "64M", "--flush", "8ms"]);
     assert!(listed(mounted.path()));
-    // The process that set it up is dead; the rig is not taken for a dead owner's.
+    // The process that set the rig up is dead; the rig must not be taken for stale.
     assert_eq!(rig(&["reap"], None).0, 0);
     assert!(listed(mounted.path()));
 
@@ -84,14 +84,14 @@ fn a_rig_stands_after_up_has_returned_and_goes_with_down() {
 
 #[test]
 fn a_rig_whose_mount_namespace_has_ended_is_taken_down_all_the_same() {
-    // Records of its own: any other test that sets up a rig would reap this one.
+    // A separate record directory: any other test that sets up a rig would reap this one.
     let (place, records) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let run = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
         command.args(arguments).arg(place.path()).env("SYNCONCE_RIG_DIR", records.path());
         command.output().unwrap()
     };
-    // What is written is flushed when the namespace ends, with the shell.
+    // Written data is flushed when the namespace ends, which is when the shell exits.
     let script = "\"$0\" up --fs ext4 --size 64M --passthrough off \"$1\" && echo x >\"$1\"/file";
     let rig = env!("CARGO_BIN_EXE_rig");
     let up = run("unshare", &["--mount", "sh", "-c", script, rig]);
@@ -153,7 +153,7 @@ fn the_power_is_cut_by_command() {
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(stdout.starts_with(&format!("cut after event {}, ", place.trim())), "{stdout}");
     assert_eq!(fs::read_to_string(cut_disk.path().join("file")).unwrap(), "synced");
-    // Again, at another place, where the first one is.
+    // Cuts again, at another place and the same mount point.
     assert_eq!(cut("0").0, 0);
     assert!(!cut_disk.path().join("file").exists());
     let (code, _, stderr) = cut("mark:elsewhere");

@@ -1,7 +1,7 @@
-//! A disk is as slow as it was told to be, by its own account: what it planned, not what a busy machine
-//! made of it.
+//! A disk is as slow as requested, by its own account: the planned times are checked, not the
+//! times that a busy machine makes of them.
 //!
-//! Needs root. A rig that cannot be set up here fails the test: these are about nothing else.
+//! Needs root. If a rig cannot be set up, the tests fail: they test nothing else.
 
 use std::fs::File;
 use std::io::Write;
@@ -27,7 +27,7 @@ fn flushes_take_the_times_that_their_law_draws_one_after_the_other() {
     }
     let done = rig.disk().stats().unwrap() - before;
     assert!(done.flushes >= 40, "{done:?}");
-    // The journal's timer may have been at it before.
+    // The journal's timer may have caused flushes before.
     let first = usize::try_from(before.flushes).unwrap();
     let sums = (0..=first).map(|skipped| {
         let draws = latency.draws().skip(skipped).take(usize::try_from(done.flushes).unwrap());

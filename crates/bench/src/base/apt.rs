@@ -1,14 +1,14 @@
-//! The host's own apt sources, read so that a root can use them.
+//! Reads the host's apt sources, so that a root can use them.
 //!
-//! Both formats of sources.list(5) are understood. Nothing of auth.conf is
-//! ever read: a base in a cache is no place for a password.
+//! Supports both formats of sources.list(5). auth.conf is never read, because a cached base
+//! must not contain passwords.
 
 use crate::Error;
 use crate::launcher::Launcher;
 use std::path::{Path, PathBuf};
 
-/// Settings of the host that apt needs inside as well: proxies and the
-/// checks that a mirror of snapshots fails.
+/// Settings of the host that apt needs in the root as well: proxies, and checks that would
+/// reject a mirror of snapshots.
 const CARRIED: [&str; 6] = [
     "Acquire::http::",
     "Acquire::https::",
@@ -25,7 +25,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// A plain archive.
+    /// Returns a plain archive.
     pub(super) fn new(uri: &str, suite: &str) -> Self {
         let fields = [("Types", "deb"), ("URIs", uri), ("Suites", suite), ("Components", "main")];
         Self { fields: fields.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec() }
@@ -45,24 +45,24 @@ impl Source {
         }
     }
 
-    /// Its first address.
+    /// Returns the first URI.
     pub(super) fn uri(&self) -> &str {
         self.get("URIs").split_whitespace().next().unwrap_or("")
     }
 
-    /// True if the source has the suite itself, not only its updates.
+    /// Whether the source has the suite itself, not only its updates.
     pub(super) fn has_suite(&self, suite: &str) -> bool {
         self.get("Suites").split_whitespace().any(|s| s == suite)
     }
 
-    /// The file of its signing key, if it names one.
+    /// Returns the file of the signing key, if the source names one.
     pub(super) fn keyring(&self) -> Option<PathBuf> {
         let key = self.get("Signed-By").split_whitespace().next()?;
         key.starts_with('/').then(|| PathBuf::from(key))
     }
 
-    /// Cuts it down to the binary packages of a suite and its updates in
-    /// main, or nothing if it has none.
+    /// Reduces the source to the binary packages of a suite and its updates in main; returns
+    /// `None` if it has none.
     fn narrow(mut self, suite: &str) -> Option<Self> {
         let wanted = [suite.to_owned(), format!("{suite}-updates"), format!("{suite}-security")];
         let has = |key: &str, word: &str| self.get(key).split_whitespace().any(|w| w == word);
@@ -77,20 +77,20 @@ impl Source {
         Some(self)
     }
 
-    /// The stanza as text.
+    /// Returns the stanza as text.
     fn stanza(&self) -> String {
         let lines = self.fields.iter().map(|(k, v)| format!("{k}: {v}\n"));
         lines.collect()
     }
 }
 
-/// All stanzas as one file in deb822 format.
+/// Returns all stanzas as one file in deb822 format.
 pub(super) fn render(sources: &[Source]) -> String {
     let stanzas: Vec<String> = sources.iter().map(Source::stanza).collect();
     stanzas.join("\n")
 }
 
-/// The host's sources for a suite.
+/// Returns the host's sources for a suite.
 pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<Source>, Error> {
     let mut files = vec![etc_apt.join("sources.list")];
     if let Ok(entries) = std::fs::read_dir(etc_apt.join("sources.list.d")) {
@@ -118,14 +118,14 @@ pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<Source>, E
     })
 }
 
-/// The lines of the host's apt configuration that a root needs too.
+/// Returns the lines of the host's apt configuration that a root needs, too.
 pub(super) fn host_configuration(launcher: &Launcher) -> Result<String, Error> {
     let log = launcher.log("apt-config");
     let dump = log.with_extension("out");
     let command = ["apt-config", "dump"].map(str::to_owned);
     match launcher.run(&command, &log, Some(&dump)) {
         Err(error @ Error::Interrupted { .. }) => Err(error),
-        // A host without apt has nothing to carry over.
+        // A host without apt has no configuration.
         Err(_) => Ok(String::new()),
         Ok(_) => {
             let text = std::fs::read_to_string(&dump).map_err(Error::io("read", &dump))?;
@@ -140,7 +140,7 @@ fn carried(dump: &str) -> String {
     kept.map(|line| format!("{line}\n")).collect()
 }
 
-/// The one-line format: `deb [option=value] uri suite component...`.
+/// Parses the one-line format: `deb [option=value] uri suite component...`.
 fn parse_list(text: &str) -> Vec<Source> {
     text.lines().filter_map(parse_line).collect()
 }
@@ -173,7 +173,8 @@ fn parse_line(line: &str) -> Option<Source> {
     Some(source)
 }
 
-/// The deb822 format: stanzas of fields, lines that start with a blank go on.
+/// Parses the deb822 format: stanzas of fields; a line that starts with a blank continues the
+/// field.
 fn parse_deb822(text: &str) -> Vec<Source> {
     let mut found = Vec::new();
     let mut source = Source::default();

@@ -1,15 +1,15 @@
-//! Is what the tool costs a build within the mark?
+//! Compares the tool's overhead on a build with the target.
 
 use super::BARE;
 use crate::runner::{Measured, Sample};
 use crate::scenario::Finding;
 use crate::statistics::{Comparison, Verdict, compare};
 
-/// What a build may take under the tool, as a ratio to the same build bare.
+/// The target: the ratio of a build under the tool to the same build without it.
 const MARK: f64 = 1.01;
 
-/// One line a variant, on its wall time and on its processor time, which tells
-/// more on a machine that is not quiet.
+/// Returns a finding for each variant about its wall time and its processor time. On a busy
+/// machine the processor time is the more precise one.
 pub(super) fn judge(measured: &[Measured], seed: u64) -> Vec<Finding> {
     let Some(bare) = measured.iter().find(|one| one.variant.name == BARE) else {
         return Vec::new();
@@ -41,7 +41,7 @@ fn side_by_side(ours: &Measured, bare: &Measured, of: fn(&Sample) -> f64, seed: 
     })
 }
 
-/// Only an interval that lies on one side of the mark decides.
+/// Returns the verdict. An interval on both sides of the target decides nothing.
 fn verdict(found: &Comparison) -> &'static str {
     if found.verdict == Verdict::TooFewRounds {
         "too few rounds to tell"

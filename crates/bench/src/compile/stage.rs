@@ -1,4 +1,4 @@
-//! The stage of the compile scenario: a fresh copy of the tree per turn.
+//! The fixture of the compile scenario: a fresh copy of the tree per iteration.
 
 use super::{Options, program, shell};
 use crate::launcher::Launcher;
@@ -17,7 +17,7 @@ pub(super) struct Stage {
     command: String,
     prepare: Option<String>,
     work: Workplace,
-    /// What the tree holds before the first build, until that has ended.
+    /// The entries of the tree before the first build; `None` once that build has ended.
     untouched: Option<State>,
     seen: bool,
 }
@@ -52,23 +52,24 @@ impl Stage {
         })
     }
 
-    /// The build, with the number of jobs in it.
+    /// Returns the build command with the number of jobs filled in.
     pub(super) fn command(&self) -> &str {
         &self.command
     }
 
-    /// Where all builds happen: a prepared tree may have its own path in it.
+    /// Returns the directory of all builds. All use the same path, because a prepared tree may
+    /// contain its own path.
     fn tree(&self) -> PathBuf {
         self.work.path().join("tree")
     }
 
-    /// What is copied for each turn.
+    /// Returns the tree that is copied for each iteration.
     fn template(&self) -> PathBuf {
         self.work.path().join("template")
     }
 }
 
-/// Says at once, and not after a long copy, that a program is missing.
+/// Checks that the program is installed, before the long copy.
 fn require(line: &str, launcher: &Launcher) -> Result<(), Error> {
     let Some(program) = program(line) else {
         return Ok(());
@@ -84,8 +85,7 @@ fn require(line: &str, launcher: &Launcher) -> Result<(), Error> {
     })
 }
 
-/// Copies a tree with all that belongs to it; times above all, by which make
-/// decides.
+/// Copies a tree with all metadata. Times matter most, because make decides by them.
 fn copy(purpose: &str, from: &Path, to: &Path, launcher: &Launcher) -> Result<(), Error> {
     fs::create_dir(to).map_err(Error::io("create", to))?;
     let words = ["cp", "-a", "--reflink=auto", "--"].map(str::to_owned);
@@ -93,7 +93,7 @@ fn copy(purpose: &str, from: &Path, to: &Path, launcher: &Launcher) -> Result<()
     launcher.help(purpose, &[&words[..], &ends].concat())
 }
 
-/// Path, inode, size and time of the last change of what a tree holds.
+/// Path, inode, size and time of the last change of every entry of a tree.
 type State = BTreeSet<(PathBuf, u64, u64, (i64, i64))>;
 
 fn state(tree: &Path) -> Result<State, Error> {
@@ -132,7 +132,7 @@ impl Steps for Stage {
         if !self.seen {
             self.untouched = Some(state(&tree)?);
         }
-        // Write-back of the copy is no part of the build.
+        // Write-back of the copy must not fall into the build.
         let dir = File::open(&tree).map_err(Error::io("open", &tree))?;
         rustix::fs::syncfs(&dir).map_err(Error::io("sync", &tree))?;
         Ok(Place {
@@ -164,7 +164,7 @@ impl Steps for Stage {
     }
 
     fn clear(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        // A server that a build has started would cost the next one time.
+        // A server that a build has started would take time from the next build.
         launcher.end_strays();
         remove_tree(&self.tree())
     }

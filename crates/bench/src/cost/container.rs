@@ -1,6 +1,6 @@
-//! What `synconce-oci` adds to the start of a container, with `true` for the
-//! runtime behind it: a step of BuildKit's, whose profile is changed, and an
-//! ordinary container, whose bundle is only looked at.
+//! Measures what `synconce-oci` adds to the start of a container, with `true` as the runtime.
+//! One container is a BuildKit step, whose profile is changed; the other is an ordinary
+//! container, whose bundle is only read.
 
 use crate::Error;
 use crate::scenario::{Need, Promise, Variant};
@@ -12,17 +12,17 @@ use syscalls::x86_64::Sysno;
 
 /// As long as the ids that BuildKit makes.
 const ID: &str = "b0a1c2d3e4f5g6h7i8j9k0l1m";
-/// Entries of an ordinary environment and mount table.
+/// Number of entries in an ordinary environment and mount table.
 const MOUNTS: usize = 12;
 
-/// The variants: name, and the words between the runtime and the container's id.
+/// The variants: name, program, and directory of the bundle.
 const STARTS: [(&str, &str, &str); 3] = [
     ("bare", "/bin/true", "executor"),
     ("build-step", "{containers}/synconce-oci", "executor"),
     ("ordinary", "{containers}/synconce-oci", "shim"),
 ];
 
-/// All variants of the group.
+/// Returns all variants of the group.
 pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
     let variant = |(name, program, place): (&str, &str, &str)| {
         let log = format!("{{containers}}/{place}/runc-log.json");
@@ -40,7 +40,7 @@ pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
     STARTS.map(variant).to_vec()
 }
 
-/// Makes both bundles anew: a wrapper changes the one.
+/// Makes both bundles anew, because the wrapper changes one of them.
 pub(super) fn furnish(containers: &Path, synconce: &Path) -> Result<(), Error> {
     let put = |path: &Path, text: &str| fs::write(path, text).map_err(Error::io("write", path));
     for place in ["executor", "shim"] {
@@ -56,8 +56,8 @@ pub(super) fn furnish(containers: &Path, synconce: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A configuration of the size that engines write: most of it is the profile, which
-/// allows nearly every call by name.
+/// Returns a configuration as large as those of engines. Most of it is the seccomp profile,
+/// which allows nearly every call by name.
 fn config() -> Value {
     let names: Vec<&str> = Sysno::iter().map(|call| call.name()).collect();
     let mount = |number| json!({"destination": format!("/mnt/{number}"), "type": "bind", "source": "/tmp", "options": ["rbind", "rprivate"]});

@@ -1,4 +1,4 @@
-//! The cgroup of a benchmark's containers, by either version of cgroups.
+//! The cgroup of a benchmark's containers, with either version of cgroups.
 
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,20 +8,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where the hierarchies are mounted, or the one.
+/// Mount point of the hierarchies, or of the unified one.
 const TOP: &str = "/sys/fs/cgroup";
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to exit.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A name that nobody else has as long as the workplace is locked by us, and that is
-/// the same after a benchmark that was killed.
+/// Returns a name that is unique while the workplace is locked, and that a later benchmark can
+/// compute again after this one was killed.
 pub(super) fn name(workplace: &Path) -> Result<String, Error> {
     let own = fs::metadata(workplace).map_err(Error::io("stat", workplace))?;
     Ok(format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino()))
 }
 
-/// Ends who is in the cgroup `name`, and removes what containers leave in every
-/// hierarchy: runc removes its own of one of two.
+/// Kills the processes in the cgroup `name`, and removes the cgroup in every hierarchy: runc
+/// does not remove it in all of them.
 pub(super) fn remove(name: &str) {
     let top = Path::new(TOP);
     let hierarchies = directories(top).into_iter().chain([top.to_owned()]);
@@ -34,8 +34,8 @@ pub(super) fn remove(name: &str) {
     }
 }
 
-/// Removes a cgroup with those below it, and says how many are in use still. Whose
-/// runtime was killed is in his until he is gone.
+/// Removes a cgroup with its descendants, and returns how many are still in use. A killed
+/// process is counted in its cgroup until it has exited.
 fn remove_group(group: &Path) -> usize {
     let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {

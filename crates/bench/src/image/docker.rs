@@ -1,4 +1,4 @@
-//! A dockerd of the benchmark's own, and its client.
+//! The benchmark's own dockerd, and its client.
 
 use super::cgroup;
 use crate::launcher::{Daemon, Launcher};
@@ -14,47 +14,47 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Sockets, locks and the state of containers. A containerd that the host runs
-/// is not seen, or dockerd would make it its own.
+/// Sockets, locks and the state of containers. Hidden, because dockerd would use a containerd
+/// of the host that it finds there.
 pub(super) const RUN: &str = "/run";
-/// dockerd keeps a key there.
+/// dockerd stores a key there.
 const SETTINGS: &str = "/etc/docker";
 const SOCKET: &str = "unix:///run/docker.sock";
 
-/// Variables of the user that would lead clients and daemons elsewhere.
+/// Prefixes of the user's variables that would redirect clients and daemons.
 const FOREIGN: [&str; 4] = ["DOCKER_", "BUILDX_", "BUILDKIT_", "SYNCONCE_OCI_"];
-/// What would be another thing in an option of overlay, in PATH or in a command.
+/// Characters with a special meaning in an option of overlay, in PATH or in a command.
 const ODD: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
-/// The first client that cannot build without a plugin.
+/// The first version whose client cannot build without a plugin.
 const NEEDS_BUILDX: u32 = 23;
 
-/// How long dockerd may take to answer or to end.
+/// How long dockerd may take to start answering or to exit.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long an answer may take.
+/// How long one answer may take.
 const SOON: Duration = Duration::from_secs(5);
 
-/// What runs the steps of a build.
+/// The runtime of a build's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runtime {
     /// The daemon's own runc.
     Plain,
-    /// `synconce-oci` before it.
+    /// `synconce-oci`, which wraps runc.
     Wrapped,
 }
 
-/// State on the disk under test, and the daemon while it runs.
+/// The state on the disk under test, and the daemon while it runs.
 pub(super) struct Docker {
     dir: PathBuf,
     client: PathBuf,
     running: Option<Daemon>,
-    /// The cgroup of its containers, which nobody else has.
+    /// The cgroup of its containers, which no other process uses.
     cgroup: String,
-    /// Unmounted after the daemon has ended.
+    /// Unmounted after the daemon has exited.
     _hidden: [Hidden; 2],
 }
 
 impl Docker {
-    /// Prepares state in `dir`; nothing runs yet.
+    /// Prepares the state in `dir`; starts no process.
     pub(super) fn new(dir: &Path, synconce: &Path) -> Result<Self, Error> {
         if let Some(odd) = dir.to_string_lossy().chars().find(|letter| ODD.contains(letter)) {
             return Err(Error::Unsuitable {
@@ -67,7 +67,7 @@ impl Docker {
         for made in [&dir.join("client"), &before] {
             fs::create_dir_all(made).map_err(Error::io("create", made))?;
         }
-        // Not the host's settings, of neither.
+        // Empty settings, so that neither dockerd nor synconce-oci reads the host's.
         for (name, text) in [("daemon.json", "{}\n"), ("oci.toml", "")] {
             let file = dir.join(name);
             fs::write(&file, text).map_err(Error::io("write", &file))?;
@@ -81,19 +81,19 @@ impl Docker {
         Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden })
     }
 
-    /// Where the images are.
+    /// Returns the directory of the images.
     pub(super) fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
-    /// What the client's words stand for.
+    /// Returns the values of the placeholders in the client's words.
     pub(super) fn values(&self) -> BTreeMap<String, String> {
         let show = |path: &Path| path.display().to_string();
         let client = show(&self.dir.join("client"));
         BTreeMap::from([("client".to_owned(), client), ("docker".to_owned(), show(&self.client))])
     }
 
-    /// The daemon, while it runs.
+    /// Returns the daemon's pid while it runs.
     pub(super) fn pid(&self) -> Option<Pid> {
         self.running.as_ref().map(Daemon::pid)
     }
@@ -103,15 +103,16 @@ impl Docker {
         let show = |path: PathBuf| path.display().to_string();
         let mut words = own_environment();
         if runtime == Runtime::Wrapped {
-            // BuildKit inside dockerd has the runc of PATH, or from 26.0 on of a variable.
+            // BuildKit inside dockerd uses the runc found in PATH; from 26.0 on a variable
+            // names it.
             let path = std::env::var("PATH").unwrap_or_default();
             let before = show(self.dir.join("before"));
             words.push(format!("PATH={before}:{path}"));
             words.push(format!("DOCKER_BUILDKIT_RUNC_COMMAND={before}/synconce-oci"));
             words.push(format!("SYNCONCE_OCI_FILE={}", show(self.dir.join("oci.toml"))));
         }
-        // It dies with us, and has a network of its own: its steps have none, and the
-        // host's is not to be changed.
+        // dockerd is killed when its parent exits. It has its own network namespace: its steps
+        // have no network, and the host's configuration must not be changed.
         let before = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "dockerd"];
         let flags = ["--pidfile=/run/docker.pid", "--exec-root=/run/docker", "--host", SOCKET];
         let network =
@@ -141,18 +142,18 @@ impl Docker {
         }
     }
 
-    /// Ends the daemon and what it leaves, if it runs.
+    /// Stops the daemon if it runs, and ends the processes that it leaves.
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
         if let Some(mut daemon) = self.running.take() {
             daemon.stop(PATIENCE)?;
             launcher.end_strays();
         }
         cgroup::remove(&self.cgroup);
-        // What it had mounted when it was killed, as by an interrupt.
+        // Unmounts what a killed daemon has left mounted, for instance after an interrupt.
         mounts::unmount_below(&self.dir)
     }
 
-    /// Runs the client, to set the stage.
+    /// Runs the client to prepare the fixture.
     pub(super) fn client(
         &self,
         purpose: &str,
@@ -162,7 +163,7 @@ impl Docker {
         launcher.help(purpose, &self.words(words))
     }
 
-    /// What the client says, without the line's end.
+    /// Returns the client's output, without the final newline.
     pub(super) fn ask(&self, words: &[&str], launcher: &Launcher) -> Result<String, Error> {
         let log = launcher.log("docker");
         let out = log.with_extension("out");
@@ -176,8 +177,8 @@ impl Docker {
         Ok(said.trim_end().to_owned())
     }
 
-    /// Takes the first client in PATH that has a builder: Docker's own packages have
-    /// one as a plugin, which some machines lack.
+    /// Selects the first client in PATH that can build: Docker's own packages have the builder
+    /// as a plugin, which some machines lack.
     pub(super) fn choose_client(&mut self, launcher: &Launcher) -> Result<(), Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         for dir in std::env::split_paths(&path) {
@@ -209,12 +210,12 @@ impl Drop for Docker {
     fn drop(&mut self) {
         drop(self.running.take());
         cgroup::remove(&self.cgroup);
-        // Whoever wants the reason calls stop; a tree with mounts is not removed.
+        // `stop` reports errors; a tree with mounts is not removed.
         let _ = mounts::unmount_below(&self.dir);
     }
 }
 
-/// The client's words, before those of a command; [`Docker::values`] fills them.
+/// Returns the client's words before those of a command; [`Docker::values`] fills them.
 pub(super) fn client_words() -> Vec<String> {
     let mut words = own_environment();
     let rest = ["DOCKER_BUILDKIT=1", "DOCKER_CONFIG={client}", "{docker}", "--host", SOCKET];
@@ -222,7 +223,7 @@ pub(super) fn client_words() -> Vec<String> {
     words
 }
 
-/// `env` without what is the user's.
+/// Returns an `env` command that unsets the user's variables.
 fn own_environment() -> Vec<String> {
     let mut words = vec!["env".to_owned()];
     for (name, _) in std::env::vars_os() {
@@ -234,7 +235,7 @@ fn own_environment() -> Vec<String> {
     words
 }
 
-/// Whether the daemon answers; its socket is there long before.
+/// Whether the daemon answers; its socket exists long before.
 fn answers() -> bool {
     let ask = || {
         let mut socket = UnixStream::connect("/run/docker.sock")?;
@@ -247,7 +248,7 @@ fn answers() -> bool {
     ask().is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
 }
 
-/// The first number of `Docker version 20.10.24+dfsg1, build 5d6db84`.
+/// Returns the first number of `Docker version 20.10.24+dfsg1, build 5d6db84`.
 fn major(version: &str) -> Option<u32> {
     let number =
         version.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;

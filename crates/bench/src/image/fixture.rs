@@ -1,4 +1,4 @@
-//! The stage of the build scenario: a daemon, its images and a context.
+//! The fixture of the build scenario: a daemon, its images and a context.
 
 use super::Options;
 use super::cgroup;
@@ -13,17 +13,17 @@ use crate::{Error, Failure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Files in the context, and the bytes of each: a source tree of some size.
+/// Number of files in the context, and the bytes of each: a source tree of some size.
 pub(super) const FILES: usize = 1000;
 const BYTES: usize = 8 << 10;
 
-/// What the official images have.
+/// The dpkg configuration of the official images.
 const SPEEDUP: &str = "force-unsafe-io\n";
 const DEFAULT_STEPS: &str =
     "FROM synconce-bench-bare\nCOPY docker-apt-speedup /etc/dpkg/dpkg.cfg.d/\n";
 const TOOL_STEPS: &str = "FROM scratch\nCOPY synconce /synconce\n";
 
-/// Builds, checks and forgets images.
+/// Builds, checks and removes images.
 pub(super) struct Fixture {
     options: Options,
     recipe: Recipe,
@@ -76,7 +76,7 @@ impl Fixture {
         fs::copy(&self.synconce, &tool).map(drop).map_err(Error::io("copy", &self.synconce))
     }
 
-    /// Brings the images that builds start from into the daemon.
+    /// Loads the images from which builds start into the daemon.
     fn furnish(&mut self, launcher: &Launcher) -> Result<(), Error> {
         let base = Base::obtain(&self.recipe, launcher)?;
         let tar = base.tar.display().to_string();
@@ -97,7 +97,7 @@ impl Fixture {
         docker.stop(launcher)
     }
 
-    /// Fails unless the image has the packages.
+    /// Fails unless the packages are installed in the image.
     fn require_installed(&self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let Some(docker) = &self.docker else { return Ok(()) };
         let container = docker.ask(&["create", "--network", "none", RESULT, "true"], launcher)?;
@@ -120,7 +120,7 @@ impl Fixture {
     }
 }
 
-/// Whether dpkg's status file says that a package is installed.
+/// Whether dpkg's status file lists a package as installed.
 fn is_installed(status: &str, package: &str) -> bool {
     // apt-get also takes NAME=VERSION, NAME:ARCHITECTURE and NAME/SUITE.
     let package = package.split(['=', ':', '/']).next().unwrap_or(package);
@@ -133,7 +133,7 @@ fn is_installed(status: &str, package: &str) -> bool {
 impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.take()?;
-        // The step of a benchmark that was killed goes on without its daemon.
+        // A step of a killed benchmark continues without its daemon.
         cgroup::remove(&cgroup::name(self.work.path())?);
         self.work.empty()?;
         self.write()?;

@@ -1,18 +1,17 @@
-//! What BuildKit says of its own steps (`--progress plain`): `#7 [3/3] RUN ...`
-//! names one, `#7 DONE 43.2s` ends it.
+//! Parses BuildKit's progress output (`--progress plain`): `#7 [3/3] RUN ...` names a step,
+//! and `#7 DONE 43.2s` ends it.
 
 use crate::scenario::Part;
 use std::collections::HashMap;
 
-/// Seconds to milliseconds.
+/// Milliseconds per second.
 const MS: f64 = 1e3;
 
-/// The parts of a build, in the order in which they are shown.
+/// The parts of a build, in the order of the report.
 const PARTS: [&str; 4] = ["load", "copy", "run", "export"];
 
-/// How long the parts of a build took by BuildKit's own clock. Steps of one part
-/// are added up, although some go on at the same time; what is neither of these is
-/// left out.
+/// Returns how long the parts of a build took by BuildKit's own clock. Times of steps of one
+/// part are added, although some steps run in parallel; steps of no part are left out.
 pub(super) fn parts(log: &str) -> Vec<Part> {
     let mut names: HashMap<&str, &'static str> = HashMap::new();
     let mut sums: HashMap<&str, f64> = HashMap::new();
@@ -37,7 +36,7 @@ fn duration(said: &str) -> Option<f64> {
     said.strip_prefix("DONE ")?.strip_suffix('s')?.parse().ok()
 }
 
-/// What a step is part of, by its title.
+/// Returns the part to which a step belongs, by its title.
 fn part(title: &str) -> Option<&'static str> {
     if title.starts_with("exporting ") {
         return Some("export");

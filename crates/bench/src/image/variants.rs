@@ -1,27 +1,27 @@
-//! The ways to build, as data: one Dockerfile each, by one of two runtimes.
+//! The variants as data: one Dockerfile each, and one of two runtimes.
 
 use super::docker::{self, Runtime};
 use crate::scenario::{Promise, Variant};
 
-/// What a user gets who does nothing: the official images tell dpkg to skip its
-/// syncs of files, though not those of its database.
+/// The default: the official images configure dpkg to skip its syncs of files, but not those
+/// of its database.
 pub(super) const DEFAULT: &str = "image-default";
 
-/// The images that builds start from, and the tag that they make.
+/// Tags of images: the two from which builds start, the tool's, and the result.
 pub(super) const BARE_BASE: &str = "synconce-bench-bare";
 pub(super) const DEFAULT_BASE: &str = "synconce-bench-default";
 pub(super) const TOOL: &str = "synconce-bench-tool";
 pub(super) const RESULT: &str = "synconce-bench-result";
 
-/// One way: what differs between the variants.
+/// One variant: what differs from the others.
 pub(super) struct Way {
     pub(super) name: &'static str,
     about: &'static str,
     promise: Promise,
     base: &'static str,
-    /// Instructions before the step.
+    /// Instructions before the measured step.
     before: &'static str,
-    /// What stands before apt-get in the step.
+    /// Words before apt-get in the measured step.
     prefix: &'static str,
     pub(super) runtime: Runtime,
 }
@@ -75,12 +75,12 @@ const WAYS: [Way; 5] = [
     },
 ];
 
-/// All ways.
+/// Returns all ways.
 pub(super) fn ways() -> impl Iterator<Item = &'static Way> {
     WAYS.iter()
 }
 
-/// The variants of all ways, the baseline first.
+/// Returns the variants of all ways, the baseline first.
 pub(super) fn all() -> Vec<Variant> {
     ways()
         .map(|way| {
@@ -100,7 +100,7 @@ pub(super) fn all() -> Vec<Variant> {
 }
 
 impl Way {
-    /// Its Dockerfile.
+    /// Returns the Dockerfile.
     pub(super) fn dockerfile(&self, packages: &[String]) -> String {
         let Self { base, before, prefix, .. } = self;
         format!(

@@ -1,4 +1,4 @@
-//! The stage of the install scenario: a fresh root per turn.
+//! The fixture of the install scenario: a fresh root per iteration.
 
 use super::Options;
 use super::manifest::{self, Manifest};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-/// Unpacks, furnishes, checks and removes roots.
+/// Unpacks, mounts, checks and removes roots.
 pub(super) struct Fixture {
     options: Options,
     recipe: Recipe,
@@ -21,7 +21,7 @@ pub(super) struct Fixture {
     turns: u32,
     root: PathBuf,
     furnished: Option<ChrootMounts>,
-    /// Where all roots are; dropped after what is mounted in one.
+    /// The directory of all roots; dropped after the mounts in a root.
     work: Workplace,
     /// The first plain tree, and the trees of the last round.
     reference: Option<Manifest>,
@@ -122,7 +122,7 @@ impl Fixture {
     }
 }
 
-/// What two plain runs differ in, which nobody else is blamed for.
+/// Returns the differences between two plain runs, which are no defect of any variant.
 fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
     let details = own.iter();
     Finding {

@@ -1,4 +1,4 @@
-//! What a tree holds, entry by entry, to compare the results of variants.
+//! The entries of a tree, to compare the results of variants.
 
 mod attributes;
 
@@ -11,8 +11,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Paths that differ between any two runs although two given ones may happen
-/// to agree, with the reason.
+/// Paths that differ between any two runs, with the reason; two given runs may agree by
+/// chance.
 pub(super) const VOLATILE: [(&str, &str); 4] = [
     ("var/log", "time stamps"),
     ("var/cache/ldconfig/aux-cache", "inode numbers and change times"),
@@ -20,21 +20,21 @@ pub(super) const VOLATILE: [(&str, &str); 4] = [
     ("var/cache/apt/srcpkgcache.bin", "a memory image with addresses"),
 ];
 
-/// What is compared of one entry. Times are left out: an install makes them.
+/// The compared properties of one entry. Times are left out, because an install sets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     kind: char,
     mode: u32,
     owner: (u32, u32),
-    /// Bytes of a file; not of a directory, whose size tells of its past.
+    /// Size of a file; not of a directory, whose size depends on its history.
     size: u64,
     /// SHA-256 of a file, target of a link, number of a device.
     content: Vec<u8>,
-    /// Extended attributes: file capabilities and ACLs are some.
+    /// Extended attributes, including file capabilities and ACLs.
     attributes: Attributes,
 }
 
-/// Every entry of a tree by its path in it.
+/// Every entry of a tree by its path in the tree.
 pub(super) type Manifest = BTreeMap<PathBuf, Entry>;
 
 /// Reads a tree.
@@ -92,7 +92,7 @@ fn digest(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(digest.finalize().to_vec())
 }
 
-/// The paths at which two trees differ, and in what.
+/// Returns the paths at which two trees differ, and how.
 pub(super) fn differences(ours: &Manifest, theirs: &Manifest) -> BTreeMap<PathBuf, String> {
     let paths: BTreeSet<&PathBuf> = ours.keys().chain(theirs.keys()).collect();
     paths
@@ -122,7 +122,7 @@ fn compare(ours: &Entry, theirs: &Entry) -> Option<String> {
     (!differing.is_empty()).then(|| differing.join(", "))
 }
 
-/// True for a path that no two runs need agree on.
+/// Whether a path may differ between any two runs.
 pub(super) fn is_volatile(path: &Path) -> bool {
     VOLATILE.iter().any(|(volatile, _)| path.starts_with(volatile))
 }
@@ -193,7 +193,7 @@ mod tests {
         for (name, value) in [("user.one", "1"), ("user.two", ""), ("user.three", "3")] {
             set(&a, "same", name, value.as_bytes());
         }
-        // Set in another order.
+        // The attributes are set in another order.
         for (name, value) in [("user.three", "3"), ("user.one", "1"), ("user.two", "")] {
             set(&b, "same", name, value.as_bytes());
         }

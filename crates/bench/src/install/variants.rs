@@ -1,24 +1,24 @@
-//! The rivals, as data.
+//! The variants as data.
 //!
-//! All of them end in the same `env -i ... apt-get install` inside the root;
-//! what stands before it is the tool under test and nothing else.
+//! All of them end in the same `env -i ... apt-get install` inside the root; the words before
+//! it are the tool under test and nothing else.
 
 use crate::scenario::{Need, Promise, Variant};
 use std::path::Path;
 
-/// The baseline: what a user gets who does nothing.
+/// The baseline: apt without any tool.
 pub(super) const PLAIN: &str = "plain";
 
-/// The one variant whose tool mounts /proc and /dev in the root by itself.
+/// The only variant whose tool mounts /proc and /dev in the root by itself.
 pub(super) const FURNISHES_ITSELF: &str = "nspawn-suppress-sync";
 
-/// The one variant with a second command inside the time.
+/// The only variant with a second command inside the measured time.
 const SYNCED_AFTER: &str = "eatmydata-sync";
 
 const CHROOT: [&str; 2] = ["chroot", "{root}"];
 
-/// The payload's whole environment, so that a tool that passes its own on and
-/// one that does not end up alike.
+/// The payload's whole environment: the same under a tool that passes its own environment on
+/// and under one that does not.
 const ENVIRONMENT: [&str; 4] = [
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME=/root",
@@ -26,9 +26,9 @@ const ENVIRONMENT: [&str; 4] = [
     "DEBIAN_FRONTEND=noninteractive",
 ];
 
-/// systemd-nspawn without anything that it adds to a chroot and that can be
-/// turned off: no machine registration, no cgroup of its own (which also
-/// makes it run without a system bus and under mixed hierarchies), no pty.
+/// systemd-nspawn, with everything disabled that it adds to a chroot and that can be disabled:
+/// no machine registration, no own cgroup (which also makes it run without a system bus and
+/// under mixed hierarchies), no pty.
 const NSPAWN: [&str; 13] = [
     "systemd-nspawn",
     "--quiet",
@@ -57,7 +57,7 @@ struct Way {
     options: &'static [&'static str],
 }
 
-/// All variants, the baseline first.
+/// Returns all variants, the baseline first.
 pub(super) fn all(synconce: &Path, packages: &[String]) -> Vec<Variant> {
     let rivals = rivals().into_iter().map(|way| way.variant(packages));
     rivals.chain(ours(synconce, packages)).collect()
@@ -107,8 +107,8 @@ fn rivals() -> [Way; 5] {
 
 fn ours(synconce: &Path, packages: &[String]) -> Vec<Variant> {
     let program = synconce.display().to_string();
-    // The disk of the root alone, as the rival's sync -f: the commit of others
-    // measures what else this machine is doing.
+    // Only the disk of the root, like the rival's sync -f: a commit of other disks would
+    // measure other work of this machine.
     let ways: [(_, _, _, &[&str]); 4] = [
         ("synconce", "held, one commit", Promise::Durable, &["--commit-only", "{root}"]),
         ("synconce-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),
@@ -168,7 +168,7 @@ fn payload(preload: bool, options: &[&str], packages: &[String]) -> Vec<String> 
     let mut command = vec!["/usr/bin/env", "-i"];
     command.extend(ENVIRONMENT);
     if preload {
-        // What the eatmydata script sets, without the script's own start.
+        // The variable that the eatmydata script sets, without the time to start the script.
         command.push("LD_PRELOAD=libeatmydata.so");
     }
     command.extend(["apt-get", "install", "-y", "--no-download"]);

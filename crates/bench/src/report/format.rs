@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Formats numbers as text.
 
-/// A time given in nanoseconds, with the unit that suits it and three digits or so.
+/// Formats a time in nanoseconds with a suitable unit and about three digits.
 pub(super) fn quantity(nanoseconds: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
     let size = nanoseconds.abs();
@@ -13,13 +13,13 @@ pub(super) fn quantity(nanoseconds: f64) -> String {
     }
 }
 
-/// The same with its sign, for differences.
+/// Formats a difference, with its sign.
 pub(super) fn signed(nanoseconds: f64) -> String {
     let sign = if nanoseconds < 0.0 { '-' } else { '+' };
     format!("{sign}{}", quantity(nanoseconds.abs()))
 }
 
-/// A p value: three decimals, or a bound under a thousandth.
+/// Formats a p value: three decimals, or a bound below a thousandth.
 pub(super) fn shown_p(p: f64) -> String {
     if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }

@@ -1,4 +1,5 @@
-//! Where a benchmark ran: enough to judge its figures, nothing that names the machine.
+//! The machine of a benchmark: enough to judge the figures, nothing that identifies the
+//! machine.
 
 pub use crate::mount::Mount;
 
@@ -13,9 +14,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Writes timed by the flush probe.
+/// Number of writes that the flush probe times.
 const PROBES: usize = 20;
-/// Bytes of each.
+/// Bytes of each write.
 const PROBE_SIZE: usize = 4096;
 
 /// The machine and the disk under test.
@@ -27,9 +28,9 @@ pub struct Host {
     pub kernel: String,
     /// Processor architecture.
     pub machine: String,
-    /// CPU model as /proc/cpuinfo names it.
+    /// CPU model from /proc/cpuinfo.
     pub cpu: String,
-    /// CPUs this process may use.
+    /// CPUs that this process may use.
     pub cores: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
@@ -47,8 +48,8 @@ impl Host {
     /// Reads the host and probes the disk under `dir`.
     ///
     /// # Errors
-    /// When `dir` cannot be written, or on an interrupt. What cannot be read
-    /// about the machine is "unknown".
+    /// `dir` cannot be written, or an interrupt arrives. A property of the machine that cannot
+    /// be read is "unknown".
     pub fn read(dir: &Path, tools: &[Tool], launcher: &Launcher) -> Result<Self, Error> {
         let system = rustix::system::uname();
         Ok(Self {
@@ -71,7 +72,7 @@ impl Host {
         })
     }
 
-    /// The lines for people.
+    /// Returns the lines of the report.
     pub fn text(&self) -> String {
         let mount = self.mount.as_ref().map_or_else(
             || "unknown".to_owned(),
@@ -96,7 +97,7 @@ impl Host {
     }
 }
 
-/// Most programs say their own name before their version.
+/// Returns the version with the program's name before it; most programs print their own name.
 fn named(name: &str, version: &str) -> String {
     if version.starts_with(name) {
         return version.to_owned();
@@ -117,7 +118,7 @@ fn memory_mib() -> u64 {
         .map_or(0, |kib| kib / 1024)
 }
 
-/// The first value of a "key : value" line.
+/// Returns the first value of a "key : value" line.
 fn field(path: &str, key: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| {
@@ -126,8 +127,8 @@ fn field(path: &str, key: &str) -> Option<String> {
     })
 }
 
-/// The files grow, so each sync has a size to make durable as well as data,
-/// as it is when a package is unpacked.
+/// Measures the median time of a write with fdatasync. The file grows, so each sync makes a
+/// size durable as well as data, like the unpacking of a package.
 fn flush_ms(dir: &Path) -> Result<f64, Error> {
     let mut file = tempfile::tempfile_in(dir).map_err(Error::io("make a file in", dir))?;
     let mut times = Vec::with_capacity(PROBES);

@@ -1,4 +1,4 @@
-//! The parts of samples, beside each other.
+//! The parts of samples, side by side.
 
 use super::Judged;
 use super::format::{quantity, shown_p};
@@ -7,22 +7,22 @@ use crate::runner::{Measured, Sample};
 use crate::statistics::{Comparison, Summary, compare, median, summarize};
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds in a millisecond.
+/// Nanoseconds per millisecond.
 const MS: f64 = 1e6;
 
-/// What may be said about one part of a variant's samples, in milliseconds.
+/// The statistics of one part of a variant's samples, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgedPart {
     /// The part's name.
     pub name: String,
-    /// The shape of its times.
+    /// Summary of its times.
     pub summary: Option<Summary>,
-    /// Beside the same part of the baseline; nothing for a baseline, or where that
-    /// has no such part.
+    /// Comparison with the same part of the baseline; `None` for a baseline, or if the
+    /// baseline lacks the part.
     pub comparison: Option<Comparison>,
 }
 
-/// The parts of a variant that has its commands timed apart; none otherwise.
+/// Returns the parts of a variant whose commands are timed separately; otherwise none.
 pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<JudgedPart> {
     if one.variant.parts.is_empty() {
         return Vec::new();
@@ -39,8 +39,8 @@ pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> V
     names(&one.samples).into_iter().map(judged).collect()
 }
 
-/// The text: a table of medians for each group of variants, and one table a part of
-/// those that are judged; nothing where no sample has parts.
+/// Returns the text: a table of medians for each group of variants, and a table for each part
+/// with statistics; empty if no sample has parts.
 pub(super) fn text(results: &[Judged]) -> String {
     let mut text = String::new();
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
@@ -54,12 +54,12 @@ pub(super) fn text(results: &[Judged]) -> String {
     text
 }
 
-/// Variants of one group have the same word before a slash in their names.
+/// Returns the group of a variant: the word before a slash in its name.
 fn group(result: &Judged) -> Option<&str> {
     result.measured.variant.name.split_once('/').map(|(group, _)| group)
 }
 
-/// A row a variant and a column a part.
+/// Returns a table with a row per variant and a column per part.
 fn medians(results: &[Judged]) -> Option<Table> {
     let names = all_names(results);
     if names.is_empty() {
@@ -78,7 +78,7 @@ fn medians(results: &[Judged]) -> Option<Table> {
     Some(table)
 }
 
-/// One table a part: spread and ratio.
+/// Returns one table per part, with spread and ratio.
 fn apart(results: &[Judged]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for part in results.iter().flat_map(|result| &result.parts) {
@@ -143,7 +143,7 @@ fn all_names(results: &[Judged]) -> Vec<&str> {
     all
 }
 
-/// The names of the parts of samples, in the order in which they come.
+/// Returns the names of the parts of samples, in order of appearance.
 fn names(samples: &[Sample]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for part in samples.iter().flat_map(|sample| &sample.parts) {

@@ -1,6 +1,6 @@
 //! Plain text tables with computed widths.
 
-/// On which side a column is filled up.
+/// How the cells of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -9,16 +9,16 @@ pub enum Align {
     Right,
 }
 
-/// A table in the making.
+/// A table under construction.
 #[derive(Clone, Debug)]
 pub struct Table {
     columns: Vec<(String, Align)>,
-    /// Nothing stands for an empty line.
+    /// `None` is an empty line.
     rows: Vec<Option<Vec<String>>>,
 }
 
 impl Table {
-    /// A table with the given columns.
+    /// Returns a table with the given columns and no rows.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
         let columns = columns.into_iter();
         Self {
@@ -42,7 +42,7 @@ impl Table {
         self.rows.push(None);
     }
 
-    /// The text, a line a row, without trailing blanks.
+    /// Returns the text, one line per row, without trailing blanks.
     pub fn render(&self) -> String {
         let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let all = || std::iter::once(&head).chain(self.rows.iter().flatten());

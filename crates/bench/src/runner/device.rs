@@ -14,7 +14,7 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// Reads the count of the device under a path, where there is one.
+    /// Reads the count of the device under a path, if there is one.
     pub(super) fn of(path: Option<&Path>) -> Option<Self> {
         let mount = Mount::of(path?)?;
         let stat = stat_file(Path::new(&mount.device))?;
@@ -22,14 +22,14 @@ impl Flushes {
         Some(Self { stat, count })
     }
 
-    /// Flushes completed since.
+    /// Returns the number of flushes completed since.
     pub(super) fn since(&self) -> Option<u64> {
         read(&self.stat)?.checked_sub(self.count)
     }
 }
 
-/// The kernel counts flushes for whole disks only, so a partition's are read
-/// from its disk.
+/// Returns the stat file of a device. The kernel counts flushes for whole disks only, so the
+/// count of a partition is read from its disk.
 fn stat_file(device: &Path) -> Option<PathBuf> {
     let number = rustix::fs::stat(device).ok()?.st_rdev;
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

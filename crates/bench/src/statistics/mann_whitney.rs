@@ -1,20 +1,21 @@
 //! The Mann-Whitney rank test: do two samples come from one distribution?
 
-/// Up to this many pairs the p value is exact when there are no ties.
+/// Up to this number of pairs the p value is exact if there are no ties.
 const EXACT_PAIRS: usize = 400;
 
 /// Result of the rank test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankTest {
-    /// U of the first sample: pairs in which its value is the larger, ties half.
+    /// U of the first sample: the number of pairs in which its value is larger, ties counted
+    /// half.
     pub u: f64,
     /// Two-sided p value.
     pub p_value: f64,
-    /// The least p value that samples of these sizes could reach.
+    /// The smallest p value that samples of these sizes can reach.
     pub least_p: f64,
 }
 
-/// Tests two samples, or nothing if one is empty.
+/// Tests two samples; returns `None` if one is empty.
 ///
 /// The p value is exact without ties and up to 400 pairs; otherwise the
 /// normal approximation with tie and continuity correction.
@@ -41,7 +42,7 @@ fn pair(a: f64, b: f64) -> f64 {
     }
 }
 
-/// Sum of t^3 - t over the groups of equal values.
+/// Returns the sum of t^3 - t over the groups of equal values.
 #[expect(clippy::cast_precision_loss, reason = "sample sizes are far below 2^52")]
 fn tie_term(first: &[f64], second: &[f64]) -> f64 {
     let mut all: Vec<f64> = first.iter().chain(second).copied().collect();
@@ -54,8 +55,8 @@ fn tie_term(first: &[f64], second: &[f64]) -> f64 {
         .sum()
 }
 
-/// Twice the probability of a U as small as the smaller of the two, by the
-/// recurrence over the number of arrangements with a given U.
+/// Returns twice the probability of a U as small as the smaller of the two, by the recurrence
+/// over the number of arrangements with a given U.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -70,7 +71,7 @@ fn exact_p(n: usize, m: usize, u: f64) -> f64 {
     ways[0][0] = 1.0;
     for rank in 0..n + m {
         for taken in (1..=n.min(rank + 1)).rev() {
-            // The value at this rank beats those of the other sample below it.
+            // The value at this rank exceeds those of the other sample below it.
             let beaten = rank + 1 - taken;
             if beaten > m {
                 continue;
@@ -96,8 +97,8 @@ fn normal_p(n: f64, m: f64, u: f64, ties: f64) -> f64 {
     erfc(distance.max(0.0) / (2.0 * variance).sqrt()).min(1.0)
 }
 
-/// Complementary error function for x >= 0, relative error under 1.2e-7
-/// (Chebyshev fit, Numerical Recipes, section 6.2).
+/// Returns the complementary error function for x >= 0, relative error under 1.2e-7 (Chebyshev
+/// fit, Numerical Recipes, section 6.2).
 fn erfc(x: f64) -> f64 {
     const FIT: [f64; 10] = [
         -1.265_512_23,

@@ -1,4 +1,4 @@
-//! What stands in the way of removing a work directory.
+//! Removes what would block the removal of a work directory.
 
 use crate::Error;
 use crate::mount::Mount;
@@ -13,8 +13,8 @@ pub(super) fn is_btrfs(path: &Path) -> bool {
     Mount::of(path).is_some_and(|mount| mount.kind == "btrfs")
 }
 
-/// Makes frozen subvolumes of our store writable, as nothing can be removed from them
-/// otherwise.
+/// Makes frozen subvolumes of synconce's store writable; nothing can be removed from a
+/// read-only subvolume.
 pub(super) fn thaw(work: &Path) {
     if !is_btrfs(work) {
         return;
@@ -25,18 +25,18 @@ pub(super) fn thaw(work: &Path) {
         for path in list(&dir).chain([dir.clone()]).filter(|path| is_subvolume(path)) {
             let mut command = Command::new("btrfs");
             command.args(["property", "set", "-f", "-ts"]).arg(&path).args(["ro", "false"]);
-            // Whoever removes it next says why it cannot be removed.
+            // The next removal reports why it fails.
             let _ = command.output();
         }
     }
 }
 
-/// The root of every subvolume has this inode number.
+/// Whether the directory is a subvolume's root, which always has this inode number.
 fn is_subvolume(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir() && metadata.ino() == 256)
 }
 
-/// Removes what is in a directory.
+/// Removes the entries of a directory.
 pub(super) fn empty(dir: &Path) -> Result<(), Error> {
     match fs::read_dir(dir) {
         Err(_) => Ok(()),

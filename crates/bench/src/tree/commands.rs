@@ -1,26 +1,26 @@
-//! Commands that several variants have, and how their parts are named.
+//! Commands that several variants share, and the names of their parts.
 
 use crate::scenario::{Need, Variant};
 
-/// The name of the base in our store.
+/// The name of the base in synconce's store.
 pub(super) const BASE: &str = "base";
 
-/// Makes the words of a command.
+/// Returns the words of a command.
 pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// `synconce tree` with the benchmark's own store.
+/// Returns a `synconce tree` command with the benchmark's own store.
 pub(super) fn tree(program: &str, rest: &[&str]) -> Vec<String> {
     [words(&[program, "tree", "--store", "{store}"]), words(rest)].concat()
 }
 
-/// Makes what was done so far durable: the file system under test alone.
+/// Returns a command that syncs the file system under test alone.
 pub(super) fn sync() -> Vec<String> {
     words(&["sync", "-f", "{work}"])
 }
 
-/// A variant of named commands.
+/// Returns a variant of named commands.
 pub(super) fn variant(
     name: &str,
     about: &str,
@@ -37,7 +37,7 @@ pub(super) fn variant(
     }
 }
 
-/// The same, of ours: left out unless a clone can be entered.
+/// Returns a variant of synconce: it is left out unless a clone can be entered.
 pub(super) fn ours(program: &str, strategy: Option<&str>, variant: Variant) -> Variant {
     let mut trial = tree(program, &["run", "--from", BASE, "--discard"]);
     trial.extend(strategy.into_iter().flat_map(|name| words(&["--strategy", name])));

@@ -1,14 +1,14 @@
-//! A whole tree read and written: what a strategy pays that shares nothing by layers.
+//! Copies of a whole tree: the cost of a strategy that shares no layers.
 
 use super::commands::{BASE, ours, sync, tree, variant, words};
 use super::life::{COPY, EMPTY, REMOVE};
 use crate::scenario::{Need, Promise, Variant};
 
-/// The copies that ours are compared with.
+/// The baselines of the copies.
 const PLAIN: &str = "copy/cp-a";
 const REFLINK: &str = "copy/cp-reflink";
 
-/// All copies; the baseline first.
+/// Returns all copies; the baseline first.
 pub(super) fn variants(program: &str) -> Vec<Variant> {
     let cp = |flag: &str| words(&["cp", "-a", flag, "--", "{base}", "{clone}"]);
     let rm = |rm: &[&str]| vec![(REMOVE, [words(rm), words(&["{clone}"])].concat())];

@@ -1,5 +1,5 @@
-//! The stage of the tree scenario: a base as a directory and in our store, and a place
-//! for one clone per turn.
+//! The fixture of the tree scenario: a base as a directory and in synconce's store, and a path
+//! for one clone per iteration.
 
 use super::clearing::{empty, is_btrfs, thaw};
 use super::commands::BASE;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The parts that begin with cold caches, if that is asked for.
+/// The parts that begin with cold caches, if requested.
 const COLD: [&str; 7] = [
     life::CLONE,
     life::WRITE,
@@ -27,17 +27,18 @@ const COLD: [&str; 7] = [
     visits::MOUNT,
 ];
 
-/// Who finds no /dev in a clone but the base's: cowbuilder mounts only parts of one.
+/// Variants that see no /dev in a clone but the base's: cowbuilder mounts only parts of a
+/// /dev.
 const NEED_DEVICES: [&str; 2] = [life::COWDANCER, life::COWBUILDER];
 
-/// What a removal took in all: until it returned, and its end in the background.
+/// The part for the whole removal: until it returned, plus its end in the background.
 const REMOVED: &str = "remove + empty";
 
-/// pbuilder's settings for a session that leaves nothing outside of the work directory.
+/// pbuilder's settings, which keep all its files inside the work directory.
 const SETTINGS: &str = "APTCACHE=\nHOOKDIR=\nUSECGROUP=no\nCCACHEDIR=\nUSECOLORS=no\n\
     PKGNAME_LOGFILE=\nAUTOCLEANAPTCACHE=no\n";
 
-/// Makes clones' places and clears them.
+/// Makes and clears the directories for clones.
 pub(super) struct Fixture {
     options: Options,
     recipe: Option<Recipe>,
@@ -46,7 +47,7 @@ pub(super) struct Fixture {
     summary: String,
     turns: u32,
     clone: String,
-    /// How many files of the base each variant altered in its last turn.
+    /// The files of the base that each variant altered in its last iteration.
     damage: BTreeMap<String, Vec<PathBuf>>,
     findings: Vec<Finding>,
     work: Workplace,
@@ -81,8 +82,8 @@ impl Fixture {
         self.path("base")
     }
 
-    /// The base as a subvolume of its own, where there are such: a snapshot is of a
-    /// subvolume, and hard links cannot leave one.
+    /// Makes the base a subvolume where the file system supports subvolumes: a snapshot needs
+    /// one, and hard links cannot cross its boundary.
     fn make_subvolume(&self, launcher: &Launcher) -> Result<(), Error> {
         if !is_btrfs(self.work.path()) || !Need::new("btrfs", "btrfs-progs").is_met() {
             return Ok(());
@@ -119,8 +120,8 @@ impl Fixture {
         Ok(from)
     }
 
-    /// Moves the base's devices away: who enters brings a /dev along, and cpz would read
-    /// them to their end.
+    /// Moves the base's devices away: variants that enter a clone mount a /dev, and cpz would
+    /// read the devices to their end.
     fn set_devices_aside(&self, launcher: &Launcher) -> Result<(), Error> {
         let dev = self.base().join("dev");
         if dev.is_dir() {
@@ -132,7 +133,7 @@ impl Fixture {
         fs::create_dir_all(&aside).map_err(Error::io("create", &aside))
     }
 
-    /// Gives the base its devices for those who need them inside.
+    /// Copies the devices into the base for variants that need them there.
     fn bring_devices(&self, launcher: &Launcher) -> Result<(), Error> {
         let ends = [show(&self.path("dev").join(".")), show(&self.base().join("dev"))];
         let words = ["cp", "-a", "--"].map(str::to_owned);
@@ -155,8 +156,8 @@ impl Fixture {
         before.iter().chain(words).map(|word| (*word).to_owned()).collect()
     }
 
-    /// Imports the base into a store of ours, if this binary has such a thing; the
-    /// variants' trials find out otherwise.
+    /// Imports the base into synconce's store if this binary has the command; otherwise the
+    /// variants' trials fail.
     fn import(&self, launcher: &Launcher) -> Result<(), Error> {
         let known = [show(&self.synconce), "tree".to_owned(), "--help".to_owned()];
         if !launcher.run(&known, &launcher.log("tree-help"), None)?.status.success() {
@@ -166,7 +167,7 @@ impl Fixture {
         launcher.help("import the base", &self.tree(&["import", BASE, &show(&self.base())]))
     }
 
-    /// Looks whether the base is as it was, and says so in the last round.
+    /// Checks whether the base is unchanged, and adds a finding in the last round.
     fn judge_base(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let name = turn.variant.name.clone();
         if !is_ours(&name) {
@@ -190,7 +191,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Makes a clone of ours for turns that begin with one.
+    /// Whether the iteration begins with a clone by synconce.
     fn is_visiting(turn: &Iteration<'_>) -> bool {
         let name = &turn.variant.name;
         turn.phase != Phase::Trial
@@ -216,7 +217,8 @@ impl Fixture {
         shown.chain([("name".to_owned(), self.clone.clone())]).collect()
     }
 
-    /// Removes whatever a turn may have left, but for the base and our store.
+    /// Removes everything that an iteration may have left, except the base and synconce's
+    /// store.
     fn sweep(&self) -> Result<(), Error> {
         unmount_below(self.work.path())?;
         empty(&self.base().join("dev"))?;
@@ -301,7 +303,7 @@ impl Steps for Fixture {
 
     fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let removed = if Self::is_visiting(turn) {
-            // Its mount is gone by now if the turn went well.
+            // The clone's mount is gone if the iteration succeeded.
             launcher.help("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
         } else {
             Ok(())
@@ -328,7 +330,7 @@ impl Steps for Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // After a failure or an interrupt; the workplace removes itself then.
+        // After a failure or an interrupt; the workplace is removed next.
         let _ = unmount_below(self.work.path());
         thaw(self.work.path());
     }
@@ -338,7 +340,7 @@ fn is_ours(variant: &str) -> bool {
     variant.contains("/synconce")
 }
 
-/// The removal as a whole, beside its parts.
+/// Adds the removal as a whole to its parts.
 fn with_removal(mut timed: Vec<Part>) -> Vec<Part> {
     let of = |name: &str| timed.iter().find(|part| part.name == name).map(|part| part.ms);
     if let Some(removed) = of(life::REMOVE) {
@@ -348,7 +350,7 @@ fn with_removal(mut timed: Vec<Part>) -> Vec<Part> {
     timed
 }
 
-/// The parts of a visit, by three clocks in nanoseconds.
+/// Returns the parts of a visit from three clock values in nanoseconds.
 fn visit(log: &str) -> Option<Vec<Part>> {
     let numbers = log.lines().filter_map(|line| line.trim().parse::<u64>().ok());
     let [before, inside, after] = numbers.collect::<Vec<_>>().try_into().ok()?;

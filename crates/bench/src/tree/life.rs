@@ -1,4 +1,4 @@
-//! The life of a clone: made, written in by a small build and removed.
+//! The life of a clone: created, changed by a small build, and removed.
 
 use super::commands::{BASE, ours, sync, tree, variant, words};
 use super::payload::SCRIPT;
@@ -8,14 +8,14 @@ use crate::scenario::{Need, Promise, Variant};
 pub(super) const CLONE: &str = "clone";
 pub(super) const WRITE: &str = "write";
 pub(super) const REMOVE: &str = "remove";
-/// What goes on in the background after a removal has returned, waited for.
+/// The part for the background work after a removal has returned, waited for.
 pub(super) const EMPTY: &str = "empty";
-/// A whole tree read and written, with nothing else.
+/// The part for the copy of a whole tree.
 pub(super) const COPY: &str = "copy";
-/// A session as one command.
+/// The part for a session in one command.
 pub(super) const SESSION: &str = "session";
 
-/// What everybody does who has nothing else, and cowbuilder.
+/// The variants with standard tools, and cowbuilder.
 const HARD_LINKS: &str = "clone/cp-al";
 const WHOLE: &str = "clone/cp-a";
 const REFLINK: &str = "clone/cp-reflink";
@@ -24,18 +24,18 @@ const SNAPSHOT: &str = "clone/btrfs-snapshot";
 pub(super) const COWDANCER: &str = "clone/cowdancer";
 pub(super) const COWBUILDER: &str = "session/cowbuilder";
 
-/// The session that others are compared with.
+/// The baseline of the sessions.
 const BY_HAND: &str = "session/cp-al";
 
-/// What cowbuilder has listed in its clone: the files that another tree shares.
+/// cowbuilder's own command that lists in a clone the files shared with another tree.
 const SHARED: &str = "find . -xdev -path ./home -prune -o \\( \\( -type l -o -type f \\) \
     -a -links +1 -print0 \\) | xargs -0 stat --format '%d %i '";
 
-/// Whether a root has what cowbuilder needs inside.
+/// Whether a root contains what cowbuilder needs inside.
 const HAS_COWDANCER: &str = "command -v cow-shell cowdancer-ilistcreate xargs stat && exit\n\
     echo 'cowdancer is not installed in the root'; exit 1";
 
-/// A session of cp, chroot and rm in one line of sh.
+/// A session of cp, chroot and rm in one sh script.
 const SESSION_BY_HAND: &str = "cp -al -- \"$1\" \"$2\" && chroot \"$2\" /bin/sh \"$3\"\n\
     status=$?\nrm -rf -- \"$2\"\nexit $status";
 
@@ -43,7 +43,7 @@ const SESSION_BY_HAND: &str = "cp -al -- \"$1\" \"$2\" && chroot \"$2\" /bin/sh 
 const NO_DEVICES: &str = "found=$(find \"$1\" -type b -o -type c -o -type p | head -n 1)\n\
     [ -z \"$found\" ] || { echo \"cpz would read $found to its end\"; exit 1; }";
 
-/// All ways through a clone's life; the baseline first.
+/// Returns all variants of a clone's life; the baseline first.
 pub(super) fn variants(program: &str) -> Vec<Variant> {
     let mut all = rivals();
     let ways =
@@ -66,8 +66,8 @@ fn rivals() -> Vec<Variant> {
         snapshot.clone(),
         subvolume(&["delete", "{clone}"]),
     );
-    // This sync alone wakes the thread that empties deleted subvolumes (BTRFS_IOC_SYNC);
-    // after another one it sleeps on for up to 30 s.
+    // Only this sync wakes the thread that empties deleted subvolumes (BTRFS_IOC_SYNC); after
+    // any other sync the thread sleeps for up to 30 s.
     by_snapshot.commands.pop();
     by_snapshot.commands.push(words(&["btrfs", "filesystem", "sync", "{work}"]));
     by_snapshot.commands.push(subvolume(&["sync", "{work}"]));
@@ -95,7 +95,7 @@ fn rivals() -> Vec<Variant> {
     ]
 }
 
-/// The commands of one way, entered by chroot(8).
+/// Returns the commands of one variant that is entered by chroot(8).
 fn life(name: &str, about: &str, clone: Vec<String>, remove: Vec<String>) -> Variant {
     let write = words(&["chroot", "{clone}", "/bin/sh", SCRIPT]);
     let steps = vec![
@@ -118,8 +118,8 @@ fn fuc(name: &str, about: &str, copy: &[&str]) -> Variant {
     }
 }
 
-/// What cowbuilder does by itself: hard links, a list of them, and a library that
-/// breaks them.
+/// Returns the steps of cowbuilder: hard links, a list of them, and a library that breaks
+/// them.
 fn cow() -> Variant {
     let list = "cp -al -- \"$1\" \"$2\" && exec chroot \"$2\" cowdancer-ilistcreate /.ilist \"$3\"";
     let clone = words(&["sh", "-c", list, "sh", "{base}", "{clone}", SHARED]);
@@ -140,14 +140,14 @@ fn cow() -> Variant {
     }
 }
 
-/// Ours, by one strategy.
+/// Returns the variant of synconce with one strategy.
 fn own(program: &str, strategy: &str, against: &str) -> Variant {
     let make = ["clone", "--strategy", strategy, BASE, "{name}"];
     let steps = vec![
         (CLONE, tree(program, &make)),
         ("clone sync", sync()),
         (WRITE, tree(program, &["run", "{name}", "--", "/bin/sh", SCRIPT])),
-        // What makes a tree of ours durable, the file system's sync among it.
+        // Makes the tree durable; this includes the sync of the file system.
         ("write sync", tree(program, &["commit", "{name}"])),
         (REMOVE, tree(program, &["remove", "{name}"])),
         (EMPTY, tree(program, &["gc", "--wait"])),
@@ -159,7 +159,7 @@ fn own(program: &str, strategy: &str, against: &str) -> Variant {
     ours(program, Some(strategy), made)
 }
 
-/// A session as one command: cloned, written in and thrown away.
+/// Returns the sessions in one command: cloned, changed and discarded.
 pub(super) fn sessions(program: &str) -> Vec<Variant> {
     let session = |name: &str, about: &str, command: Vec<String>| {
         variant(name, about, BY_HAND, vec![(SESSION, command), ("sync", sync())])

@@ -1,5 +1,5 @@
-//! What a small build writes: files unpacked and changed, and files of the root
-//! appended to, removed and made private.
+//! The writes of a small build: unpacks and changes files, and appends to, removes and changes
+//! the mode of files of the root.
 
 use crate::Error;
 use crate::launcher::Launcher;
@@ -7,16 +7,16 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where everything is, in the root.
+/// The directory of the payload in the root.
 const PLACE: &str = "synconce-bench";
-/// The script, as who is in the root sees it.
+/// The path of the script inside the root.
 pub(super) const SCRIPT: &str = "/synconce-bench/build.sh";
 
-/// Files that are unpacked and changed, directories they are in, and the most bytes of one.
+/// Files that are unpacked and changed, their directories, and the maximum size of a file.
 const UNPACKED: usize = 300;
 const DIRECTORIES: usize = 15;
 const BYTES: usize = 16 << 10;
-/// Files of the root that are appended to, removed, and changed in their mode.
+/// Numbers of files of the root that are appended to, removed, and changed in their mode.
 const APPENDED: usize = 20;
 const REMOVED: usize = 50;
 const PRIVATE: usize = 5;
@@ -38,7 +38,7 @@ while read -r file; do set -- "$@" "/$file"; done <"$here/private"
 chmod 0600 -- "$@"
 "#;
 
-/// The script's files in the base, and what the base's own files were before.
+/// The script's files in the base, and the original state of the base's own files.
 pub(super) struct Payload {
     /// Entries of the base, without those of the payload.
     pub(super) entries: u64,
@@ -55,7 +55,7 @@ struct Touched {
 }
 
 impl Payload {
-    /// Looks through the base and puts the script with its lists into it.
+    /// Scans the base and puts the script with its lists into it.
     pub(super) fn place(base: &Path, seed: u64, launcher: &Launcher) -> Result<Self, Error> {
         let mut found = look(base, launcher)?;
         let wanted = APPENDED + REMOVED + PRIVATE;
@@ -69,7 +69,7 @@ impl Payload {
             });
         }
         found.ordinary.sort();
-        // Far apart, as what a build changes is.
+        // Spread over the base, like the changes of a build.
         let step = found.ordinary.len() / wanted;
         let chosen: Vec<&PathBuf> = found.ordinary.iter().step_by(step).take(wanted).collect();
         let place = base.join(PLACE);
@@ -88,7 +88,7 @@ impl Payload {
         Ok(Self { entries: found.entries, bytes: found.bytes, touched })
     }
 
-    /// Files of the base that are no longer as they were, which is mended.
+    /// Returns the files of the base that have changed, and restores them.
     pub(super) fn mend(&self) -> Result<Vec<PathBuf>, Error> {
         let mut damaged = Vec::new();
         for touched in &self.touched {
@@ -107,7 +107,7 @@ impl Touched {
         Ok(Self { size: metadata.size(), mode: metadata.mode() & 0o7777, path })
     }
 
-    /// The script only appends and changes the mode, so that is all there is to undo.
+    /// Restores size and mode; the script changes nothing else.
     fn mend(&self) -> Result<bool, Error> {
         let metadata = fs::symlink_metadata(&self.path).map_err(Error::io("stat", &self.path))?;
         if metadata.size() == self.size && metadata.mode() & 0o7777 == self.mode {
@@ -123,7 +123,7 @@ impl Touched {
     }
 }
 
-/// What a base holds.
+/// The content of a base.
 #[derive(Default)]
 struct Found {
     entries: u64,
@@ -156,13 +156,13 @@ fn look(base: &Path, launcher: &Launcher) -> Result<Found, Error> {
 }
 
 fn is_ordinary(inside: &Path) -> bool {
-    // The lists have a path a line, read by the shell.
+    // The shell reads the lists, which contain one path per line.
     let plain = |text: &str| !text.contains(['\n', '\\']) && text.trim() == text;
     let within = ["usr/share", "usr/include", "usr/src", "usr/lib/rustlib"];
     inside.to_str().is_some_and(plain) && within.iter().any(|dir| inside.starts_with(dir))
 }
 
-/// Makes the files of the build and packs them.
+/// Creates the files of the build and packs them.
 fn pack(place: &Path, seed: u64, launcher: &Launcher) -> Result<(), Error> {
     let source = place.join("source");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -200,7 +200,7 @@ fn put(path: &Path, text: &str) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// A base with some ordinary files.
+    /// Makes a base with some ordinary files.
     fn base(files: usize) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let share = dir.path().join("usr/share");

@@ -3,24 +3,23 @@
 use super::commands::{BASE, ours, tree, variant, words};
 use crate::scenario::{Need, Variant};
 
-/// The one command of a visit; its parts are [`ENTER`] and [`LEAVE`].
+/// The single command of a visit; its parts are [`ENTER`] and [`LEAVE`].
 pub(super) const VISIT: &str = "visit";
-/// From before the command that enters to the clock of the program inside.
+/// From the start of the command to the clock value of the program inside.
 pub(super) const ENTER: &str = "enter";
-/// From there to the end of that command.
+/// From the clock value inside to the end of the command.
 pub(super) const LEAVE: &str = "leave";
 /// The parts of a mount.
 pub(super) const MOUNT: &str = "mount";
 const UMOUNT: &str = "umount";
 
-/// The program inside: it says when it ran, in nanoseconds.
+/// The program inside: prints the time in nanoseconds.
 const CLOCK: [&str; 2] = ["/bin/date", "+%s%N"];
 
-/// Says when the command began and ended.
+/// Prints the time before and after the command.
 const CLOCKED: &str = "date +%s%N && \"$@\" && date +%s%N";
 
-/// An overlay by hand, with the file systems that a program expects, as mount(8) and
-/// chroot(8) make it.
+/// An overlay made with mount(8) and chroot(8), with the file systems that a program expects.
 const BY_HAND: &str = "set -e\nmount -t overlay overlay -o \"$1\" \"$2\"\n\
     mount -t proc proc \"$2/proc\"\nmount -t sysfs sysfs \"$2/sys\"\nmount --rbind /dev \"$2/dev\"\n\
     chroot \"$2\" /bin/date +%s%N\numount -l \"$2/dev\"\numount \"$2/sys\" \"$2/proc\" \"$2\"";
@@ -31,7 +30,7 @@ const LAYERS: &str = "lowerdir={base},upperdir={upper},workdir={scratch}";
 const CHROOT: &str = "enter/chroot";
 const BY_MOUNT: &str = "mount/mount";
 
-/// All visits and mounts.
+/// Returns all visits and mounts.
 pub(super) fn variants(program: &str) -> Vec<Variant> {
     [visits(program), mounts(program)].concat()
 }

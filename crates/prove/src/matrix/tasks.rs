@@ -1,4 +1,4 @@
-//! What rows there are.
+//! The list of rows.
 
 use crate::Arguments;
 use crate::config::{Config, Disk, MarkerPlace, Mode, Scope};
@@ -7,7 +7,7 @@ use crate::row::Role;
 use crate::tool::Tool;
 use crate::work::{Kind, Programs, Real, Work};
 
-/// A row that is still to be made.
+/// A row that has not been made yet.
 pub(super) struct Task {
     pub role: Role,
     pub name: String,
@@ -17,10 +17,10 @@ pub(super) struct Task {
     pub cuts: usize,
 }
 
-/// One mount of each kind.
+/// One mount of each kind of file system.
 const KINDS: [Disk; 3] = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
 
-/// All rows that `arguments` ask for.
+/// Returns all rows that `arguments` select.
 pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
     let mut tasks = promise(arguments);
     tasks.extend(random(arguments));
@@ -36,18 +36,18 @@ pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
     tasks
 }
 
-/// Supervised, with the marker on the same file system.
+/// Returns a supervised config with the marker on the same file system.
 fn beside(disk: Disk) -> Config {
     Config::supervised(disk, MarkerPlace::Same)
 }
 
-/// The same, where `work` may hold nothing.
+/// Like `beside`, for a `work` that may hold nothing.
 fn config_of(disk: Disk, work: Work) -> Config {
     let scope = if work.asks_for_syncs() { Scope::Held } else { Scope::All };
     Config { scope, ..beside(disk) }
 }
 
-/// A row of the promise.
+/// Returns a row of the promise.
 fn kept(arguments: &Arguments, config: Config, work: Work) -> Task {
     Task {
         role: Role::Promise,
@@ -71,8 +71,9 @@ fn promise(arguments: &Arguments) -> Vec<Task> {
     all.chain(Disk::SOUND.map(unpack)).collect()
 }
 
-/// Random programs on every sound disk. The marker is on another one where the programs are of three
-/// operations: what two file systems order, one journal would hide.
+/// Random programs on every sound disk. For programs of three operations the marker is on
+/// another disk, because the journal of a shared disk would hide a wrong order between the
+/// two.
 fn random(arguments: &Arguments) -> Vec<Task> {
     let kinds = [
         (Kind::Pairs, MarkerPlace::Same, arguments.pairs),
@@ -81,14 +82,15 @@ fn random(arguments: &Arguments) -> Vec<Task> {
     ];
     let row = |disk, (kind, marker, count)| {
         let programs = Programs { kind, seed: arguments.seed, count, batch: 0 };
-        // Their sync() would save what another row has to lose.
+        // A sync() of these programs would save data that another row has to lose.
         let config = Config { scope: Scope::Only, ..Config::supervised(disk, marker) };
         kept(arguments, config, Work::Random(programs))
     };
     Disk::SOUND.iter().flat_map(|disk| kinds.map(|kind| row(*disk, kind))).collect()
 }
 
-/// What loses: a disk without flushes, and a run that asks for no sync and names no file system.
+/// Rows that lose data: a disk without flushes, and a run that asks for no sync and names no
+/// file system.
 fn controls(arguments: &Arguments) -> Vec<Task> {
     let row = |name: &str, disk, work| Task {
         role: Role::Control,
@@ -130,8 +132,8 @@ fn rivals(arguments: &Arguments) -> Vec<Task> {
     let tools = [Tool::Plain, Tool::Eatmydata, Tool::Nspawn, Tool::Volatile];
     let mut tasks: Vec<Task> = tools.into_iter().flat_map(rows).collect();
     if arguments.real {
-        // What an install is without any of them, and with the best known; and whether a file system
-        // that does not recover from a heavy load recovers from it without us.
+        // Shows an install without any of the tools and with the best known rival, and whether
+        // a file system that does not recover from a heavy load recovers without synconce.
         let pairs =
             [(Tool::Plain, Real::Apt), (Tool::Eatmydata, Real::Apt), (Tool::Plain, Real::Untar)];
         for (tool, real) in pairs {

@@ -1,4 +1,4 @@
-//! A recorded disk that a run reaches by a way of its own.
+//! A recorded disk that a run reaches by one of the ways.
 
 use super::{Content, Way};
 use crate::Result;
@@ -23,9 +23,9 @@ const BYTES: usize = 4 << 20;
 pub(super) struct Fixture {
     way: Way,
     rig: Rig,
-    /// What leads to the tree or the device.
+    /// The path by which the run reaches the tree or the device.
     pub path: PathBuf,
-    /// The root directory of the disk, or the device: open as long as the run lasts.
+    /// The root directory of the disk, or the device; open while the run lasts.
     open: Option<File>,
     /// The process in the other namespace, or the FUSE server.
     server: Option<Server>,
@@ -34,12 +34,12 @@ pub(super) struct Fixture {
 /// A process that keeps a file system mounted.
 struct Server {
     group: Group,
-    /// Where it is mounted in our namespace, if it is.
+    /// Where the file system is mounted in this process's namespace, if anywhere.
     point: Option<PathBuf>,
 }
 
 impl Fixture {
-    /// Makes the disk and hides it, as `way` has it. `control` is on another disk.
+    /// Makes the disk and hides it as `way` requires. `control` is on another disk.
     pub(super) fn new(way: Way, config: Config, control: &Path) -> Result<Self> {
         let rig = config.disk.rig(384 << 20).record(true).up()?;
         let mut fixture =
@@ -101,17 +101,16 @@ impl Fixture {
         Ok(())
     }
 
-    /// The disk, for its marks and its recording.
     pub(super) fn rig(&self) -> &Rig {
         &self.rig
     }
 
-    /// What the tree or the device holds now.
+    /// Returns the present content of the tree or the device.
     pub(super) fn content(&self) -> Result<Content> {
         content(self.way, &self.path)
     }
 
-    /// Lets go of whatever hides the disk.
+    /// Undoes the step that hides the disk.
     pub(super) fn reveal(&mut self) -> Result<()> {
         if self.way == Way::MountedOver {
             unmount(self.rig.path(), UnmountFlags::empty())?;
@@ -121,7 +120,8 @@ impl Fixture {
     }
 }
 
-/// What the disk of `replay` holds after a power cut, looked at by `control`.
+/// Returns the content of the disk of `replay` after a power cut; `control` is a directory to
+/// work in.
 pub(super) fn recovered(way: Way, replay: &Replay, control: &Path) -> Result<Content> {
     match way {
         Way::Device { .. } => content(way, replay.device()),
@@ -150,7 +150,7 @@ fn content(way: Way, path: &Path) -> Result<Content> {
     Ok(Content::Tree(Manifest::with(path, &options)?))
 }
 
-/// Mounts `device` at `point` in a mount namespace that only the returned process keeps.
+/// Mounts `device` at `point` in a mount namespace that only the returned process keeps alive.
 fn in_other_namespace(config: Config, device: &Path, point: &Path) -> Result<(Server, u32)> {
     let script = "mount -o \"$1\" \"$2\" \"$3\"; touch \"$3/../mounted\"; exec sleep 600";
     let mut command = Command::new("unshare");
@@ -162,7 +162,7 @@ fn in_other_namespace(config: Config, device: &Path, point: &Path) -> Result<(Se
     Ok((Server { group, point: None }, pid))
 }
 
-/// Mounts the NTFS on `device` at `point`.
+/// Mounts the NTFS of `device` at `point`.
 fn ntfs(device: &Path, point: &Path) -> Result<Server> {
     fs::create_dir_all(point)?;
     let before = rustix::fs::stat(point)?.st_dev;

@@ -1,4 +1,4 @@
-//! The others that drop syncs, as they are meant to be used.
+//! Rivals: other tools that drop syncs, each used as its manual describes.
 
 use super::Places;
 use crate::Result;
@@ -9,20 +9,21 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Why a rival cannot be run here.
+/// Returns why a rival cannot run here.
 pub(super) fn missing(program: &str) -> Option<String> {
     (!is_installed(program)).then(|| format!("{program} is not installed"))
 }
 
-/// The paths inside a container; they are mounted there.
+/// Paths inside a container, where the directories are mounted.
 pub(super) mod inside {
     pub(in crate::tool) const TREE: &str = "/work/tree";
     pub(in crate::tool) const CONTROL: &str = "/work/control";
     pub(in crate::tool) const DAEMON: &str = "/work/daemon";
 }
 
-/// `words` in a container whose syncs are suppressed: its own root is next to nothing, with /usr of
-/// this machine, and the tree is on the disk under test.
+/// Returns the command that runs `words` in a container whose syncs are suppressed. The
+/// container's root is almost empty, with /usr of this machine; the tree is on the disk under
+/// test.
 pub(super) fn nspawn(places: &Places, words: &[String]) -> Result<Command> {
     let root = places.control.join("root");
     for directory in ["usr", "etc", "proc", "dev", "sys", "run", "tmp"] {
@@ -31,12 +32,12 @@ pub(super) fn nspawn(places: &Places, words: &[String]) -> Result<Command> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         symlink(format!("usr/{name}"), root.join(name))?;
     }
-    // Two machines of one name exclude each other.
+    // systemd-nspawn refuses a second machine of the same name.
     let name = places.control.file_name().and_then(OsStr::to_str).unwrap_or("prove");
     let mut command = Command::new("systemd-nspawn");
     command.args(["--quiet", "--suppress-sync=yes", "--register=no", "--keep-unit", "--as-pid2"]);
     command.arg(format!("--machine={}", name.replace('.', "")));
-    // Under it, every open(2) with O_SYNC fails with EINVAL (systemd 252).
+    // With --suppress-sync every open(2) with O_SYNC fails with EINVAL (systemd 252).
     command.arg("--setenv=PROVE_NO_O_SYNC=1");
     command.arg("--directory").arg(root).arg("--bind-ro=/usr");
     let pairs = [
@@ -51,13 +52,13 @@ pub(super) fn nspawn(places: &Places, words: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// Where the overlay is mounted, for its own processes alone.
+/// Returns where the overlay is mounted, in a mount namespace of the command.
 pub(super) fn merged(places: &Places) -> PathBuf {
     places.control.join("merged")
 }
 
-/// What of the overlay is on the disk: it is what is compared, as a volatile overlay cannot be
-/// mounted again (Documentation/filesystems/overlayfs.rst).
+/// Returns the overlay's upper directory. The upper is compared, because a volatile overlay
+/// cannot be mounted again (Documentation/filesystems/overlayfs.rst).
 pub(super) fn upper(disk: &Path) -> PathBuf {
     disk.join("upper")
 }
@@ -65,7 +66,8 @@ pub(super) fn upper(disk: &Path) -> PathBuf {
 const OVERLAY: &str = "mount -t overlay -o volatile,lowerdir=\"$1\",upperdir=\"$2\",workdir=\"$3\" \
     overlay \"$4\" || exit; merged=$4; shift 4; \"$@\"; status=$?; umount \"$merged\" || exit; exit $status";
 
-/// `words` on a volatile overlay whose lower is the tree and whose upper is on the same disk.
+/// Returns the command that runs `words` on a volatile overlay; the lower is the tree and the
+/// upper is on the same disk.
 pub(super) fn volatile(places: &Places, words: &[String]) -> Result<Command> {
     let paths =
         [places.tree(), upper(&places.disk), places.disk.join("upper-work"), merged(places)];

@@ -1,4 +1,4 @@
-//! Where a recorded script is cut, and what is found there.
+//! Chooses where a recorded script is cut, and judges what is found at each cut.
 
 use super::judge::{Moment, is_silent, judge};
 use super::recording::{END, Recorded, START, control, mark, store_on};
@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use synconce_testkit::rig::Log;
 
-/// Cuts near the end of a verb, of all: there steps follow each other quickly.
+/// Places at the end and after the end of a verb from which cuts are chosen more often,
+/// because steps follow each other quickly there.
 const NEAR: usize = 30;
 
-/// Cuts `take` at `count` places; with `until_broken` stops at the first finding.
+/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
 pub(super) fn cut(
     recorded: &Recorded,
     count: usize,
@@ -48,7 +49,7 @@ pub(super) fn cut(
             Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
             Ok(mounted) => {
                 match store.look(Kill::Power, index as u64) {
-                    // A disk that kept what it was not to keep gives errors to whoever looks.
+                    // If the disk kept what must not survive, reading fails with errors.
                     Err(error) => findings.note("unreadable", || format!("{}: {error}", at())),
                     Ok(seen) => {
                         findings.silent += usize::from(is_silent(&moment, &seen));
@@ -68,14 +69,14 @@ pub(super) fn cut(
     Ok(findings)
 }
 
-/// The places of the start and of the end of every verb.
+/// Returns the places of the start and of the end of every verb.
 fn marks(recorded: &Recorded, log: &Log) -> Result<Vec<usize>> {
     let names = std::iter::once(START.to_owned()).chain((0..recorded.steps.len()).map(mark));
     let place = |name: String| log.mark(&name).ok_or_else(|| format!("the mark {name} is missing"));
     Ok(names.map(place).collect::<std::result::Result<_, _>>()?)
 }
 
-/// What has to be there at a place.
+/// Returns what must be there at a place.
 fn moment<'a>(recorded: &'a Recorded, marks: &[usize], place: usize) -> Moment<'a> {
     let done = marks.iter().filter(|mark| **mark <= place).count().saturating_sub(1);
     let mut forgiven: BTreeMap<String, usize> = BTreeMap::new();
@@ -93,8 +94,8 @@ fn moment<'a>(recorded: &'a Recorded, marks: &[usize], place: usize) -> Moment<'
     }
 }
 
-/// Chooses places, in ascending order: as many in every verb, half of them in all of it, a quarter
-/// before its return and a quarter right after.
+/// Chooses cuts in ascending order. Every verb gets about as many: half of them anywhere in
+/// the verb, a quarter before its return and a quarter right after its start.
 fn choose(log: &Log, marks: &[usize], count: usize, seed: u64) -> Vec<Place> {
     let mut random = fastrand::Rng::with_seed(seed);
     let end = log.mark(END).unwrap_or(log.len());

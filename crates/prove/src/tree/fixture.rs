@@ -1,5 +1,6 @@
-//! What is imported, and what is done in clones of it: the hidden command `prove edit`, which runs in
-//! a clone, and the same edits done in a plain directory, which is what the clone is compared with.
+//! The tree that is imported, and the edits of its clones. The hidden command `prove edit`
+//! makes an edit in a clone; the same edit in a plain directory is what the clone is compared
+//! with.
 
 use crate::Result;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
@@ -9,10 +10,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Directories that an edit takes as its own; edits 0 to 9 are different ones.
+/// Number of directories that edits own; edits 0 to 9 own different ones.
 pub(super) const EDITS: u64 = 10;
 const FILES: usize = 24;
-/// Where `prove` itself is bound in a clone.
+/// Where the program `prove` is bound in a clone.
 pub(super) const PROGRAM: &str = "/bin/edit";
 
 /// Change a tree by one of the known edits
@@ -29,24 +30,23 @@ pub(crate) struct Edit {
     tree: PathBuf,
 }
 
-/// Does what `arguments` ask for.
 pub(crate) fn perform(arguments: &Edit) -> Result<()> {
     edit(&arguments.tree, arguments.number, Duration::from_millis(arguments.millis))
 }
 
-/// The words that do edit `number` in a clone.
+/// Returns the command line that makes edit `number` in a clone.
 pub(super) fn words(number: u64, millis: u64) -> Vec<String> {
     let number = number.to_string();
     let millis = millis.to_string();
     [PROGRAM, "edit", "--number", &number, "--millis", &millis, "/"].map(str::to_owned).to_vec()
 }
 
-/// Makes what is imported: about 300 entries of every kind.
+/// Makes the tree that is imported: about 300 entries of every kind.
 pub(super) fn make(root: &Path) -> Result<()> {
     for name in ["bin", "dev", "etc", "proc", "sys", "links/deep", "odd"] {
         fs::create_dir_all(root.join(name))?;
     }
-    // Where the program is bound; there, so that a run need not make it.
+    // The mount point of the program exists, so that a run need not create it.
     fs::write(root.join(PROGRAM.trim_start_matches('/')), "")?;
     for number in 0..EDITS {
         let own = root.join(own(number));
@@ -78,7 +78,7 @@ pub(super) fn make(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Does edit `number` in the tree at `root`, in no less than `spread`.
+/// Makes edit `number` in the tree at `root`, and takes at least `spread`.
 pub(super) fn edit(root: &Path, number: u64, spread: Duration) -> Result<()> {
     let steps: [fn(&Path, u64) -> Result<()>; 5] = [write, links, attributes, names, last];
     for step in steps {
@@ -92,13 +92,13 @@ fn own(number: u64) -> String {
     format!("own{}", number % EDITS)
 }
 
-/// New files, some overwritten in place, cut and removed.
+/// Writes new files; overwrites, truncates and removes some of them.
 fn write(root: &Path, number: u64) -> Result<()> {
     let own = root.join(own(number));
     for file in 0..6 {
         let mut new = File::create(own.join(format!("new{file}")))?;
         new.write_all(&filler(100 + number, file, 4000 + 3777 * file))?;
-        // Held, and so no longer durable here than anything else.
+        // The sync is held, so the file is no more durable than any other.
         new.sync_all()?;
     }
     let mut in_place = File::options().write(true).open(own.join("file9"))?;
@@ -111,7 +111,7 @@ fn write(root: &Path, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// A hard link that is written to stays one.
+/// Writes to a hard link, which must stay one.
 fn links(root: &Path, number: u64) -> Result<()> {
     for name in ["links/deep/three".to_owned(), format!("links/one{}", number % EDITS)] {
         let mut file = File::options().append(true).open(root.join(name))?;
@@ -133,7 +133,7 @@ fn attributes(root: &Path, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// A directory of the base is renamed, and one is removed and made anew.
+/// Renames a directory of the base, and removes another one and creates it anew.
 fn names(root: &Path, number: u64) -> Result<()> {
     let own = root.join(own(number));
     fs::rename(own.join("below"), own.join("moved"))?;
@@ -156,7 +156,7 @@ pub(super) fn fifo(path: &Path) -> Result<()> {
     Ok(mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o640), 0)?)
 }
 
-/// What is written: every block differs from every other.
+/// Returns text in which every block differs from every other.
 pub(super) fn filler(by: u64, file: usize, length: usize) -> Vec<u8> {
     let lines = (0..).map(|line| format!("by {by} file {file} line {line}\n"));
     let mut text = Vec::with_capacity(length + 40);
@@ -170,7 +170,7 @@ pub(super) fn filler(by: u64, file: usize, length: usize) -> Vec<u8> {
     text
 }
 
-/// Copies what [`make`] and [`edit`] make.
+/// Copies what [`make`] and [`edit`] create.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut command = std::process::Command::new("cp");
     command.arg("-a").arg("--").arg(from).arg(to);

@@ -1,4 +1,4 @@
-//! What a store has to be after a power cut or a kill.
+//! Judges the state of a store after a power cut or a kill.
 
 use super::script::{Effect, State, Trees};
 use super::store::{Kill, Seen};
@@ -6,25 +6,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use synconce_testkit::manifest::{Manifest, diff};
 
-/// Where the blow fell.
+/// When the power was cut or the kill happened.
 #[derive(Clone, Debug)]
 pub(super) struct Moment<'a> {
     pub blow: Kill,
-    /// As it was when the last verb had returned.
+    /// The state when the last verb had returned.
     pub before: &'a State,
-    /// As it is when the verb that was hit returns.
+    /// The state when the interrupted verb returns.
     pub after: &'a State,
-    /// What was hit; nothing where the blow fell after the last verb.
+    /// The effect of the interrupted verb; `Nothing` after the last verb.
     pub hit: Effect,
-    /// Sessions of verbs that have returned and whose work was not to last, by the tree that they are
-    /// reported for: the disk need not know that they are over.
+    /// Number of sessions, by the tree that they are reported for, of verbs that have returned
+    /// and whose work was not to last. The disk may lack the note that they ended.
     pub forgiven: BTreeMap<String, usize>,
 }
 
-/// What is wrong: a kind for the table, and the detail.
+/// A defect: its kind for the table, and the detail.
 pub(super) type Fault = (&'static str, String);
 
-/// Judges what was found; nothing when all is as promised.
+/// Judges what was found; returns `None` if everything is as promised.
 pub(super) fn judge(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
     if !seen.store {
         return no_store(moment, seen);
@@ -66,7 +66,7 @@ fn readable(seen: &Seen) -> Result<Trees, String> {
     seen.trees.iter().map(one).collect()
 }
 
-/// Which of the two states it can be; both where they do not differ in what lasts.
+/// Which of the two states was found; both if they do not differ in what lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched {
     before: bool,
@@ -93,7 +93,7 @@ impl Matched {
     }
 }
 
-/// In what the trees are neither the one state nor the other.
+/// Describes how the trees differ from both states.
 fn differs(moment: &Moment<'_>, trees: &Trees, open: &BTreeSet<String>) -> Fault {
     let content = |state: &State| match moment.blow {
         Kill::Power => state.durable.clone(),
@@ -120,7 +120,8 @@ fn differs(moment: &Moment<'_>, trees: &Trees, open: &BTreeSet<String>) -> Fault
     }
 }
 
-/// Nothing is in use when nothing runs, and nothing is open when the power was gone.
+/// Checks the listed states: no tree is in use when nothing runs, and no tree is open after a
+/// power cut.
 fn states(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
     let wrong = |state: &str| match moment.blow {
         Kill::Power => state != "committed",
@@ -130,7 +131,7 @@ fn states(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
     Some(("believed", format!("{} is {}", wrong.name, wrong.state)))
 }
 
-/// What was open is lost with the power, which is said, and nothing else is said to be.
+/// Checks that the loss of every open tree after a power cut is reported, and no other loss.
 fn lost(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
     let said: BTreeSet<String> = seen.first.lost.iter().cloned().collect();
     let (may, must) = losses(moment, matched);
@@ -141,12 +142,12 @@ fn lost(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
     if moment.blow == Kill::Kill {
         return None;
     }
-    // Of what no disk knows nothing can be said.
+    // A loss cannot be reported if no note of the work reached the disk.
     let unsaid = must.iter().find(|name| !seen.tells(name) && seen.noted.contains(name))?;
     Some(("unsaid", format!("what was done in {unsaid} is lost")))
 }
 
-/// The trees that may be said to have lost something, and those that have.
+/// Returns the trees for which a loss may be reported, and those for which it must be.
 fn losses(moment: &Moment<'_>, matched: Matched) -> (BTreeSet<String>, BTreeSet<String>) {
     let states = [(matched.before, moment.before), (matched.after, moment.after)];
     let mut possible = states.iter().filter(|(is, _)| *is).map(|(_, state)| state.open_names());
@@ -157,14 +158,14 @@ fn losses(moment: &Moment<'_>, matched: Matched) -> (BTreeSet<String>, BTreeSet<
     }
 }
 
-/// Whether something was lost with the power before the disk had heard of it.
+/// Whether work was lost with the power before a note of the work had reached the disk.
 pub(super) fn is_silent(moment: &Moment<'_>, seen: &Seen) -> bool {
     let matched = readable(seen).ok().and_then(|trees| Matched::find(moment, seen, &trees).ok());
     let Some(matched) = matched.filter(|_| moment.blow == Kill::Power) else { return false };
     losses(moment, matched).1.iter().any(|name| !seen.tells(name) && !seen.noted.contains(name))
 }
 
-/// Every session that was cut short is said once, and none that ended well.
+/// Checks that every session that was cut short is reported once, and none that ended well.
 fn interrupted(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
     let said = &seen.first.interrupted;
     if said.len() < seen.sessions {

@@ -1,4 +1,4 @@
-//! Every verb, killed at random moments, on a disk that goes on.
+//! Kills every verb at random moments, on a disk that stays up.
 
 mod victims;
 
@@ -23,31 +23,32 @@ use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 
 const SIZE: u64 = 768 << 20;
-/// How long an edit takes in a run that is to be killed.
+/// How long an edit takes in a run that will be killed.
 const SPREAD: u64 = 25;
-/// Blows that come too late are made up for, up to so many for each that is wanted.
+/// Kills that come too late are repeated: up to this many attempts for each requested kill.
 const TRIES: usize = 4;
 
-/// How long a verb is taken to last until one was not hit.
+/// Assumed duration of a verb until one attempt has missed it.
 const SPAN: Duration = Duration::from_millis(100);
 
-/// A verb that is hit, and what is done before.
+/// A verb that is killed, and the steps before it.
 struct Scenario {
     name: &'static str,
     set_up: Vec<Step>,
     hit: Step,
-    /// A layer that nobody needs is there, as a crash leaves it.
+    /// Adds an unreferenced layer, as a crash leaves it.
     garbage: bool,
-    /// Of a mount, which outlives its command.
+    /// Set for verbs of a mount, which outlives its command.
     mount: Option<Mount>,
 }
 
-/// What is done with a mount that a verb was hit at.
+/// What is done with the mount that the killed verb concerns.
 #[derive(Clone, Copy)]
 struct Mount {
-    /// The edit that is done in it before.
+    /// The edit that is made in the mount before the kill.
     edit: Option<u64>,
-    /// How its user ends it afterwards; where it is not there any more, that fails.
+    /// How the user ends the mount afterwards. The command fails if the mount no longer
+    /// exists.
     end: &'static str,
 }
 
@@ -100,7 +101,7 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
     ]
 }
 
-/// Of mounts, which outlive their commands: their user ends them.
+/// Returns the scenarios of mounts, which outlive their commands until the user ends them.
 fn scenarios_of_mounts(control: &Path) -> Vec<Scenario> {
     use Effect::{Clones, Nothing, Runs};
     let at = point(control);
@@ -120,12 +121,12 @@ fn scenarios_of_mounts(control: &Path) -> Vec<Scenario> {
     ]
 }
 
-/// Where trees are mounted.
+/// Returns where trees are mounted.
 fn point(control: &Path) -> PathBuf {
     control.join("point")
 }
 
-/// Kills until `count` have hit; with a mutant stops at the first finding.
+/// Kills until `count` kills have hit; with a mutant stops at the first finding.
 pub(super) fn kill(
     disk: Disk,
     strategy: Option<&'static str>,
@@ -155,21 +156,21 @@ pub(super) fn kill(
         }
     }
     findings.millis = began.elapsed().as_millis() as u64;
-    // Busy is whoever has it mounted still, in whatever namespace.
+    // The rig is busy if a mount of the file system is left in any namespace.
     if let Err(error) = rig.down() {
         findings.note("mounted", || format!("the end: {error}"));
     }
     Ok(findings)
 }
 
-/// The store in which one verb after the other is hit.
+/// The store in which one verb after the other is killed.
 struct Ring<'a> {
     store: Store<'a>,
     strategy: Option<&'static str>,
     random: fastrand::Rng,
-    /// What each sequence of edits makes of the base.
+    /// The tree that each sequence of edits makes of the base.
     known: BTreeMap<Vec<u64>, Arc<Manifest>>,
-    /// How long each verb took when it was not hit.
+    /// Duration of each verb when no kill hit it.
     spans: BTreeMap<&'static str, Duration>,
 }
 
@@ -182,7 +183,7 @@ impl<'a> Ring<'a> {
         Ok(ring)
     }
 
-    /// Goes on with a new store of this name.
+    /// Continues with a new store of this name.
     fn renew(&mut self, name: &str) -> Result<()> {
         self.store.path.set_file_name(name);
         self.perform(&step("init", Effect::Makes))?;
@@ -200,7 +201,7 @@ impl<'a> Ring<'a> {
         self.store.perform(&self.by(step))
     }
 
-    /// The base after these edits, made in a plain directory.
+    /// Returns the base after these edits, made in a plain directory.
     fn edited(&mut self, edits: &[u64]) -> Result<Arc<Manifest>> {
         if let Some(known) = self.known.get(edits) {
             return Ok(Arc::clone(known));
@@ -216,7 +217,7 @@ impl<'a> Ring<'a> {
         Ok(manifest)
     }
 
-    /// The states before and after the last of the steps.
+    /// Returns the states before and after the last of the steps.
     fn states(&mut self, scenario: &Scenario) -> Result<[State; 2]> {
         let base = self.edited(&[])?;
         let mut state = State { store: true, ..State::default() };
@@ -231,14 +232,14 @@ impl<'a> Ring<'a> {
             let content = step.effect.changes().map(|_| self.edited(&edits)).transpose()?;
             state = state.after(step, content);
         }
-        // Its user has ended it, so that it was not for nothing.
+        // After the kill the user ends the mount with `end`, so only the state after is allowed.
         if scenario.mount.is_some() {
             before = state.clone();
         }
         Ok([before, state])
     }
 
-    /// Hits the verb of the scenario once, and judges; whether it was hit at all.
+    /// Kills the verb of the scenario once and judges; returns whether the kill hit.
     fn round(
         &mut self,
         scenario: &Scenario,
@@ -266,7 +267,8 @@ impl<'a> Ring<'a> {
             self.spans.insert(scenario.name, began.elapsed());
         }
         let seen = self.store.look(store::Kill::Kill, round as u64)?;
-        // Of two records one can be written and the other not: each of the two trees is whole.
+        // Of two records one may be written and the other not; each of the two trees is whole
+        // then.
         let mut between = after.clone();
         if let Effect::CommitsAs(name, _) = scenario.hit.effect {
             between.open.extend(
@@ -287,7 +289,7 @@ impl<'a> Ring<'a> {
         let judged = judge(&moment, &seen).filter(|_| judge(&halfway, &seen).is_some());
         if let Some((kind, detail)) = fault.or(judged) {
             findings.note(kind, || format!("{} by {weapon:?}: {detail}", scenario.name));
-            // What is wrong with this one would be found again and again.
+            // Use a new store: the same defect would be found again and again.
             self.renew(&format!("store-{round}"))?;
             return Ok(hit);
         }

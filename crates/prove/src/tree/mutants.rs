@@ -1,4 +1,4 @@
-//! The steps of a commit and of a removal that are taken away, one at a time.
+//! The steps of a commit and of a removal that are removed, one at a time.
 
 /// A missing or misplaced step.
 #[derive(Clone, Copy, Debug)]
@@ -8,14 +8,14 @@ pub(crate) struct Mutant {
     pub shown: Shown,
 }
 
-/// What shows that a step is missing.
+/// How the missing step is caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// A cut of the power.
+    /// By a power cut.
     Cut,
-    /// A kill.
+    /// By a kill.
     Kill,
-    /// Two processes that work side by side.
+    /// By two processes that work in parallel.
     Walk,
 }
 
@@ -31,7 +31,7 @@ const fn walked(name: &'static str, about: &'static str) -> Mutant {
     Mutant { name, about, shown: Shown::Walk }
 }
 
-/// All of them; the names are those that `tree` asks for.
+/// All mutants; the names are those of the crate `tree`.
 pub(crate) const MUTANTS: [Mutant; 10] = [
     cut("tree-unsynced", "a tree's file system not synced before its record is written"),
     cut("tree-record-first", "a tree's record written before its file system is synced"),
@@ -39,7 +39,8 @@ pub(crate) const MUTANTS: [Mutant; 10] = [
     cut("tree-record-directory-unsynced", "a tree's record synced, its directory not"),
     cut("tree-trash-first", "layers emptied before the record is durably gone"),
     cut("tree-open-believed", "what was not committed believed after a cut"),
-    // A disk that lost its power may not even have heard of the session.
+    // Only a kill can show this mutant: after a power cut the note of the session may not be
+    // on the disk.
     killed("tree-interrupted-forgotten", "sessions that were cut short thrown away without a word"),
     killed("tree-lease-ignored", "the lease of a session that was cut short taken for held"),
     walked("tree-unlocked", "records changed without the store's lock"),

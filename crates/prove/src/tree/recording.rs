@@ -1,4 +1,4 @@
-//! The script, recorded.
+//! Records the script.
 
 use super::fixture;
 use super::script::{Effect, State, Step, script};
@@ -19,7 +19,7 @@ use synconce_testkit::rig::Tape;
 use tempfile::TempDir;
 
 const SIZE: u64 = 512 << 20;
-/// How long the background_load go on after the last verb.
+/// How long the background load continues after the last verb.
 const AFTER: Duration = Duration::from_millis(80);
 pub(super) const START: &str = "start";
 pub(super) const END: &str = "end";
@@ -29,16 +29,16 @@ pub(super) struct Recorded {
     pub tool: Tool,
     pub disk: Tape,
     pub steps: Vec<Step>,
-    /// Before the first step, and after each.
+    /// The state before the first step, and after each step.
     pub states: Vec<State>,
 }
 
-/// The mark after step `index`.
+/// Returns the mark after step `index`.
 pub(super) fn mark(index: usize) -> String {
     format!("verb {index}")
 }
 
-/// A directory in memory with what is imported in it.
+/// Makes a directory in memory that contains the tree to import.
 pub(super) fn control() -> Result<TempDir> {
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/dev/shm")?;
     fs::create_dir(control.path().join("source"))?;
@@ -46,12 +46,12 @@ pub(super) fn control() -> Result<TempDir> {
     Ok(control)
 }
 
-/// Where the store is on a disk that is mounted at `disk`.
+/// Returns the path of the store on a disk mounted at `disk`.
 pub(super) fn store_on(disk: &Path) -> std::path::PathBuf {
     disk.join("store")
 }
 
-/// Records every verb, with clones made by `strategy` where one is given.
+/// Records every verb; clones are made by `strategy` if one is given.
 pub(super) fn record(
     disk: Disk,
     strategy: Option<&'static str>,
@@ -94,8 +94,8 @@ pub(super) fn record(
     Ok(Recorded { tool: tool.clone(), disk: rig.finish()?, steps, states })
 }
 
-/// The same done in plain directories, so that what the tool writes and reads in the same wrong way
-/// does not pass.
+/// Repeats every verb in plain directories. Without this comparison an error would pass that
+/// the tool makes in the same way when it writes and when it reads.
 struct Beside<'a> {
     control: &'a Path,
 }
@@ -121,7 +121,8 @@ impl<'a> Beside<'a> {
             Effect::Runs(name, number) => {
                 fixture::edit(&self.place(name), number, Duration::ZERO)?;
             }
-            // What the first is then is known from before.
+            // The content of `name` after this step is its last commit, which an earlier state
+            // contains.
             Effect::CommitsAs(name, new) => fs::rename(self.place(name), self.place(new))?,
             Effect::Becomes(from, name, number) => {
                 let made = self.place("new generation");

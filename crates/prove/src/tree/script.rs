@@ -1,4 +1,4 @@
-//! Every verb, one after the other, and what each has to leave.
+//! The script: every verb, one after the other, and the state that each must leave.
 
 use super::fixture;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,47 +6,48 @@ use std::path::Path;
 use std::sync::Arc;
 use synconce_testkit::manifest::Manifest;
 
-/// How long an edit takes in a recorded run: long enough that a journal is written in its midst.
+/// Duration of an edit in a recorded run: long enough for a journal commit during the edit.
 const SPREAD: u64 = 150;
 
-/// What a verb does to the trees, so that it is known what has to be there.
+/// The effect of a verb on the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// The store is made.
+    /// Creates the store.
     Makes,
-    /// Nothing.
+    /// Changes nothing.
     Nothing,
-    /// This tree is made of the source.
+    /// Creates this tree from the source.
     Imports(&'static str),
-    /// The second is made of the first.
+    /// Creates the second tree from the first.
     Clones(&'static str, &'static str),
-    /// This edit is done in the tree, and not committed.
+    /// Makes this edit in the tree without a commit.
     Runs(&'static str, u64),
-    /// What was done in the tree is committed.
+    /// Commits the changes of the tree.
     Commits(&'static str),
-    /// What was done in the first is committed as the second, and the first is its last commit.
+    /// Commits the changes of the first tree as the second; the first returns to its last
+    /// commit.
     CommitsAs(&'static str, &'static str),
-    /// The first with this edit is committed as the second.
+    /// Commits the first tree with this edit as the second.
     Becomes(&'static str, &'static str, u64),
-    /// A clone of this is thrown away.
+    /// Discards a clone of this tree.
     Discards(&'static str),
-    /// This tree is one layer now.
+    /// Turns this tree into one layer.
     Squashes(&'static str),
-    /// This tree is gone.
+    /// Removes this tree.
     Removes(&'static str),
 }
 
 /// A verb of the script.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// What comes after `tree --store DIR`.
+    /// The arguments after `tree --store DIR`.
     pub words: Vec<String>,
     pub effect: Effect,
 }
 
 impl Effect {
-    /// The name under which a session of the verb is reported, and whether that is forgiven once the
-    /// verb has returned: what it did was not to last.
+    /// Returns the name under which a session of the verb is reported. The flag tells whether
+    /// a report is forgiven after the verb has returned, because its work was not to last.
     pub(super) fn session(self) -> Option<(&'static str, bool)> {
         match self {
             Self::Imports(name) | Self::Squashes(name) => Some((name, false)),
@@ -61,7 +62,7 @@ impl Effect {
         }
     }
 
-    /// The tree whose content is another one afterwards.
+    /// Returns the tree whose content changes.
     pub(super) fn changes(self) -> Option<&'static str> {
         match self {
             Self::Imports(name) | Self::Clones(_, name) | Self::Runs(name, _) => Some(name),
@@ -77,7 +78,7 @@ impl Step {
         Self { words: text.split(' ').map(str::to_owned).collect(), effect }
     }
 
-    /// A run, whose command is an edit.
+    /// Returns a run whose command is an edit.
     pub(super) fn run(text: &str, number: u64, millis: u64, effect: Effect) -> Self {
         let mut step = Self::new(text, effect);
         let own = std::env::current_exe().unwrap_or_default();
@@ -92,7 +93,7 @@ impl Step {
         step
     }
 
-    /// The same by another strategy than the store's own.
+    /// Returns the step with another strategy than the store's own.
     pub(super) fn by(mut self, strategy: &str) -> Self {
         if ["import", "clone", "run"].contains(&self.words[0].as_str()) {
             self.words.splice(1..1, ["--strategy".to_owned(), strategy.to_owned()]);
@@ -100,7 +101,7 @@ impl Step {
         self
     }
 
-    /// What it is, without what every run has.
+    /// Returns the step's arguments without those that every run has.
     pub(super) fn name(&self) -> String {
         let words = self.words.iter().take_while(|word| *word != "--bind");
         words.map(|word| word.rsplit('/').next().unwrap_or_default()).collect::<Vec<_>>().join(" ")
@@ -111,12 +112,12 @@ fn bind(program: &Path) -> String {
     format!("{}:{}:ro", program.display(), fixture::PROGRAM)
 }
 
-/// A verb as [`Step`]s are written down elsewhere.
+/// Returns a step, for scripts in other modules.
 pub(super) fn step(text: &str, effect: Effect) -> Step {
     Step::new(text, effect)
 }
 
-/// The script that is recorded, with clones made by `strategy` where one is given.
+/// Returns the script that is recorded; clones are made by `strategy` if one is given.
 pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
     use Effect::{Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Removes, Runs, Squashes};
     let run = |text: &str, number, effect| Step::run(text, number, SPREAD, effect);
@@ -149,34 +150,35 @@ pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
     }
 }
 
-/// What trees there are, by their content.
+/// The content of each tree by name.
 pub(super) type Trees = BTreeMap<String, Arc<Manifest>>;
 
-/// What has to be there at a moment between two verbs.
+/// The state of the store between two verbs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
-    /// Whether there is a store at all.
+    /// Whether the store exists.
     pub store: bool,
-    /// Every tree as it was last committed.
+    /// Every tree as of its last commit.
     pub durable: Trees,
-    /// Trees in which something was done since, as they are as long as the power stays.
+    /// Trees with uncommitted changes, and their content while the power stays on.
     pub open: Trees,
 }
 
 impl State {
-    /// The trees as they are while the power stays.
+    /// Returns the content of the trees while the power stays on.
     pub(super) fn live(&self) -> Trees {
         let mut live = self.durable.clone();
         live.extend(self.open.iter().map(|(name, tree)| (name.clone(), Arc::clone(tree))));
         live
     }
 
-    /// Those in which something was done that is not committed.
+    /// Returns the trees with uncommitted changes.
     pub(super) fn open_names(&self) -> BTreeSet<String> {
         self.open.keys().cloned().collect()
     }
 
-    /// What `step` makes of it; `content` is that of the tree that it changes.
+    /// Returns the state after `step`; `content` is the new content of the tree that the step
+    /// changes.
     pub(super) fn after(&self, step: &Step, content: Option<Arc<Manifest>>) -> Self {
         let mut next = self.clone();
         let content = content.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A store as its user sees it: by the tool's verbs, and by the names in its directories.
+//! A store as a user sees it: by the tool's verbs, and by the names in its directories.
 
 use super::fixture;
 use super::script::{Step, step};
@@ -15,13 +15,13 @@ use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 
-/// Far more than any verb takes here.
+/// Far longer than any verb takes here.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
-/// The tree in which is shown that the store works on, and the edit.
+/// The tree, and its edit, with which the store is shown to work after the interruption.
 const LATER: &str = "later";
 const LATER_EDIT: u64 = fixture::EDITS - 1;
 
-/// A store, and the tool that it is used by.
+/// A store, and the tool that uses it.
 pub(super) struct Store<'a> {
     pub tool: &'a Tool,
     pub path: PathBuf,
@@ -29,20 +29,20 @@ pub(super) struct Store<'a> {
     pub control: PathBuf,
     /// Whether times are compared.
     pub times: bool,
-    /// Whether its trees were changed at random, so that no known edit can be done in them.
+    /// Whether the trees were changed at random, so that no edit of `fixture` fits them.
     pub is_random: bool,
 }
 
-/// What a command said of what was cut short.
+/// What a command reported about interrupted work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The trees from which what was thrown away had come.
+    /// The trees whose interrupted sessions were thrown away.
     pub interrupted: Vec<String>,
-    /// The trees of which uncommitted changes were lost.
+    /// The trees whose uncommitted changes were lost.
     pub lost: Vec<String>,
 }
 
-/// How a tree is listed.
+/// A tree as `list` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Listed {
     pub name: String,
@@ -53,46 +53,46 @@ pub(super) struct Listed {
 /// What was found in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Whether there is one.
+    /// Whether the store exists.
     pub store: bool,
-    /// How many sessions were cut short, before any command looked.
+    /// Number of sessions that were cut short, counted before any command ran.
     pub sessions: usize,
-    /// The trees of which the disk knows that something was done in them.
+    /// The trees for which a note of uncommitted work is on the disk.
     pub noted: Vec<String>,
-    /// What the first command said.
+    /// What the first command reported.
     pub first: Said,
-    /// What the second said.
+    /// What the second command reported.
     pub second: Said,
-    /// What commands failed that must not, `fsck` among them, and how.
+    /// Commands that failed although they must not (`fsck` among them), and their output.
     pub faults: Vec<String>,
     pub listed: Vec<Listed>,
-    /// Every tree by its content, or why it could not be read.
+    /// The content of every tree, or why it could not be read.
     pub trees: BTreeMap<String, std::result::Result<Arc<Manifest>, String>>,
-    /// What is left of no more use after `gc --wait`.
+    /// Unused files that are left after `gc --wait`.
     pub leftovers: Vec<String>,
-    /// Why it does not work on, if it does not.
+    /// Why the store cannot be used any further, if so.
     pub stuck: Option<String>,
 }
 
 impl Seen {
-    /// Whether the first command said that something done in `name` is gone; a session of it that was
-    /// cut short says the same.
+    /// Whether the first command reported that work in `name` is lost, as a loss or as an
+    /// interrupted session.
     pub(super) fn tells(&self, name: &String) -> bool {
         self.first.lost.contains(name) || self.first.interrupted.contains(name)
     }
 }
 
-/// How a store came to be as it is.
+/// What interrupted the work in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kill {
-    /// The power went.
+    /// A power cut.
     Power,
-    /// Processes were killed.
+    /// A kill of processes.
     Kill,
 }
 
 impl Store<'_> {
-    /// The command of a verb.
+    /// Returns the command of a verb.
     pub(super) fn command(&self, words: &[String]) -> Command {
         let mut command = self.tool.tree(&self.path, &self.control);
         command.args(words);
@@ -103,12 +103,12 @@ impl Store<'_> {
         Ok(process::run(&mut self.command(words), patiently(LIMIT))?)
     }
 
-    /// Does a verb, however it ends.
+    /// Runs a verb; the verb may fail.
     pub(super) fn verb(&self, text: &str) -> Result<Finished> {
         self.finish(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
-    /// Does a step, which has to succeed.
+    /// Runs a step, which must succeed.
     pub(super) fn perform(&self, step: &Step) -> Result<()> {
         let finished = self.finish(&step.words)?;
         match finished.status.success() {
@@ -121,7 +121,7 @@ impl Store<'_> {
         if self.times { Options::default().mtimes() } else { Options::default() }
     }
 
-    /// The content of the tree `name`.
+    /// Returns the content of the tree `name`.
     pub(super) fn content(&self, name: &str) -> Result<Arc<Manifest>> {
         let to = self.control.join("exported");
         let words = ["export", name, &to.display().to_string()].map(str::to_owned);
@@ -136,7 +136,7 @@ impl Store<'_> {
         manifest.map(Arc::new)
     }
 
-    /// Looks at everything; `variant` chooses the command that comes first.
+    /// Looks at the whole store; `variant` selects the first command.
     pub(super) fn look(&self, blow: Kill, variant: u64) -> Result<Seen> {
         let mut seen = Seen { store: self.path.join("store.json").exists(), ..Seen::default() };
         if !seen.store {
@@ -154,7 +154,7 @@ impl Store<'_> {
         if !listed.status.success() {
             seen.faults.push(failure("list --json", &listed));
         }
-        // A store that is beyond use lists nothing.
+        // An unusable store lists nothing.
         seen.listed = match serde_json::from_str(&listed.stdout) {
             Err(_) if !listed.status.success() => Vec::new(),
             list => list
@@ -170,7 +170,7 @@ impl Store<'_> {
         Ok(seen)
     }
 
-    /// What a command says; a failure of it is a fault.
+    /// Runs `command` and returns what it reports; a failure is added to `faults`.
     fn ask(&self, command: &str, faults: &mut Vec<String>) -> Result<Said> {
         let finished = self.verb(command)?;
         if !finished.status.success() {
@@ -179,8 +179,8 @@ impl Store<'_> {
         Ok(said(&finished.stderr))
     }
 
-    /// The sessions of which a command has to say that they were cut short: those whose note is whole
-    /// and whose layer is nobody's.
+    /// Counts the sessions that a command must report as cut short: sessions with a complete
+    /// note whose layer no record names.
     fn cut_short(&self, blow: Kill) -> Result<usize> {
         let mut records = String::new();
         let directories: &[&str] = match blow {
@@ -201,7 +201,7 @@ impl Store<'_> {
         Ok(names(&self.path.join("sessions"))?.iter().filter(|id| is_cut(id)).count())
     }
 
-    /// What `gc --wait` has to have removed.
+    /// Returns what `gc --wait` should have removed.
     fn leftovers(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
         for directory in ["sessions", "trash"] {
@@ -228,7 +228,7 @@ impl Store<'_> {
         Ok(left)
     }
 
-    /// A clone is made, changed and committed, and is what it has to be; and is removed.
+    /// Clones a tree, changes, commits and compares the clone, and removes it.
     fn go_on(&self, listed: &[Listed]) -> Result<()> {
         let nothing = super::script::Effect::Nothing;
         let base = listed.iter().find(|tree| tree.state == "committed" && !self.is_random);
@@ -258,7 +258,7 @@ fn all_names(directory: &Path) -> Result<Vec<String>> {
     names.collect()
 }
 
-/// Without those that have no name yet.
+/// Returns the names in `directory` without temporary ones, which start with a dot.
 fn names(directory: &Path) -> Result<Vec<String>> {
     let mut names = all_names(directory)?;
     names.retain(|name| !name.starts_with('.'));
@@ -274,7 +274,7 @@ pub(super) fn failure(what: &str, finished: &Finished) -> String {
     format!("{what}: {}: {said}", finished.status)
 }
 
-/// What the tool said of what was cut short.
+/// Parses what the tool reported about interrupted work.
 pub(super) fn said(stderr: &str) -> Said {
     let mut said = Said::default();
     for line in stderr.lines() {

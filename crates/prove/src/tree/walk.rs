@@ -1,5 +1,5 @@
-//! A random walk over the verbs by two processes, some of which are killed, on the same few trees; every
-//! tree's content, state and every message is compared with a model.
+//! A random walk over the verbs by two processes on the same few trees. Some processes are
+//! killed. Every tree's content and state and every message is compared with a model.
 
 mod alter;
 mod leash;
@@ -29,7 +29,7 @@ pub(crate) use alter::{Alter, perform as alter};
 pub(crate) use leash::{Leash, perform as leash};
 pub(super) use sabotage::Sabotage;
 
-/// Room for all layers of five trees, and for those that wait to be removed.
+/// Room for all layers of five trees, and for layers that wait for their removal.
 const SIZE: u64 = 2 << 30;
 
 /// Walks for `seconds`, or until the first finding.
@@ -84,14 +84,14 @@ pub(super) fn walk(
         super::config(disk),
         findings.millis / 1000
     );
-    // Busy is whatever has it mounted still, in whatever namespace.
+    // The rig is busy if a mount of the file system is left in any namespace.
     if let Err(error) = rig.down() {
         findings.note("mounted", || format!("the end: {error}"));
     }
     Ok(findings)
 }
 
-/// Looks at the whole store when nothing runs any more.
+/// Checks the whole store after the last process has ended.
 fn at_the_end(store: &Store<'_>, ended: worker::Ended) -> Result<Option<Fault>> {
     let worker::Ended { model, mut messages } = ended;
     let seen = store.look(Kill::Kill, 0)?;
@@ -104,7 +104,7 @@ fn at_the_end(store: &Store<'_>, ended: worker::Ended) -> Result<Option<Fault>> 
     Ok(wrong(&model, &seen))
 }
 
-/// What of a store that is at rest no case explains.
+/// Returns what no case of the model explains in a store at rest.
 fn wrong(model: &Model, seen: &Seen) -> Option<Fault> {
     if !seen.faults.is_empty() {
         return Some(("false alarm", seen.faults.join(" | ")));

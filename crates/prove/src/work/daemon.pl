@@ -1,5 +1,6 @@
-# Leaves a daemon behind, as a package's postinst does. Once the file `go` is in the directory of
-# the second argument, the daemon writes and syncs in the directory of the third, and says `done`.
+# Leaves a daemon behind, like the postinst script of a package. Once the file `go` exists in
+# the directory of the second argument, the daemon writes and syncs in the directory of the
+# third, and creates `done`.
 use strict; use IO::Handle; use POSIX (); use Time::HiRes ();
 my ($tree, $control, $own) = @ARGV;
 chdir $tree or die;
@@ -16,5 +17,6 @@ if (!fork) {
     rename "$control/done.new", "$control/done";
     POSIX::_exit(0);
 }
-# Until it is in a session of its own: whoever ends our group shall not end it.
+# Wait until the daemon is in its own session: a signal to this process group must not end the
+# daemon.
 close $tell; my $line = <$ready>;

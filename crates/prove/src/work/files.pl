@@ -1,6 +1,6 @@
-# A package manager's habits in small, in the directory of the first argument:
-# files written beside, synced and renamed over; some never synced at all; files
-# overwritten in place; links, modes, times; an O_SYNC descriptor; directories synced.
+# What a package manager does, in small, in the directory of the first argument: files written
+# beside, synced and renamed over others; some never synced at all; files overwritten in place;
+# links, modes, times; an O_SYNC descriptor; directories synced.
 use strict; use Fcntl; use IO::Handle; use Time::HiRes ();
 chdir $ARGV[0] or die "$ARGV[0]: $!";
 
@@ -10,9 +10,9 @@ sub put { my ($path, $text, $synced) = @_;
     open(my $file, '>', $path) or die "$path: $!"; print $file $text; $file->flush;
     if ($synced) { $file->sync or die "$path: $!"; } close $file or die; }
 
-# A rival under which no such descriptor can be opened says so.
+# A rival under which O_SYNC descriptors cannot be opened sets this variable.
 my $synced = $ENV{PROVE_NO_O_SYNC} ? 0 : O_SYNC;
-# The first call that is held comes before the first change.
+# The first held call comes before the first change.
 sync_path('.');
 for my $i (1 .. 60) {
     my $dir = 'd' . $i % 5;

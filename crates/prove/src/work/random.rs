@@ -1,8 +1,9 @@
-//! Random programs, CrashMonkey's idea: bugs of crash consistency need few operations on few names, so
-//! short sequences are tried one and all, and longer ones by chance.
+//! Random programs, after CrashMonkey: crash-consistency bugs need few operations on few
+//! names, so all short sequences are tried, and longer ones at random.
 //!
-//! Hundreds of programs are run one after the other in one recorded, each in a directory of its own. Which
-//! they are follows from a kind and a seed alone, so that whatever is found can be done again.
+//! Hundreds of programs run one after the other in one recorded run, each in its own
+//! directory. A kind and a seed alone determine the programs, so that every finding can be
+//! repeated.
 
 mod operation;
 mod perform;
@@ -15,7 +16,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// How long programs are, and how they are chosen.
+/// The length of programs, and how they are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// Sequences of one and of two operations.
@@ -41,10 +42,10 @@ pub(crate) struct Programs {
     pub batch: usize,
 }
 
-/// One after the other.
+/// Operations, one after the other.
 type Program = Vec<Operation>;
 
-/// Of a long program.
+/// The number of operations of a long program.
 const LENGTHS: std::ops::RangeInclusive<usize> = 20..=60;
 const INITIAL: usize = 6000;
 
@@ -60,12 +61,12 @@ impl Programs {
         format!("random, {all}{count} of {of}")
     }
 
-    /// How many takes it needs to run them all.
+    /// Returns how many recorded runs are needed for all programs.
     pub(crate) fn batches(self) -> usize {
         self.all().len().div_ceil(self.kind.batch())
     }
 
-    /// Those of the batch.
+    /// Returns the programs of the batch.
     fn here(self) -> Vec<Program> {
         let size = self.kind.batch();
         self.all().into_iter().skip(self.batch * size).take(size).collect()
@@ -98,7 +99,7 @@ impl Programs {
         }
     }
 
-    /// What is there before: of each program's names some are, and some are not.
+    /// Prepares the tree: some of each program's names exist before the run, others do not.
     pub(crate) fn prepare(self, tree: &Path) -> Result<()> {
         for index in 0..self.here().len() {
             let own = tree.join(directory(index));
@@ -108,7 +109,8 @@ impl Programs {
         Ok(())
     }
 
-    /// The command line that runs the batch in `tree`: this very program, which needs no library.
+    /// Returns the command line that runs the batch in `tree`: this program itself, which
+    /// needs no library.
     pub(crate) fn words(self, tree: &Path) -> Result<Vec<String>> {
         let own = std::env::current_exe()?.display().to_string();
         let mut words = vec![own];
@@ -117,7 +119,7 @@ impl Programs {
         Ok(words)
     }
 
-    /// How to run the batch again, by hand.
+    /// Returns how to repeat the batch by hand.
     pub(crate) fn repeat(self) -> String {
         let Self { seed, count, batch, .. } = self;
         let kind = match self.kind {
@@ -128,7 +130,8 @@ impl Programs {
         format!("perform --kind {kind} --seed {seed} --count {count} --batch {batch}")
     }
 
-    /// The program in whose directory `path` of the tree lies, and how to repeat its batch.
+    /// Describes the program in whose directory `path` of the tree lies, and how to repeat its
+    /// batch.
     pub(crate) fn explain(self, path: &str) -> String {
         let top = path.split('/').next().unwrap_or_default();
         let here = self.here();
@@ -139,7 +142,7 @@ impl Programs {
 }
 
 impl Kind {
-    /// How many are run in one recorded.
+    /// Returns how many programs run in one recorded run.
     fn batch(self) -> usize {
         match self {
             Self::Pairs | Self::Triples => 1400,
@@ -148,7 +151,7 @@ impl Kind {
     }
 }
 
-/// Sequence number `index` of those with `length` words.
+/// Returns sequence number `index` of all sequences of `length` words.
 fn decode(mut index: usize, length: usize, words: &[Operation]) -> Program {
     let mut program = Vec::with_capacity(length);
     for _ in 0..length {
@@ -158,7 +161,7 @@ fn decode(mut index: usize, length: usize, words: &[Operation]) -> Program {
     program
 }
 
-/// `count` different numbers below `total`, ascending.
+/// Returns `count` different numbers below `total`, in ascending order.
 fn choose(count: usize, total: usize, random: &mut fastrand::Rng) -> Vec<usize> {
     if count >= total {
         return (0..total).collect();
@@ -172,12 +175,13 @@ fn choose(count: usize, total: usize, random: &mut fastrand::Rng) -> Vec<usize> 
     chosen
 }
 
-/// The directory of a program in the tree.
+/// Returns a program's directory in the tree.
 fn directory(index: usize) -> String {
     format!("s{index:05}")
 }
 
-/// What is written at a step: no other step writes the same, and every line has its number.
+/// Returns the text that a step writes: no other step writes the same, and every line has its
+/// number.
 fn filler(step: usize, length: usize) -> Vec<u8> {
     let mut text = String::new();
     for line in 0.. {

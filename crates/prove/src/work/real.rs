@@ -1,4 +1,4 @@
-//! Real work: what people run, with all its processes, users and habits.
+//! Real workloads: programs of everyday use, with all their processes and users.
 
 use crate::Result;
 use std::fs;
@@ -7,26 +7,26 @@ use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::{patiently, process};
 
-/// A program of everyday life.
+/// A program of everyday use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Real {
     /// apt installs two small packages into a Debian root.
     Apt,
-    /// apt installs a compiler and what belongs to it: 55 packages.
+    /// apt installs a compiler with its dependencies: 55 packages.
     AptMany,
     /// git clones, commits and packs.
     Git,
-    /// A PostgreSQL cluster is made, loaded and stopped.
+    /// A PostgreSQL cluster is created, loaded and stopped.
     Postgres,
     /// Two SQLite databases are loaded.
     Sqlite,
-    /// tar unpacks as many files as a kernel has.
+    /// tar unpacks as many files as a kernel source has.
     Untar,
 }
 
-/// Where `synconce bench install` keeps the roots that it installs into.
+/// Where `synconce bench install` keeps its base roots.
 const BASES: &str = "/var/cache/synconce";
-/// Far more than any of it takes, on a busy machine.
+/// Far longer than any of them takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
 const POSTGRES: &str = "/usr/lib/postgresql";
 
@@ -45,7 +45,7 @@ impl Real {
         }
     }
 
-    /// Why it cannot be run here.
+    /// Returns why the workload cannot run here.
     pub(crate) fn missing(self) -> Option<String> {
         let programs: &[&str] = match self {
             Self::Apt | Self::AptMany => &["tar", "unshare", "chroot"],
@@ -68,7 +68,7 @@ impl Real {
         }
     }
 
-    /// Bytes that the disk has to have.
+    /// Returns the size of the disk in bytes.
     pub(crate) fn size(self) -> u64 {
         match self {
             Self::Git | Self::Sqlite => 512 << 20,
@@ -78,12 +78,12 @@ impl Real {
         }
     }
 
-    /// What is there before.
+    /// Prepares the tree before the run.
     pub(crate) fn prepare(self, tree: &Path) -> Result<()> {
         let mut command = match self {
             Self::Postgres | Self::Sqlite | Self::Untar => return Ok(()),
             Self::Apt | Self::AptMany => {
-                // Not the tree itself, whose `var` is left out of its manifest.
+                // Not the tree itself: the manifest leaves out `var` of the tree.
                 let root = tree.join("root");
                 fs::create_dir(&root)?;
                 let mut command = Command::new("tar");
@@ -104,8 +104,8 @@ impl Real {
         }
     }
 
-    /// The command line that works in `tree`, in a mount namespace of its own: what it mounts goes
-    /// with it. `control` is not on the disk under test.
+    /// Returns the command line that works in `tree`, in its own mount namespace, with which
+    /// its mounts disappear. `control` is not on the disk under test.
     pub(crate) fn words(self, tree: &Path, control: &Path) -> Result<Vec<String>> {
         let (script, extra) = match self {
             Self::Apt => (include_str!("real/apt.sh"), "patch make".to_owned()),
@@ -136,7 +136,8 @@ impl Real {
     }
 }
 
-/// The command that unpacks a tar of `directories` directories of 15 files each in `tree`.
+/// Returns the command line that unpacks a tar of `directories` directories of 15 files each
+/// in `tree`.
 pub(super) fn unpack(tree: &Path, control: &Path, directories: usize) -> Result<Vec<String>> {
     let path = control.join("tree.pl");
     fs::write(&path, include_str!("real/tree.pl"))?;
@@ -146,7 +147,7 @@ pub(super) fn unpack(tree: &Path, control: &Path, directories: usize) -> Result<
     Ok(words.chain([directories.to_string()]).collect())
 }
 
-/// The base with the most packages downloaded.
+/// Returns the base with the most packages downloaded.
 fn base() -> Option<PathBuf> {
     let bases = fs::read_dir(BASES).ok()?.flatten().map(|entry| entry.path());
     let ours = bases.filter(|path| {
@@ -156,7 +157,7 @@ fn base() -> Option<PathBuf> {
     ours.max_by_key(|path| fs::metadata(path).map_or(0, |data| data.len()))
 }
 
-/// Whether a program of this name is in the path.
+/// Whether a program of this name is in PATH.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())

@@ -1,6 +1,7 @@
-//! `manifest`: writes down what a tree contains, and compares two.
+//! `manifest`: writes the manifest of a tree, and compares two trees.
 //!
-//! Exit codes, as of diff(1): 0 identical or written, 1 different, 2 trouble (the reason is on stderr).
+//! Exit codes, as of diff(1): 0 identical or written, 1 different, 2 error (the reason is on
+//! stderr).
 #![forbid(unsafe_code)]
 
 use std::fs;

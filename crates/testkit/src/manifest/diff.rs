@@ -1,4 +1,4 @@
-//! Where two manifests differ.
+//! The differences between two manifests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Entry, Kind, Manifest};
 
-/// One thing in which two trees differ. Displays as `path: what`.
+/// One difference between two trees. Displays as `path: what`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "difference")]
 pub enum Difference {
@@ -21,24 +21,24 @@ pub enum Difference {
         /// The path.
         path: String,
     },
-    /// Both have it.
+    /// Both trees have the path.
     Changed {
         /// The path.
         path: String,
         /// What differs.
         field: Field,
-        /// In the first tree; "nothing" if it has none.
+        /// The value in the first tree; "nothing" if it has none.
         first: String,
-        /// In the second tree.
+        /// The value in the second tree.
         second: String,
     },
 }
 
-/// What of a path differs.
+/// The part of an entry that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Field {
-    /// What it is. Nothing else is compared then.
+    /// Type of the file. If it differs, nothing else is compared.
     Kind,
     /// Permissions.
     Mode,
@@ -48,7 +48,7 @@ pub enum Field {
     Size,
     /// Content of a file, of the same or another length.
     Content,
-    /// Where a symbolic link points.
+    /// Target of a symbolic link.
     Target,
     /// Device number.
     Device,
@@ -58,12 +58,12 @@ pub enum Field {
     Xattr(String),
     /// Time of the last change.
     Mtime,
-    /// A part that could not be read.
+    /// A part that could not be read in one of the trees.
     Readable,
 }
 
 impl Difference {
-    /// The path in which the trees differ.
+    /// Returns the path in which the trees differ.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {
@@ -104,7 +104,8 @@ impl fmt::Display for Field {
     }
 }
 
-/// Where two trees differ, by path. Empty if they are identical. Times are compared if both have them.
+/// Returns the differences between two trees, sorted by path; empty if the trees are
+/// identical. Times are compared if both manifests contain them.
 #[must_use]
 pub fn diff(first: &Manifest, second: &Manifest) -> Vec<Difference> {
     let mut pairs: BTreeMap<&str, (Option<&Entry>, Option<&Entry>)> = BTreeMap::new();
@@ -180,7 +181,8 @@ impl Comparison<'_> {
     }
 }
 
-/// As much of the hash as people compare; 64 bits tell any two files apart that occur by accident.
+/// Returns the start of the hash for display; 64 bits distinguish any two files that occur by
+/// accident.
 fn short(entry: &Entry) -> Option<String> {
     entry.sha256.as_ref().map(|hash| hash.chars().take(16).collect())
 }

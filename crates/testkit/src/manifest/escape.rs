@@ -1,8 +1,8 @@
-//! File names are bytes; JSON and people want text.
+//! Escapes file names, which are bytes, as text for JSON and for display.
 
 use std::fmt::Write;
 
-/// Text that tells any two byte strings apart and needs no quotes on a terminal.
+/// Returns text that is different for any two byte strings and needs no quotes on a terminal.
 pub(super) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,10 +1,10 @@
-//! What a manifest takes in.
+//! Options: what a manifest includes.
 
 use glob::{MatchOptions, Pattern};
 
 use crate::{Error, Result};
 
-/// What a manifest takes in. By default everything but times.
+/// What a manifest includes; by default everything but times.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Options {
@@ -13,17 +13,18 @@ pub struct Options {
 }
 
 impl Options {
-    /// Takes in the time of the last change.
+    /// Includes the time of the last change.
     pub fn mtimes(mut self) -> Self {
         self.mtimes = true;
         self
     }
 
-    /// Leaves out what matches `glob`, from the tree's root and without a leading slash, with all
-    /// below it: `var/log`, `**/*.pyc`. `*` does not match a slash.
+    /// Leaves out every path that matches `glob`, and everything below it: `var/log`,
+    /// `**/*.pyc`. The path is relative to the tree's root, without a leading slash. `*` does
+    /// not match a slash.
     ///
     /// # Errors
-    /// `glob` is no glob.
+    /// `glob` is not a valid glob.
     pub fn ignore(mut self, glob: &str) -> Result<Self> {
         let pattern = Pattern::new(glob)
             .map_err(|error| Error::Refused(format!("cannot understand {glob}: {error}")))?;

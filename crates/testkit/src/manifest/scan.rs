@@ -1,4 +1,5 @@
-//! Reads a tree by directory descriptors, so that no path is too long and no rename leads astray.
+//! Reads a tree by directory descriptors: no path is too long, and a concurrent rename cannot
+//! redirect the scan.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -46,13 +47,13 @@ struct Scan<'a> {
     entries: BTreeMap<String, Entry>,
     /// The paths of files with several links.
     paths: HashMap<Inode, Vec<String>>,
-    /// Their content is read once.
+    /// The content's hash by inode: a file with several links is read once.
     hashes: HashMap<Inode, String>,
     buffer: Vec<u8>,
 }
 
 impl Scan<'_> {
-    /// Reads what is in a directory; `prefix` is its path with a slash behind it.
+    /// Reads the entries of a directory; `prefix` is its path with a trailing slash.
     fn directory(&mut self, dir: &OwnedFd, prefix: &str) -> io::Result<()> {
         for name in Dir::read_from(dir)? {
             let name = name?;
@@ -84,7 +85,8 @@ impl Scan<'_> {
             self.paths.entry(inode(&data)).or_default().push(path.to_owned());
         }
         self.note(&mut entry, |scan, entry| {
-            // Unlike a path from the root, this one cannot be too long. The name itself is not followed.
+            // Unlike a path from the root, this path cannot be too long. A symbolic link in
+            // the last component is not followed.
             let mut link = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
             link.extend_from_slice(name);
             entry.xattrs = scan.xattrs(&*link)?;
@@ -121,7 +123,7 @@ impl Scan<'_> {
         entry
     }
 
-    /// Does a part of an entry, and writes down in it if that fails.
+    /// Runs a step for an entry, and notes an error of the step in the entry.
     fn note(
         &mut self,
         entry: &mut Entry,
@@ -156,7 +158,8 @@ impl Scan<'_> {
         &mut self,
         path: P,
     ) -> io::Result<BTreeMap<String, String>> {
-        // The kernel's limits for the list and for a value are 64 KiB, the buffer's size (xattr(7)).
+        // 64 KiB, the buffer's size, is the kernel's limit for the list and for a value
+        // (xattr(7)).
         let length = match rustix::fs::llistxattr(path, &mut self.buffer[..]) {
             Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
             result => result?,
@@ -208,9 +211,9 @@ fn stat(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
     statx(dir, name, flags, StatxFlags::BASIC_STATS)
 }
 
-/// Opens a file without a trace in its access time, where that is allowed.
+/// Opens a file, without an update of its access time where the kernel permits it.
 fn open_file(dir: &OwnedFd, name: &[u8]) -> rustix::io::Result<File> {
-    // Should it have become a named pipe since its stat, the open does not wait.
+    // The open must not block if the file has become a named pipe since its stat.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => openat(dir, name, flags, Mode::empty()),

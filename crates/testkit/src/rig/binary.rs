@@ -1,11 +1,11 @@
-//! Where the `rig` program is, which the library starts as the daemon.
+//! Finds the `rig` program, which the library starts as the daemon.
 //!
-//! A test of another crate is not told the path of this crate's programs, and whatever lies in the
-//! target directory may be older than the library in the test. So cargo is asked to build the program,
-//! once a process: it knows whether there is anything to do (0.1 s if not), its lock orders test
-//! programs that run side by side, and `cargo test` has let go of that lock by the time tests run.
-//! Forking the daemon out of the test instead would need a fork of a process with threads, which may
-//! do next to nothing, and unsafe code.
+//! cargo does not pass the path of this crate's programs to the tests of other crates, and a
+//! program in the target directory may be older than the library in the test. Therefore cargo
+//! builds the program, once per process. cargo checks whether a build is necessary (0.1 s if
+//! not), and its lock serialises parallel test programs; `cargo test` has released that lock
+//! before tests run. The alternative is to fork the daemon from the test. That needs unsafe
+//! code and a fork of a multi-threaded process, whose child may do next to nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +14,8 @@ use std::sync::OnceLock;
 use crate::error::run;
 use crate::{Error, Result};
 
-/// The program to start: `SYNCONCE_RIG_BIN`, or one built now beside the running test, or, where there
-/// is no cargo, one that lies there already.
+/// Returns the program to start: `SYNCONCE_RIG_BIN`, or one built now beside the running test,
+/// or, without cargo, an existing one beside the test.
 pub(super) fn locate() -> Result<PathBuf> {
     static FOUND: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| find().map_err(|error| error.to_string()));
@@ -36,7 +36,7 @@ fn find() -> Result<PathBuf> {
     build(&workspace, beside.as_deref())
 }
 
-/// `target/[TRIPLE/]debug/rig` for a test in `target/[TRIPLE/]debug/deps/`.
+/// Returns `target/[TRIPLE/]debug/rig` for a test in `target/[TRIPLE/]debug/deps/`.
 fn beside_this_program() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let mut dir = program.parent()?;
@@ -60,7 +60,8 @@ fn build(workspace: &Path, beside: Option<&Path>) -> Result<PathBuf> {
         "rig",
     ]);
     command.args(["--message-format", "json-render-diagnostics"]);
-    // The profile and the directory of the test itself, so that what it has built is used again.
+    // Use the profile and the target directory of the test itself, so that its build results
+    // are reused.
     if beside.is_some_and(|path| path.parent().is_some_and(|dir| dir.ends_with("release"))) {
         command.arg("--release");
     }
@@ -72,7 +73,8 @@ fn build(workspace: &Path, beside: Option<&Path>) -> Result<PathBuf> {
     artifact.ok_or_else(|| Error::Refused("cargo built `rig` but did not say where".to_owned()))
 }
 
-/// The target directory above `[TRIPLE/]debug/rig`. Cargo marks it as a cache, and the triple's as well.
+/// Returns the target directory above `[TRIPLE/]debug/rig`. cargo tags the target directory as
+/// a cache, and the directory of the triple, too.
 fn target_dir(program: &Path) -> Option<&Path> {
     let tagged = |dir: &&Path| dir.join("CACHEDIR.TAG").exists();
     let inner = program.ancestors().find(tagged)?;

@@ -1,4 +1,4 @@
-//! What a rig is to be, and how it is set up.
+//! The configuration of a rig, and its set-up.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,8 @@ use super::{FsKind, Latency, Limits, Preset, Rig, binary, sparse, system};
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// What a rig is to be. The default is 512 MiB of ext4 without latency, mounted in a directory of its own.
+/// The configuration of a rig. The default is 512 MiB of ext4 without latency, mounted in a
+/// new directory.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -24,7 +25,6 @@ pub struct Builder {
     passthrough: Option<bool>,
     mount_point: Option<PathBuf>,
     mount_options: Option<String>,
-    mkfs_options: Vec<String>,
     backing_dir: PathBuf,
     binary: Option<PathBuf>,
     image: Option<PathBuf>,
@@ -41,7 +41,6 @@ impl Default for Builder {
             passthrough: None,
             mount_point: None,
             mount_options: None,
-            mkfs_options: Vec::new(),
             backing_dir: "/dev/shm".into(),
             binary: None,
             image: None,
@@ -51,91 +50,91 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The file system; ext4 unless said.
+    /// Sets the file system; the default is ext4.
     pub fn fs(mut self, fs: FsKind) -> Self {
         self.fs = fs;
         self
     }
 
-    /// The disk's size in bytes, 512 MiB unless said. Only what is written takes memory.
+    /// Sets the disk's size in bytes; the default is 512 MiB. Only written data takes memory.
     pub fn size(mut self, bytes: u64) -> Self {
         self.size = bytes;
         self
     }
 
-    /// The time of a flush, from the first mount on.
+    /// Sets the time of a flush, from the first mount on.
     pub fn latency(mut self, latency: Latency) -> Self {
         self.latency = latency;
         self
     }
 
-    /// How fast data moves, from the first mount on. It passes the daemon then.
+    /// Sets how fast data is read and written, from the first mount on. The data then passes
+    /// the daemon.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// As slow as a kind of disk that there is: its [`Latency`] and its [`Limits`].
+    /// Makes the disk as slow as an existing kind of disk: sets its [`Latency`] and its
+    /// [`Limits`].
     pub fn preset(self, preset: &Preset) -> Self {
         self.latency(preset.latency).limits(preset.limits)
     }
 
-    /// Requires that data bypasses the daemon, or that it does not; unless said, it does where the
-    /// kernel can. Writes are counted and can fail only if they pass the daemon.
+    /// Requires that data bypasses the daemon, or that it does not. By default data bypasses
+    /// the daemon where the kernel supports passthrough. Writes are counted and can fail only
+    /// if they pass the daemon.
     pub fn passthrough(mut self, passthrough: bool) -> Self {
         self.passthrough = Some(passthrough);
         self
     }
 
-    /// Where to mount the file system: an existing directory. A new one unless said.
+    /// Sets the mount point, an existing directory; the default is a new directory.
     pub fn at(mut self, mount_point: impl Into<PathBuf>) -> Self {
         self.mount_point = Some(mount_point.into());
         self
     }
 
-    /// Options for mount(8), such as `noatime,commit=1`.
+    /// Sets options for mount(8), such as `noatime,commit=1`.
     pub fn mount_options(mut self, options: impl Into<String>) -> Self {
         self.mount_options = Some(options.into());
         self
     }
 
-    /// Options for the program that makes the file system, such as `-J size=8` for ext4.
-    pub fn mkfs_options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.mkfs_options = options.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Where the disk's data lies, `/dev/shm` unless said. Not a directory on the disk of another rig.
+    /// Sets the directory of the disk's data; the default is `/dev/shm`. It must not be on the
+    /// disk of another rig.
     pub fn backing_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.backing_dir = dir.into();
         self
     }
 
-    /// The `rig` program to run as the daemon; found or built unless said (see `SYNCONCE_RIG_BIN`).
+    /// Sets the `rig` program to run as the daemon; by default it is found or built (see
+    /// `SYNCONCE_RIG_BIN`).
     pub fn binary(mut self, program: impl Into<PathBuf>) -> Self {
         self.binary = Some(program.into());
         self
     }
 
-    /// Begins with a copy of this image (see [`Rig::save_image`]) instead of an empty file system. The
-    /// disk gets the image's size; [`Builder::fs`] has to say what is on it.
+    /// Starts with a copy of this image (see [`Rig::save_image`]) instead of an empty file
+    /// system. The disk gets the image's size; [`Builder::fs`] must name the file system of
+    /// the image.
     pub fn image(mut self, image: impl Into<PathBuf>) -> Self {
         self.image = Some(image.into());
         self
     }
 
-    /// Records what the disk is asked to do, from before the first mount: for [`Rig::finish`] and
-    /// [`Rig::recording`]. The log lies beside the disk's data and grows by all that is written. Writes
-    /// pass the daemon then.
+    /// Records every request to the disk, from before the first mount: for [`Rig::finish`] and
+    /// [`Rig::recording`]. The log lies beside the disk's data and contains all written data.
+    /// Writes then pass the daemon.
     pub fn record(mut self, record: bool) -> Self {
         self.record = record;
         self
     }
 
-    /// Sets the rig up, after taking down what dead owners have left.
+    /// Sets the rig up, after taking down the rigs of dead owners.
     ///
     /// # Errors
-    /// Something is missing ([`requirements`]) or a step failed; what was set up is taken down again.
+    /// Something is missing ([`requirements`]) or a step failed; completed steps are undone.
     pub fn up(self) -> Result<Rig> {
         let (latency, limits) = (self.latency, self.limits);
         let rig = self.passed()?.assemble(None)?;
@@ -145,7 +144,7 @@ impl Builder {
         Ok(rig)
     }
 
-    /// Lets data pass the daemon where it has to.
+    /// Disables passthrough where the configuration requires that data passes the daemon.
     fn passed(self) -> Result<Self> {
         let by = match (self.record, self.limits == Limits::NONE) {
             (true, _) => "record",
@@ -159,7 +158,7 @@ impl Builder {
         Ok(self.passthrough(false))
     }
 
-    /// The disk of a replay, not mounted.
+    /// Sets up the disk of a replay, not mounted.
     pub(super) fn replay(self, recording: Recording) -> Result<Rig> {
         self.passthrough(false).assemble(Some(recording))
     }
@@ -171,18 +170,15 @@ impl Builder {
         if let Some(image) = &self.image {
             self.size = fs::metadata(image).context("look at the image", image)?.len();
         }
-        // Two disks from one image have one identity, which xfs refuses to mount twice.
+        // Two disks from one image have the same UUID, and xfs refuses to mount both.
         if self.fs == FsKind::Xfs && (replays.is_some() || self.image.is_some()) {
             let given = self.mount_options.take();
             self.mount_options =
                 Some(given.map_or("nouuid".to_owned(), |given| format!("nouuid,{given}")));
         }
-        let start = match self.image.take() {
-            Some(image) => Start::Image(image),
-            None => Start::Empty(std::mem::take(&mut self.mkfs_options)),
-        };
+        let image = self.image.take();
         let cleanup = Cleanup(Some(self.write_record(replays)?));
-        assemble(cleanup, &start, &program)
+        assemble(cleanup, image.as_deref(), &program)
     }
 
     fn write_record(self, replays: Option<Recording>) -> Result<Record> {
@@ -218,49 +214,44 @@ impl Builder {
     }
 }
 
-/// What the disk begins with.
-enum Start {
-    Image(PathBuf),
-    /// A file system made with these options; a replay is empty.
-    Empty(Vec<String>),
-}
-
-/// Takes a half-made rig down when a step fails.
+/// Takes a half-made rig down if a step fails.
 struct Cleanup(Option<Record>);
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
         if let Some(record) = &self.0 {
-            // The first error is what the caller gets; the record stays for the reaper if this fails.
+            // The caller gets the first error; if the teardown fails, the record stays for the
+            // reaper.
             let _ = teardown(record, Busy::Force);
         }
     }
 }
 
-/// Everything but the mount: from there on the rig's own drop cleans up.
-fn assemble(mut cleanup: Cleanup, start: &Start, program: &Path) -> Result<Rig> {
+/// Does everything but the mount; after that the rig's own drop cleans up.
+fn assemble(mut cleanup: Cleanup, image: Option<&Path>, program: &Path) -> Result<Rig> {
     let Some(record) = &cleanup.0 else { unreachable!("nothing has taken it yet") };
     if record.mount_point.starts_with(&record.dir) {
         fs::create_dir(&record.mount_point).context("create", &record.mount_point)?;
     }
-    fill_backing(record, start)?;
+    fill_backing(record, image)?;
     let daemon = start_daemon(record, program)?;
     let disk = record.disk();
     let passthrough = disk.passthrough()?;
-    // Data that passes the daemon is to pass it when the file system writes it, not when the page
-    // cache of the FUSE file sees fit. With passthrough, the cache of tmpfs is the disk itself. Of a
-    // replay nothing is learnt by its requests: the cache saves a mount thousands of them.
+    // Data that passes the daemon must pass when the file system writes it, and not when the
+    // page cache of the FUSE file writes it back. With passthrough, the cache of tmpfs is the
+    // disk itself. The requests to a replay are of no interest, and the cache saves thousands
+    // of them at a mount.
     let direct_io = !passthrough && record.replays.is_none();
     let (device, attached) = system::attach(&record.disk_file(), direct_io)?;
     let Some(record) = cleanup.0.take() else { unreachable!("it was there above") };
     Ok(Rig { record, daemon: Some(daemon), device, attached: Some(attached), disk, passthrough })
 }
 
-/// Makes the file that the disk's data lies in, with a file system or, for a replay, empty.
-fn fill_backing(record: &Record, start: &Start) -> Result<()> {
-    match start {
-        Start::Image(image) => sparse::copy(image, &record.backing)?,
-        Start::Empty(options) => {
+/// Makes the file that contains the disk's data, with a file system or, for a replay, empty.
+fn fill_backing(record: &Record, image: Option<&Path>) -> Result<()> {
+    match image {
+        Some(image) => sparse::copy(image, &record.backing)?,
+        None => {
             let mut create = File::options();
             let file = create.write(true).create_new(true).open(&record.backing);
             let file = file.context("create", &record.backing)?;
@@ -268,8 +259,9 @@ fn fill_backing(record: &Record, start: &Start) -> Result<()> {
                 return Ok(());
             }
             file.set_len(record.size).context("size", &record.backing)?;
-            // On the file itself: quicker than through the disk, and the counts start at the mount.
-            system::make_fs(record.fs, &record.backing, options)?;
+            // On the file itself: faster than through the disk, and the counts start at the
+            // mount.
+            system::make_fs(record.fs, &record.backing)?;
         }
     }
     match &record.recording {
@@ -287,7 +279,7 @@ fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
     let mut daemon = command.spawn().context("start", program)?;
     let mut said = String::new();
     if let Some(stdout) = daemon.stdout.take() {
-        // Ends with the line, or with the daemon.
+        // Returns at the end of the line, or when the daemon exits.
         BufReader::new(stdout).read_line(&mut said).context("hear from", program)?;
     }
     if said == "ready\n" {
@@ -303,11 +295,11 @@ fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
     )))
 }
 
-/// Whether a rig with this file system can be set up here.
+/// Checks whether a rig with this file system can be set up here.
 ///
 /// # Errors
-/// Says what is missing and what would bring it: the reason for which a test is skipped.
-pub fn requirements(fs: FsKind) -> Result<()> {
+/// A prerequisite is missing; the error names it and how to get it, as the reason to skip a test.
+pub(crate) fn requirements(fs: FsKind) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::Refused("a rig needs root, to mount".to_owned()));
     }

@@ -1,7 +1,8 @@
-//! The process that is the disk: a FUSE file system of one file, and a socket to command it by.
+//! The daemon that implements the disk: a FUSE file system of one file, and a control socket.
 //!
-//! A process of its own, so that the process under test can be killed and so that no thread of it ever
-//! waits for itself. It never touches the file system that lives on its disk.
+//! The daemon is a separate process, so that the process under test can be killed and no
+//! thread of that process ever waits for itself. The daemon never accesses the file system on
+//! its disk.
 
 mod control;
 mod faults;
@@ -37,11 +38,11 @@ use super::system;
 use crate::Result;
 use crate::error::Context;
 
-/// What the FUSE threads, the flush thread and the control thread share.
+/// State shared by the FUSE threads, the flush thread and the control thread.
 struct Shared {
     store: Store,
     size: u64,
-    /// Known from the mount on.
+    /// Set at the mount.
     passthrough: OnceLock<bool>,
     flushes: Flushes<PendingFlush>,
     faults: Faults,
@@ -68,7 +69,8 @@ struct Transfers {
 /// The disk could not be set up.
 pub fn serve(dir: &Path) -> Result<()> {
     let record = Record::read(dir)?;
-    // A signal typed at the owner's terminal is not for the disk; and its directory is not to be in use.
+    // A signal typed at the owner's terminal must not reach the daemon, and the daemon must
+    // not keep a directory in use.
     rustix::process::setsid().context("leave the session of", dir)?;
     std::env::set_current_dir("/").context("enter", "/")?;
     record.write_daemon()?;
@@ -83,7 +85,8 @@ pub fn serve(dir: &Path) -> Result<()> {
         pace: Pace::default(),
         transfers: Transfers::default(),
     });
-    // A sleep is to end on time, not 50 us later; threads have it from here. An error costs precision.
+    // A sleep should end on time, not 50 us later; new threads inherit the slack. An error
+    // only costs precision.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let listener =
         UnixListener::bind(record.disk().socket()).context("listen on", record.disk().socket())?;
@@ -91,7 +94,8 @@ pub fn serve(dir: &Path) -> Result<()> {
     let filesystem = fuse::OneFile::new(shared.clone(), record.passthrough);
     let session =
         Session::new(filesystem, &fuse_dir, &config()).context("mount the disk at", &fuse_dir)?;
-    // A thread is in the namespace of the thread that starts it, so this comes before them.
+    // Threads inherit the namespace of the thread that starts them, so the call comes before
+    // they start.
     leave_mounts()?;
     let answerer = shared.clone();
     thread::spawn(move || answerer.flushes.answer());
@@ -100,11 +104,13 @@ pub fn serve(dir: &Path) -> Result<()> {
     session.run().context("serve", &fuse_dir)
 }
 
-/// Enters a mount namespace that has no mounts but `/` and `/dev`, where the FUSE threads open `/dev/fuse`.
+/// Enters a mount namespace without mounts but `/` and `/dev`, where the FUSE threads open
+/// `/dev/fuse`.
 ///
-/// The last process of a mount namespace unmounts, while it ends, what is mounted there. If that were
-/// this process and the file system on its disk, the unmount would wait for a flush that only this
-/// process could answer: for ever, and with the unmount every sync(2) of the machine.
+/// The kernel unmounts a mount namespace's mounts when its last process exits. If that process
+/// were the daemon, and the file system on its disk were among the mounts, the unmount would
+/// wait for a flush that only the exiting daemon could answer: for ever, and every sync(2) of
+/// the machine with it.
 fn leave_mounts() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)
         .map_err(io::Error::from)
@@ -116,16 +122,18 @@ fn leave_mounts() -> Result<()> {
     system::unmount_all(left, UnmountFlags::DETACH, Duration::ZERO)
 }
 
-/// This process sits in the kernel's write-back path: it must not wait for write-back to get memory.
+/// Keeps this process, which is part of the kernel's write-back path, from waiting for
+/// write-back when it allocates memory.
 ///
-/// None of it is vital while memory is plenty, and containers tend to lack the capabilities for it, so
-/// what is refused is noted in the log.
+/// No step is vital while memory is plenty, and containers often lack the capabilities, so a
+/// refused step is only logged.
 fn stay_out_of_write_back() {
-    // Inherited by the threads, so it comes before them (Linux 5.6, CAP_SYS_RESOURCE).
+    // Threads inherit the setting, so the call comes before they start (Linux 5.6,
+    // CAP_SYS_RESOURCE).
     note("become an I/O flusher", rustix::process::configure_io_flusher_behavior(true));
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     note("lock memory", mlockall(flags));
-    // The disk is the last that should go when memory is short.
+    // The daemon should be the last process to be killed when memory is short.
     note("avoid the OOM killer", std::fs::write("/proc/self/oom_score_adj", "-1000"));
 }
 
@@ -145,7 +153,7 @@ fn config() -> Config {
 }
 
 fn announce() {
-    // The owner may have died; its rig is then reaped, and this process with it.
+    // The owner may be dead; the reaper then takes down the rig and this process.
     let mut stdout = io::stdout();
     let _ = writeln!(stdout, "ready").and_then(|()| stdout.flush());
 }

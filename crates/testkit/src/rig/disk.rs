@@ -1,4 +1,4 @@
-//! The handle by which a test commands the disk while a file system lives on it.
+//! The handle by which a test controls the disk while a file system is mounted from it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Sub;
@@ -14,20 +14,20 @@ use super::{Cut, Fault, Latency, Limits, Loss, Requests};
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// Longer than any answer of a daemon that is well: none of them waits for the disk. The longest is that
-/// to the first cut of a long log.
+/// Longer than any answer of a working daemon: no answer waits for the disk. The slowest is
+/// the answer to the first cut of a long log.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Commands the disk under a rig. Copies command the same disk, from any thread.
+/// Controls the disk under a rig. Clones control the same disk, from any thread.
 ///
-/// The daemon listens on a socket of its own, so a command is answered while flushes stall and while
-/// the file system is stuck.
+/// The daemon listens on a socket, so a command is answered while flushes stall and while the
+/// file system is stuck.
 #[derive(Debug, Clone)]
 pub struct Disk {
     socket: PathBuf,
 }
 
-/// What the disk has done since it was set up.
+/// What the disk has done since the set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Stats {
@@ -35,19 +35,21 @@ pub struct Stats {
     pub flushes: u64,
     /// Flushes that were answered with EIO.
     pub failed_flushes: u64,
-    /// Flushes that wait for their answer now. Not a sum: the later value stands in a difference.
+    /// Flushes that wait for their answer now. Not a sum: a difference contains the later
+    /// value.
     pub waiting_flushes: u64,
     /// Nanoseconds from arrival to answer, summed over the answered flushes.
     pub flush_nanos: u64,
-    /// Nanoseconds that the answered flushes were to take by their [`Latency`], each for itself.
+    /// Nanoseconds that the answered flushes should have taken individually by their
+    /// [`Latency`], summed.
     pub planned_flush_nanos: u64,
     /// Requests that a fault has left without an answer. Not a sum.
     pub hanging: u64,
-    /// Reads, writes and discards; none with passthrough, where they bypass the daemon.
+    /// Reads, writes and discards; `None` with passthrough, where they bypass the daemon.
     pub transfers: Option<Transfers>,
 }
 
-/// Data that went through the daemon.
+/// Data that passed the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Transfers {
     /// Read requests.
@@ -60,7 +62,8 @@ pub struct Transfers {
     pub written_bytes: u64,
     /// Discards and zeroed ranges.
     pub discards: u64,
-    /// Nanoseconds that reads and writes were to take by their [`Limits`], each for itself.
+    /// Nanoseconds that reads and writes should have taken individually by their [`Limits`],
+    /// summed.
     pub planned_nanos: u64,
     /// Reads that were answered with EIO.
     pub failed_reads: u64,
@@ -85,23 +88,26 @@ impl Disk {
         self.tell(&Request::SetLatency(latency))
     }
 
-    /// Sets how fast data moves from now on.
+    /// Sets how fast data is read and written from now on.
     ///
     /// # Errors
-    /// The rig was set up with passthrough, so that data bypasses the daemon; or it does not answer.
+    /// The rig was set up with passthrough, so that data bypasses the daemon; or the daemon
+    /// does not answer.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
         self.tell(&Request::SetLimits(limits))
     }
 
-    /// Lets requests fail or hang from now on, beside the faults that stand already.
+    /// Makes requests fail or hang from now on, in addition to the active faults.
     ///
     /// # Errors
-    /// The rig was set up with passthrough, so that only flushes can fail; or it does not answer.
+    /// The rig was set up with passthrough, so that only flushes can fail; or the daemon does
+    /// not answer.
     pub fn fail(&self, fault: Fault) -> Result<()> {
         self.tell(&Request::Fail(fault))
     }
 
-    /// Ends every fault, and does what hangs. What the file system makes of its errors stays.
+    /// Ends every fault, and performs the hanging requests. Errors in the state of the file
+    /// system remain.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -109,8 +115,8 @@ impl Disk {
         self.tell(&Request::Recover(Requests::Everything))
     }
 
-    /// Fails the next `count` flushes with EIO, those that wait now among them, and no others. 0 takes
-    /// it back.
+    /// Fails the next `count` flushes with EIO, including the waiting ones, and no others. 0
+    /// cancels a previous call.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -119,10 +125,11 @@ impl Disk {
         self.tell(&Request::Fail(Fault::flushes().times(count)))
     }
 
-    /// Fails every write and discard with EIO from now on, or no longer.
+    /// Fails every write and discard with EIO from now on, or stops doing so.
     ///
     /// # Errors
-    /// The rig was set up with passthrough, so that writes bypass the daemon; or it does not answer.
+    /// The rig was set up with passthrough, so that writes bypass the daemon; or the daemon
+    /// does not answer.
     pub fn fail_writes(&self, fail: bool) -> Result<()> {
         match fail {
             true => self.fail(Fault::writes()),
@@ -130,7 +137,7 @@ impl Disk {
         }
     }
 
-    /// Lets every flush wait until [`Disk::release_flushes`].
+    /// Makes every flush wait until [`Disk::release_flushes`].
     ///
     /// The loop device serves its requests in order, so reads and writes behind the flush may wait too.
     ///
@@ -140,7 +147,7 @@ impl Disk {
         self.tell(&Request::StallFlushes(true))
     }
 
-    /// Answers the stalled flushes, each after its set time from now, and stalls no more.
+    /// Answers the stalled flushes, each after its set time from now, and stops stalling.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -148,18 +155,18 @@ impl Disk {
         self.tell(&Request::StallFlushes(false))
     }
 
-    /// Returns once a fault has left a request without an answer.
+    /// Waits until a fault has left a request without an answer.
     ///
     /// # Errors
-    /// None came within `limit`, or the daemon does not answer.
+    /// No request hung within `limit`, or the daemon does not answer.
     pub fn wait_for_hanging(&self, limit: Duration) -> Result<()> {
         self.wait_until(limit, "hangs", |stats| stats.hanging > 0)
     }
 
-    /// Returns once a flush waits for its answer.
+    /// Waits until a flush waits for its answer.
     ///
     /// # Errors
-    /// No flush came within `limit`, or the daemon does not answer.
+    /// No flush arrived within `limit`, or the daemon does not answer.
     pub fn wait_for_waiting_flush(&self, limit: Duration) -> Result<()> {
         self.wait_until(limit, "waits", |stats| stats.waiting_flushes > 0)
     }
@@ -175,8 +182,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Puts a mark into the log and returns the place right after it. What was answered before this call
-    /// stands before the mark.
+    /// Appends a mark to the log and returns the place right after it. Every request that was
+    /// answered before this call is before the mark.
     ///
     /// # Errors
     /// The rig was set up without recording; or the daemon does not answer.
@@ -187,7 +194,8 @@ impl Disk {
         }
     }
 
-    /// Makes a replayed disk the one after that cut. It ignores discards until [`Disk::settle`].
+    /// Makes a replayed disk the one after `cut`. The disk ignores discards until
+    /// [`Disk::settle`].
     pub(super) fn cut(&self, cut: Cut) -> Result<Loss> {
         match self.ask(&Request::Cut(cut))? {
             Response::Cut(loss) => Ok(loss),
@@ -195,12 +203,12 @@ impl Disk {
         }
     }
 
-    /// Ends what [`Disk::cut`] began.
+    /// Ends the phase in which discards are ignored, which [`Disk::cut`] began.
     pub(super) fn settle(&self) -> Result<()> {
         self.tell(&Request::Settle)
     }
 
-    /// What the disk has done so far.
+    /// Returns what the disk has done so far.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -211,7 +219,7 @@ impl Disk {
         }
     }
 
-    /// Lets the disk work as fast as it can, without errors: what a teardown wants.
+    /// Removes latency, limits and faults, for a teardown.
     pub(super) fn calm(&self) -> Result<()> {
         self.set_latency(Latency::NONE)?;
         self.set_limits(Limits::NONE)?;
@@ -219,7 +227,8 @@ impl Disk {
         self.release_flushes()
     }
 
-    /// Whether the daemon lets data bypass it; an error if its binary is not of this library's version.
+    /// Whether data bypasses the daemon. Fails if the daemon's binary is not of this library's
+    /// version.
     pub(super) fn passthrough(&self) -> Result<bool> {
         match self.ask(&Request::Hello)? {
             Response::Hello { version: VERSION, passthrough } => Ok(passthrough),
@@ -261,7 +270,7 @@ impl Disk {
 impl Sub for Stats {
     type Output = Self;
 
-    /// What happened between two readings, the earlier one on the right.
+    /// Returns what happened between two readings; the earlier one is on the right.
     fn sub(self, earlier: Self) -> Self {
         Self {
             flushes: self.flushes - earlier.flushes,

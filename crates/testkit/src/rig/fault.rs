@@ -1,11 +1,12 @@
-//! What is to go wrong with a disk, and for how long.
+//! Faults of a disk: which requests fail, and for how long.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Requests that fail: begin with the kind, then say which of them, and for how long.
+/// Requests that fail. Start with the kind of request, then restrict which requests fail and
+/// for how long.
 ///
 /// ```
 /// # use synconce_testkit::rig::Fault;
@@ -14,8 +15,8 @@ use serde::{Deserialize, Serialize};
 /// let dead = Fault::everything();
 /// ```
 ///
-/// With [`super::Disk::fail`] it begins; several may stand at once, and the first that fits decides. A
-/// retry of the kernel is a request as well.
+/// [`super::Disk::fail`] activates a fault. Several faults may be active, and the first that
+/// matches decides. A retry by the kernel counts as a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use]
 pub struct Fault {
@@ -34,9 +35,9 @@ pub enum Requests {
     Reads,
     /// Writes, discards and zeroed ranges.
     Writes,
-    /// Flushes. Whether one fails is decided when it is answered.
+    /// Flushes. Whether a flush fails is decided when it is answered.
     Flushes,
-    /// All of them.
+    /// Every kind.
     Everything,
 }
 
@@ -62,38 +63,38 @@ impl Fault {
         Self::of(Requests::Flushes)
     }
 
-    /// The disk is dead.
+    /// Every request fails: the disk is dead.
     pub fn everything() -> Self {
         Self::of(Requests::Everything)
     }
 
-    /// Only writes with these bytes in their data. Bytes across the border of two requests are not
-    /// seen; within an aligned block of 4 KiB there is none.
+    /// Restricts the fault to writes whose data contains these bytes. Bytes across the border
+    /// of two requests are not found; no request splits an aligned block of 4 KiB.
     pub fn holding(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.holding = Some(bytes.into());
         self
     }
 
-    /// Lets so many requests that fit go by first.
+    /// Lets the first `count` matching requests pass.
     pub fn after(mut self, count: u64) -> Self {
         self.after = count;
         self
     }
 
-    /// Ends by itself after so many failures.
+    /// Ends the fault after `count` failures.
     pub fn times(mut self, count: u64) -> Self {
         self.times = Some(count);
         self
     }
 
-    /// Ends by itself after this time from now.
+    /// Ends the fault after `time` from now.
     pub fn lasting(mut self, time: Duration) -> Self {
         self.lasting = Some(time);
         self
     }
 
-    /// No answer instead of EIO: until the fault's time is over or [`super::Disk::recover`], when the
-    /// request is done after all.
+    /// Leaves requests unanswered instead of answering with EIO. At the end of the fault's
+    /// time, or at [`super::Disk::recover`], the requests are performed.
     pub fn hanging(mut self) -> Self {
         self.hangs = true;
         self
@@ -101,7 +102,7 @@ impl Fault {
 }
 
 impl Requests {
-    /// Whether `other`, which is one kind, is among these.
+    /// Whether these kinds include `other`, which is a single kind.
     pub(super) fn contain(self, other: Self) -> bool {
         self == Self::Everything || self == other
     }

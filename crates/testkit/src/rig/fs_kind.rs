@@ -1,11 +1,11 @@
-//! The file systems a rig can carry.
+//! The file systems that a rig can make.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A file system that the rig can make.
+/// A file system that a rig can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FsKind {
@@ -18,10 +18,10 @@ pub enum FsKind {
 }
 
 impl FsKind {
-    /// All of them, for tests that hold for each.
+    /// Every kind, for tests that apply to each.
     pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
 
-    /// As mount(8) names it.
+    /// Returns the name that mount(8) uses.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl FsKind {
         }
     }
 
-    /// The Debian package of its mkfs.
+    /// Returns the Debian package of the mkfs program.
     pub(super) fn package(self) -> &'static str {
         match self {
             Self::Ext4 => "e2fsprogs",

@@ -1,4 +1,4 @@
-//! Who a process is, past the reuse of its number.
+//! Identifies a process even if its pid is reused.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// A process by number, start time and boot, so that a reused number is not taken for it.
+/// A process by pid, start time and boot, so that a process with a reused pid is not taken for
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessId {
     boot: String,
@@ -33,27 +34,28 @@ impl ProcessId {
         self.pid
     }
 
-    /// Whether this very process still runs. A zombie does not.
+    /// Whether exactly this process is running. A zombie is not.
     pub(super) fn is_alive(&self) -> bool {
         Self::of(self.pid).is_ok_and(|found| found == *self)
     }
 
-    /// A descriptor of the process, none if it is gone.
+    /// Returns a pidfd of the process, or `None` if the process is gone.
     fn open(&self) -> Option<OwnedFd> {
         let pidfd = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        // Looked at after the open: the descriptor is of this process and of no later one.
+        // Checked after the open, so that the pidfd cannot be of a later process with the same
+        // pid.
         self.is_alive().then_some(pidfd)
     }
 
-    /// Waits for the end of the process; false if it still runs after `limit`.
+    /// Waits for the end of the process; returns false if it still runs after `limit`.
     pub(super) fn wait(&self, limit: Duration) -> bool {
         self.open().is_none_or(|pidfd| ended(&pidfd, limit))
     }
 
-    /// Kills the process, if it still runs, and waits for its end.
+    /// Kills the process if it still runs, and waits for its end.
     pub(super) fn kill(&self) {
         if let Some(pidfd) = self.open() {
-            // An error means that it ended by itself.
+            // An error means that the process ended by itself.
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
             ended(&pidfd, Duration::from_secs(5));
         }
@@ -66,9 +68,9 @@ fn ended(pidfd: &OwnedFd, limit: Duration) -> bool {
     rustix::io::retry_on_intr(|| poll(&mut fds, limit.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
-/// The start time out of a stat line; none for a zombie or a dead process.
+/// Returns the start time from a stat line, or `None` for a zombie or a dead process.
 fn alive_since(stat: &str) -> Option<u64> {
-    // The command's name, in parentheses, may contain anything.
+    // The command's name, in parentheses, may contain any character.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X" | "x") {

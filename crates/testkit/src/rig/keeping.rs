@@ -1,4 +1,4 @@
-//! Rigs on record, for those who did not set them up: `rig list`, `rig down` and the reaper.
+//! Recorded rigs, for other processes than their owner: `rig list`, `rig down` and the reaper.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use super::{Cut, Disk, FsKind, Loss, Recording, remount, replay, system};
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// How long a file system in use is waited for.
+/// How long to wait for a file system in use.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// A rig on record, whoever set it up.
+/// A recorded rig, whichever process set it up.
 #[derive(Debug)]
 pub struct Entry {
     record: Record,
 }
 
-/// What is to be told of a rig.
+/// The properties of a rig, for display.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
@@ -34,16 +34,17 @@ pub struct Summary {
     pub size: u64,
     /// The loop device, while there is one.
     pub device: Option<PathBuf>,
-    /// The process with which the rig goes; none if it stays until it is taken down.
+    /// The process whose end makes the rig stale; `None` if the rig stays until it is taken
+    /// down.
     pub owner: Option<i32>,
     /// The daemon, once it has started.
     pub daemon: Option<i32>,
-    /// Whether nobody is left to take it down.
+    /// Whether the process is dead that should take the rig down.
     pub stale: bool,
 }
 
 impl Entry {
-    /// What is to be told of it.
+    /// Returns the properties of the rig, for display.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let record = &self.record;
@@ -58,13 +59,13 @@ impl Entry {
         }
     }
 
-    /// The disk, to command it.
+    /// Returns the handle that controls the disk.
     #[must_use]
     pub fn disk(&self) -> Disk {
         self.record.disk()
     }
 
-    /// The recording of its disk.
+    /// Returns the recording of the rig's disk.
     ///
     /// # Errors
     /// The rig was set up without recording.
@@ -72,10 +73,10 @@ impl Entry {
         self.record.recording()
     }
 
-    /// Cuts the power of a replay of `recording` anew, and mounts it again.
+    /// Cuts the power of a replay of `recording` again, and mounts the replay again.
     ///
     /// # Errors
-    /// It is something else; or as [`super::Replay::cut`].
+    /// The rig is not a replay of `recording`; or as [`super::Replay::cut`].
     pub fn recut(&self, recording: &Recording, cut: Cut) -> Result<Loss> {
         let Record { mount_point, fs, mount_options, replays, .. } = &self.record;
         let device = system::loop_device(&self.record.disk_file());
@@ -86,7 +87,7 @@ impl Entry {
                 "cannot cut {point}: it is not a replay of that rig"
             )));
         };
-        // Detached with its last user, the device would be gone while nothing is mounted.
+        // The kernel would detach the device with its last user, while nothing is mounted.
         let _attached = File::open(&device).context("open", &device)?;
         system::unmount_all(|mount| mount.source == device, UnmountFlags::empty(), BUSY)?;
         let loss = replay::recut(&self.record, &device, cut)?;
@@ -94,10 +95,11 @@ impl Entry {
         Ok(loss)
     }
 
-    /// Takes the rig down; with `force` even if its file system is in use, whose users then get EIO.
+    /// Takes the rig down. With `force` also if the file system is in use; its users then get
+    /// EIO.
     ///
     /// # Errors
-    /// It is in use, and by whom; or the kernel refuses.
+    /// The file system is in use, and by which processes; or the kernel refuses.
     pub fn down(&self, force: bool) -> Result<()> {
         let busy = if force { Busy::Force } else { Busy::Refuse };
         if teardown(&self.record, busy)? {
@@ -108,7 +110,7 @@ impl Entry {
     }
 }
 
-/// All rigs on record.
+/// Returns all recorded rigs.
 ///
 /// # Errors
 /// The work directory cannot be read.
@@ -116,10 +118,10 @@ pub fn entries() -> Result<Vec<Entry>> {
     Ok(Record::all()?.into_iter().map(|record| Entry { record }).collect())
 }
 
-/// The rig that is mounted at `mount_point`.
+/// Returns the rig that is mounted at `mount_point`.
 ///
 /// # Errors
-/// There is none.
+/// No rig is mounted there.
 pub fn find(mount_point: &Path) -> Result<Entry> {
     let path = std::path::absolute(mount_point).context("resolve", mount_point)?;
     let path = path.canonicalize().unwrap_or(path);
@@ -127,10 +129,10 @@ pub fn find(mount_point: &Path) -> Result<Entry> {
     found.ok_or_else(|| Error::Refused(format!("no rig is mounted at {}", path.display())))
 }
 
-/// Takes down what dead owners left and returns the mount points of what went.
+/// Takes down the rigs of dead owners and returns their mount points.
 ///
 /// # Errors
-/// The work directory cannot be read. A rig that does not go is named on stderr.
+/// The work directory cannot be read. A rig that cannot be taken down is named on stderr.
 pub fn reap() -> Result<Vec<PathBuf>> {
     teardown::reap()
 }

@@ -7,18 +7,19 @@ use serde::{Deserialize, Serialize};
 
 /// The time of one flush of the disk's cache.
 ///
-/// A program sees the time of an fsync, which is another thing: the loop device has no FUA, so the
-/// kernel replaces the one durable journal write of an fsync by flush, write, flush. An fsync of new
-/// data is therefore **two** flushes, on ext4, xfs and btrfs alike, and a disk on which "an fsync takes
-/// 8 ms" is one whose flush takes 4 ms. Say which one you mean: [`Latency::of_flush`] or
-/// [`Latency::of_fsync`]. (An fdatasync of data overwritten in place is one flush on ext4 and xfs, two
-/// on btrfs. Measured on Linux 6.18; some 0.1 ms a flush comes on top of the set time.)
+/// A program observes the time of an fsync, which is a different time: the loop device has no
+/// FUA, so the kernel replaces the one durable journal write of an fsync by flush, write,
+/// flush. An fsync of new data is therefore **two** flushes, on ext4, xfs and btrfs alike, and
+/// a disk on which "an fsync takes 8 ms" is one whose flush takes 4 ms. State which one you
+/// mean: [`Latency::of_flush`] or [`Latency::of_fsync`]. (An fdatasync of data overwritten in
+/// place is one flush on ext4 and xfs, two on btrfs. Measured on Linux 6.18; some 0.1 ms per
+/// flush comes on top of the set time.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     law: Law,
 }
 
-/// By what law the times of the flushes are chosen; all in nanoseconds.
+/// The distribution of the flush times, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Law {
     Fixed { nanos: u64 },
@@ -26,7 +27,7 @@ enum Law {
     LogNormal { median: u64, p99: u64, seed: u64 },
 }
 
-/// The times of one flush after the other.
+/// An endless sequence of flush times.
 #[derive(Debug, Clone)]
 pub struct Draws {
     law: Law,
@@ -40,47 +41,43 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Flushes cost nothing but their way to the daemon and back, some 50 us.
+    /// No latency: a flush only costs its transfer to the daemon and back, some 50 us.
     pub const NONE: Self = Self::fixed(0);
-    /// A quick disk: an fsync takes 2 ms (a flush 1 ms).
-    pub const FSYNC_2_MS: Self = Self::fixed(1_000_000);
-    /// A laptop's or a cloud disk: an fsync takes 8 ms (a flush 4 ms).
-    pub const FSYNC_8_MS: Self = Self::fixed(4_000_000);
-    /// A slow disk: an fsync takes 16 ms (a flush 8 ms).
-    pub const FSYNC_16_MS: Self = Self::fixed(8_000_000);
 
     const fn fixed(nanos: u64) -> Self {
         Self { law: Law::Fixed { nanos } }
     }
 
-    /// The disk on which one flush takes `time`.
+    /// Returns the latency of a disk on which one flush takes `time`.
     #[must_use]
     pub fn of_flush(time: Duration) -> Self {
         Self::fixed(nanos(time))
     }
 
-    /// The disk on which an fsync of new data, two flushes, takes `time`.
+    /// Returns the latency of a disk on which an fsync of new data, two flushes, takes `time`.
     #[must_use]
     pub fn of_fsync(time: Duration) -> Self {
         Self::of_flush(time / 2)
     }
 
-    /// Flushes that take any time from `low` to `high`. The same seed gives the same times.
+    /// Returns flush times distributed uniformly from `low` to `high`. The same seed gives the
+    /// same times.
     #[must_use]
     pub fn uniform(low: Duration, high: Duration, seed: u64) -> Self {
         let (low, high) = (nanos(low), nanos(high));
         Self { law: Law::Uniform { low: low.min(high), high: high.max(low), seed } }
     }
 
-    /// Flushes whose times are log-normal, as those of real disks nearly are: half take less than
-    /// `median`, 1 in 100 more than `p99`, and few much more. The same seed gives the same times.
+    /// Returns log-normal flush times, which are close to those of real disks: half take less
+    /// than `median`, 1 in 100 more than `p99`, and few much more. The same seed gives the
+    /// same times.
     #[must_use]
     pub const fn log_normal(median: Duration, p99: Duration, seed: u64) -> Self {
         let (median, p99) = (median.as_nanos() as u64, p99.as_nanos() as u64);
         Self { law: Law::LogNormal { median, p99: if p99 < median { median } else { p99 }, seed } }
     }
 
-    /// The time of one flush; of a distribution, the median.
+    /// Returns the time of one flush; of a distribution, the median.
     #[must_use]
     pub fn flush(self) -> Duration {
         Duration::from_nanos(match self.law {
@@ -90,7 +87,7 @@ impl Latency {
         })
     }
 
-    /// The times of the flushes from now on, without end.
+    /// Returns the flush times from now on, without end.
     #[must_use]
     pub fn draws(self) -> Draws {
         let seed = match self.law {
@@ -111,7 +108,7 @@ impl Iterator for Draws {
             Law::Fixed { nanos } => nanos,
             Law::Uniform { low, high, .. } => self.random.u64(low..=high),
             Law::LogNormal { median, p99, .. } => {
-                // Box and Muller; 1 - u as u may be 0.
+                // Box-Muller transform; 1 - u because u may be 0.
                 let (u, v) = (self.random.f64(), self.random.f64());
                 let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (TAU * v).cos();
                 let sigma = (p99.max(1) as f64 / median.max(1) as f64).ln() / Z_99;

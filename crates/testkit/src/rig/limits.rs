@@ -1,25 +1,25 @@
-//! How fast the disk moves data.
+//! How fast the disk reads and writes data.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What the disk can do, one request after the other; none is no limit.
+/// The speed limits of a disk, which handles one request after the other; `None` is no limit.
 ///
-/// A request takes the longer of its share of the bandwidth and of the requests a second. A read that
-/// does not begin where the request before ended takes a seek before that; a write does not, as it goes
-/// to the disk's cache, and the flush pays for it.
+/// A request takes the longer of two times: by the bandwidth, and by the requests per second.
+/// A read that does not begin where the request before ended also takes a seek. A write takes
+/// no seek, because it goes to the disk's cache, and the flush has to pay for the seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes a second that can be read.
+    /// Bytes per second that can be read.
     pub read_bytes: Option<u64>,
-    /// Bytes a second that can be written.
+    /// Bytes per second that can be written.
     pub written_bytes: Option<u64>,
-    /// Reads a second.
+    /// Reads per second.
     pub reads: Option<u64>,
-    /// Writes a second.
+    /// Writes per second.
     pub writes: Option<u64>,
-    /// The heads of a hard disk move, and the platter comes round.
+    /// The time of a seek: the heads of a hard disk move, and the platter turns.
     pub seek: Duration,
 }
 
@@ -33,7 +33,7 @@ impl Limits {
         seek: Duration::ZERO,
     };
 
-    /// How long a request takes that does not, or does, begin where the one before ended.
+    /// Returns how long a request takes; `contiguous` if it begins where the one before ended.
     pub(super) fn time(&self, write: bool, bytes: u64, contiguous: bool) -> Duration {
         let (rate, requests) = match write {
             true => (self.written_bytes, self.writes),

@@ -1,8 +1,8 @@
-//! What a recorded disk was asked to do: writes, discards, flushes and marks, in one total order.
+//! The requests to a recorded disk: writes, discards, flushes and marks, in one total order.
 //!
-//! An event stands in the log when it was done, under one lock with its answer: whoever has the answer
-//! to a write finds it before whatever he asks for next. A flush stands there twice, when it began and
-//! when it ended, as it answers only for what was done before it began.
+//! An event is appended when it was done, under one lock with its answer: a client that has
+//! the answer to a write finds the write before its own next request. A flush has two events,
+//! its begin and its end, because it only covers what was done before it began.
 
 mod format;
 mod recorder;
@@ -18,40 +18,41 @@ pub(super) use self::recorder::Recorder;
 use crate::Result;
 use crate::error::Context;
 
-/// One thing that the disk did or was told.
+/// One event of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When, by the monotonic clock of this boot: the logs of two disks can be cut at one instant.
+    /// The time, by the monotonic clock of this boot. The logs of two disks can be cut at the
+    /// same instant.
     pub nanos: u64,
-    /// What.
+    /// The kind of event.
     pub what: What,
 }
 
-/// The kinds of events. Offsets and lengths are bytes.
+/// The kinds of events. Offsets and lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
-    /// Data was written; it is in the cache of the disk until a flush.
+    /// Data was written; it is in the disk's cache until a flush.
     Write {
-        /// Where on the disk.
+        /// Offset on the disk.
         offset: u64,
-        /// How much.
+        /// Length of the data.
         length: u64,
-        /// Where the data lies in the log file.
+        /// Position of the data in the log file.
         position: u64,
     },
     /// A range was discarded or zeroed; it reads as zeroes.
     Discard {
-        /// Where on the disk.
+        /// Offset on the disk.
         offset: u64,
-        /// How much.
+        /// Length of the range.
         length: u64,
     },
-    /// A write or a discard was answered with EIO, on demand; the disk is as before.
+    /// A write or a discard was answered with EIO, on demand; the disk is unchanged.
     Failed {
-        /// Where on the disk.
+        /// Offset on the disk.
         offset: u64,
-        /// How much.
+        /// Length of the range.
         length: u64,
     },
     /// A flush arrived.
@@ -61,18 +62,18 @@ pub enum What {
         /// The number of its begin.
         begin: usize,
     },
-    /// A flush was answered with EIO: it made nothing durable.
+    /// A flush was answered with EIO; it made nothing durable.
     FlushFailed {
         /// The number of its begin.
         begin: usize,
     },
-    /// Somebody said something, from outside.
+    /// A mark, set through the control socket.
     Mark(String),
 }
 
-/// The events of a recorded disk, read up to the last one that was whole.
+/// The events of a recorded disk, read up to the last complete one.
 ///
-/// A place in it is a count of events: at *n*, the first *n* have happened.
+/// A place in the log is a count of events: at *n*, the first *n* have happened.
 #[derive(Debug)]
 pub struct Log {
     path: PathBuf,
@@ -80,12 +81,12 @@ pub struct Log {
     events: Vec<Event>,
     /// For each place, how many events a completed flush has made durable.
     durable: Vec<usize>,
-    /// Up to where the file is read.
+    /// Up to where the file has been read.
     end: u64,
 }
 
 impl Log {
-    /// Reads a log; its data stays in the file.
+    /// Reads a log; the data of the writes stays in the file.
     ///
     /// # Errors
     /// The file cannot be read, or is no log.
@@ -97,11 +98,11 @@ impl Log {
         Ok(log)
     }
 
-    /// Reads what has been added since.
+    /// Reads the events that were added since.
     ///
     /// # Errors
     /// The file cannot be read, or is no log.
-    pub fn refresh(&mut self) -> Result<()> {
+    pub(crate) fn refresh(&mut self) -> Result<()> {
         self.read_on().context("read the log", self.path.clone())
     }
 
@@ -109,7 +110,7 @@ impl Log {
         let size = self.file.metadata()?.len();
         while self.end + HEADER <= size {
             let header = Header::read(&self.file, self.end)?;
-            // A length beyond all files is one that was not written whole, too.
+            // An event is also incomplete if its length exceeds the largest file.
             let next = (self.end + HEADER).checked_add(header.payload());
             let Some(next) = next.filter(|next| *next <= size) else {
                 break; // still being written
@@ -144,7 +145,7 @@ impl Log {
         Ok(Event { nanos, what })
     }
 
-    /// The number of the begin of a flush.
+    /// Returns the index of the begin of a flush.
     fn begin(&self, number: u64) -> io::Result<usize> {
         let begin = usize::try_from(number).ok();
         let begins = |begin: &usize| {
@@ -164,38 +165,39 @@ impl Log {
         self.events.push(event);
     }
 
-    /// The events in their order.
+    /// Returns the events in their order.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// How many events there are: the last place of all.
+    /// Returns the number of events, which is also the last place.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether nothing happened.
+    /// Whether the log has no event.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// How many events are durable at a place, whatever becomes of the disk's cache. `at` is capped.
+    /// Returns how many events are durable at a place, whatever survives of the disk's cache.
+    /// `at` is capped.
     #[must_use]
     pub fn durable(&self, at: usize) -> usize {
         self.durable[at.min(self.len())]
     }
 
-    /// The place right after the first mark of this name.
+    /// Returns the place right after the first mark of this name.
     #[must_use]
     pub fn mark(&self, name: &str) -> Option<usize> {
         let found = |event: &Event| matches!(&event.what, What::Mark(mark) if mark == name);
         Some(self.events.iter().position(found)? + 1)
     }
 
-    /// All marks, each with the place right after it.
+    /// Returns all marks, each with the place right after it.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(&self.events).filter_map(|(place, event)| match &event.what {
             What::Mark(name) => Some((place, name.as_str())),
@@ -203,14 +205,15 @@ impl Log {
         })
     }
 
-    /// The place at an instant of the monotonic clock, to cut the logs of several disks at once.
+    /// Returns the place at an instant of the monotonic clock, to cut the logs of several
+    /// disks at the same time.
     #[must_use]
     pub fn at_nanos(&self, nanos: u64) -> usize {
         self.events.partition_point(|event| event.nanos <= nanos)
     }
 
-    /// Places where a cut can make a difference, from `from` to `to`: after each write, discard, end of
-    /// a flush and mark.
+    /// Returns the places from `from` to `to` where a cut can make a difference: after each
+    /// write, discard, end of a flush and mark.
     pub fn places(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
         let told = |event: &Event| {
             matches!(
@@ -222,7 +225,7 @@ impl Log {
         inner.map(|n| n + 1)
     }
 
-    /// The file that the data lies in.
+    /// Returns the file that contains the data.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

@@ -1,10 +1,10 @@
-//! Disks that there are, as the rig can imitate them.
+//! Existing kinds of disks that the rig can imitate.
 //!
-//! What a preset imitates is the time of a flush first: the rig has one queue, no FUA and some 0.1 ms of
-//! its own a request. **An fsync of new data is two flushes on the rig** ([`Latency`]), where a disk with
-//! FUA is asked for one flush and one durable write; where a source gives the time of an fsync, the
-//! flush is half of it. Figures come from data sheets and public measurements, each named; those that
-//! are our guess say so.
+//! A preset mainly imitates the time of a flush: the rig has one queue, no FUA and an overhead
+//! of some 0.1 ms per request. **An fsync of new data is two flushes on the rig**
+//! ([`Latency`]), while a disk with FUA does one flush and one durable write. If a source
+//! gives the time of an fsync, the flush takes half of it. Figures come from data sheets and
+//! public measurements, each named; our own guesses are marked as guesses.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use super::{Latency, Limits};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Preset {
-    /// As on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it imitates.
+    /// The kind of disk that the preset imitates.
     pub title: &'static str,
     /// The time of a flush; half that of an fsync of new data.
     pub latency: Latency,
-    /// How fast data moves.
+    /// The speed limits.
     pub limits: Limits,
-    /// Where each figure comes from.
+    /// The source of each figure.
     pub figures: &'static [Figure],
 }
 
@@ -31,9 +31,9 @@ pub struct Preset {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figure {
-    /// The figure, in words.
+    /// The figure as text.
     pub value: &'static str,
-    /// Who says so, and where.
+    /// The publisher and the place of the source.
     pub source: &'static str,
 }
 
@@ -166,10 +166,10 @@ const SD_CARD: Preset = Preset {
 /// All presets.
 pub const PRESETS: [Preset; 5] = [CONSUMER_SSD, HDD_7200, CLOUD_VOLUME, NVME_PLP, SD_CARD];
 
-/// The preset of that name.
+/// Returns the preset of that name.
 ///
 /// # Errors
-/// Names those that there are.
+/// No preset has that name; the error lists the names of all presets.
 pub fn preset(name: &str) -> Result<Preset, String> {
     let found = PRESETS.into_iter().find(|preset| preset.name == name);
     found.ok_or_else(|| {

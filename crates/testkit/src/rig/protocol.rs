@@ -1,10 +1,11 @@
-//! What is said over the daemon's socket: one line of JSON each way, one exchange a connection.
+//! The protocol of the daemon's socket: one line of JSON each way, one exchange per
+//! connection.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Cut, Fault, Latency, Limits, Loss, Requests, Stats};
 
-/// Raised with every change, so that a stale binary is named and not misunderstood.
+/// Incremented with every change, so that a stale binary is rejected.
 pub(super) const VERSION: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -14,15 +15,15 @@ pub(super) enum Request {
     SetLatency(Latency),
     SetLimits(Limits),
     Fail(Fault),
-    /// End the faults on these requests, and do what hangs.
+    /// End the faults on these requests, and perform the hanging requests.
     Recover(Requests),
     /// Answer no flush from now on, or all of them again.
     StallFlushes(bool),
-    /// Put a mark into the log.
+    /// Append a mark to the log.
     Mark(String),
-    /// Be the disk after this power cut, and take no discard seriously until it is settled.
+    /// Become the disk after this power cut, and ignore discards until `Settle`.
     Cut(Cut),
-    /// The kernel's caches of the disk are empty now.
+    /// The kernel's caches of the disk are empty now: execute discards again.
     Settle,
 }
 

@@ -1,8 +1,8 @@
-//! What is written down about each rig, so that anyone can take it down.
+//! The record of each rig, by which any process can take the rig down.
 //!
-//! Each rig has a directory of its own under the work directory. `rig.json` is written, whole, before
-//! anything is set up; what else there is (daemon, loop device, mounts) is found by its path, so no
-//! moment of a sudden death leaves something that the record does not lead to.
+//! Each rig has its own directory under the work directory. `rig.json` is written completely
+//! before anything is set up. Everything else (daemon, loop device, mounts) is found by its
+//! path, so that a kill at any moment leaves nothing that the record does not lead to.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,38 +18,40 @@ use super::{Disk, FsKind};
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// Where rigs are recorded unless `SYNCONCE_RIG_DIR` names another directory.
+/// The directory of the records unless `SYNCONCE_RIG_DIR` names another one.
 const WORK_DIR: &str = "/run/synconce-rig";
-/// A directory without a record is one that is being made, unless it is older than this.
+/// A directory without a record belongs to a rig that is being made, unless it is older than
+/// this.
 const MAKING: Duration = Duration::from_secs(60);
 
-/// The record of one rig. Its directory holds all that the rig needs but the backing file.
+/// The record of one rig. Its directory contains everything that the rig needs, except the
+/// backing file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     #[serde(skip)]
     pub(super) dir: PathBuf,
-    /// The rig goes with this process; without one it stays until it is taken down.
+    /// The process with which the rig ends; `None` if the rig stays until it is taken down.
     pub(super) owner: Option<ProcessId>,
     pub(super) fs: FsKind,
     pub(super) size: u64,
     pub(super) mount_point: PathBuf,
     pub(super) mount_options: Option<String>,
     pub(super) backing: PathBuf,
-    /// Required, forbidden or, without a value, used where the kernel can.
+    /// Required, forbidden or, for `None`, used where the kernel supports passthrough.
     pub(super) passthrough: Option<bool>,
-    /// The files of this disk's recording, which are its own.
+    /// The files of this disk's recording, which belong to the rig.
     pub(super) recording: Option<Recording>,
-    /// The recording that this disk replays, which is somebody else's.
+    /// The recording that this disk replays, which belongs to another rig or tape.
     pub(super) replays: Option<Recording>,
 }
 
-/// Held while a rig is taken down.
+/// Locked while a rig is taken down.
 pub(super) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Not by the close alone: a child that another thread forks at this moment has the file open
-        // until its exec, and the lock with it.
+        // A close alone does not suffice: a child that another thread forks at this moment has
+        // the file open until its exec, and keeps the lock.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -82,12 +84,12 @@ impl Record {
         Ok(Self { dir: dir.to_owned(), ..record })
     }
 
-    /// Every rig on record, whoever owns it.
+    /// Returns every recorded rig of any owner.
     pub(super) fn all() -> Result<Vec<Self>> {
         Ok(directories()?.iter().filter_map(|dir| Self::read(dir).ok()).collect())
     }
 
-    /// Directories that a sudden death left before their record was written.
+    /// Returns directories of rigs that were killed before their record was written.
     pub(super) fn stillborn() -> Result<Vec<PathBuf>> {
         let old = |dir: &PathBuf| {
             let changed = fs::metadata(dir).and_then(|data| data.modified()).ok();
@@ -99,18 +101,20 @@ impl Record {
             .collect())
     }
 
-    /// Whether nobody is left to take the rig down: its owner is dead or, without one, its daemon.
+    /// Whether the process is dead that should take the rig down: the owner or, without an
+    /// owner, the daemon.
     pub(super) fn is_stale(&self) -> bool {
         let keeper = self.owner.clone().or_else(|| self.daemon());
         keeper.is_none_or(|process| !process.is_alive())
     }
 
-    /// The daemon, once it has said who it is.
+    /// Returns the daemon, once it has written its identity.
     pub(super) fn daemon(&self) -> Option<ProcessId> {
         serde_json::from_slice(&fs::read(self.dir.join("daemon.json")).ok()?).ok()
     }
 
-    /// Says that this process is the daemon. A torn write reads as "no daemon", hence the rename.
+    /// Records this process as the daemon. A torn write would read as "no daemon", hence the
+    /// rename.
     pub(super) fn write_daemon(&self) -> Result<()> {
         let (new, path) = (self.dir.join("daemon.json.new"), self.dir.join("daemon.json"));
         let identity = ProcessId::current().context("look up the process of", &self.dir)?;
@@ -119,7 +123,8 @@ impl Record {
         fs::rename(&new, &path).context("rename", &new)
     }
 
-    /// Keeps two processes from taking the same rig down at once. None if somebody is at it.
+    /// Locks the rig against a second teardown. Returns `None` if another process holds the
+    /// lock.
     pub(super) fn lock(&self) -> Result<Option<Lock>> {
         let path = self.dir.join("lock");
         let file = File::options()
@@ -140,12 +145,12 @@ impl Record {
         self.recording.as_ref().ok_or_else(missing)
     }
 
-    /// Where the one-file FUSE file system is mounted.
+    /// Returns where the FUSE file system is mounted.
     pub(super) fn fuse_dir(&self) -> PathBuf {
         self.dir.join("fuse")
     }
 
-    /// The one file, under the loop device.
+    /// Returns the path of its one file, on which the loop device is.
     pub(super) fn disk_file(&self) -> PathBuf {
         self.fuse_dir().join("disk")
     }

@@ -1,4 +1,4 @@
-//! What a recorded disk leaves: the image it began with, and its log.
+//! The result of a recorded disk: the image from the start, and the log.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,8 @@ use super::FsKind;
 use super::log::Log;
 use crate::Result;
 
-/// Where a recording lies, and what it is one of. The files go with the rig or the [`Tape`](super::Tape).
+/// The files of a recording and its properties. The files are removed with the rig or the
+/// [`Tape`](super::Tape).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Recording {
@@ -20,12 +21,12 @@ pub struct Recording {
     pub base: PathBuf,
     /// The log: see [`Log`].
     pub log: PathBuf,
-    /// What it was mounted with, and is mounted with after a cut unless said.
+    /// The mount options of the rig, which are also used after a cut unless others are set.
     pub mount_options: Option<String>,
 }
 
 impl Recording {
-    /// Reads the log, as far as it is written.
+    /// Reads the log up to the last complete event.
     ///
     /// # Errors
     /// The file cannot be read, or is no log.

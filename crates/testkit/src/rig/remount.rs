@@ -1,4 +1,4 @@
-//! Mounts without mount(8), for the thousands of them that a replay makes.
+//! Mounts without mount(8), for the thousands of mounts of a replay.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -11,10 +11,11 @@ use super::{FsKind, system};
 use crate::Result;
 use crate::error::Context;
 
-/// How long a device is waited for that is still being unmounted from another mount namespace.
+/// How long to wait for a device that is still being unmounted in another mount namespace.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// The options of mount(8) that are flags of mount(2); the others are the file system's own.
+/// The options of mount(8) that are flags of mount(2); other options belong to the file
+/// system.
 const FLAGS: [(&str, MountFlags); 11] = [
     ("rw", MountFlags::empty()),
     ("ro", MountFlags::RDONLY),
@@ -29,7 +30,7 @@ const FLAGS: [(&str, MountFlags); 11] = [
     ("dirsync", MountFlags::DIRSYNC),
 ];
 
-/// As `mount -t KIND -o OPTIONS DEVICE POINT`, by one system call.
+/// Mounts like `mount -t KIND -o OPTIONS DEVICE POINT`, by one system call.
 pub(super) fn mount(
     kind: FsKind,
     device: &Path,

@@ -1,9 +1,9 @@
-//! The disk as it would be after a power cut, at any place of a recording, thousands of times.
+//! The disk after a power cut at any place of a recording, for thousands of cuts.
 //!
-//! A replay is a disk like that of a rig, on a loop device of its own, but its daemon puts it together
-//! from the recording: what was durable at the cut, and above it what survived of the rest. What is
-//! written to it goes into a layer that the next cut empties. So a cut moves no data; what takes time is
-//! to mount the file system.
+//! A replay is a disk like that of a rig, with its own loop device, but its daemon composes
+//! the disk from the recording: the data that was durable at the cut, and above it the
+//! surviving part of the rest. Writes go into a layer that the next cut empties. A cut
+//! therefore moves no data; most of the time is spent in mounting the file system.
 //!
 //! ```no_run
 //! use synconce_testkit::rig::{Cut, FsKind, Rig, Survivors};
@@ -43,10 +43,11 @@ use super::{Rig, builder, system};
 use crate::error::Context;
 use crate::{Error, Result};
 
-/// How long a device is waited for that somebody has claimed, or that is mounted in another namespace.
+/// How long to wait for a device that another process has claimed, or that is mounted in
+/// another namespace.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// How a replay is set up: from [`Recording::replay`].
+/// The configuration of a replay; made by [`Recording::replay`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -54,13 +55,13 @@ pub struct Builder {
     rig: builder::Builder,
 }
 
-/// A disk to cut the power of. Dropping it takes everything down but the recording.
+/// A disk whose power can be cut. Dropping the value takes everything down but the recording.
 #[derive(Debug)]
 pub struct Replay {
     rig: Rig,
 }
 
-/// A replayed disk with its file system mounted. Dropping it unmounts.
+/// A replayed disk with its file system mounted. Dropping the value unmounts.
 #[derive(Debug)]
 pub struct Mounted<'a> {
     replay: &'a Replay,
@@ -68,7 +69,8 @@ pub struct Mounted<'a> {
 }
 
 impl Recording {
-    /// A disk to cut the power of, again and again. Several may replay one recording side by side.
+    /// Configures a disk whose power can be cut repeatedly. Several may replay one recording
+    /// in parallel.
     pub fn replay(&self) -> Builder {
         Builder::new(self.clone())
     }
@@ -83,25 +85,25 @@ impl Builder {
         Self { recording, rig }
     }
 
-    /// Where to mount it: an existing directory. A new one unless said.
+    /// Sets the mount point, an existing directory; the default is a new directory.
     pub fn at(mut self, mount_point: impl Into<PathBuf>) -> Self {
         self.rig = self.rig.at(mount_point);
         self
     }
 
-    /// Options for mount(8), instead of those of the recorded rig.
+    /// Sets options for mount(8) instead of those of the recorded rig.
     pub fn mount_options(mut self, options: impl Into<String>) -> Self {
         self.rig = self.rig.mount_options(options);
         self
     }
 
-    /// The `rig` program to run as the daemon; see [`super::Builder::binary`].
+    /// Sets the `rig` program to run as the daemon; see [`super::Builder::binary`].
     pub fn binary(mut self, program: impl Into<PathBuf>) -> Self {
         self.rig = self.rig.binary(program);
         self
     }
 
-    /// Sets the disk up, as it was when the recording began, not mounted.
+    /// Sets the disk up as it was when the recording began, not mounted.
     ///
     /// # Errors
     /// As [`super::Builder::up`].
@@ -111,31 +113,33 @@ impl Builder {
 }
 
 impl Replay {
-    /// Where the file system is mounted, when it is.
+    /// Returns the mount point of the file system.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.rig.path()
     }
 
-    /// The loop device, for fsck and the like between [`Replay::cut`] and [`Replay::mount`].
+    /// Returns the loop device, for fsck and the like between [`Replay::cut`] and
+    /// [`Replay::mount`].
     #[must_use]
     pub fn device(&self) -> &Path {
         self.rig.device()
     }
 
-    /// The rig under it: its disk can fail and be slow as any other.
+    /// Returns the rig of the replay: its disk can fail and be slow like any other.
     #[must_use]
     pub fn rig(&self) -> &Rig {
         &self.rig
     }
 
-    /// Makes this the disk after a power cut. All that has been written since the last cut is gone.
+    /// Makes this the disk after a power cut. All data written since the last cut is lost.
     ///
-    /// Cuts at places that go up are the quickest; to go back costs one pass over the log's events.
+    /// Cuts in ascending order are the fastest; going back costs one pass over the log's
+    /// events.
     ///
     /// # Errors
-    /// The file system is mounted, here or for more than ten seconds in another mount namespace; the log
-    /// has no such place; the daemon does not answer.
+    /// The file system is mounted, here or for more than ten seconds in another mount
+    /// namespace; the log has no such place; the daemon does not answer.
     pub fn cut(&self, cut: Cut) -> Result<Loss> {
         recut(&self.rig.record, &self.rig.device, cut)
     }
@@ -165,12 +169,12 @@ impl Replay {
     /// Takes everything down but the recording; see [`Rig::down`].
     ///
     /// # Errors
-    /// The file system or the loop device is in use; the text names who uses it.
+    /// The file system or the loop device is in use; the text names the processes.
     pub fn down(self) -> Result<()> {
         self.rig.down()
     }
 
-    /// Leaves the replay standing when this process ends; see [`Rig::keep`].
+    /// Leaves the replay up when this process ends; see [`Rig::keep`].
     ///
     /// # Errors
     /// The record could not be written.
@@ -179,7 +183,7 @@ impl Replay {
     }
 }
 
-/// Cuts the replay of `record`, whoever set it up.
+/// Cuts the replay of `record`, whichever process set it up.
 pub(super) fn recut(record: &Record, device: &Path, cut: Cut) -> Result<Loss> {
     let claimed = claim(record, device)?;
     let loss = record.disk().cut(cut)?;
@@ -188,11 +192,11 @@ pub(super) fn recut(record: &Record, device: &Path, cut: Cut) -> Result<Loss> {
     Ok(loss)
 }
 
-/// Opens a device for this process alone: no file system lives on it, in no mount namespace, and none is
-/// mounted until the close.
+/// Opens a device exclusively: no file system is mounted from it in any mount namespace, and
+/// none can be mounted until the close.
 ///
-/// A process that has made a namespace of its own has a copy of every mount in it, so that an unmount
-/// here does not end the file system: it would write to the disk after the cut.
+/// A process that has made a mount namespace has a copy of every mount. An unmount here
+/// therefore does not end the file system, which would write to the disk after the cut.
 fn claim(record: &Record, device: &Path) -> Result<File> {
     if system::mounts()?.iter().any(|mount| mount.source == device) {
         let point = record.mount_point.display();
@@ -211,38 +215,39 @@ fn claim(record: &Record, device: &Path) -> Result<File> {
     })
 }
 
-/// Makes the kernel forget a device whose content has changed under it, and the FUSE file below.
+/// Makes the kernel drop its caches of a device whose content has changed below it, and of the
+/// FUSE file below the device.
 ///
-/// The last close of a device empties its cache, but somebody else may have it open: udev, or a
-/// `mkfs.btrfs` that looks at every device there is. BLKFLSBUF and `POSIX_FADV_DONTNEED` leave what such
-/// a reader holds at that moment. A discard truncates the caches, whoever holds what; the disk itself
-/// ignores it.
+/// The last close of a device empties its cache, but another process may have the device open:
+/// udev, or a `mkfs.btrfs`, which reads every device. BLKFLSBUF and `POSIX_FADV_DONTNEED` skip
+/// pages that a reader holds at that moment. A discard truncates the caches in every case; the
+/// disk itself ignores the discard.
 fn forget(device: &File, size: u64) -> rustix::io::Result<()> {
     fallocate(device, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, size)
 }
 
 impl Mounted<'_> {
-    /// Where it is mounted.
+    /// Returns where the file system is mounted.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.replay.path()
     }
 
-    /// What the cut did; all zero after a bare [`Replay::mount`].
+    /// Returns the effect of the cut; all zero after a bare [`Replay::mount`].
     #[must_use]
     pub fn loss(&self) -> Loss {
         self.loss
     }
 
-    /// Leaves it mounted.
+    /// Leaves the file system mounted.
     pub fn leave(self) {
         std::mem::forget(self);
     }
 
-    /// Unmounts, and says who is in the way if somebody is.
+    /// Unmounts, and fails if the file system is in use.
     ///
     /// # Errors
-    /// It is in use for more than two seconds.
+    /// The file system is in use for more than two seconds.
     pub fn unmount(self) -> Result<()> {
         let result = self.replay.rig.unmount();
         std::mem::forget(self);
@@ -253,7 +258,8 @@ impl Mounted<'_> {
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.replay.rig.unmount() {
-            // The next cut finds it mounted and refuses; nothing goes unseen.
+            // The next cut finds the file system mounted and refuses, so the error is not
+            // lost.
             eprintln!("rig: {error}");
         }
     }

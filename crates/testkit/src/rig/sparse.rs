@@ -1,4 +1,4 @@
-//! Copies of disk images that take the memory of their data alone.
+//! Copies disk images without filling their holes.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::error::Context;
 
-/// Copies the data of `from` into the new file `to`, which gets its length; holes stay holes.
+/// Copies the data of `from` into the new file `to` of the same length; holes stay holes.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     let source = File::open(from).context("open", from)?;
     let target = File::options().write(true).create_new(true).open(to).context("create", to)?;

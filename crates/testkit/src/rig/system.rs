@@ -1,4 +1,4 @@
-//! Loop devices and mounts: what the kernel says of them, and how they are made and undone.
+//! Loop devices and mounts: queries, set-up and removal.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ pub(super) struct Mount {
     pub(super) source: PathBuf,
 }
 
-/// The mounts of this process's namespace, the oldest first.
+/// Returns the mounts of this process's namespace, oldest first.
 pub(super) fn mounts() -> Result<Vec<Mount>> {
     let path = "/proc/self/mountinfo";
     Ok(fs::read(path)
@@ -53,7 +53,7 @@ fn unescape(field: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// The loop device on `file`, as the kernel knows it, so that no record of it can be out of date.
+/// Returns the loop device on `file` from sysfs, which is never out of date.
 pub(super) fn loop_device(file: &Path) -> Option<PathBuf> {
     let devices = fs::read_dir("/sys/block").ok()?.flatten();
     let mut ours = devices.filter(|device| {
@@ -63,11 +63,12 @@ pub(super) fn loop_device(file: &Path) -> Option<PathBuf> {
     Some(Path::new("/dev").join(ours.next()?.file_name()))
 }
 
-/// Attaches a loop device to `file`. The kernel detaches it when its last user is gone: its mounts, and
-/// the returned descriptor.
+/// Attaches a loop device to `file`. The kernel detaches the device when its last user is
+/// gone: its mounts, and the returned descriptor.
 ///
-/// Detached by a process instead, it would stay for ever if that process is killed: once the mount
-/// namespace is gone in which `file` lies, the path of `file` no longer finds the device.
+/// If a process had to detach the device, the device would stay for ever when that process is
+/// killed: after the end of the mount namespace that contains `file`, the path of `file` no
+/// longer finds the device.
 pub(super) fn attach(file: &Path, direct_io: bool) -> Result<(PathBuf, File)> {
     let mut command = Command::new("losetup");
     command.args(["--find", "--show"]);
@@ -76,19 +77,21 @@ pub(super) fn attach(file: &Path, direct_io: bool) -> Result<(PathBuf, File)> {
     }
     let device = run(command.arg(file)).map(PathBuf::from)?;
     let attached = File::open(&device).context("open", &device)?;
-    // Of a device in use, this sets LO_FLAGS_AUTOCLEAR and nothing more (LOOP_CLR_FD in loop(4)).
+    // Of a device in use, this sets LO_FLAGS_AUTOCLEAR and nothing more (LOOP_CLR_FD in
+    // loop(4)).
     run(Command::new("losetup").arg("--detach").arg(&device))?;
     Ok((device, attached))
 }
 
-/// Waits until the loop device on `file` is gone, if there is one: its last user detaches it.
+/// Waits until the loop device on `file`, if there is one, is detached by the end of its last
+/// user.
 pub(super) fn detach(file: &Path, limit: Duration) -> Result<()> {
     let Some(device) = loop_device(file) else {
         return Ok(());
     };
     let name = device.file_name().unwrap_or_default();
     let autoclear = Path::new("/sys/block").join(name).join("loop/autoclear");
-    // Whoever attached it was killed before it could say so.
+    // The process that attached the device was killed before it set autoclear.
     if fs::read_to_string(autoclear).is_ok_and(|flag| flag.trim() == "0") {
         run(Command::new("losetup").arg("--detach").arg(&device))?;
     }
@@ -96,21 +99,21 @@ pub(super) fn detach(file: &Path, limit: Duration) -> Result<()> {
         .context("detach", &device)
 }
 
-pub(super) fn make_fs(kind: FsKind, file: &Path, options: &[String]) -> Result<()> {
+pub(super) fn make_fs(kind: FsKind, file: &Path) -> Result<()> {
     let mut command = Command::new(kind.mkfs());
     match kind {
-        // Nothing is left to write later, so that a flush seen is a flush asked for.
+        // Nothing is left to be initialised later, so that every flush was requested.
         FsKind::Ext4 => command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
         FsKind::Xfs | FsKind::Btrfs => command.args(["-q", "-f"]),
     };
-    command.args(options).arg(file);
+    command.arg(file);
     while_mounts_change(|| run(&mut command)).map(drop)
 }
 
-/// Tries again, for two seconds, what could not look at the machine's mounts.
+/// Retries for two seconds a program that failed because the machine's mounts changed.
 ///
-/// `mkfs.btrfs` looks at every mount and loop device there is, and fails when one of them, such as
-/// somebody else's rig, goes away meanwhile.
+/// `mkfs.btrfs` reads every mount and every loop device, and fails when one of them, such as
+/// another rig, disappears meanwhile.
 fn while_mounts_change<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     const TRIES: usize = 20;
     for _ in 1..TRIES {
@@ -138,9 +141,9 @@ pub(super) fn mount(
     run(command.arg(device).arg(point)).map(drop)
 }
 
-/// Undoes every mount of this namespace for which `ours` holds, the newest first.
+/// Undoes every mount of this namespace for which `ours` returns true, newest first.
 ///
-/// A mount that is in use is tried again for `limit`.
+/// The unmount of a busy mount is retried for `limit`.
 pub(super) fn unmount_all(
     ours: impl Fn(&Mount) -> bool,
     flags: UnmountFlags,
@@ -148,7 +151,7 @@ pub(super) fn unmount_all(
 ) -> Result<()> {
     for mount in mounts()?.iter().rev().filter(|mount| ours(mount)) {
         match retry(limit, || unmount(&mount.point, flags)) {
-            // Somebody else undid it in between.
+            // Another process has unmounted it meanwhile.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(errno) => return Err(errno).context("unmount", &mount.point),
         }
@@ -156,7 +159,7 @@ pub(super) fn unmount_all(
     Ok(())
 }
 
-/// Tries again what is busy, for `limit`.
+/// Retries for `limit` while the result is EBUSY.
 pub(super) fn retry<T>(
     limit: Duration,
     mut attempt: impl FnMut() -> rustix::io::Result<T>,
@@ -170,7 +173,7 @@ pub(super) fn retry<T>(
     }
 }
 
-/// The processes in whose mount namespace `device` is mounted, as "name (pid)".
+/// Returns the processes in whose mount namespace `device` is mounted, as "name (pid)".
 pub(super) fn mounted_by(device: &Path) -> Vec<String> {
     let mounted = |process: &Path| {
         let mounts = fs::read(process.join("mountinfo")).unwrap_or_default();
@@ -180,7 +183,8 @@ pub(super) fn mounted_by(device: &Path) -> Vec<String> {
     processes(mounted)
 }
 
-/// The processes that keep `point` in use, as "name (pid)", as far as /proc shows them.
+/// Returns the processes that keep `point` in use, as "name (pid)", as far as /proc shows
+/// them.
 pub(super) fn users(point: &Path) -> Vec<String> {
     processes(|process| uses(process, point))
 }

@@ -1,4 +1,4 @@
-//! The one way by which a rig goes, whoever asks for it: its owner, `rig down`, or the reaper.
+//! The teardown of a rig, for all callers: its owner, `rig down` and the reaper.
 
 use std::fs;
 use std::path::Path;
@@ -10,37 +10,38 @@ use super::record::Record;
 use super::system;
 use crate::{Error, Result};
 
-/// How long something in use is waited for.
+/// How long to wait for a resource in use.
 const BUSY: Duration = Duration::from_secs(2);
-/// How long a file system is waited for that is unmounted here but not yet in another mount namespace:
-/// every process that makes one for itself has a copy of every mount.
+/// How long to wait for a file system that is unmounted here but not yet in another mount
+/// namespace: a process that makes a mount namespace gets a copy of every mount.
 const ELSEWHERE: Duration = Duration::from_secs(10);
-/// How long the daemon has to end by itself once its file system is gone.
+/// How long the daemon may take to exit after its file system is gone.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// What to do about a file system that somebody still uses.
+/// What to do about a file system in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Busy {
-    /// Leave everything as it is and say who.
+    /// Leave everything as it is and name the users.
     Refuse,
-    /// Take the disk away under it: its users get EIO.
+    /// Remove the disk: the users get EIO.
     Force,
 }
 
-/// Takes the rig down: file system, loop device, FUSE, daemon, files. What is gone already is no error.
+/// Takes the rig down: file system, loop device, FUSE, daemon, files. What is already gone is
+/// no error.
 ///
-/// Returns false if another process is taking it down at this moment.
+/// Returns false if another process is taking the rig down at this moment.
 pub(super) fn teardown(record: &Record, busy: Busy) -> Result<bool> {
     let Some(_lock) = record.lock()? else {
         return Ok(false);
     };
     take_apart(record, busy)?;
-    // Last: as long as the record is there, the rest can be found.
+    // Last: as long as the record exists, the rest can be found.
     remove_files(record);
     Ok(true)
 }
 
-/// Takes the rig down but for its record and its recording, which the record leads to.
+/// Takes the rig down except its record and its recording, which the record leads to.
 pub(super) fn retire(record: &Record) -> Result<()> {
     let Some(_lock) = record.lock()? else {
         return Err(Error::Refused("another process is taking the rig down".to_owned()));
@@ -51,7 +52,8 @@ pub(super) fn retire(record: &Record) -> Result<()> {
 }
 
 fn take_apart(record: &Record, busy: Busy) -> Result<()> {
-    // A daemon that does not answer would hang the unmount for ever; without it, I/O fails at once.
+    // A daemon that does not answer would block the unmount for ever; without the daemon, I/O
+    // fails at once.
     if record.disk().calm().is_err() {
         end_daemon(record);
     }
@@ -72,7 +74,7 @@ fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
         system::unmount_all(|mount| mount.source == device, flags, BUSY)?;
         let limit = if flags.contains(UnmountFlags::DETACH) { BUSY } else { ELSEWHERE };
         match system::detach(&file, limit) {
-            // Marked to go with its last user, which is all that can be done.
+            // The device is marked to be detached with its last user; no more can be done.
             Err(_) if flags.contains(UnmountFlags::DETACH) => {}
             result => result?,
         }
@@ -90,17 +92,17 @@ fn end_daemon(record: &Record) {
     }
 }
 
-/// Never recursive: should something still be mounted here after all, it is not to be emptied.
+/// Never recursive: if something is still mounted here, its files must not be removed.
 fn remove_files(record: &Record) {
     let _ = fs::remove_file(&record.backing);
     if let Some(recording) = &record.recording {
-        // Each for itself: a rig that dies while it is set up has the one and not the other.
+        // Separately: a rig whose set-up was killed has only one of them.
         for file in [&recording.log, &recording.base] {
             let _ = fs::remove_file(file);
         }
     }
     let entries = fs::read_dir(&record.dir).into_iter().flatten().flatten();
-    // The record goes last, as it leads to the rest.
+    // The record goes last, because it leads to the rest.
     let (known, rest): (Vec<_>, Vec<_>) =
         entries.map(|entry| entry.path()).partition(|path| path.ends_with("rig.json"));
     for path in rest.iter().chain(&known) {
@@ -109,7 +111,7 @@ fn remove_files(record: &Record) {
     let _ = fs::remove_dir(&record.dir);
 }
 
-/// The error with the names of those who are in the way.
+/// Returns the error with the names of the processes that use the file system.
 fn named(record: &Record, error: &Error) -> Error {
     let users = system::users(&record.mount_point);
     let by =
@@ -117,10 +119,10 @@ fn named(record: &Record, error: &Error) -> Error {
     Error::Refused(format!("{error}{by}"))
 }
 
-/// Takes down what dead owners left; rigs of living owners are not touched.
+/// Takes down the rigs of dead owners; rigs of living owners are not touched.
 ///
-/// Returns the mount points of the rigs that went. One that does not go is named on stderr and tried
-/// again the next time: it is nobody's fault who starts a rig now.
+/// Returns the mount points of the rigs that were taken down. A rig that cannot be taken down
+/// is named on stderr and retried next time: it is no error of the rig that is being set up.
 pub(super) fn reap() -> Result<Vec<std::path::PathBuf>> {
     for dir in Record::stillborn()? {
         let _ = fs::remove_dir(dir);

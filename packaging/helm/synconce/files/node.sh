@@ -1,23 +1,23 @@
 #!/bin/sh
-# Sets the node up whose root is /host, waits, and undoes that when the pod ends. What
-# was there before the chart is not overwritten, removed or undone: stamps on the node
-# say what the chart did.
+# Sets up the node whose root is /host, waits, and undoes the set-up when the pod ends. Files
+# from before the chart are not overwritten, removed or undone: stamps on the node record what
+# the chart did.
 set -eu
 program=/synconce
 runtime="$BINARY_DIRECTORY/synconce-oci"
 binary="/host$runtime"
 state=/host/var/lib/synconce
 journal="$state/setup/containerd/journal.json"
-# The checksums and paths of the binaries that the chart put there, or was about to.
+# The checksums and paths of the binaries that the chart installed, or was about to install.
 put="$state/helm/binaries"
-# There if the set-up is the chart's.
+# Exists if the chart made the set-up.
 own="$state/helm/set-up"
 
 setup() {
 	"$program" setup containerd --root /host --runtime "$runtime" "$@"
 }
 
-# In the node's own namespaces. Running pods do not end with their containerd.
+# Runs in the node's own namespaces. Running pods survive a restart of containerd.
 restart() {
 	if [ "$RESTART_CONTAINERD" = true ]; then
 		nsenter --target 1 --mount --uts --ipc --net -- systemctl restart containerd
@@ -34,7 +34,7 @@ is_put() {
 
 install_binary() {
 	if [ -e "$binary" ] || [ -L "$binary" ]; then
-		# The same, whoever put it there.
+		# The same binary may stay, whatever installed it.
 		if cmp -s "$program" "$binary"; then return; fi
 		if ! is_put; then
 			echo "$runtime is there, and not by this chart: move it away, or set binaryDirectory" >&2
@@ -47,19 +47,21 @@ install_binary() {
 		echo "$stamp" >>"$put"
 		sync "$put"
 	fi
-	# A container that starts at this moment gets the old one or the new one, whole.
+	# A container that starts at this moment gets the complete old or new binary.
 	new="/host$BINARY_DIRECTORY/.synconce-oci.synconce-new"
 	cp "$program" "$new"
 	chmod 755 "$new"
 	mv -f "$new" "$binary"
 }
 
-# A container is removed by the runtime that made it: it stays as long as there is one.
+# A container is removed by the runtime that created it, so the runtime stays while a container
+# uses it.
 is_in_use() {
 	grep -qs "\"$runtime\"" /host/run/containerd/io.containerd.runtime.v2.task/*/*/options.json
 }
 
-# By a set-up that is not the chart's.
+# Whether containerd still names the runtime, by a set-up that is not the chart's: a new set-up
+# would change nothing.
 is_named() {
 	missing=$(setup --dry-run 2>/dev/null) && [ -z "$missing" ]
 }
@@ -86,7 +88,7 @@ undo() {
 install_binary
 sleeper=
 trap undo TERM INT
-# One that was undone by hand is the chart's no more.
+# A set-up that was undone by hand no longer belongs to the chart.
 [ -e "$journal" ] || rm -f "$own"
 changes=$(setup --dry-run)
 if [ -n "$changes" ]; then

@@ -8,14 +8,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The most that the kernel returns, of names or of a value (XATTR_LIST_MAX
-/// and XATTR_SIZE_MAX in linux/limits.h).
+/// The kernel's limit for names and for a value (XATTR_LIST_MAX and XATTR_SIZE_MAX in
+/// linux/limits.h).
 const LIMIT: usize = 64 << 10;
 
 /// Values by their names.
 pub(super) type Attributes = BTreeMap<OsString, Vec<u8>>;
 
-/// Reads attributes into one buffer, as nearly no entry has any.
+/// Reads attributes into one reused buffer, because nearly no entry has any.
 pub(super) struct Reader {
     buffer: Vec<u8>,
 }
@@ -25,8 +25,8 @@ impl Reader {
         Self { buffer: vec![0; LIMIT] }
     }
 
-    /// The attributes of an entry itself, not of what a link leads to. Where
-    /// the file system has none, that is none.
+    /// Returns the attributes of an entry; a symbolic link is not followed. Empty if the file
+    /// system does not support attributes.
     pub(super) fn read(&mut self, path: &Path) -> Result<Attributes, Error> {
         let length = match llistxattr(path, self.buffer.as_mut_slice()) {
             Ok(length) => length,

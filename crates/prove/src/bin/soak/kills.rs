@@ -1,4 +1,4 @@
-//! Runs whose parts are hit at random moments: by signals, and by the kernel when memory runs out.
+//! Runs whose processes are killed at random moments: by signals, and by the OOM killer.
 
 use crate::memory::{Cage, Hierarchy};
 use crate::processes::{self, children, describe, is_alive};
@@ -14,15 +14,16 @@ use synconce_testkit::process::{self, Group};
 use synconce_testkit::rig::Rig;
 
 const SIZE: u64 = 512 << 20;
-/// How long a load goes on by itself.
+/// How long a load runs if nothing is killed.
 const LOAD_MILLIS: u64 = 700;
 const LIMIT: Duration = Duration::from_secs(60);
-/// A load that goes on for so long must have made the disk flush.
+/// A load that survives the supervisor for longer than this must have caused a flush of the
+/// disk.
 const LONG: Duration = Duration::from_millis(200);
 const FAILED: i32 = 125;
 const INTERRUPTED: i32 = 4;
 
-/// Who is hit.
+/// Which process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Supervisor,
@@ -31,11 +32,11 @@ enum Target {
     Command,
 }
 
-/// By what.
+/// How the target is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kill {
     Signal(Signal),
-    /// The kernel's, in a memory cgroup.
+    /// By the OOM killer, in a memory cgroup.
     OutOfMemory,
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Kill {
     }
 }
 
-/// What happens in one run, and when.
+/// What is killed in one run, how, and after which delay.
 #[derive(Clone, Copy, Debug)]
 struct Hit {
     victim: Target,
@@ -61,7 +62,8 @@ struct Hit {
 
 impl Hit {
     fn random(random: &mut fastrand::Rng) -> Self {
-        // A crash is SIGILL: Rust's handler for SIGSEGV lets one that was sent pass.
+        // SIGILL stands for a crash: Rust's handler for SIGSEGV ignores a SIGSEGV sent by
+        // kill(2).
         let signals = [Signal::KILL, Signal::ILL, Signal::STOP].map(Kill::Signal);
         let blow = signals.get(random.usize(..=signals.len())).copied();
         let blow = blow.unwrap_or(Kill::OutOfMemory);
@@ -80,7 +82,7 @@ impl fmt::Display for Hit {
     }
 }
 
-/// Makes `rounds` runs, each hit once.
+/// Makes `rounds` runs with one kill each.
 pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
     let rig = Rig::builder().size(SIZE).up()?;
     let memory = Hierarchy::find().map_err(|error| error.to_string());
@@ -101,9 +103,10 @@ pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes a run that is hit, and says what became of it.
+/// Makes one run with a kill, and returns a description of the result.
 fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Result<String> {
-    // Before the run, so that it is removed after the run was killed.
+    // Created before the run, so that the cgroup is dropped after the run's processes were
+    // killed.
     let wanted = memory.filter(|_| hit.blow == Kill::OutOfMemory);
     let cage = wanted.map(Cage::new).transpose()?;
     let place = tempfile::tempdir()?;
@@ -125,7 +128,7 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
         Target::Command => payload.into_iter().collect(),
     };
     let struck = strike(hit.blow, &pids, cage.as_ref())?;
-    // The marker was there, and the run cannot have come to its end.
+    // The marker existed, and the run cannot have finished.
     let orphaned = hit.victim == Target::Supervisor && !supervisor.is_some_and(is_alive);
     let cut_short = marked && orphaned && payload.is_some_and(is_alive);
     let (since, flushes) = (Instant::now(), rig.disk().stats()?.flushes);
@@ -143,19 +146,19 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
     if cut_short && !alarmed {
         return Err(format!("it was cut short and is forgotten: {status}, {found:?}").into());
     }
-    // Nobody is told that all is well of a run that was cut short.
+    // Exit code 0 of an interrupted run would be a false promise.
     if status.success() && alarmed {
         return Err("it returned 0 and is found interrupted".into());
     }
     let missed = if struck { "" } else { "missed, " };
     if status.code() == Some(FAILED) && !alarmed && hit.victim != Target::Command {
-        // Nothing was held yet, or all had been committed.
+        // Nothing was held yet, or everything was already committed.
         return Ok(format!("{missed}125, nothing to repair"));
     }
     Ok(format!("{missed}{status}, status {}", found.unwrap_or(-1)))
 }
 
-/// Hits the processes; `false` when they had ended before.
+/// Kills the processes; returns `false` if they had exited before.
 fn strike(blow: Kill, pids: &[u64], cage: Option<&Cage>) -> Result<bool> {
     match (blow, cage, pids) {
         (Kill::OutOfMemory, Some(cage), &[victim]) => cage.kill(victim),
@@ -174,10 +177,10 @@ fn strike(blow: Kill, pids: &[u64], cage: Option<&Cage>) -> Result<bool> {
     }
 }
 
-/// Sends it to each; whether somebody was there.
+/// Sends `signal` to each process; returns whether any of them still existed.
 fn send(pids: &[u64], signal: Signal) -> bool {
     let pids = pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
-    // It may have ended by itself.
+    // The process may have exited by itself.
     pids.map(|pid| kill_process(pid, signal).is_ok()).fold(false, |any, sent| any | sent)
 }
 
@@ -192,7 +195,7 @@ fn wait_for_end(pids: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nobody of the load is left: none of its calls is stuck.
+/// Waits until no process of the load is left, so that none of its calls is stuck.
 fn wait_for_quiet(directory: &Path) -> Result<()> {
     let end = Instant::now() + patiently(LIMIT);
     let wanted = directory.display().to_string();
@@ -208,12 +211,13 @@ fn wait_for_quiet(directory: &Path) -> Result<()> {
     }
 }
 
-/// What status says, once no supervisor is left that could change it.
+/// Returns the exit code of `synconce status` once no supervisor is left that could change the
+/// result.
 fn found(synconce: &Path, place: &Path) -> Result<Option<i32>> {
     let end = Instant::now() + patiently(LIMIT);
     loop {
         let finished = process::run(tool(synconce, place).arg("status"), patiently(LIMIT))?;
-        // 3: still in flight, committing or serving.
+        // Exit code 3: the run is still in flight, committing or serving.
         if finished.status.code() != Some(3) || Instant::now() > end {
             return Ok(finished.status.code());
         }

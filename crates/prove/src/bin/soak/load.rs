@@ -1,4 +1,5 @@
-//! What runs under the hold: every way of waiting for a disk, from many threads and processes.
+//! The load that runs under the hold: every way to wait for a disk, from many threads and
+//! processes.
 
 use crate::Result;
 use rustix::fs::OFlags;
@@ -13,16 +14,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 
-/// Threads that sync at once.
+/// Threads that sync at the same time.
 const CROWD: usize = 500;
-/// Calls of each of them.
+/// Sync calls of each of these threads.
 const CROWD_CALLS: usize = 10;
-/// Threads that go on to the end.
+/// Threads that repeat every kind of call until the load ends.
 const WORKERS: usize = 6;
-/// A call that takes longer is stuck, however busy the machine is.
+/// A call that takes longer than this is stuck, even on a busy machine.
 const STUCK: Duration = Duration::from_secs(20);
 
-/// What was done.
+/// Counts of what the load has done.
 #[derive(Default)]
 struct Account {
     calls: AtomicU64,
@@ -53,7 +54,7 @@ impl Account {
     }
 }
 
-/// Loads for `millis` milliseconds below `directory`, and says what was done.
+/// Runs the load for `millis` milliseconds below `directory`, and prints what was done.
 pub(crate) fn run(directory: &Path, millis: u64) -> Result<()> {
     fs::create_dir_all(directory)?;
     let account = Account::default();
@@ -91,7 +92,7 @@ fn crowd(directory: &Path, number: usize, account: &Account) {
     }
 }
 
-/// One of each kind of call, over and over.
+/// Makes one call of each kind, repeatedly, until `end`.
 fn steady(directory: &Path, number: usize, end: Instant, account: &Account) {
     let path = directory.join(format!("steady{number}"));
     let sync_flag = OFlags::DSYNC.bits().cast_signed();
@@ -111,7 +112,7 @@ fn steady(directory: &Path, number: usize, end: Instant, account: &Account) {
     }
 }
 
-/// Short processes that sync.
+/// Starts short processes that sync, one after the other.
 fn processes(directory: &Path, end: Instant, account: &Account) {
     let path = directory.join("short");
     while Instant::now() < end {

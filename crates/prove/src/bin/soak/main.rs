@@ -1,7 +1,8 @@
-//! `soak`: a steady load under one run for as long as asked, and runs whose parts are killed at random.
+//! `soak`: a steady load under one run for a given time, and runs whose processes are killed
+//! at random.
 //!
-//! Shows that no call is ever stuck, that the supervisor neither gathers descriptors nor memory, and
-//! that no interrupted run is forgotten. Needs root, for the disk rig.
+//! Shows that no call is ever stuck, that the supervisor leaks neither descriptors nor memory,
+//! and that no interrupted run is forgotten. Needs root, for the disk rig.
 #![forbid(unsafe_code)]
 
 mod kills;
@@ -14,7 +15,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// The result of everything here.
+/// The result of every function here.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Load one run for long, or kill its parts at random
@@ -79,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `synconce`, with state and runtime directories of its own below `place`.
+/// Returns the command `synconce` with its own state and runtime directories below `place`.
 fn tool(synconce: &std::path::Path, place: &std::path::Path) -> Command {
     let mut command = Command::new(synconce);
     command.env("SYNCONCE_STATE_DIR", place.join("state"));
@@ -88,7 +89,7 @@ fn tool(synconce: &std::path::Path, place: &std::path::Path) -> Command {
     command
 }
 
-/// The words that start the load below `directory`.
+/// Returns the command line that starts the load below `directory`.
 fn load_words(directory: &std::path::Path, millis: u64) -> Result<Vec<String>> {
     let own = std::env::current_exe()?.display().to_string();
     Ok(vec![own, "load".into(), directory.display().to_string(), millis.to_string()])

@@ -1,7 +1,8 @@
 //! Memory cgroups, and the kernel's own OOM killer in one of them.
 //!
-//! The victim and an eater are the only processes of a small cgroup; the eater takes memory until the
-//! kernel has to kill, and the victim is the first in its order (proc_pid_oom_score_adj(5)).
+//! The target and an eater are the only processes of a small cgroup. The eater takes memory
+//! until the kernel has to kill a process; the target is first in the kernel's order
+//! (proc_pid_oom_score_adj(5)).
 
 use crate::Result;
 use crate::processes::is_alive;
@@ -19,16 +20,17 @@ use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 
-/// What a cgroup may have: what the victim had before it came is not counted.
+/// The memory limit of a cgroup. Memory that the target had before it entered is not counted.
 const BYTES: usize = 8 << 20;
-/// What the eater takes at once.
+/// Memory that the eater takes in one step.
 const BITE: usize = 256 << 10;
-/// The OOM killer adds so many thousandths of the limit to what a process has mapped.
+/// The value of oom_score_adj: the OOM killer adds this many thousandths of the limit to the
+/// memory that a process has mapped.
 const FIRST: &str = "1000";
 const SECOND: &str = "0";
-/// Of a cgroup's name; its owner's number follows.
+/// Start of a cgroup's name; the pid of its owner follows.
 const PREFIX: &str = "synconce-soak-";
-/// The kernel needs milliseconds.
+/// Far more than the milliseconds that the kernel needs.
 const LIMIT: Duration = Duration::from_secs(30);
 const SIGKILL: i32 = 9;
 
@@ -38,20 +40,21 @@ enum Version {
     Two,
 }
 
-/// Where memory cgroups can be made.
+/// A place where memory cgroups can be created.
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     root: PathBuf,
     version: Version,
-    /// A mount that has no place in any namespace, and goes with this.
+    /// A detached mount: in no mount namespace, unmounted when the descriptor is closed.
     _mount: Option<OwnedFd>,
 }
 
 impl Hierarchy {
-    /// Whichever this machine has mounted; otherwise one of version 1, mounted for us alone.
+    /// Returns the mounted hierarchy of this machine; otherwise mounts one of version 1 for
+    /// this process alone.
     ///
     /// # Errors
-    /// There is none: the reason for which the OOM killer is left out.
+    /// No hierarchy is available. The error is the reason why the OOM killer is left out.
     pub(crate) fn find() -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let known = mounts.lines().find_map(|line| {
@@ -77,31 +80,32 @@ impl Hierarchy {
             fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
         };
         let mount = mount().map_err(|errno| format!("no memory cgroups here: {errno}"))?;
-        // The eater, another process, finds it by this name as well.
+        // The eater, another process, opens the hierarchy by the same name.
         let root = format!("/proc/{}/fd/{}", std::process::id(), mount.as_raw_fd());
         Ok(Self { root: root.into(), version: Version::One, _mount: Some(mount) })
     }
 }
 
-/// Whether the memory controller is among those that the file lists.
+/// Whether the file `controllers` lists the memory controller.
 fn lists(controllers: &Path) -> bool {
     let text = fs::read_to_string(controllers).unwrap_or_default();
     text.split_whitespace().any(|name| name == "memory")
 }
 
-/// Removes what a soak that was killed has left; others go on.
+/// Removes the cgroups of soaks that were killed; those of running soaks stay.
 fn remove_orphans(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse().ok());
         if owner.is_some_and(|owner| !is_alive(owner)) {
-            // It is not empty as long as a process of its run goes on.
+            // The cgroup is not empty while a process of its run exists.
             let _ = fs::remove_dir(entry.path());
         }
     }
 }
 
-/// A cgroup with little memory. Dropping it removes it; who is still in it goes to the root.
+/// A cgroup with little memory. Dropping the value moves the remaining processes to the root
+/// cgroup and removes the cgroup.
 #[derive(Debug)]
 pub(crate) struct Cage {
     root: PathBuf,
@@ -109,13 +113,13 @@ pub(crate) struct Cage {
 }
 
 impl Cage {
-    /// A new one.
     pub(crate) fn new(hierarchy: &Hierarchy) -> Result<Self> {
         let root = hierarchy.root.clone();
         let two = hierarchy.version == Version::Two;
         let shared = root.join("cgroup.subtree_control");
         if two && !lists(&shared) {
-            // It stays so: somebody else may count on it by the time we are done.
+            // The controller stays enabled: another process may rely on it by the time the
+            // soak ends.
             fs::write(&shared, "+memory").map_err(|error| act("enable memory in", &root, error))?;
         }
         let path = root.join(format!("{PREFIX}{}", std::process::id()));
@@ -123,12 +127,12 @@ impl Cage {
         let cage = Self { root, path };
         let (memory, swap, none) = match two {
             true => ("memory.max", "memory.swap.max", "0".to_owned()),
-            // Of memory and swap together.
+            // The limit of memory and swap together.
             false => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", BYTES.to_string()),
         };
         cage.set(memory, &BYTES.to_string())?;
         match cage.set(swap, &none) {
-            // A kernel that does not count swap.
+            // A kernel that does not account swap lacks the file.
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
             _ => Ok(cage),
         }
@@ -136,12 +140,12 @@ impl Cage {
 
     fn set(&self, name: &str, value: &str) -> io::Result<()> {
         let path = self.path.join(name);
-        // Not to be created: a file that is not there is a kernel without it.
+        // Never create the file: a missing file means a kernel without this limit.
         let mut file = fs::File::options().write(true).open(&path)?;
         file.write_all(value.as_bytes()).map_err(|error| act("set", &path, error))
     }
 
-    /// Lets the OOM killer kill `victim`; `false` when that had ended before it came.
+    /// Makes the OOM killer kill `victim`; returns `false` if `victim` had exited before.
     pub(crate) fn kill(&self, victim: u64) -> Result<bool> {
         let first = fs::write(format!("/proc/{victim}/oom_score_adj"), FIRST);
         let caged = first.and_then(|()| self.set("cgroup.procs", &victim.to_string()));
@@ -155,7 +159,7 @@ impl Cage {
         if !eaten && !status.success() {
             return Err(format!("the eater: {status}, {}", eater.stderr()?).into());
         }
-        // The eater, which is the second, may have been killed as well.
+        // The eater, which is second in order, may have been killed as well.
         if kills(&self.path)? <= u64::from(eaten) {
             return Ok(false);
         }
@@ -176,7 +180,7 @@ impl Drop for Cage {
         loop {
             let inside = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
             for pid in inside.lines() {
-                // It may have ended.
+                // The process may have exited.
                 let _ = fs::write(self.root.join("cgroup.procs"), pid);
             }
             match fs::remove_dir(&self.path) {
@@ -192,7 +196,7 @@ impl Drop for Cage {
     }
 }
 
-/// How many processes of the cgroup the OOM killer has killed (Linux 4.13).
+/// Returns how many processes of the cgroup the OOM killer has killed (Linux 4.13).
 fn kills(cgroup: &Path) -> Result<u64> {
     let texts = ["memory.events", "memory.oom_control"];
     let text = texts.iter().find_map(|name| fs::read_to_string(cgroup.join(name)).ok());
@@ -201,11 +205,11 @@ fn kills(cgroup: &Path) -> Result<u64> {
     Ok(count.ok_or("this kernel does not count the OOM killer's kills")?.parse()?)
 }
 
-/// Enters the cgroup and takes memory until somebody in it was killed. A file in memory is nobody's
-/// mapping: the eater is not the one who has most.
+/// Enters the cgroup and takes memory until a process in the cgroup was killed. The memory is
+/// a memfd that is never mapped, so that the eater is not the largest process.
 pub(crate) fn eat(cgroup: &Path) -> Result<()> {
     fs::write("/proc/self/oom_score_adj", SECOND)?;
-    // 0 is who writes.
+    // "0" stands for the writing process (cgroups(7)).
     fs::write(cgroup.join("cgroup.procs"), "0")?;
     let mut eaten = fs::File::from(memfd_create("eaten", MemfdFlags::CLOEXEC)?);
     for _ in 0..4 * BYTES / BITE {

@@ -1,21 +1,22 @@
-//! What /proc says of processes.
+//! Reads the state of processes from /proc.
 
 use std::fs;
 
-/// The children of `pid`, the oldest first.
+/// Returns the children of `pid`, oldest first.
 pub(crate) fn children(pid: u64) -> Vec<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Whether `pid` still runs; one that has ended and waits for its parent does not.
+/// Whether `pid` is running; a zombie is not.
 pub(crate) fn is_alive(pid: u64) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Where each thread of the processes is, a line each: what a run that does not end waits for.
+/// Describes where each thread of the processes waits, one line each: shows why a run does not
+/// end.
 pub(crate) fn describe(pids: &[u64]) -> String {
     let mut text = String::new();
     for pid in pids {
@@ -36,7 +37,7 @@ pub(crate) fn describe(pids: &[u64]) -> String {
     text
 }
 
-/// Every process and its words.
+/// Returns every process with its arguments.
 pub(crate) fn all() -> impl Iterator<Item = (String, Vec<String>)> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
         let pid =

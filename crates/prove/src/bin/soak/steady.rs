@@ -1,4 +1,5 @@
-//! The supervisor under a steady load: what it has open and how much memory it takes, every second.
+//! The supervisor under a steady load: its open descriptors and its memory, sampled every
+//! second.
 
 use crate::{Result, load_words, tool};
 use std::fs;
@@ -9,12 +10,13 @@ use synconce_testkit::process::Group;
 use synconce_testkit::rig::Rig;
 
 const SIZE: u64 = 1 << 30;
-/// Over the load: the commit, and a busy machine.
+/// Time beyond the load, for the commit on a busy machine.
 const GRACE: Duration = Duration::from_secs(120);
-/// What a second half may have more than a first: allocators and page tables breathe.
+/// By how much memory may grow in the second half: allocators and page tables vary by some
+/// KiB.
 const RSS_GROWTH_KIB: u64 = 512;
 
-/// What the supervisor holds at one moment.
+/// What the supervisor uses at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     descriptors: u64,
@@ -22,7 +24,7 @@ struct Sample {
     threads: u64,
 }
 
-/// Loads one run for `seconds`.
+/// Runs one load for `seconds`.
 pub(crate) fn run(synconce: &Path, seconds: u64) -> Result<()> {
     let rig = Rig::builder().size(SIZE).up()?;
     let place = tempfile::tempdir()?;
@@ -52,7 +54,7 @@ pub(crate) fn run(synconce: &Path, seconds: u64) -> Result<()> {
     judge(&samples)
 }
 
-/// The supervisor of the only run, by its run file.
+/// Returns the supervisor's pid from the only run file.
 fn supervisor(place: &Path) -> Option<u64> {
     let mut files = fs::read_dir(place.join("runtime")).ok()?.flatten().map(|file| file.path());
     let public = files.find(|path| path.extension().is_some_and(|it| it == "json"))?;
@@ -73,10 +75,10 @@ fn sample(pid: u64) -> Option<Sample> {
     })
 }
 
-/// A number of a sample.
+/// Reads one number of a sample.
 type Of = fn(&Sample) -> u64;
 
-/// Compares the third quarter of the samples with the last: the first half fills caches.
+/// Compares the last quarter of the samples with the third; the first half fills caches.
 fn judge(samples: &[Sample]) -> Result<()> {
     let quarter = samples.len() / 4;
     if quarter == 0 {

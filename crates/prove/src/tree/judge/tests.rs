@@ -1,4 +1,4 @@
-//! Every check of the judge fails where it has to.
+//! Every check of the judge fails where it must.
 
 use super::*;
 use crate::tree::store::{Listed, Said};
@@ -14,7 +14,8 @@ fn trees(all: &[(&str, &[&str])]) -> Trees {
     all.iter().map(|(name, paths)| ((*name).to_owned(), content(paths))).collect()
 }
 
-/// `a` has something open; the verb that is hit commits it and so makes its second generation.
+/// Returns the states around a commit: `a` is open; the interrupted verb commits `a` as its
+/// second generation.
 fn commit() -> [State; 2] {
     let before = State {
         store: true,
@@ -36,7 +37,7 @@ fn seen(trees: &Trees) -> Seen {
     }
 }
 
-/// The kind of what is wrong with `seen` after the power went in a commit.
+/// Returns the kind of defect that `seen` shows after a power cut during a commit.
 fn power(seen: &Seen) -> Option<&'static str> {
     judged(Kill::Power, Effect::Commits("a"), &commit(), seen)
 }
@@ -47,7 +48,7 @@ fn judged(blow: Kill, hit: Effect, states: &[State; 2], seen: &Seen) -> Option<&
     judge(&moment, seen).map(|(kind, _)| kind)
 }
 
-/// As the disk is before the commit, whose tree it says is lost.
+/// Returns what is seen on a disk from before the commit, with the loss of the tree reported.
 fn before() -> Seen {
     let first = Said { interrupted: Vec::new(), lost: vec!["a".to_owned()] };
     Seen { first, noted: vec!["a".to_owned()], ..seen(&commit()[0].durable) }

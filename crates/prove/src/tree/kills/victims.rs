@@ -1,4 +1,4 @@
-//! Who is killed, when, and who is still there then.
+//! Which process is killed, when, and which processes are still there afterwards.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -13,45 +13,45 @@ use synconce_testkit::process::Group;
 
 use crate::tree::judge::Fault;
 
-/// Calls by which a store changes. A process is killed as it makes one.
+/// Calls by which a store changes. A process is killed when it makes one of them.
 const CALLS: [&str; 8] =
     ["rename", "renameat2", "mkdir", "fsync", "unlinkat", "syncfs", "flock", "openat"];
-/// Of a call in one verb; more often it is not made but for openat.
+/// The largest n for the nth call. Within one verb no call but openat is made more often.
 const MOST_CALLS: u64 = 9;
-/// How long processes may take that end because of a kill.
+/// Time limit for processes that exit because of a kill.
 const ENDING: Duration = Duration::from_secs(20);
 
-/// Who is killed.
+/// Which process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tree) enum Target {
-    /// The command line's own process.
+    /// The process of the command line itself.
     Itself,
-    /// Its process group: not the supervisor.
+    /// Its process group, which does not include the supervisor.
     Group,
-    /// All of it, one after the other.
+    /// The process and all its descendants, one after the other.
     All,
-    /// One of its descendants: the supervisor, who enters, or the command.
+    /// One descendant: the supervisor, the process `tree enter`, or the command.
     Descendant { which: usize },
 }
 
-/// A way to be killed.
+/// What triggers the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tree) enum Trigger {
-    /// After a while.
+    /// A delay.
     Later { victim: Target, after: Duration },
-    /// As it makes a call for the nth time.
+    /// The nth call of this kind.
     AtCall { call: &'static str, nth: u64 },
 }
 
-/// What came of it.
+/// The result of a kill.
 pub(super) struct Kill {
-    /// Whether it came before the end.
+    /// Whether the kill came before the verb ended.
     pub hit: bool,
     pub fault: Option<Fault>,
 }
 
 impl Trigger {
-    /// One for a verb that takes as long as `span`.
+    /// Returns a random trigger for a verb that takes about `span`.
     pub(in crate::tree) fn random(random: &mut fastrand::Rng, span: Duration) -> Self {
         if random.bool() {
             let call = CALLS[random.usize(..CALLS.len())];
@@ -67,11 +67,12 @@ impl Trigger {
         Self::Later { victim, after: span.mul_f64(random.f64()) }
     }
 
-    /// The command to which it can be done.
+    /// Returns the command to start: for a kill at a call, the command under strace.
     pub(in crate::tree) fn wielded(&self, command: Command) -> Command {
         let Self::AtCall { call, nth } = self else { return command };
         let mut traced = Command::new("strace");
-        // As a grandchild, so that the process that is started here is the command itself.
+        // With -D strace is a grandchild, and the process that is started here is the command
+        // itself.
         traced.args(["-D", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
         traced.args(["-e", &format!("inject={call}:signal=KILL:when={nth}")]);
         traced.arg(command.get_program()).args(command.get_args());
@@ -84,14 +85,15 @@ impl Trigger {
         traced
     }
 
-    /// Waits for the moment, and kills.
+    /// Waits for the moment, and kills. A trigger at a call needs nothing here.
     pub(in crate::tree) fn strike(&self, group: &Group) {
         let Self::Later { victim, after } = self else { return };
         std::thread::sleep(*after);
         let own = group.pid();
         match victim {
             Target::Itself => kill(own),
-            // Its process is not collected before the group is dropped: the number is its own.
+            // The group's leader is reaped when `group` is dropped, so its pid cannot be
+            // reused yet.
             Target::Group => drop(group.signal(Signal::KILL)),
             Target::All => {
                 let below = descendants(own);
@@ -107,7 +109,7 @@ impl Trigger {
         }
     }
 
-    /// Whether it ended otherwise than well.
+    /// Whether the process ended with a signal or an exit code other than 0.
     pub(in crate::tree) fn has_hit(&self, ended: Option<ExitStatus>) -> bool {
         ended.is_none_or(|status| status.signal().is_some() || status.code() != Some(0))
     }
@@ -115,12 +117,12 @@ impl Trigger {
 
 fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself.
+        // The process may have exited by itself.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// The processes below `pid`, nearest first.
+/// Returns the descendants of `pid`, nearest first.
 fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut above = vec![pid];
@@ -135,7 +137,7 @@ fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Waits until no process uses `store`; who does still, if some do after all.
+/// Waits until no process uses `store`; returns the processes that still do at the time limit.
 pub(super) fn wait_for_the_end(store: &Path) -> Option<String> {
     let end = Instant::now() + patiently(ENDING);
     loop {
@@ -151,7 +153,8 @@ pub(super) fn wait_for_the_end(store: &Path) -> Option<String> {
     }
 }
 
-/// The sessions whose lease somebody has. A process that ends has lost its name before its locks.
+/// Returns the sessions whose lease is held. The kernel clears an exiting process's command
+/// line before it releases the process's locks.
 fn leases(store: &Path) -> Vec<String> {
     let mut held = Vec::new();
     for entry in fs::read_dir(store.join("sessions")).into_iter().flatten().flatten() {
@@ -163,8 +166,8 @@ fn leases(store: &Path) -> Vec<String> {
     held
 }
 
-/// The processes that name `store` in their arguments, or have something of it mounted in a namespace
-/// of their own.
+/// Returns the processes that name `store` in their arguments, or have a part of `store`
+/// mounted in their own namespace.
 fn users(store: &Path) -> Vec<String> {
     let text = store.display().to_string();
     let inner = format!("{}/sessions/", store.file_name().unwrap_or_default().to_string_lossy());
@@ -186,7 +189,7 @@ fn users(store: &Path) -> Vec<String> {
         }
         let is_ours = fs::read_link(path.join("ns/mnt")).ok() == own;
         let mounts = if is_ours { String::new() } else { read("mountinfo") };
-        // By its path, or as the root of a bind mount of this very disk.
+        // The mount is listed by its path, or as the root of a bind mount of this disk.
         let has = mounts.lines().find(|line| line.contains(&text) && line.contains(&inner));
         if let Some(line) = has {
             users.push(format!("{name}, {words}has {line}"));

@@ -1,5 +1,5 @@
-//! Random changes of a tree: the hidden command `prove alter`, which runs in a clone. Done to the same
-//! content by the same seed they make the same content, times included, wherever that is.
+//! Random changes of a tree: the hidden command `prove alter`, which runs in a clone. The same
+//! seed and the same initial content always give the same content, times included.
 
 use super::super::fixture::{self, PROGRAM, filler};
 use crate::Result;
@@ -13,11 +13,11 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Names in the root that a run mounts something on, or needs.
+/// Names in the root that a run needs or uses as mount points.
 const SYSTEM: [&str; 5] = ["bin", "dev", "etc", "proc", "sys"];
-/// What is younger than this (2020) was changed just now.
+/// An entry with a time after this (2020) was changed just now.
 const SETTLED: i64 = 1_577_836_800;
-/// Times that changes get are from here on (2001).
+/// Start of the times that changed entries get (2001).
 const EPOCH: i64 = 1_000_000_000;
 
 const NOW: Timestamps = {
@@ -39,24 +39,23 @@ pub(crate) struct Alter {
     tree: PathBuf,
 }
 
-/// Does what `arguments` ask for.
 pub(crate) fn perform(arguments: &Alter) -> Result<()> {
     alter(&arguments.tree, arguments.seed, Duration::from_millis(arguments.millis))
 }
 
-/// The words that do the changes of `seed` in a clone.
+/// Returns the command line that makes the changes of `seed` in a clone.
 pub(super) fn words(seed: u64, millis: u64) -> Vec<String> {
     let (seed, millis) = (seed.to_string(), millis.to_string());
     [PROGRAM, "alter", "--seed", &seed, "--millis", &millis, "/"].map(str::to_owned).to_vec()
 }
 
-/// Makes what is imported, with settled times.
+/// Makes the tree that is imported, with times that are the same in every run.
 pub(super) fn make(root: &Path) -> Result<()> {
     fs::write(root.join("etc/log"), "made\n")?;
     settle(root, 0)
 }
 
-/// Changes the tree at `root`, in no less than `spread`.
+/// Changes the tree at `root`, and takes at least `spread`.
 pub(super) fn alter(root: &Path, seed: u64, spread: Duration) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let steps = random.u32(3..9);
@@ -66,17 +65,18 @@ pub(super) fn alter(root: &Path, seed: u64, spread: Duration) -> Result<()> {
         Change { root, all: &all, random: &mut random, seed, step }.make()?;
         std::thread::sleep(spread / steps);
     }
-    // So that there is no content twice, and nothing that changes nothing.
+    // The line makes every content unique, and every alteration a change.
     let mut log = File::options().append(true).open(root.join("etc/log"))?;
     writeln!(log, "changed by {seed}")?;
-    // Held, and so no longer durable here than anything else.
+    // The sync is held, so the file is no more durable than any other.
     log.sync_all()?;
-    // A run makes a place to mount on there, if the host has a configuration of the resolver.
+    // Count `etc` as changed in every case: a run creates a mount point there if the host has
+    // a resolv.conf.
     utimensat(CWD, root.join("etc"), &NOW, AtFlags::SYMLINK_NOFOLLOW)?;
     settle(root, seed)
 }
 
-/// Gives every entry that was changed just now a time that `seed` alone decides.
+/// Gives every entry that was changed just now a time that depends on `seed` alone.
 fn settle(root: &Path, seed: u64) -> Result<()> {
     let time = Timespec {
         tv_sec: EPOCH + i64::try_from(seed % 100_000_000)?,
@@ -108,13 +108,13 @@ fn settle(root: &Path, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a change can be done to, each list in the order of names.
+/// What can be changed; each list is sorted by name.
 #[derive(Default)]
 struct Entries {
     files: Vec<PathBuf>,
-    /// The root is not among them.
+    /// The directories below the root.
     directories: Vec<PathBuf>,
-    /// Links, pipes and the like.
+    /// Symbolic links, pipes and other special files.
     others: Vec<PathBuf>,
 }
 
@@ -144,7 +144,7 @@ impl Entries {
     }
 }
 
-/// One change.
+/// A single change.
 struct Change<'a> {
     root: &'a Path,
     all: &'a Entries,
@@ -173,7 +173,7 @@ impl Change<'_> {
         self.one_of(&self.all.files)
     }
 
-    /// A name that nothing has, in some directory.
+    /// Returns an unused name in a random directory.
     fn fresh(&mut self) -> PathBuf {
         let at = self.random.usize(..=self.all.directories.len());
         let directory = self.all.directories.get(at).cloned().unwrap_or_default();
@@ -211,7 +211,7 @@ impl Change<'_> {
         match self.random.u8(..5) {
             0 if length > 0 => file.set_len(self.random.u64(..length))?,
             1 => file.write_all_at(&text, length)?,
-            // Beyond the end, so that there is a hole.
+            // Write beyond the end, which leaves a hole.
             2 => file.write_all_at(&text, length + 9000)?,
             3 if length > 0 => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -219,7 +219,7 @@ impl Change<'_> {
             }
             _ => file.write_all_at(&text, self.random.u64(..=length))?,
         }
-        // Not every file system takes each of these for a modification.
+        // Not every file system counts each of these operations as a modification.
         Ok(file.set_modified(SystemTime::now())?)
     }
 
@@ -254,7 +254,7 @@ impl Change<'_> {
                 _ => Ok(()),
             },
             2 => match two {
-                // Over another file.
+                // Replaces another file.
                 (Some(one), Some(other)) => Ok(fs::rename(one, other)?),
                 _ => Ok(()),
             },
@@ -275,7 +275,7 @@ impl Change<'_> {
         self.one_of(&all).map_or(Ok(()), |path| Ok(fs::remove_file(path)?))
     }
 
-    /// Something of another kind by the same name.
+    /// Replaces an entry by an entry of another type.
     fn replace(&mut self) -> Result<()> {
         let all = [&self.all.files[..], &self.all.others].concat();
         let Some(path) = self.one_of(&all) else { return Ok(()) };

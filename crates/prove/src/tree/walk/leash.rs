@@ -1,5 +1,5 @@
-//! The hidden command `prove leash`: runs a command, kills it or a process of it, and returns only when
-//! no process of the command is left.
+//! The hidden command `prove leash`: runs a command, kills the command or one of its
+//! processes, and returns only when no process of the command is left.
 
 use super::super::kills::Trigger;
 use crate::Result;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 
-/// Far more than any verb takes here.
+/// Far longer than any verb takes here.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Microseconds by which a command is slowed at each directory; there are some dozens.
+/// Microseconds by which a command is delayed at each directory; there are some dozens.
 const DELAY: u32 = 15_000;
 
 /// Run a command and kill it
@@ -33,24 +33,23 @@ pub(crate) struct Leash {
     command: Vec<String>,
 }
 
-/// How the command ended; JSON on standard output.
+/// How the command ended; written as JSON to standard output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// The command's process.
+    /// The pid of the command.
     pub pid: u32,
-    /// The exit code, unless a signal ended it.
+    /// The exit code, unless a signal ended the command.
     pub code: Option<i32>,
-    /// How it was killed, if it was to be and did not end well.
+    /// How the command was killed, if a kill was requested and the command did not end with 0.
     pub killed: Option<String>,
-    /// Why processes of it still run, if some do after all.
+    /// Which processes of the command still run at the time limit.
     pub runs_on: Option<String>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Does what `arguments` ask for.
 pub(crate) fn perform(arguments: &Leash) -> Result<()> {
-    // What loses its parent comes to this process, which waits for it.
+    // Orphans become children of this process, which reaps them.
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let span = Duration::from_millis(arguments.span);
     let weapon = arguments.kill.map(|seed| {
@@ -95,7 +94,8 @@ fn slowed(command: &[String]) -> Command {
     traced
 }
 
-/// Waits until this process has no child but `command`; which are left, if some are after all.
+/// Waits until this process has no child but `command`; returns the children that are left at
+/// the time limit.
 fn left_by(command: u32) -> Option<String> {
     let own = std::process::id();
     let end = Instant::now() + patiently(LIMIT);
@@ -116,7 +116,7 @@ fn left_by(command: u32) -> Option<String> {
             return Some(left.iter().map(words).collect::<Vec<_>>().join("; "));
         }
         for pid in left {
-            // One that runs on is looked at again.
+            // A child that still runs is looked at again.
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -1,11 +1,12 @@
-//! What commands say of others that were cut short, and how many commands there were.
+//! Compares the commands' reports of interrupted sessions with the kills, and counts the
+//! commands.
 
 use super::super::judge::Fault;
 use super::super::store::Said;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many commands there were.
+/// Numbers of commands.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub done: usize,
@@ -21,17 +22,17 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What may be said to have been interrupted, and what has to be.
+/// The interruptions that may be reported, and those that must be.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    /// Commands that were or will be killed, by the tree that they are reported for.
+    /// Number of commands that were or will be killed, by the tree that they are reported for.
     pub may: BTreeMap<String, i64>,
-    /// Sessions that were seen to be cut short.
+    /// Number of sessions that were seen to be cut short, by tree.
     pub must: BTreeMap<String, i64>,
 }
 
 impl Messages {
-    /// Takes what a command said.
+    /// Takes the reports of one command; returns a fault if a report is wrong.
     pub(super) fn heard(&mut self, said: &Said) -> Option<Fault> {
         if !said.lost.is_empty() {
             return Some((
@@ -52,7 +53,7 @@ impl Messages {
         None
     }
 
-    /// What was cut short, and no command has said so.
+    /// Returns a fault if an interruption was never reported.
     pub(super) fn unsaid(&self) -> Option<Fault> {
         let (name, count) = self.must.iter().find(|(_, count)| **count > 0)?;
         Some(("forgotten", format!("{count} sessions of {name} that were cut short")))

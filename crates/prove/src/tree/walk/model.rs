@@ -1,9 +1,10 @@
-//! What the store may be: every case that the commands so far allow.
+//! The possible states of the store: every case that the commands so far allow.
 //!
-//! A command takes effect in one or two steps between its start and its end. The model does not know
-//! when, so it keeps all cases: for each pending command the steps that it may have taken. What a
-//! command returns rules cases out. A command that was killed rules none out: it took effect or not.
-//! When no case is left, the tool did what no order of the commands explains.
+//! A command takes effect in one or two steps between its start and its end. The model cannot
+//! observe when, so it keeps all cases: for each pending command the steps that it may have
+//! taken. The result of a command rules cases out. A killed command rules none out, because it
+//! may or may not have taken effect. If no case is left, no order of the commands explains
+//! what the tool did.
 
 use super::said::{Outcome, Refusal, Shown};
 use super::verbs::{Name, Verb};
@@ -11,18 +12,18 @@ use super::versions::{Version, Versions};
 use crate::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Processes that work side by side.
+/// Number of processes that work in parallel.
 pub(super) const WORKERS: usize = 2;
 
-/// A tree.
+/// A tree in one case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tree {
     pub generation: u64,
-    /// As it was last committed.
+    /// The content of the last commit.
     pub durable: Version,
-    /// With what was done since, if anything was.
+    /// The content with uncommitted changes, if there are any.
     pub open: Option<Version>,
-    /// Which worker has mounted it, with what is in the mount.
+    /// The worker that has mounted the tree, and the content of the mount.
     pub mount: Option<(usize, Version)>,
 }
 
@@ -31,7 +32,7 @@ impl Tree {
         self.open.unwrap_or(self.durable)
     }
 
-    /// How `list` shows it.
+    /// Returns the state that `list` prints.
     pub(super) fn state(&self) -> &'static str {
         match (self.mount, self.open) {
             (Some(_), _) => "in use",
@@ -47,20 +48,20 @@ pub(super) struct World {
     pub trees: BTreeMap<Name, Tree>,
 }
 
-/// How far a pending command is.
+/// The progress of a pending command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Progress {
-    /// It has not taken effect, nor read anything.
+    /// The command has neither taken effect nor read anything.
     Waiting,
-    /// It has read this content of its first tree, at this generation.
+    /// The command has read this content of its first tree, at this generation.
     Read(Version, u64),
-    /// It has read both of its trees.
+    /// The command has read both of its trees.
     Both(Version, Version),
-    /// Of two records it has written the first. Only a kill leaves that.
+    /// The command has written the first of two records. Only a kill leaves this state.
     Half,
-    /// It has taken effect.
+    /// The command has taken effect.
     Done,
-    /// It has seen these trees, which it lists, or because of which it is refused.
+    /// The command has seen these trees, which it lists or which make it refuse.
     Seen(World),
 }
 
@@ -72,11 +73,11 @@ pub(super) struct Case {
 
 struct Pending {
     verb: Verb,
-    /// Commands of the other worker that were running at some time meanwhile.
+    /// Commands of the other worker that ran at the same time.
     beside: Vec<Verb>,
 }
 
-/// Every case that is possible.
+/// All cases that are possible.
 pub(super) struct Model {
     pub versions: Versions,
     cases: BTreeSet<Case>,
@@ -84,19 +85,19 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// With an empty store.
+    /// Returns the model of an empty store.
     pub(super) fn new(versions: Versions) -> Self {
         let nothing =
             Case { world: World::default(), progress: [const { Progress::Waiting }; WORKERS] };
         Self { versions, cases: BTreeSet::from([nothing]), pending: [None, None] }
     }
 
-    /// The worlds that are possible now.
+    /// Returns the worlds that are possible now.
     pub(super) fn worlds(&self) -> BTreeSet<&World> {
         self.cases.iter().map(|case| &case.world).collect()
     }
 
-    /// A command of `worker` begins.
+    /// Starts a command of `worker`.
     pub(super) fn begin(&mut self, worker: usize, verb: Verb) {
         let other = &mut self.pending[1 - worker];
         let beside = other.as_ref().map(|other| other.verb).into_iter().collect();
@@ -106,8 +107,8 @@ impl Model {
         self.pending[worker] = Some(Pending { verb, beside });
     }
 
-    /// The command of `worker` has ended with `outcome`. Returns whether some case explains that; if
-    /// not, the cases stay as they were.
+    /// Ends the command of `worker` with `outcome`. Returns whether some case explains the
+    /// outcome; if none does, the cases stay as they were.
     pub(super) fn end(&mut self, worker: usize, outcome: &Outcome) -> Result<bool> {
         self.take_steps()?;
         let Some(Pending { verb, beside }) = self.pending[worker].take() else { return Ok(true) };
@@ -127,7 +128,7 @@ impl Model {
         Ok(true)
     }
 
-    /// `worker` has changed what is in its mount of `tree`.
+    /// Records that `worker` has changed the content of its mount of `tree`.
     pub(super) fn edited(&mut self, worker: usize, tree: Name, seed: u64) -> Result<()> {
         let mut edited = BTreeSet::new();
         for mut case in std::mem::take(&mut self.cases) {
@@ -142,7 +143,7 @@ impl Model {
         Ok(())
     }
 
-    /// Adds the cases in which pending commands have gone further.
+    /// Adds the cases in which pending commands have taken further steps.
     fn take_steps(&mut self) -> Result<()> {
         let mut new: Vec<Case> = self.cases.iter().cloned().collect();
         while let Some(case) = new.pop() {
@@ -190,7 +191,7 @@ impl Model {
         }
     }
 
-    /// Drops the contents that no case has.
+    /// Drops the contents that no case contains.
     fn forget(&mut self) -> Result<()> {
         let mut wanted = BTreeSet::new();
         for case in &self.cases {
@@ -211,13 +212,13 @@ impl Model {
 }
 
 impl Verb {
-    /// Whether it has no effect and shows nothing of a tree.
+    /// Whether the command has no effect and shows nothing of a tree.
     fn is_idle(self) -> bool {
         matches!(self, Self::Verify(_) | Self::Fsck | Self::Gc)
     }
 }
 
-/// Whether `verb` can be refused for this reason.
+/// Whether `verb` can be refused for the reason `why`.
 fn is_refused(case: &Case, worker: usize, verb: Verb, beside: &[Verb], why: Refusal) -> bool {
     let Progress::Seen(world) = &case.progress[worker] else { return false };
     let tree = |name: Name| world.trees.get(name);
@@ -230,7 +231,7 @@ fn is_refused(case: &Case, worker: usize, verb: Verb, beside: &[Verb], why: Refu
                 || beside.iter().any(|verb| verb.uses() == Some(name))
         }
         Refusal::Changed(name) => {
-            // Nothing changes a tree that a run has in use.
+            // No other command changes a tree while a run uses it.
             let can_be =
                 matches!(verb, Verb::Commit(_) | Verb::CommitAs(..) | Verb::Becomes { .. });
             can_be && beside.iter().any(|verb| verb.names().contains(&name))

@@ -1,19 +1,20 @@
-//! The control of the walk: a store that is altered as no command does.
+//! The control of the walk: alters a store in a way that no command does.
 
 use super::verbs::{NAMES, Name};
 use crate::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is done to a store behind the tool's back, so that it is known that the walk would see it.
+/// How the store is altered without the tool, to check that the walk notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tree) enum Sabotage {
     Nothing,
-    /// A tree gets the content of another one.
+    /// Gives a tree the content of another tree.
     Swap,
 }
 
-/// Gives a tree the layers of another one, as no command does; which tree, if there are two.
+/// Gives a tree the layers of another tree, in a way that no command does. Returns the tree,
+/// or `None` if there are fewer than two.
 pub(super) fn swap(store: &Path) -> Result<Option<Name>> {
     let mut records = Vec::new();
     for entry in fs::read_dir(store.join("trees"))? {

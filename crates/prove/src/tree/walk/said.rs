@@ -1,4 +1,4 @@
-//! What a command says, by its exit code and its messages.
+//! Parses a command's result from its exit code and its messages.
 
 use super::leash::Report;
 use super::verbs::{NAMES, Name, Verb};
@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use synconce_testkit::manifest::{Entry, Kind, Manifest};
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It did what it was to do, and showed this.
+    /// The command succeeded and showed this.
     Done(Shown),
-    /// It did nothing, for this reason.
+    /// The command did nothing, for this reason.
     Refused(Refusal),
-    /// It, or a process of it, was killed.
+    /// The command or one of its processes was killed.
     Killed,
 }
 
-/// What of a store a command showed.
+/// What a command showed of a store.
 #[derive(Debug)]
 pub(super) enum Shown {
     Nothing,
@@ -27,7 +27,7 @@ pub(super) enum Shown {
     Trees(Vec<Listed>),
 }
 
-/// How a tree is listed.
+/// A tree as `list` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Listed {
     pub name: String,
@@ -40,19 +40,19 @@ pub(super) struct Listed {
 pub(super) enum Refusal {
     Absent(Name),
     Exists(Name),
-    /// It has changes that are not committed.
+    /// The tree has uncommitted changes.
     Open(Name),
     InUse(Name),
-    /// Another command has changed it meanwhile.
+    /// Another command changed the tree in the meantime.
     Changed(Name),
-    /// Nothing is mounted there.
+    /// Nothing is mounted at the path.
     NotMounted,
 }
 
-/// Words of a message, and what it says of a tree.
+/// Words of a message, and the refusal that the message means.
 type Known = (&'static [&'static str], fn(Name) -> Refusal);
 
-/// Why `verb` was refused, if its message is one that it may end with.
+/// Returns why `verb` was refused, if the message is one of those that the verb may end with.
 pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
     const FAILED: i32 = 125;
     if report.code != Some(FAILED) {
@@ -81,7 +81,7 @@ pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
 /// Lines of `diff`: a letter and a path.
 pub(super) type Changes = BTreeSet<(char, String)>;
 
-/// What `diff` wrote.
+/// Parses the output of `diff`.
 pub(super) fn written(stdout: &str) -> Changes {
     let line = |line: &str| {
         let (letter, path) = line.split_once(' ').unwrap_or((line, ""));
@@ -90,7 +90,7 @@ pub(super) fn written(stdout: &str) -> Changes {
     stdout.lines().map(line).collect()
 }
 
-/// What `diff` has to write of two contents.
+/// Returns what `diff` must print for two contents.
 pub(super) fn changes(one: &Manifest, other: &Manifest) -> Changes {
     let path = |path: &String| if path == "." { String::new() } else { path.clone() };
     let before = one.entries.iter().filter_map(|(name, entry)| match other.entries.get(name) {
@@ -103,7 +103,7 @@ pub(super) fn changes(one: &Manifest, other: &Manifest) -> Changes {
     changes
 }
 
-/// Without what `diff` does not compare.
+/// Returns the entry without the fields that `diff` does not compare.
 fn compared(entry: &Entry) -> Entry {
     let mut entry = entry.clone();
     entry.links = None;

@@ -1,4 +1,4 @@
-//! The steps of each command: when each can be taken, and what it makes of the trees.
+//! The steps of each command: when each can be taken, and how it changes the trees.
 
 use super::model::{Case, Progress, Tree, World};
 use super::verbs::{Name, Verb};
@@ -7,7 +7,8 @@ use crate::Result;
 use std::collections::btree_map::Entry;
 
 impl Case {
-    /// The case after the next step of `worker`'s `verb`, if the step can be taken now.
+    /// Returns the case after the next step of `worker`'s `verb`, if the step can be taken
+    /// now.
     pub(super) fn step(
         &self,
         worker: usize,
@@ -26,7 +27,8 @@ impl Case {
         Ok(progress.map(|progress| next.with(worker, progress)))
     }
 
-    /// The case in which the command of `worker` has seen the trees as they are now, and does no more.
+    /// Returns the case in which the command of `worker` has seen the present trees and takes
+    /// no further step.
     pub(super) fn look(&self, worker: usize) -> Option<Self> {
         let can = matches!(self.progress[worker], Progress::Waiting | Progress::Read(..));
         can.then(|| self.clone().with(worker, Progress::Seen(self.world.clone())))
@@ -39,24 +41,24 @@ impl Case {
 }
 
 impl World {
-    /// The tree, if it is not mounted.
+    /// Returns the tree if it is not mounted.
     fn free(&mut self, name: Name) -> Option<&mut Tree> {
         self.trees.get_mut(name).filter(|tree| tree.mount.is_none())
     }
 
-    /// The tree, if nothing was done in it since its last commit.
+    /// Returns the tree if it has no uncommitted changes.
     fn closed(&self, name: Name) -> Option<&Tree> {
         self.trees.get(name).filter(|tree| tree.open.is_none())
     }
 
-    /// Makes the tree, if there is none of the name.
+    /// Creates the tree if no tree has the name.
     fn make(&mut self, name: Name, generation: u64, durable: Version) -> Option<Progress> {
         let Entry::Vacant(place) = self.trees.entry(name) else { return None };
         place.insert(Tree { generation, durable, open: None, mount: None });
         Some(Progress::Done)
     }
 
-    /// The first step.
+    /// Takes the first step.
     fn begin(
         &mut self,
         worker: usize,
@@ -93,7 +95,7 @@ impl World {
         })
     }
 
-    /// Commits, squashes and removals.
+    /// Takes the step of a commit, squash or removal.
     fn renewed(&mut self, verb: Verb) -> Option<Progress> {
         match verb {
             Verb::Commit(name) => {
@@ -116,7 +118,7 @@ impl World {
         Some(Progress::Done)
     }
 
-    /// The beginning and the end of a mount.
+    /// Takes the step of a mount or of its end.
     fn mounting(&mut self, worker: usize, verb: Verb) -> Option<Progress> {
         match verb {
             Verb::Mount(name) => {
@@ -136,7 +138,7 @@ impl World {
         Some(Progress::Done)
     }
 
-    /// The step after this content was read.
+    /// Takes the step after the content was read.
     fn go_on(
         &mut self,
         verb: Verb,
@@ -164,7 +166,7 @@ impl World {
         }
     }
 
-    /// The second of two records.
+    /// Takes the step of the second of two records.
     fn end(&mut self, verb: Verb) -> Option<Progress> {
         let Verb::CommitAs(name, _) = verb else { return None };
         self.trees.get_mut(name)?.open = None;

@@ -1,18 +1,18 @@
-//! What the two processes do, chosen by a seed alone: the same verbs, the same changes, and the same
-//! kills, whatever comes of them.
+//! The actions of the two processes. A seed alone chooses the verbs, the changes and the
+//! kills; the results have no influence on the choice.
 
 use super::alter;
 use crate::Result;
 use std::path::Path;
 
-/// A tree's name.
+/// The name of a tree.
 pub(super) type Name = &'static str;
-/// So few that the processes meet.
+/// Few names, so that the processes often use the same tree.
 pub(super) const NAMES: [Name; 4] = ["a", "b", "c", "d"];
-/// How long a run's command takes at least.
+/// Minimum duration of a run's command.
 const SPREAD: u64 = 25;
 
-/// A verb, on these trees.
+/// A verb and its trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Import(Name),
@@ -41,7 +41,7 @@ pub(super) enum Verb {
         tree: Name,
         keep: bool,
     },
-    /// `mount --read-only`, which the process looks at and unmounts.
+    /// `mount --read-only`; the process reads the mount and unmounts it.
     Look(Name),
     Export(Name),
     Diff(Name, Name),
@@ -51,12 +51,12 @@ pub(super) enum Verb {
     Gc,
 }
 
-/// What a process does next.
+/// The next action of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// One command.
+    /// A single command.
     One { verb: Verb, by_copy: bool, treatment: Treatment },
-    /// A mount, changes in it, and its end, each of the two commands with a kill or not.
+    /// A mount, changes in the mount, and its end. Each of the two commands may be killed.
     Mounted { tree: Name, keep: bool, seed: u64, kills: [Option<u64>; 2] },
 }
 
@@ -64,9 +64,10 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
     Nothing,
-    /// It is killed, as this seed decides.
+    /// The command is killed; this seed selects how.
     Killed(u64),
-    /// Each directory that it opens takes a while, so that others change what it reads.
+    /// Each directory that the command opens takes a while, so that others change what the
+    /// command reads.
     Slowed,
 }
 
@@ -82,7 +83,7 @@ fn kill(random: &mut fastrand::Rng) -> Option<u64> {
 }
 
 impl Step {
-    /// The next step.
+    /// Returns a random next action.
     pub(super) fn random(random: &mut fastrand::Rng) -> Self {
         let mut name = || NAMES[random.usize(..NAMES.len())];
         let (one, other) = (name(), name());
@@ -117,7 +118,8 @@ impl Step {
 }
 
 impl Verb {
-    /// What comes after `tree --store DIR`. `out` is a new directory, `point` one to mount on.
+    /// Returns the arguments after `tree --store DIR`. `out` is a new directory, `point` a
+    /// mount point.
     pub(super) fn words(
         self,
         by_copy: bool,
@@ -176,7 +178,8 @@ impl Verb {
         Ok(words)
     }
 
-    /// How long it takes about, so that a kill hits it: milliseconds.
+    /// Returns the approximate duration in milliseconds, from which the time of a kill is
+    /// chosen.
     pub(super) fn span(self) -> u64 {
         match self {
             Self::Run { .. } | Self::Becomes { .. } | Self::Discards { .. } => 160,
@@ -186,7 +189,7 @@ impl Verb {
         }
     }
 
-    /// The trees that it names.
+    /// Returns the trees that the verb names.
     pub(super) fn names(self) -> Vec<Name> {
         match self {
             Self::Clone(one, other)
@@ -208,7 +211,7 @@ impl Verb {
         }
     }
 
-    /// The trees whose content or state may be another one afterwards.
+    /// Returns the trees whose content or state may change.
     pub(super) fn changes(self) -> Vec<Name> {
         match self {
             Self::CommitAs(one, other) => vec![one, other],
@@ -223,12 +226,12 @@ impl Verb {
         }
     }
 
-    /// Whether it reads the whole content of a tree.
+    /// Whether the verb reads the whole content of a tree.
     fn reads(self) -> bool {
         matches!(self, Self::Export(_) | Self::Diff(..) | Self::Verify(_) | Self::Fsck)
     }
 
-    /// The tree that is in use while it runs.
+    /// Returns the tree that is in use while the verb runs.
     pub(super) fn uses(self) -> Option<Name> {
         match self {
             Self::Run { tree: name, .. }
@@ -239,7 +242,7 @@ impl Verb {
         }
     }
 
-    /// The tree under whose name it is said to have been interrupted.
+    /// Returns the tree under whose name an interruption of the verb is reported.
     pub(super) fn reported(self) -> Option<Name> {
         match self {
             Self::Import(name)

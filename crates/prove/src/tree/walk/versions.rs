@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use synconce_testkit::manifest::{Manifest, Options};
 
-/// A content.
+/// The number of a content.
 pub(super) type Version = u32;
-/// What is imported.
+/// The content that is imported.
 pub(super) const FIRST: Version = 0;
 
-/// The contents that some tree has in some case.
+/// The contents that a tree has in at least one case.
 pub(super) struct Versions {
     place: PathBuf,
     next: Version,
@@ -23,13 +23,13 @@ pub(super) struct Versions {
     known: BTreeMap<Version, Arc<Manifest>>,
 }
 
-/// What is there, with times.
+/// Returns the manifest of `root`, with times.
 pub(super) fn manifest(root: &Path) -> Result<Arc<Manifest>> {
     Ok(Arc::new(Manifest::with(root, &Options::default().mtimes())?))
 }
 
 impl Versions {
-    /// With `source` as the first version.
+    /// Starts with `source` as the first version.
     pub(super) fn new(place: PathBuf, source: &Path) -> Result<Self> {
         fs::create_dir(&place)?;
         let mut versions =
@@ -50,7 +50,7 @@ impl Versions {
         Ok(version)
     }
 
-    /// What `of` is after the changes of `seed`.
+    /// Returns the version that the changes of `seed` make of `of`.
     pub(super) fn altered(&mut self, of: Version, seed: u64) -> Result<Version> {
         if let Some(version) = self.made.get(&(of, seed)) {
             return Ok(*version);
@@ -63,17 +63,17 @@ impl Versions {
         Ok(version)
     }
 
-    /// The content of a version.
+    /// Returns the content of a version.
     pub(super) fn content(&self, version: Version) -> &Arc<Manifest> {
         &self.known[&version]
     }
 
-    /// Every content that some tree has in some case.
+    /// Returns every content that a tree has in at least one case.
     pub(super) fn all(&self) -> impl Iterator<Item = (Version, &Arc<Manifest>)> {
         self.known.iter().map(|(version, content)| (*version, content))
     }
 
-    /// Forgets all but `wanted` and the first.
+    /// Drops all versions but `wanted` and the first.
     pub(super) fn keep(&mut self, wanted: &BTreeSet<Version>) -> Result<()> {
         let is_wanted = |version: &Version| *version == FIRST || wanted.contains(version);
         let gone: Vec<Version> =

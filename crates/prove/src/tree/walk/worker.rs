@@ -1,4 +1,4 @@
-//! One of the two processes: it does one step after the other and reports what came of each.
+//! One of the two processes: takes one action after the other and checks the result of each.
 
 use super::super::judge::Fault;
 use super::super::store::{LIMIT, Store, said};
@@ -24,15 +24,15 @@ use synconce_testkit::manifest::diff;
 use synconce_testkit::patiently;
 use synconce_testkit::process::run;
 
-/// So many commands are told with a finding.
+/// Number of recent commands that are printed with a finding.
 const TOLD: usize = 40;
 
-/// What both workers share.
+/// State shared by both workers.
 pub(super) struct Walk<'a> {
     store: &'a Store<'a>,
     until: Instant,
-    /// On a busy machine the walk goes on until enough was killed, or, as the control, until
-    /// something is found; but no longer than this.
+    /// On a busy machine the walk continues until enough kills have hit or, as the control,
+    /// until something is found; but not after this instant.
     latest: Instant,
     until_found: bool,
     began: Instant,
@@ -46,7 +46,7 @@ struct Shared {
     told: VecDeque<String>,
 }
 
-/// What is known when both workers have ended.
+/// What both workers have left for the final check.
 pub(super) struct Ended {
     pub model: Model,
     pub messages: Messages,
@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
         findings.broken() == 0 && (now < self.until || !is_enough && now < self.latest)
     }
 
-    /// What was found.
+    /// Returns the results of the walk.
     pub(super) fn ended(self) -> Result<(Ended, Findings, Counts)> {
         let Shared { ended, findings, counts, .. } =
             self.shared.into_inner().map_err(|_| "a worker panicked")?;
@@ -99,10 +99,10 @@ impl Shared {
     }
 }
 
-/// Kills of a walk, at least.
+/// Minimum number of kills in a walk.
 const ENOUGH: usize = 3;
 
-/// A worker.
+/// One of the two workers.
 pub(super) struct Worker<'a> {
     walk: &'a Walk<'a>,
     number: usize,
@@ -113,7 +113,7 @@ pub(super) struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// With directories of its own.
+    /// Returns a worker with its own directories.
     pub(super) fn new(
         walk: &'a Walk<'a>,
         number: usize,
@@ -130,7 +130,7 @@ impl<'a> Worker<'a> {
     /// Walks until the time is over or something is found.
     pub(super) fn work(&mut self) -> Result<()> {
         let third = (self.walk.until - self.walk.began) / 3;
-        // So that there is something to work on.
+        // Import trees to work on.
         for name in NAMES.into_iter().skip(self.number).step_by(WORKERS) {
             self.verb(Verb::Import(name), false, Treatment::Nothing)?;
         }
@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
         Ok(command)
     }
 
-    /// Runs a command of the tool on a leash.
+    /// Runs a command of the tool under `prove leash`.
     fn on_a_leash(&self, command: &Command, treatment: Treatment, span: u64) -> Result<Report> {
         let mut leash = Command::new(std::env::current_exe()?);
         leash.arg("leash").arg("--span").arg(span.to_string());
@@ -179,7 +179,8 @@ impl<'a> Worker<'a> {
             .map_err(|error| format!("the leash: {error}: {finished:?}").into())
     }
 
-    /// Does `verb` and tells the model; whether it was done. After a kill it is looked what came of it.
+    /// Runs `verb` and updates the model; returns whether the verb succeeded, or `None` after
+    /// a kill. A kill is followed by commands that read its result.
     fn verb(&mut self, verb: Verb, by_copy: bool, treatment: Treatment) -> Result<Option<bool>> {
         let done = self.one(verb, by_copy, treatment)?;
         if done.is_none() && self.walk.shared().findings.broken() == 0 {
@@ -191,7 +192,7 @@ impl<'a> Worker<'a> {
         Ok(done)
     }
 
-    /// The same without a look; none if it was killed.
+    /// Like [`Self::verb`], but without the commands after a kill.
     fn one(&mut self, verb: Verb, by_copy: bool, treatment: Treatment) -> Result<Option<bool>> {
         let out = self.control.join("out");
         let began = self.walk.began.elapsed();
@@ -239,7 +240,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// What a command that succeeded has shown.
+    /// Returns what a successful command has shown.
     fn shown(&self, verb: Verb, report: &Report) -> Result<Option<Shown>> {
         let is_done = match verb {
             Verb::Diff(..) => matches!(report.code, Some(0 | 1)),
@@ -272,7 +273,8 @@ impl<'a> Worker<'a> {
             Some(Outcome::Killed) => {
                 counts.killed += 1;
                 findings.cuts += 1;
-                // It may have been about to say what it had thrown away.
+                // The killed command may have been about to report the sessions that it had
+                // thrown away.
                 messages.must.clear();
             }
             None => {}
@@ -322,13 +324,13 @@ impl<'a> Worker<'a> {
             let is_named = !entry.file_name().as_encoded_bytes().starts_with(b".");
             let text = fs::read(entry.path().join("session.json")).unwrap_or_default();
             let note = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
-            // A mount outlives its command from where it has this file.
+            // Once this file exists, the mount outlives its command.
             let is_mount = entry.path().join("device").exists();
             is_named && note["pid"] == pid && !is_mount
         })
     }
 
-    /// A mount of `tree`, changes in it, and its end.
+    /// Mounts `tree`, changes the mount, and ends the mount.
     fn mounted(
         &mut self,
         tree: Name,
@@ -373,7 +375,7 @@ impl<'a> Worker<'a> {
         Ok(fs::metadata(&self.point)?.dev() != above)
     }
 
-    /// Ends a mount that was only looked at; a kill may have left no more than its session.
+    /// Ends a mount that was only read; a kill may have left only its session.
     fn end_look(&self) -> Result<()> {
         let mut umount = self.walk.store.tool.tree(&self.walk.store.path, &self.control);
         let finished = run(umount.arg("umount").arg(&self.point), patiently(LIMIT))?;
@@ -389,7 +391,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What a command showed that is in no case, and for a content the differences from the nearest.
+/// Describes a result that is in no case; for a content, with the differences from the nearest
+/// one.
 fn unexplained(model: &Model, outcome: &Outcome) -> String {
     let Outcome::Done(Shown::Content(found)) = outcome else { return format!("{outcome:?}") };
     let nearest = model.versions.all().map(|(version, known)| (diff(known, found), version));

@@ -1,13 +1,13 @@
-//! What a random program is made of.
+//! The operations of random programs.
 
 use std::fmt;
 
-/// What is done. Each is one entry into the kernel that changes a tree, or one that syncs.
+/// What an operation does. Each is one system call that changes a tree, or one that syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verb {
     /// Creates a file or empties it, and writes to it.
     Put,
-    /// The same with `O_DSYNC`.
+    /// Like `Put`, with `O_DSYNC`.
     PutSynced,
     /// Writes at the end.
     Append,
@@ -35,20 +35,20 @@ pub(crate) enum Verb {
     Syncfs,
 }
 
-/// A verb and what it is done to.
+/// A verb and its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Operation {
     pub verb: Verb,
     pub path: &'static str,
-    /// The second path of a verb that has two, or nothing.
+    /// The second path of a verb with two paths; otherwise empty.
     pub other: &'static str,
 }
 
-/// The files; before a program only the first is there.
+/// The files; only the first exists before a program.
 pub(crate) const FILES: [&str; 3] = ["f", "a/f", "b/f"];
-/// The directories; before a program only the first is there.
+/// The directories; only the first exists before a program.
 pub(crate) const DIRECTORIES: [&str; 2] = ["a", "b"];
-/// Where symbolic links point: to a name in their own directory that no operation has.
+/// The target of symbolic links: a name in the link's directory that no operation uses.
 pub(crate) const TARGET: &str = "g";
 
 const ON_A_FILE: [Verb; 15] = [
@@ -71,7 +71,7 @@ const ON_A_FILE: [Verb; 15] = [
 const ON_A_DIRECTORY: [Verb; 3] = [Verb::Mkdir, Verb::Rmdir, Verb::FsyncDirectory];
 const ON_TWO: [Verb; 2] = [Verb::Link, Verb::Rename];
 
-/// Every operation there is.
+/// Returns every operation.
 pub(crate) fn vocabulary() -> Vec<Operation> {
     let one = |verb: Verb, path| Operation { verb, path, other: "" };
     let two = |verb: Verb, (path, other)| Operation { verb, path, other };
@@ -82,7 +82,7 @@ pub(crate) fn vocabulary() -> Vec<Operation> {
     for verb in ON_TWO {
         all.extend(ordered().filter(|(path, other)| path != other).map(|pair| two(verb, pair)));
     }
-    // To exchange has no direction.
+    // An exchange is symmetric.
     let pairs = [("f", "a/f"), ("f", "b/f"), ("a/f", "b/f"), ("a", "b")];
     all.extend(pairs.map(|pair| two(Verb::Exchange, pair)));
     all.extend([("a", "b"), ("b", "a")].map(|pair| two(Verb::Rename, pair)));

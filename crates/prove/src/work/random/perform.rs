@@ -1,4 +1,5 @@
-//! Runs a batch of programs: the hidden command `prove perform`, which is what is held and cut.
+//! Runs a batch of programs: the hidden command `prove perform`, whose syncs are held and
+//! which is cut.
 
 use super::operation::{Operation, TARGET, Verb};
 use super::{Programs, directory, filler, text};
@@ -26,10 +27,10 @@ pub(crate) struct Perform {
     tree: PathBuf,
 }
 
-/// What a batch takes at least: quicker, and no journal would be written in the middle of it.
+/// Minimum duration of a batch. In a shorter batch the journal would never be committed.
 const SPREAD: Duration = Duration::from_millis(700);
 
-/// What a program may well meet: its names come and go.
+/// Errors that a program may get, because its names come and go.
 const ORDINARY: [Errno; 7] = [
     Errno::NOENT,
     Errno::EXIST,
@@ -40,7 +41,7 @@ const ORDINARY: [Errno; 7] = [
     Errno::INVAL,
 ];
 
-/// Runs or prints what `arguments` ask for.
+/// Runs or prints the programs that `arguments` select.
 pub(crate) fn perform(arguments: &Perform) -> Result<()> {
     let programs = arguments.programs.here();
     if arguments.show {
@@ -50,7 +51,7 @@ pub(crate) fn perform(arguments: &Perform) -> Result<()> {
         return Ok(());
     }
     let tree = open_directory(CWD, &arguments.tree)?;
-    // The first call that is held comes before the first change.
+    // The first held call comes before the first change.
     fsync(&tree)?;
     let pause = SPREAD / u32::try_from(programs.len().max(1))?;
     for (index, program) in programs.iter().enumerate() {
@@ -70,7 +71,7 @@ pub(crate) fn perform(arguments: &Perform) -> Result<()> {
 }
 
 impl Operation {
-    /// Does it below `own`; what is written tells the `step`.
+    /// Performs the operation below `own`; what is written identifies the `step`.
     fn perform(&self, own: BorrowedFd<'_>, step: usize) -> rustix::io::Result<()> {
         let Self { verb, path, other } = *self;
         let mode = Mode::from_raw_mode(0o644);

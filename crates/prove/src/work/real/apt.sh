@@ -1,4 +1,4 @@
-# Installs the packages of $2 into the root that was unpacked, from its own cache.
+# Installs the packages of $2 into the unpacked root, from the root's own cache.
 mount -t proc proc root/proc
 mount --bind /dev root/dev
 # shellcheck disable=SC2086

@@ -1,4 +1,4 @@
-# A repository with some history, to be cloned.
+# Creates a repository with some history, to be cloned.
 cd "$1"
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
 git init -q -b main source

@@ -1,4 +1,4 @@
-# Clones over the protocol, commits, packs. Everything that git can sync is synced.
+# Clones over the protocol, commits and packs. git syncs everything that it can sync.
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_CONFIG_COUNT=2
 export GIT_CONFIG_KEY_0=core.fsync GIT_CONFIG_VALUE_0=all
 export GIT_CONFIG_KEY_1=gc.autoDetach GIT_CONFIG_VALUE_1=false

@@ -1,5 +1,5 @@
-# A cluster, a load, a clean stop. The rig's mount point is closed to other users,
-# hence the bind mount, which nobody else sees.
+# Creates a cluster, loads it and stops it cleanly. Other users cannot enter the rig's mount
+# point, so the script uses a bind mount, which no other process sees.
 mount --bind "$1" /mnt
 install -d -m 700 -o postgres /mnt/pg
 cd /mnt

@@ -1,4 +1,4 @@
-# Two databases, one with a rollback journal and one with a write-ahead log.
+# Loads two databases, one with a rollback journal and one with a write-ahead log.
 for mode in delete wal; do
 	perl -e 'my $mode = shift;
 		print "PRAGMA journal_mode=$mode; PRAGMA synchronous=FULL;\n";

@@ -1,5 +1,5 @@
-# Writes a tar (ustar, POSIX.1-1988) of as many directories as the argument says, each with 15 small
-# files, always the same.
+# Writes a tar (ustar, POSIX.1-1988) of as many directories as the argument states, each with
+# 15 small files, always the same.
 use strict;
 binmode STDOUT;
 

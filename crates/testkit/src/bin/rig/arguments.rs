@@ -1,4 +1,4 @@
-//! What `rig` is asked for.
+//! The command line of `rig`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -245,7 +245,7 @@ impl CutArgs {
     }
 }
 
-/// Chosen anew for every rig would make no two runs alike.
+/// A fixed seed: with a new one for every rig no two runs would be alike.
 const SEED: u64 = 1;
 
 fn latency(text: &str) -> Result<Latency, String> {

@@ -1,7 +1,7 @@
-//! `rig`: disks that are slow, fail and lose their power on demand, for people and as the library's
-//! daemon.
+//! `rig`: disks that are slow, fail and lose their power on demand. Used on the command line,
+//! and by the library as its daemon.
 //!
-//! Exit codes: 0 done, 1 failed (the reason is on stderr), 2 the arguments make no sense.
+//! Exit codes: 0 done, 1 failed (the reason is on stderr), 2 invalid arguments.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -64,7 +64,7 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// This program, as the daemon of what it sets up.
+/// Returns the path of this program, which is also the daemon of the rigs that it sets up.
 fn this_program() -> Result<std::path::PathBuf> {
     std::env::current_exe()
         .map_err(|error| Error::Refused(format!("cannot find this program: {error}")))

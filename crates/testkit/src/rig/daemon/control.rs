@@ -1,4 +1,4 @@
-//! The socket: a request a line, an answer a line.
+//! The control socket: one line per request, one line per response.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,7 +14,7 @@ use crate::rig::{Cut, Fault, Limits, Requests, Stats, disk};
 
 pub(super) fn serve(listener: &UnixListener, shared: &Arc<Shared>) {
     for stream in listener.incoming().flatten() {
-        // A client that went away in mid-sentence is no concern of the disk.
+        // A client that disconnects in the middle of a request does not affect the disk.
         let _ = converse(&stream, shared);
     }
 }
@@ -63,7 +63,7 @@ impl Shared {
     fn fail(self: &Arc<Self>, fault: Fault) {
         let hangs_for = fault.lasting.filter(|_| fault.hangs);
         self.faults.add(fault);
-        // What hangs for a time has nobody else to wake it.
+        // A fault with a time limit has no other thread that would end its hanging requests.
         if let Some(time) = hangs_for {
             let shared = self.clone();
             thread::spawn(move || {

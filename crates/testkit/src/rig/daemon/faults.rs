@@ -1,4 +1,4 @@
-//! The faults that stand, and what each request fares under them.
+//! The active faults, and how each request fares under them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,7 +12,7 @@ pub(super) enum Verdict {
     Hang,
 }
 
-/// What hangs, and how to do it after all.
+/// A hanging request, as the closure that performs it.
 type Hanging = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Faults {
         self.state().standing.push(Standing { fault, seen: 0, struck: 0, until });
     }
 
-    /// What to do with a request of one kind; `data` is that of a write.
+    /// Returns what to do with a request of one kind; `data` is the data of a write.
     pub(super) fn verdict(&self, kind: Requests, data: &[u8]) -> Verdict {
         let mut state = self.state();
         if state.standing.is_empty() {
@@ -66,13 +66,14 @@ impl Faults {
         self.state().hanging.len() as u64
     }
 
-    /// Ends the faults on these requests.
+    /// Ends the faults of these kinds of requests.
     pub(super) fn end(&self, requests: Requests) {
         let kept = |standing: &Standing| !requests.contain(standing.fault.requests);
         self.state().standing.retain(kept);
     }
 
-    /// Does what hangs. It is judged anew, so that it hangs again if it still has to.
+    /// Performs the hanging requests. Each is checked again, and hangs again if a fault still
+    /// applies.
     pub(super) fn release(&self) {
         let hanging = std::mem::take(&mut self.state().hanging);
         for request in hanging {
@@ -96,7 +97,7 @@ impl Standing {
         self.fault.requests.contain(kind) && self.fault.holding.as_ref().is_none_or(holds)
     }
 
-    /// Counts a request that fits.
+    /// Counts a matching request; returns whether the fault hits it.
     fn strikes(&mut self) -> bool {
         self.seen += 1;
         let strikes = self.seen > self.fault.after;
@@ -110,7 +111,7 @@ fn find(data: &[u8], bytes: &[u8]) -> bool {
         return !data.is_empty();
     };
     let mut rest = data;
-    // The first byte by a loop that the compiler knows to be quick: the data is up to 1 MiB.
+    // Find the first byte by a loop that compiles to fast code: the data is up to 1 MiB.
     while let Some(at) = rest.iter().position(|byte| byte == first) {
         rest = &rest[at..];
         if rest.starts_with(bytes) {

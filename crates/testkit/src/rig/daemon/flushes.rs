@@ -1,4 +1,5 @@
-//! Flushes: each takes its time, one after the other as on a disk, and fails or waits if told to.
+//! Flushes: each takes its set time, one after the other as on a disk, and fails or waits on
+//! demand.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::rig::latency::{Draws, Latency};
 
-/// Who waits for a flush.
+/// The reply of a waiting flush.
 pub(super) trait Answer {
-    /// Answers; false if with an error.
+    /// Answers the flush; returns false if the answer is an error.
     fn answer(self) -> bool;
 }
 
-/// The flushes of a disk: those that wait, and what has become of the others.
+/// The flushes of a disk: the waiting ones, and the counts of the others.
 pub(super) struct Flushes<A> {
     queue: Mutex<Queue<A>>,
     changed: Condvar,
@@ -21,7 +22,7 @@ pub(super) struct Flushes<A> {
 
 struct Queue<A> {
     waiting: VecDeque<(Instant, A)>,
-    /// One has left `waiting` and takes its time.
+    /// A flush has left `waiting`, and its time is running.
     busy: bool,
     free: bool,
     times: Draws,
@@ -35,7 +36,7 @@ pub(super) struct Counts {
     pub(super) failed: u64,
     /// Nanoseconds from arrival to answer, summed.
     pub(super) nanos: u64,
-    /// Nanoseconds that they should have taken, each for itself.
+    /// Nanoseconds that the flushes should have taken individually, summed.
     pub(super) planned: u64,
 }
 
@@ -54,7 +55,8 @@ impl<A> Default for Flushes<A> {
 }
 
 impl<A: Answer> Flushes<A> {
-    /// Takes a flush in. One that costs nothing is answered at once, without a change of threads.
+    /// Accepts a flush. A flush that costs nothing is answered at once, without a switch of
+    /// threads.
     pub(super) fn arrive(&self, answer: A) {
         let mut queue = self.queue();
         queue.counts.arrived += 1;
@@ -81,8 +83,9 @@ impl<A: Answer> Flushes<A> {
             return;
         };
         queue.busy = true;
-        // The disk was idle until now, or worked on the flush before: the time starts here, not at the
-        // arrival. The way of the request to this process (some 50 us) comes on top.
+        // The disk was idle until now, or worked on the flush before: the time starts here,
+        // not at the arrival. The transfer of the request to this process (some 50 us) comes
+        // on top.
         let takes = queue.times.next().unwrap_or_default();
         drop(queue);
         sleep(takes);
@@ -105,7 +108,7 @@ impl<A: Answer> Flushes<A> {
         self.changed.notify_all();
     }
 
-    /// The counts, and how many flushes wait for their answer.
+    /// Returns the counts, and how many flushes wait for their answer.
     pub(super) fn counts(&self) -> (Counts, u64) {
         let queue = self.queue();
         (queue.counts, queue.waiting.len() as u64 + u64::from(queue.busy))

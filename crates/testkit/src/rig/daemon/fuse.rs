@@ -1,4 +1,5 @@
-//! The FUSE file system: a directory with one file, `disk`, in a backing file on tmpfs.
+//! The FUSE file system: a directory with one file, `disk`, whose data is in a backing file on
+//! tmpfs.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,14 +16,15 @@ use super::Shared;
 use super::requests::PendingFlush;
 
 const DISK: INodeNo = INodeNo(2);
-/// Nothing changes here but the file's data, and that by the kernel's own hand.
+/// Cache time of attributes and entries: only the file's data changes, and only the kernel
+/// changes it.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MAX_WRITE: u32 = 1 << 20;
 
 pub(super) struct OneFile {
     shared: Arc<Shared>,
     wanted: Option<bool>,
-    /// Kept open for as long as the kernel may use it.
+    /// Kept open for as long as the kernel may use the id.
     backing_id: Mutex<Option<BackingId>>,
 }
 
@@ -31,7 +33,8 @@ impl OneFile {
         Self { shared, wanted, backing_id: Mutex::new(None) }
     }
 
-    /// Asks the kernel (6.9 and later) to take data straight to the backing file.
+    /// Requests passthrough from the kernel (6.9 and later): data then goes straight to the
+    /// backing file.
     fn offer_passthrough(&self, config: &mut KernelConfig) -> io::Result<bool> {
         if self.wanted == Some(false) || self.shared.store.passable().is_none() {
             return Ok(false);
@@ -91,7 +94,8 @@ impl Filesystem for OneFile {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let useful =
             InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_MAX_PAGES;
-        // What the kernel has not got, it does without; each alone, as one refusal refuses all.
+        // Unsupported capabilities are skipped. Add each one separately: one refused
+        // capability rejects the whole call.
         for flag in useful.iter() {
             let _ = config.add_capabilities(flag);
         }
@@ -132,7 +136,7 @@ impl Filesystem for OneFile {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // The kernel sets times as it writes; nobody reads them.
+        // The kernel updates the times while it writes; no program reads them.
         reply.attr(&FOREVER, &self.attributes(ino));
     }
 
@@ -196,7 +200,7 @@ impl Filesystem for OneFile {
         }
     }
 
-    /// The FUSE word for a close; the disk's flush is [`Self::fsync`].
+    /// FUSE calls a close `flush`; the disk's flush is [`Self::fsync`].
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.ok();
     }

@@ -1,4 +1,4 @@
-//! The disk works on one request at a time, each for as long as its limits say.
+//! Limits the disk's speed: one request at a time, each for as long as the limits demand.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
@@ -14,9 +14,9 @@ pub(super) struct Pace {
 #[derive(Default)]
 struct State {
     limits: Limits,
-    /// When the disk is done with all that it was given.
+    /// When the disk will have finished all its requests.
     free: Option<Instant>,
-    /// Where the last request ended.
+    /// The end offset of the last request.
     end: u64,
     planned: Duration,
 }
@@ -27,7 +27,7 @@ impl Pace {
         (state.limits, state.free) = (limits, None);
     }
 
-    /// Returns when the disk would be done with this request.
+    /// Returns when the disk would have finished this request.
     pub(super) fn take(&self, write: bool, offset: u64, bytes: u64) {
         let wait = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +38,7 @@ impl Pace {
         }
     }
 
-    /// The time that all requests should have taken.
+    /// Returns the time that all requests should have taken.
     pub(super) fn planned(&self) -> Duration {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).planned
     }
@@ -52,7 +52,8 @@ impl State {
             return takes;
         }
         self.planned += takes;
-        // By a clock of its own: what a sleep is late by, the next request does not pay.
+        // The schedule is independent of the sleeps: a late wake-up does not delay the next
+        // request.
         let done = self.free.map_or(now, |free| free.max(now)) + takes;
         self.free = Some(done);
         done - now

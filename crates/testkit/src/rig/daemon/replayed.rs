@@ -1,9 +1,10 @@
-//! A disk after a power cut: three layers of ranges, and no data moved to make it.
+//! A disk after a power cut, composed of three layers of ranges without moving data.
 //!
-//! At the bottom the image that the recording began with. Above it what was durable at the cut, which
-//! only grows from one cut to a later one. On top what survived of the rest, and what has been written
-//! since, which goes with the next cut. The layers name places in files: a cut costs as many map entries
-//! as events lie between it and the one before.
+//! The lowest layer is the image from the start of the recording. The middle layer is the data
+//! that was durable at the cut; it only grows from one cut to a later one. The top layer is
+//! the surviving part of the rest and everything written since the cut; the next cut empties
+//! it. The layers refer to positions in files: a cut costs as many map entries as events lie
+//! between it and the cut before.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,7 @@ use crate::rig::replay::{Cut, Extents, Loss, Source};
 
 pub(super) struct Replayed {
     base: File,
-    /// What is written after the cut: recovery, fsck, the test itself.
+    /// Data written after the cut: by recovery, by fsck, by the test itself.
     scratch: File,
     size: u64,
     state: RwLock<State>,
@@ -33,7 +34,8 @@ struct State {
     durable: Extents,
     overlay: Extents,
     scratch_end: u64,
-    /// A discard is the way by which the kernel is made to forget the disk before the cut.
+    /// Ignore discards: `Disk::cut` uses one to empty the kernel's
+    /// caches of the disk.
     settling: bool,
 }
 
@@ -54,7 +56,7 @@ impl Replayed {
         Ok(Self { base, scratch: scratch_file, size, state })
     }
 
-    /// Makes this the disk as it is after that cut. What was written since the last one is gone.
+    /// Makes this disk the one after `cut`. Data written since the last cut is lost.
     pub(super) fn cut(&self, cut: &Cut) -> Result<Loss> {
         let mut state = self.change();
         if cut.at > state.log.len() {
@@ -69,7 +71,7 @@ impl Replayed {
         Ok(state.cut(cut, self.size))
     }
 
-    /// From now on what is written and discarded is meant.
+    /// Ends the settling: from now on discards are executed.
     pub(super) fn settle(&self) {
         self.change().settling = false;
     }
@@ -155,7 +157,7 @@ impl State {
     }
 }
 
-/// What an event changes on the disk.
+/// Returns the range of the disk that an event changes, and the source of the new data.
 fn change(what: &What, size: u64) -> Option<(Range<u64>, Source)> {
     match *what {
         What::Write { offset, length, position } => {
@@ -166,7 +168,7 @@ fn change(what: &What, size: u64) -> Option<(Range<u64>, Source)> {
     }
 }
 
-/// A range within the disk.
+/// Clips a range to the disk.
 fn clip(offset: u64, length: u64, size: u64) -> Range<u64> {
     offset.min(size)..offset.saturating_add(length).min(size)
 }

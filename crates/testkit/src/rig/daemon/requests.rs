@@ -1,4 +1,4 @@
-//! What becomes of a request: a fault strikes it, or it takes its time and is done.
+//! Handles a request: a fault applies, or the request takes its time and is done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::rig::Requests;
 pub(super) struct PendingFlush {
     reply: ReplyEmpty,
     shared: Arc<Shared>,
-    /// Its number in the log.
+    /// The number of its begin in the log.
     begin: u64,
 }
 
@@ -62,7 +62,7 @@ impl Shared {
         }
         let length = u64::from(size).min(self.size.saturating_sub(offset));
         self.pace.take(false, offset, length);
-        // No longer than `size`, which is 32 bits.
+        // The length is at most `size`, which has 32 bits.
         let mut data = vec![0; usize::try_from(length).unwrap_or_default()];
         match self.store.read(offset, &mut data) {
             Ok(()) => {
@@ -86,7 +86,7 @@ impl Shared {
             }
         }
         self.pace.take(true, offset, data.len() as u64);
-        // Counted first: who has the answer finds it in the counts.
+        // Count first: a client that has the answer must find the request in the counts.
         self.transfers.writes.fetch_add(1, Relaxed);
         self.transfers.written_bytes.fetch_add(data.len() as u64, Relaxed);
         self.store.write(offset, data, |result| match result {

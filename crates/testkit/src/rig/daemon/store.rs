@@ -1,4 +1,4 @@
-//! Where the disk's data lies, and the one order in which it changes.
+//! Stores the disk's data, and keeps changes, log and answers in one order.
 
 use std::fs::File;
 use std::io;
@@ -13,9 +13,9 @@ use crate::error::Context;
 use crate::rig::log::Recorder;
 use crate::rig::record::Record;
 
-/// The disk without its manners: no latency, no faults.
+/// The bare disk: no latency, no faults.
 pub(super) enum Store {
-    /// A disk that works, and is recorded or not.
+    /// A working disk, recorded or not.
     Live { backing: File, recorder: Option<Mutex<Recorder>> },
     /// A disk after a power cut.
     Replayed(Box<Replayed>),
@@ -33,7 +33,7 @@ impl Store {
         Ok(Self::Live { backing, recorder: recorder.transpose()?.map(Mutex::new) })
     }
 
-    /// The backing file, where the kernel may be handed it.
+    /// Returns the backing file if the kernel may use it directly (passthrough).
     pub(super) fn passable(&self) -> Option<&File> {
         match self {
             Self::Live { backing, recorder: None } => Some(backing),
@@ -48,8 +48,8 @@ impl Store {
         }
     }
 
-    /// Writes and answers. A recorded write is in the log, on the disk and answered in one step, so
-    /// that a flush that begins after it covers it, and one that begins before does not.
+    /// Writes and answers. A recorded write is logged, written and answered under one lock: a
+    /// flush that begins afterwards covers the write, and a flush that began before does not.
     pub(super) fn write(&self, offset: u64, data: &[u8], answer: impl FnOnce(io::Result<()>)) {
         match self {
             Self::Live { backing, recorder } => {
@@ -76,27 +76,28 @@ impl Store {
         }
     }
 
-    /// Notes a change that is not made.
+    /// Logs a change that is answered with an error and not made.
     pub(super) fn failed(&self, offset: u64, length: u64, answer: impl FnOnce()) {
         let mut log = self.log();
-        // A log that cannot be written fails the next change, which is an error already here.
+        // If the log cannot be written, the next change fails; the caller gets an error here
+        // anyway.
         let _ = log.as_mut().map(|log| log.failed(offset, length));
         answer();
     }
 
-    /// Notes the arrival of a flush.
+    /// Logs the arrival of a flush.
     pub(super) fn flush_begin(&self) -> io::Result<u64> {
         self.log().map_or(Ok(0), |mut log| log.flush_begin())
     }
 
-    /// Notes the end of a flush, and answers: true if it could be noted.
+    /// Logs the end of a flush, and answers; `answer` gets true if the end was logged.
     pub(super) fn flush_end(&self, begin: u64, done: bool, answer: impl FnOnce(bool)) {
         let mut log = self.log();
         let logged = log.as_mut().map_or(Ok(()), |log| log.flush_end(begin, done));
         answer(logged.is_ok());
     }
 
-    /// The recorder, if this disk is recorded.
+    /// Returns the recorder, if this disk is recorded.
     pub(super) fn log(&self) -> Option<MutexGuard<'_, Recorder>> {
         match self {
             Self::Live { recorder, .. } => lock(recorder.as_ref()),

@@ -1,6 +1,7 @@
-//! The log's bytes: a header of 32 bytes an event, followed by the data of a write or a mark's name.
+//! The log's format: a header of 32 bytes per event, followed by the data of a write or the
+//! name of a mark.
 //!
-//! An event's number is its place in the file, so it is not written down.
+//! An event's number is its position in the file and is not stored.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 /// The length of a header.
 pub(in crate::rig) const HEADER: u64 = 32;
-/// Tells a log from another file, and a log of this version from another's.
+/// Identifies the file as a log of this version.
 const MAGIC: u32 = u32::from_le_bytes(*b"rig\x01");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,18 +23,18 @@ pub(in crate::rig) enum Kind {
     Mark = 7,
 }
 
-/// What stands before an event's data.
+/// The header of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rig) struct Header {
     pub(in crate::rig) kind: Kind,
-    /// On the disk; for the end of a flush, the number of its begin.
+    /// Offset on the disk; for the end of a flush, the number of its begin.
     pub(in crate::rig) offset: u64,
     pub(in crate::rig) length: u64,
     pub(in crate::rig) nanos: u64,
 }
 
 impl Header {
-    /// How many bytes follow the header.
+    /// Returns how many bytes follow the header.
     pub(in crate::rig) fn payload(&self) -> u64 {
         match self.kind {
             Kind::Write | Kind::Mark => self.length,

@@ -1,5 +1,5 @@
-//! Fuzzing of the log: whoever judges a cut by it must be told what happened, or
-//! that the file is no log.
+//! Fuzzing of the log: reading must return what happened, or fail because the file is no log.
+//! Cuts are judged by the log.
 
 use super::*;
 use crate::rig::{Cut, Granularity, Loss, Survivors};

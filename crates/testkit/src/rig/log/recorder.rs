@@ -1,4 +1,4 @@
-//! The writing end of a log.
+//! Writes a log.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -11,13 +11,14 @@ use super::format::{HEADER, Header, Kind};
 use crate::Result;
 use crate::error::Context;
 
-/// Appends events. Whoever holds it decides their order.
+/// Appends events, in the order in which the callers take its lock.
 #[derive(Debug)]
 pub(in crate::rig) struct Recorder {
     file: File,
     end: u64,
     events: u64,
-    /// An event is missing: from then on nothing is recorded, and nothing may be done.
+    /// Set when an event is missing: after that nothing is recorded, and no request may be
+    /// done.
     broken: bool,
 }
 
@@ -29,7 +30,7 @@ impl Recorder {
         Ok(Self { file, end: 0, events: 0, broken: false })
     }
 
-    /// Records data that is written now; the caller writes it only if this succeeds.
+    /// Records data; the caller writes it to the disk only if this succeeds.
     pub(in crate::rig) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.append(Kind::Write, offset, data.len() as u64, data).map(drop)
     }
@@ -42,7 +43,8 @@ impl Recorder {
         self.append(Kind::Failed, offset, length, &[]).map(drop)
     }
 
-    /// Records the arrival of a flush and returns its number, by which it ends.
+    /// Records the arrival of a flush and returns its number, which the end of the flush
+    /// refers to.
     pub(in crate::rig) fn flush_begin(&mut self) -> io::Result<u64> {
         self.append(Kind::FlushBegin, 0, 0, &[])
     }
@@ -57,7 +59,7 @@ impl Recorder {
         Ok(self.append(Kind::Mark, 0, name.len() as u64, name.as_bytes())? + 1)
     }
 
-    /// Appends an event in one call, so that a daemon's sudden death leaves whole events.
+    /// Appends an event in one call, so that a killed daemon leaves complete events.
     fn append(&mut self, kind: Kind, offset: u64, length: u64, data: &[u8]) -> io::Result<u64> {
         if self.broken {
             return Err(io::Error::other("the log could not be written: an event is missing"));

@@ -1,4 +1,4 @@
-//! When the power goes, and what of the disk's cache is on the medium then.
+//! When the power is cut, and which part of the disk's cache is then on the medium.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,33 +6,33 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What of the writes that no flush has made durable survives.
+/// Which of the writes survive that no flush has made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Survivors {
-    /// Nothing: a disk that writes its cache back only when it must.
+    /// None: a disk that writes its cache back only when it must.
     None,
-    /// Everything: a disk without a cache.
+    /// All: a disk without a cache.
     All,
-    /// Each piece with this probability. The same seed chooses the same pieces at every cut of a log,
-    /// so take another one for each cut.
+    /// Each piece with this probability. The same seed chooses the same pieces at every cut of
+    /// a log, so use a different seed for each cut.
     Share {
-        /// Where the choice starts.
+        /// Seed of the choice.
         seed: u64,
-        /// From 0 to 1.
+        /// Probability, from 0 to 1.
         share: f64,
     },
 }
 
-/// What survives or is lost as a whole.
+/// The unit that survives or is lost as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Granularity {
-    /// A request, up to 1 MiB: kinder than any disk.
+    /// A request, up to 1 MiB: more than any disk guarantees.
     Request,
-    /// 4 KiB, the physical sector of today's disks, written whole or not at all.
+    /// 4 KiB, the physical sector of today's disks, which is written completely or not at all.
     #[default]
     Block,
-    /// 512 bytes. On a disk of 4 KiB sectors this is a torn sector, which no file system here promises
-    /// to bear: some superblocks do not.
+    /// 512 bytes. On a disk of 4 KiB sectors this is a torn sector, which no file system here
+    /// promises to survive: some superblocks do not.
     Sector,
 }
 
@@ -45,50 +45,51 @@ pub struct Cut {
     pub(in crate::rig) granularity: Granularity,
 }
 
-/// What a cut did to the disk.
+/// The effect of a cut on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Loss {
-    /// How many events had happened.
+    /// Number of events before the cut.
     pub at: usize,
-    /// How many of them were durable.
+    /// Number of them that were durable.
     pub durable: usize,
-    /// Pieces of the others' data that survived.
+    /// Pieces of the other events that survived.
     pub kept: u64,
-    /// Pieces that did not.
+    /// Pieces that were lost.
     pub lost: u64,
     /// Bytes in the pieces that survived.
     pub kept_bytes: u64,
-    /// Bytes in those that did not.
+    /// Bytes in the pieces that were lost.
     pub lost_bytes: u64,
 }
 
 impl Cut {
-    /// After the first `at` events of the log; of what is not durable then, nothing survives.
+    /// Cuts after the first `at` events of the log; nothing survives that is not durable then.
     pub fn at(at: usize) -> Self {
         Self { at, survivors: Survivors::None, granularity: Granularity::default() }
     }
 
-    /// What of the rest survives; nothing unless said.
+    /// Sets which of the other writes survive; the default is none.
     pub fn survivors(mut self, survivors: Survivors) -> Self {
         self.survivors = survivors;
         self
     }
 
-    /// In what pieces it survives; 4 KiB unless said.
+    /// Sets the unit that survives; the default is 4 KiB.
     pub fn granularity(mut self, granularity: Granularity) -> Self {
         self.granularity = granularity;
         self
     }
 
-    /// The pieces of an event's range that survive, and an account of all.
+    /// Returns the surviving pieces of an event's range, and adds all pieces to the account.
     pub(in crate::rig) fn surviving(
         &self,
         event: usize,
         range: Range<u64>,
         loss: &mut Loss,
     ) -> Vec<Range<u64>> {
-        // Seeded by event: what one event's pieces fare does not depend on the events before.
+        // Seeded by event, so that the fate of an event's pieces does not depend on the events
+        // before.
         let mut random = match self.survivors {
             Survivors::Share { seed, .. } => {
                 fastrand::Rng::with_seed(seed ^ (event as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -116,11 +117,11 @@ impl Cut {
     }
 }
 
-/// A discard of a whole disk is not worth more pieces than this.
+/// Maximum number of pieces of a range, for instance of a discard of the whole disk.
 const MOST_PIECES: u64 = 4096;
 
 impl Granularity {
-    /// Cuts a range at the boundaries of the disk, not at its own.
+    /// Splits a range at the boundaries of the disk's units, not relative to its own start.
     fn pieces(self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let length = range.end - range.start;
         let grain = match self {

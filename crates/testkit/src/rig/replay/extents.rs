@@ -1,21 +1,21 @@
-//! Which ranges of a disk come from where: the whole state of a replayed disk, without its data.
+//! The source of each range of a disk: the whole state of a replayed disk, without its data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Where the bytes of a range lie; the number is where the first of them does.
+/// Where the bytes of a range are stored; the number is the position of the first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rig) enum Source {
     /// In the log.
     Log(u64),
-    /// In what was written since the cut.
+    /// In the file of data written since the cut.
     Scratch(u64),
-    /// Nowhere: they are zero.
+    /// Nowhere: the bytes are zero.
     Zero,
 }
 
 impl Source {
-    /// The source of what comes so many bytes later.
+    /// Returns the source of the bytes that are `bytes` further on.
     pub(in crate::rig) fn skip(self, bytes: u64) -> Self {
         match self {
             Self::Log(position) => Self::Log(position + bytes),
@@ -25,7 +25,7 @@ impl Source {
     }
 }
 
-/// Ranges that do not overlap, by their start. What is in none of them is as in the layer below.
+/// Disjoint ranges, by their start. A position in none of them belongs to the layer below.
 #[derive(Debug, Default)]
 pub(in crate::rig) struct Extents {
     by_start: BTreeMap<u64, (u64, Source)>,
@@ -36,7 +36,7 @@ impl Extents {
         self.by_start.clear();
     }
 
-    /// Lays a range over what was there.
+    /// Puts a range over the existing ranges.
     pub(in crate::rig) fn insert(&mut self, range: Range<u64>, source: Source) {
         if range.is_empty() {
             return;
@@ -49,7 +49,7 @@ impl Extents {
         self.by_start.insert(range.start, (range.end, source));
     }
 
-    /// Lets no range go across `at`.
+    /// Splits the range that crosses `at`, if there is one.
     fn split(&mut self, at: u64) {
         let Some((&start, entry)) = self.by_start.range_mut(..at).next_back() else {
             return;
@@ -61,7 +61,7 @@ impl Extents {
         }
     }
 
-    /// What `range` consists of, in order and without gaps; none is the layer below.
+    /// Returns the parts of `range`, in order and without gaps; `None` is the layer below.
     pub(in crate::rig) fn pieces(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<Source>)> {
         let first = self.by_start.range(..=range.start).next_back();
         let first = first.filter(|(_, (end, _))| *end > range.start).map(|(&start, _)| start);

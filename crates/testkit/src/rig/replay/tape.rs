@@ -6,8 +6,8 @@ use crate::rig::record::Record;
 use crate::rig::recording::Recording;
 use crate::rig::teardown::{Busy, teardown};
 
-/// A recording whose disk is gone. Dropping it removes the files; the reaper does if this process is
-/// killed.
+/// A recording whose disk is gone. Dropping the value removes the files; if this process is
+/// killed, the reaper removes them.
 #[derive(Debug)]
 pub struct Tape {
     record: Record,
