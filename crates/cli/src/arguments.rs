@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Hold every disk sync of a command, commit once at its end, and prove it
+/// Hold every disk sync of a command, and sync the disks once at its end
 #[derive(Debug, Parser)]
 #[command(name = "synconce", version, disable_help_subcommand = true)]
 pub struct Arguments {
@@ -22,15 +22,15 @@ pub struct Arguments {
 pub enum Command {
     /// Run a command with its disk syncs held, and commit once when it ends
     Run(Run),
-    /// Keep roots, clone them in no time, run in the clones, and commit what is to stay
+    /// Clone roots in milliseconds, run commands in the clones, and commit the results
     Tree(Tree),
     /// Show runs in flight, runs that were interrupted, and survivors
     Status(Status),
-    /// Have a container engine's builds held, or undo that
+    /// Configure a container engine to hold the syncs of its builds, or undo that
     Setup(Setup),
-    /// Measure against the rivals, side by side
+    /// Measure synconce and its rivals, interleaved
     Bench(Bench),
-    /// Stand before an OCI runtime, and hold the syncs of build containers
+    /// Wrap an OCI runtime (runc, crun), and hold the syncs of build containers
     Oci(Oci),
 }
 
@@ -38,29 +38,29 @@ pub enum Command {
 ///
 /// Every disk sync of COMMAND and its descendants succeeds at once without
 /// being done. When COMMAND ends, each file system on which a sync was held
-/// is synced once, and only then does synconce exit. Until then a marker says
-/// that the run is in flight: if it is cut short, `synconce status` says so.
+/// is synced once, and only then does synconce exit. Until then a durable marker
+/// records that the run is in flight: if it is cut short, `synconce status` shows it.
 ///
 /// The exit code is COMMAND's own; 125 if synconce failed (a failed commit
 /// included), 126 if COMMAND cannot be executed, 127 if it is not found. Death
 /// by a signal is passed on as that signal.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Answer inside the kernel, without a supervisor
+    /// Answer sync calls in the kernel, without a supervisor process
     ///
-    /// Costs nothing, keeps no accounts, leaves O_SYNC, RWF_SYNC and aio as they
-    /// are, and cannot be lifted: a daemon that outlives the run keeps its syncs
-    /// held until it is restarted, and is named at the end.
+    /// A held call then costs nothing. No calls are counted, and O_SYNC, RWF_SYNC
+    /// and aio are not held. The hold cannot be ended: the syncs of a daemon that
+    /// outlives the run stay held until the daemon is restarted. A warning names it.
     #[arg(long)]
     pub sealed: bool,
-    /// Do not commit: the result is thrown away, or synced by somebody else
+    /// Do not commit: the result is thrown away, or synced by another program
     ///
-    /// No marker is kept. What the run wrote can be lost in a crash after exit 0.
+    /// No marker is written. What the run wrote can be lost in a crash after exit 0.
     #[arg(long, conflicts_with_all = ["commit_only", "commit_all"])]
     pub no_commit: bool,
     /// Commit only the file system of PATH (may be given several times)
     ///
-    /// A sealed run cannot tell file systems apart: it makes a sync(2) of all disks, too.
+    /// A sealed run cannot distinguish file systems: it also makes a sync(2) of all disks.
     #[arg(long, value_name = "PATH")]
     pub commit_only: Vec<PathBuf>,
     /// Commit every mounted file system, whether or not a sync on it was held
@@ -69,22 +69,22 @@ pub struct Run {
     /// file systems alone on which COMMAND asked for no sync.
     #[arg(long, conflicts_with = "commit_only")]
     pub commit_all: bool,
-    /// Give a device up that completes nothing for this long during the commit
+    /// Give up on a device that completes no request for SECONDS during the commit
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     pub commit_timeout: u64,
-    /// The work is for the system whose root is DIR: keep a marker in it, too
+    /// Keep a second marker in DIR, the root of the system that the command changes
     ///
     /// DIR must be a directory. The command is not confined to DIR, and may empty it
     /// or make it anew.
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// What a program gets that wants io_uring, whose syncs no filter sees
+    /// How to answer a program that sets up io_uring, whose syncs no filter sees
     #[arg(long, value_name = "ANSWER", value_enum, default_value_t = IoUring::Refuse)]
     pub io_uring: IoUring,
-    /// Say on standard error what was held and passed, and what the commit took
+    /// Print on standard error the calls that were held and passed, and the commit's time
     #[arg(long)]
     pub stats: bool,
-    /// With --stats: one JSON object instead of a table
+    /// With --stats: print one JSON object instead of a table
     #[arg(long, requires = "stats")]
     pub json: bool,
     /// The command and its arguments
@@ -101,7 +101,7 @@ pub struct Run {
 /// annotation `io.synconce.hold=true` or /etc/synconce/oci.toml has a rule for them.
 #[derive(Debug, Args)]
 pub struct Oci {
-    /// The runtime's arguments, or `--explain BUNDLE`: say what would be done, and why
+    /// The runtime's arguments; or `--explain BUNDLE`: print what would be done, and why
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     pub arguments: Vec<OsString>,
 }
@@ -115,23 +115,23 @@ pub struct Oci {
 /// that is not understood is refused, with its line. No daemon is restarted.
 #[derive(Debug, Args)]
 pub struct Setup {
-    /// What is set up
+    /// The engine to configure
     #[arg(value_enum)]
     pub engine: Configured,
-    /// Show what would be changed as a diff on standard output, and write nothing
+    /// Print the changes as a diff on standard output, and write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Put everything back as it was
+    /// Restore every file as it was before
     #[arg(long)]
     pub undo: bool,
     /// With --undo: also where a file was edited since, and its edits are lost, or
     /// where containers would not start any more
     #[arg(long, requires = "undo")]
     pub force: bool,
-    /// Set up the system whose root is DIR, such as an image
+    /// Configure the system whose root is DIR, such as an image
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Where synconce-oci is, as that system sees it [default: beside synconce, or
+    /// The path of synconce-oci in that system [default: beside synconce, or
     /// /usr/local/bin/synconce-oci]
     #[arg(long, value_name = "PATH")]
     pub runtime: Option<PathBuf>,
@@ -170,13 +170,13 @@ pub enum IoUring {
 /// `status` could not look.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Look for markers inside the system whose root is the directory DIR, as well
+    /// Also look for markers in the system whose root is DIR
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Forget the interrupted run ID: its result was thrown away or repaired
+    /// Remove the markers of the interrupted run ID, after you threw away or repaired its result
     #[arg(long, value_name = "ID")]
     pub clear: Option<String>,
-    /// JSON on standard output
+    /// Print JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -241,13 +241,13 @@ pub struct Install {
     /// What is installed, and into what.
     #[command(flatten)]
     pub base: Base,
-    /// Only these variants
+    /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
     /// Leave the installed roots of the last round
     #[arg(long)]
     pub keep: bool,
-    /// Every sample as JSON on standard output
+    /// Print every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -268,10 +268,10 @@ pub struct Build {
     /// What is installed, and into what.
     #[command(flatten)]
     pub base: Base,
-    /// Only these variants
+    /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
-    /// Every sample as JSON on standard output
+    /// Print every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -300,10 +300,10 @@ pub struct Compile {
     /// Build by CMD, a line for sh
     #[arg(long, value_name = "CMD", default_value = "make -j{jobs}")]
     pub command: String,
-    /// Only these variants
+    /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
-    /// Every sample as JSON on standard output
+    /// Print every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -341,10 +341,10 @@ pub struct Clones {
     /// Where the prepared root is kept between benchmarks
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// Only these variants
+    /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
-    /// Every sample as JSON on standard output
+    /// Print every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -358,10 +358,10 @@ pub struct Cost {
     /// Rounds over all variants
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rounds: u32,
-    /// Only these variants
+    /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
-    /// Every sample as JSON on standard output
+    /// Print every sample as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -8,8 +8,8 @@ use synconce_tree::record::Name;
 /// `synconce tree`
 ///
 /// A tree is a root, such as a Debian system, in a store. A clone costs the writing of
-/// one small file, whatever the size of its base; what is done in it never reaches the
-/// base, is held while it runs, and is made durable by one commit if it is kept.
+/// one small file, whatever the size of its base. Changes in the clone never reach the
+/// base. The syncs of commands in the clone are held, and one commit makes it durable.
 ///
 /// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
 /// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
@@ -29,35 +29,35 @@ pub struct Tree {
 pub enum Verb {
     /// Make a store
     Init(Init),
-    /// Make a tree of a directory or a tar
+    /// Make a tree from a directory or a tar archive
     Import(Import),
-    /// Make a tree that begins as another one is
+    /// Make a clone of a tree
     Clone(Clone),
     /// Run a command in a clone, with its syncs held
     Run(RunIn),
-    /// Mount a clone to be worked in
+    /// Mount a clone, to work in it
     Mount(Mount),
-    /// Unmount what was mounted, and keep or discard what was done
+    /// Unmount a clone, and keep or discard the changes
     Umount(Umount),
-    /// Make what was done in a clone durable, once
+    /// Make the changes in a clone durable
     Commit(Commit),
     /// Show the paths that were added, changed and removed from A to B
     Diff(Diff),
-    /// Write a tree as a tar on standard output, or to a directory
+    /// Write a tree as a tar archive to standard output, or to a directory
     Export(Export),
-    /// Make one layer of a tree's stack
+    /// Merge the layers of a tree into one
     Squash(Named),
-    /// Remove trees: at once for who asks, in the background for the disk
+    /// Remove trees (space is freed in the background; --wait waits for it)
     Remove(Remove),
     /// List the trees
     List(Json),
-    /// Prove that nothing wrote into a tree's layers
+    /// Check that nothing has changed the layers of a tree
     Verify(Named),
-    /// Throw away what was cut short and what nobody needs, and empty the trash
+    /// Remove interrupted sessions and unneeded layers, and empty the trash
     Gc(Gc),
-    /// Check the store
+    /// Check the store for damage
     Fsck(Json),
-    /// Be the process that a command in a clone is started by
+    /// Start a command in a clone
     #[command(hide = true)]
     Enter(Enter),
 }
@@ -65,7 +65,7 @@ pub enum Verb {
 /// `synconce tree init`
 #[derive(Debug, Args)]
 pub struct Init {
-    /// Where; a directory that is new or empty [default: as --store]
+    /// A new or empty directory [default: as --store]
     pub directory: Option<PathBuf>,
 }
 
@@ -76,13 +76,13 @@ pub struct Import {
     pub name: Name,
     /// A directory, a tar (as it is, or by gzip, xz, zstd or bzip2), or - for standard input
     pub source: PathBuf,
-    /// How its clones are made, instead of what suits the store
+    /// Make clones of the tree by STRATEGY, instead of the best one for the store
     #[arg(long, value_enum)]
     pub strategy: Option<Strategy>,
-    /// Of a directory: also what is mounted below it
+    /// Also import what is mounted below a directory
     #[arg(long)]
     pub cross_mounts: bool,
-    /// Of a directory: also when files change while they are read
+    /// Import a directory although its files change meanwhile
     #[arg(long)]
     pub tolerate_changes: bool,
 }
@@ -90,11 +90,11 @@ pub struct Import {
 /// `synconce tree clone`
 #[derive(Debug, Args)]
 pub struct Clone {
-    /// The tree to begin from
+    /// The tree to clone
     pub base: Name,
-    /// The clone's name [default: one that is made up, and printed]
+    /// The name of the clone [default: a new name, which is printed]
     pub name: Option<Name>,
-    /// How runs in it get a copy to write in
+    /// Make the copy for changes by STRATEGY
     #[arg(long, value_enum)]
     pub strategy: Option<Strategy>,
 }
@@ -121,22 +121,22 @@ pub struct RunIn {
     /// Throw the result away
     #[arg(long, conflicts_with = "commit")]
     pub discard: bool,
-    /// How the copy to write in is made
+    /// Make the copy for changes by STRATEGY
     #[arg(long, value_enum)]
     pub strategy: Option<Strategy>,
     /// Run as USER of the clone, or UID[:GID]
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// Run as the clone's root, which is the default
+    /// Run as root of the clone (the default)
     #[arg(long, conflicts_with = "user")]
     pub root: bool,
-    /// Show the host's path A at B, A:B:ro to read only (may be given several times)
+    /// Mount the path A of the host at B; A:B:ro read-only (may be given several times)
     #[arg(long, value_name = "A:B")]
     pub bind: Vec<String>,
-    /// Begin in DIR of the clone
+    /// Change to DIR of the clone first
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
-    /// Let syncs through
+    /// Hold no syncs
     #[arg(long)]
     pub no_hold: bool,
     /// The command and its arguments
@@ -149,9 +149,9 @@ pub struct RunIn {
 pub struct Mount {
     /// The tree
     pub name: Name,
-    /// Where; a directory that is there
+    /// An existing directory
     pub directory: PathBuf,
-    /// To read only; nothing is kept of it
+    /// Mount read-only; nothing is kept
     #[arg(long)]
     pub read_only: bool,
 }
@@ -159,9 +159,9 @@ pub struct Mount {
 /// `synconce tree umount`
 #[derive(Debug, Args)]
 pub struct Umount {
-    /// The tree's name, or where it is mounted
+    /// The name of the tree, or its mount point
     pub what: OsString,
-    /// Throw away what was done
+    /// Throw the changes away
     #[arg(long)]
     pub discard: bool,
 }
@@ -171,24 +171,24 @@ pub struct Umount {
 pub struct Commit {
     /// The clone
     pub name: Name,
-    /// As the new tree NEW; the clone is as it was before then
+    /// Commit to the new tree NEW, and leave the clone at its last commit
     #[arg(long = "as", value_name = "NEW")]
     pub new: Option<Name>,
 }
 
 /// `synconce tree diff`
 ///
-/// A line a path, with A for added, C for changed, D for removed before it.
+/// Prints a line for each path: A (added), C (changed) or D (removed), then the path.
 #[derive(Debug, Args)]
 pub struct Diff {
     /// The older tree
     pub a: Name,
     /// The newer tree
     pub b: Name,
-    /// End each line with a NUL, as names may have newlines
+    /// End each line with a NUL, because names may contain newlines
     #[arg(short = '0', long, conflicts_with = "json")]
     pub null: bool,
-    /// JSON on standard output
+    /// Print JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -198,7 +198,7 @@ pub struct Diff {
 pub struct Export {
     /// The tree
     pub name: Name,
-    /// A directory that is new or empty, instead of a tar on standard output
+    /// Write to this new or empty directory, instead of a tar archive to standard output
     pub directory: Option<PathBuf>,
 }
 
@@ -215,7 +215,7 @@ pub struct Remove {
     /// The trees
     #[arg(required = true)]
     pub names: Vec<Name>,
-    /// Wait until the disk has its space back
+    /// Wait until the space is free again
     #[arg(long)]
     pub wait: bool,
 }
@@ -223,7 +223,7 @@ pub struct Remove {
 /// Something to be shown.
 #[derive(Debug, Args)]
 pub struct Json {
-    /// JSON on standard output
+    /// Print JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -231,7 +231,7 @@ pub struct Json {
 /// `synconce tree gc`
 #[derive(Debug, Args)]
 pub struct Gc {
-    /// Wait until the trash is empty, also when another process is at it
+    /// Wait until the trash is empty, also if another process empties it
     #[arg(long)]
     pub wait: bool,
 }
