@@ -16,7 +16,8 @@
 //! ```no_run
 //! use synconce_testkit::rig::{FsKind, Latency, Rig};
 //! # fn main() -> synconce_testkit::Result<()> {
-//! let rig = Rig::builder().fs(FsKind::Xfs).latency(Latency::FSYNC_8_MS).up()?;
+//! let flush = std::time::Duration::from_millis(4);
+//! let rig = Rig::builder().fs(FsKind::Xfs).latency(Latency::of_flush(flush)).up()?;
 //! let before = rig.disk().stats()?;
 //! // ... work in rig.path() ...
 //! let flushes = (rig.disk().stats()? - before).flushes;
@@ -42,8 +43,7 @@
 //! and so does `rig reap`; rigs of living owners are never touched. If the mount namespace of
 //! the rig ends, the kernel takes down all but the files: the loop device detaches itself with
 //! its last user, and the daemon is in its own mount namespace, where it can answer the
-//! flushes of that unmount. Needs root, `/dev/fuse`, loop devices and the mkfs programs; use
-//! [`requirements`] to skip a test with a reason.
+//! flushes of that unmount. Needs root, `/dev/fuse`, loop devices and the mkfs programs.
 
 mod binary;
 mod builder;
