@@ -4,6 +4,7 @@
 //! ended it. The others follow `env(1)` and `timeout(1)`.
 
 use std::process::ExitCode;
+use synconce_hold::Trouble;
 use synconce_sys::signals;
 
 /// An exit code of ours.
@@ -24,6 +25,16 @@ pub const INTERRUPTED: Code = Code(4);
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(code.0)
+    }
+}
+
+/// The exit code of a run that ends with `trouble`.
+pub fn of(trouble: &Trouble) -> Code {
+    const ENOENT: i32 = 2;
+    match trouble {
+        Trouble::Exec { errno: ENOENT, .. } => NOT_FOUND,
+        Trouble::Exec { .. } => CANNOT_EXECUTE,
+        _ => FAILED,
     }
 }
 

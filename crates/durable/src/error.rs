@@ -18,6 +18,16 @@ impl Error {
         Self { act, path: path.to_owned(), source: source.into() }
     }
 
+    /// What was tried.
+    pub fn act(&self) -> &'static str {
+        self.act
+    }
+
+    /// On what.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The cause.
     pub fn io(&self) -> &io::Error {
         &self.source

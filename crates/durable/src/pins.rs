@@ -220,6 +220,15 @@ impl Pins {
         }
     }
 
+    /// Adds the pins of `others` for file systems that have none yet.
+    pub fn join(&mut self, others: Self) {
+        for pin in others.0 {
+            if !self.covers(pin.device) {
+                self.0.push(pin);
+            }
+        }
+    }
+
     /// Keeps the pins of the file systems for which `wanted` holds.
     pub fn retain(&mut self, wanted: impl Fn(DeviceId) -> bool) {
         self.0.retain(|pin| wanted(pin.device));

@@ -5,13 +5,15 @@
 
 use crate::accounts::Accounts;
 use crate::families;
+use crate::finished::{Ending, Finished, Observer, Outcome};
 use crate::held::{has_supervisor, outer};
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
 use crate::orphaned;
-use crate::protocol::{CommandEnd, CommitReport, Message, Notice, Summary, Trouble, receive};
+use crate::protocol::{Message, Summary, receive};
+use crate::trouble::Trouble;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io;
@@ -22,52 +24,6 @@ use synconce_sys::process::{self, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
-
-/// How the command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// With this exit code.
-    Exited(i32),
-    /// By this signal.
-    Killed(i32),
-    /// It did not start, or nobody knows.
-    Unknown,
-}
-
-impl From<CommandEnd> for Ending {
-    fn from(end: CommandEnd) -> Self {
-        match end {
-            CommandEnd::Exited(code) => Self::Exited(code),
-            CommandEnd::Killed(signal) => Self::Killed(signal),
-        }
-    }
-}
-
-/// A finished run.
-#[derive(Debug)]
-pub struct Finished {
-    /// How the command ended.
-    pub ending: Ending,
-    /// Calls held and passed.
-    pub accounts: Accounts,
-    /// How the commit went, when there was one.
-    pub commit: Option<CommitReport>,
-    /// Why the run failed; `None` when it kept its promise.
-    pub trouble: Option<Trouble>,
-    /// File systems that were not durable yet when the user lost patience.
-    pub unfinished: Vec<PathBuf>,
-}
-
-/// Who is told while a run goes on.
-pub trait Observer {
-    /// Something the user should know.
-    fn notice(&mut self, notice: &Notice);
-    /// The commit goes on: where it waits, and the host's dirty bytes. Called
-    /// about four times a second.
-    fn progress(&mut self, waiting: &[PathBuf], dirty: u64);
-    /// The commit is over, well or not.
-    fn progress_ends(&mut self);
-}
 
 mod signal {
     pub(super) const HUP: i32 = 1;
@@ -80,6 +36,7 @@ mod signal {
     pub(super) const TSTP: i32 = 20;
     pub(super) const TTIN: i32 = 21;
     pub(super) const TTOU: i32 = 22;
+    pub(super) const XFSZ: i32 = 25;
     pub(super) const ALL: [i32; 10] = [HUP, INT, QUIT, USR1, USR2, TERM, CONT, TSTP, TTIN, TTOU];
     pub(super) const STOPS: [i32; 3] = [TSTP, TTIN, TTOU];
 }
@@ -101,6 +58,8 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     process::adopt_orphans()?;
     let set = Set::of(&signal::ALL);
     let mask = set.block();
+    // At a limit of file sizes a write of ours shall fail (EFBIG), and not end us.
+    Set::of(&[signal::XFSZ]).block();
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -120,6 +79,8 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
                 supervisor_end: end_of(supervisor),
                 supervisor_ended: false,
                 command: None,
+                commits: options.commit,
+                marker: None,
                 early: Vec::new(),
                 takeover,
                 ending: Ending::Unknown,
@@ -146,6 +107,7 @@ fn execute_in_place(options: &Options) -> Finished {
     Finished {
         ending: Ending::Unknown,
         accounts: Accounts::default(),
+        outcome: Outcome::NotAsked,
         commit: None,
         trouble: Some(Trouble::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
@@ -165,6 +127,10 @@ struct Face<'a> {
     supervisor_end: Option<OwnedFd>,
     supervisor_ended: bool,
     command: Option<u32>,
+    /// Whether a commit was asked for.
+    commits: bool,
+    /// Where the marker is, from the moment at which calls may be held.
+    marker: Option<Option<PathBuf>>,
     /// Signals that came before we knew of the command, and when: ticks since the boot.
     early: Vec<(Received, u64)>,
     takeover: Takeover,
@@ -224,6 +190,7 @@ impl Face<'_> {
     fn heed(&mut self, message: Message) -> Option<Finished> {
         match message {
             Message::Started { pid } => self.command_runs(pid),
+            Message::Marked { path } => self.marker = Some(path),
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {
@@ -262,6 +229,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: summary.accounts,
+            outcome: self.outcome(summary.trouble.as_ref()),
             commit: summary.commit,
             trouble: summary.trouble,
             unfinished: Vec::new(),
@@ -313,6 +281,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
+            outcome: self.outcome(Some(&Trouble::Commit)),
             commit: None,
             trouble: Some(Trouble::Commit),
             unfinished: std::mem::take(&mut self.waiting),
@@ -332,12 +301,27 @@ impl Face<'_> {
             orphaned::reap(pid);
         }
         orphaned::wait_for(masks);
+        let trouble = Trouble::SupervisorDied { started: started.is_some() };
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
+            outcome: self.outcome(Some(&trouble)),
             commit: None,
-            trouble: Some(Trouble::SupervisorDied { started: started.is_some() }),
+            trouble: Some(trouble),
             unfinished: Vec::new(),
+        }
+    }
+
+    /// What became of the work of a run that ends with `trouble`.
+    fn outcome(&self, trouble: Option<&Trouble>) -> Outcome {
+        match (trouble, &self.marker) {
+            _ if !self.commits => Outcome::NotAsked,
+            (None | Some(Trouble::Clear(_)), _) => Outcome::Committed,
+            (Some(Trouble::Commit), None) => Outcome::Interrupted { marker: None },
+            (Some(_), None) => Outcome::NothingHeld,
+            (Some(_), Some(path)) => {
+                Outcome::Interrupted { marker: path.clone().filter(|path| path.exists()) }
+            }
         }
     }
 }

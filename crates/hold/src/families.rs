@@ -21,6 +21,12 @@ impl std::fmt::Display for Process {
     }
 }
 
+/// Whether `/proc` shows the processes of our pid namespace by their ids (proc(5)).
+pub(crate) fn proc_is_ours() -> bool {
+    let this = fs::read_link("/proc/self").ok();
+    this.is_some_and(|this| this.to_str() == Some(&std::process::id().to_string()))
+}
+
 /// The living descendants of `ancestor`, by id. Those that /proc does not show
 /// are left out.
 pub fn descendants(ancestor: u32) -> Vec<Process> {

@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod active;
 mod answers;
 mod caller;
 mod claims;
 mod face;
 mod families;
+mod finished;
 mod held;
 mod job;
 mod judge;
@@ -28,16 +30,20 @@ mod rewrite;
 mod rights;
 mod runfile;
 mod serve;
+mod state;
 mod supervisor;
 mod targets;
+mod trouble;
 mod workers;
 
 pub use accounts::{Accounts, Tally};
-pub use face::{Ending, Finished, Observer, is_held, run};
+pub use face::{is_held, run};
 pub use families::{Process, descendants};
+pub use finished::{Ending, Finished, Observer, Outcome};
 pub use held::{RUN_VARIABLE, outer};
 pub use options::{IoUring, Options};
-pub use protocol::{CommitReport, Committed, CommittedEverything, Notice, Trouble};
+pub use protocol::{CommitReport, Committed, CommittedEverything, Notice};
 pub use remains::processes_of;
 pub use rights::Gain;
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
+pub use trouble::{Act, Trouble};

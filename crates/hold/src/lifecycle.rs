@@ -7,23 +7,24 @@
 //!   system was synced would be lost.
 //! - The marker is cleared after every file system said that it is durable.
 
-mod in_memory;
-mod leaving;
-mod ledger;
 mod notices;
 mod prepare;
-mod sealed_scope;
 
+#[cfg(test)]
+pub(crate) use prepare::record;
+
+use crate::active::Active;
 use crate::families::{self, Process};
 use crate::launching;
 use crate::options::{IoUring, Options};
 use crate::presence::Presence;
-use crate::protocol::{CommandEnd, Message, Notice, Summary, Trouble, offer, send};
+use crate::protocol::{CommandEnd, Message, Notice, Summary, offer, send};
 use crate::rights::{self, Gain};
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
+use crate::state::Shared;
 use crate::supervisor::{Stopped, Supervisor};
-use ledger::Run;
+use crate::trouble::Trouble;
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
@@ -67,7 +68,7 @@ pub(crate) fn supervise(options: &Options, face: OwnedFd, mask: Set, takeover: T
 
 /// A run whose command has started.
 struct Started {
-    run: Run,
+    active: Active,
     listener: Option<Arc<Listener>>,
     signals: Reader,
     command: u32,
@@ -86,16 +87,16 @@ fn start(
     mask: Set,
     takeover: Takeover,
 ) -> Result<Started, Trouble> {
-    let set_up = |act: &str, error: std::io::Error| Trouble::SetUp(format!("{act}: {error}"));
+    let set_up = |act: &str, error: std::io::Error| Trouble::set_up(act, &error);
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
     let children = Set::of(&[SIGCHLD]);
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
-    let mut run = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut run, mask, &takeover);
+    let mut active = prepare::prepare(options)?;
+    let launched = launch_held(options, &mut active, mask, &takeover, face);
     let (launched, presence) = launched.inspect_err(|_| {
         // Nothing was held. A marker that cannot be removed says too much, not too little.
-        let _ = run.clear(false);
+        let _ = active.clear(false);
     })?;
     let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
     process::leave_session();
@@ -105,11 +106,11 @@ fn start(
     }
     // The face's end is noticed by the loop.
     let _ = send(face, &Message::Started { pid: launched.pid });
-    if let Some(notice) = run.news_of_earlier() {
+    if let Some(notice) = active.news_of_earlier() {
         let _ = send(face, &Message::Notice(notice));
     }
     if listener.is_none()
-        && let Some(notice) = run.news_of_marker()
+        && let Some(notice) = active.news_of_marker()
     {
         let _ = send(face, &Message::Notice(notice));
     }
@@ -121,21 +122,27 @@ fn start(
         let _ = send(face, &Message::Notice(Notice::NoRightsGained(path)));
     }
     let first_call = launched.first_call;
-    Ok(Started { run, listener, signals, command: launched.pid, first_call, told, presence })
+    Ok(Started { active, listener, signals, command: launched.pid, first_call, told, presence })
 }
 
 fn launch_held(
     options: &Options,
-    run: &mut Run,
+    active: &mut Active,
     mask: Set,
     takeover: &Takeover,
+    face: &OwnedFd,
 ) -> Result<(Launched, Option<Presence>), Trouble> {
-    let bad = |error: std::io::Error| Trouble::SetUp(format!("cannot use the command: {error}"));
-    let command = launching::command(&options.command, Some(run.id())).map_err(bad)?;
+    let bad = |error: std::io::Error| Trouble::set_up("cannot use the command", &error);
+    let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
     // Nobody sees the first call of a sealed run, so its marker comes before it.
-    let launch_sealed = |run: &mut Run| {
-        run.seal(options)?;
-        run.engage_all().map_err(Trouble::Marker)?;
+    let launch_sealed = |active: &mut Active| {
+        active.seal(options)?;
+        active.engage().map_err(|trouble| match trouble {
+            Trouble::Marker(act) => Trouble::MarkerUnwritable(act),
+            other => other,
+        })?;
+        // Before a call is held: without the supervisor only the face can tell.
+        let _ = send(face, &Message::Marked { path: active.marker() });
         // Without a socket, an inner run has to find us in /proc.
         let presence = Presence::new().ok();
         let spec = Spec {
@@ -150,7 +157,7 @@ fn launch_held(
         Ok((launched, presence))
     };
     if options.sealed {
-        return launch_sealed(run);
+        return launch_sealed(active);
     }
     // Executions are looked at only where they might gain no rights.
     let watch = !rustix::process::geteuid().is_root();
@@ -160,7 +167,7 @@ fn launch_held(
     match launch(&command, filter, mask, takeover) {
         // A foreign listener.
         Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
-            launch_sealed(run)
+            launch_sealed(active)
         }
         Err(error) => Err(launch_trouble(error, options)),
         Ok(launched) => Ok((launched, None)),
@@ -177,12 +184,10 @@ fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
 
 fn launch_trouble(error: LaunchError, options: &Options) -> Trouble {
     match error {
-        LaunchError::Clone(error) => Trouble::SetUp(format!("cannot make a process: {error}")),
-        LaunchError::Filter(error) => {
-            Trouble::SetUp(format!("cannot install the seccomp filter: {error}"))
-        }
+        LaunchError::Clone(error) => Trouble::set_up("cannot make a process", &error),
+        LaunchError::Filter(error) => Trouble::Filter(error.raw_os_error().unwrap_or(0)),
         LaunchError::Handover(error) => {
-            Trouble::SetUp(format!("cannot pass the listener to the front process: {error}"))
+            Trouble::set_up("cannot pass the listener to the front process", &error)
         }
         LaunchError::Exec(error) => Trouble::Exec {
             command: options.command[0].to_string_lossy().into_owned(),
@@ -210,21 +215,28 @@ fn instructions(program: &Program) -> Vec<Instruction> {
 impl Started {
     fn go_on(self, options: &Options, face: OwnedFd) {
         let face = Arc::new(face);
-        let Self { run, listener, signals, command, first_call, told, presence } = self;
-        let mut supervisor =
-            Supervisor::new(options, listener.clone(), Arc::clone(&face), &signals, command, run);
+        let Self { active, listener, signals, command, first_call, told, presence } = self;
+        let state = Shared::new(active);
+        let supervisor = Supervisor::new(
+            options,
+            listener.clone(),
+            Arc::clone(&face),
+            &signals,
+            command,
+            state.clone(),
+        );
         told.into_iter().for_each(|gain| supervisor.told_of(gain));
         let stopped = supervisor.run(first_call);
         drop(presence);
-        let mut book = supervisor.close();
-        let notices = Notices::new(options, listener.is_none(), &mut book);
-        let mut over = Over { run: book.ledger, listener, signals, served: false };
+        let mut closed = state.close();
+        let notices = Notices::new(options, listener.is_none(), &mut closed);
+        let mut over = Over { active: closed.active, listener, signals, served: false };
         over.release();
         match stopped {
             Stopped::Ended(end) => {
                 let summary = Summary {
-                    accounts: book.accounts,
-                    trouble: book.failure.map(Trouble::Marker),
+                    accounts: closed.accounts,
+                    trouble: closed.failure,
                     end: Some(end),
                     ..Summary::default()
                 };
@@ -233,7 +245,7 @@ impl Started {
             Stopped::FaceGone => {
                 // As a kill of the command itself would: it ends, its children do not.
                 kill(command, SIGKILL);
-                over.run.iter_mut().for_each(Run::abandon);
+                over.active.iter_mut().for_each(Active::abandon);
             }
         }
         drop(face);
@@ -243,7 +255,7 @@ impl Started {
 
 /// A run whose command has ended.
 struct Over {
-    run: Option<Run>,
+    active: Option<Active>,
     listener: Option<Arc<Listener>>,
     signals: Reader,
     /// Whether a thread serves survivors. Without one they wait for the commit.
@@ -276,12 +288,12 @@ impl Over {
         if options.commit {
             tell(&Message::Ended(end));
         }
-        if let Some(run) = &mut self.run {
+        if let Some(active) = &mut self.active {
             if mutant::is("clear-before-commit") {
-                let _ = run.clear(false);
+                let _ = active.clear(false);
             }
             if options.commit {
-                let report = run.commit(&survivors, &mut |progress| {
+                let report = active.commit(&survivors, &mut |progress| {
                     let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
                     let waiting = waiting.collect();
                     offer(face, &Message::Progress { waiting, dirty: progress.dirty });
@@ -291,17 +303,17 @@ impl Over {
                 }
                 summary.commit = Some(report);
             }
-            if let Err(error) = run.clear(summary.trouble == Some(Trouble::Commit)) {
-                summary.trouble.get_or_insert(Trouble::Clear(error));
+            if let Err(error) = active.clear(summary.trouble == Some(Trouble::Commit)) {
+                summary.trouble.get_or_insert(error);
             }
         }
         let mut news = notices.news(&self.survivors());
-        news.extend(self.run.as_ref().and_then(Run::uncommitted_fuse));
+        news.extend(self.active.as_ref().and_then(Active::uncommitted_fuse));
         news.into_iter().map(Message::Notice).for_each(|news| tell(&news));
         let serves = self.stays();
         if serves {
             // Before the face ends: whoever looks then shall not see a commit.
-            self.run.iter_mut().for_each(|run| run.enter(Phase::Serving));
+            self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
         }
         summary.stays = serves || summary.trouble == Some(Trouble::Commit);
         let mut done = Message::Done(Box::new(summary));
@@ -346,7 +358,7 @@ impl Over {
     /// Stays as the parent of what outlives the run until the last of it is gone.
     fn serve_survivors(mut self) {
         if self.stays() {
-            self.run.iter_mut().for_each(|run| run.enter(Phase::Serving));
+            self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
         }
         while self.stays() {
             let Some(listener) = &self.listener else { break };

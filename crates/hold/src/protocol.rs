@@ -1,6 +1,7 @@
 //! What the supervisor tells the face, over a pair of sockets.
 
 use crate::accounts::Accounts;
+use crate::trouble::Trouble;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -13,6 +14,11 @@ use synconce_durable::text;
 pub(crate) enum Message {
     /// The command runs.
     Started { pid: u32 },
+    /// The marker is durable; where the first one is. Calls may be held from now on.
+    Marked {
+        #[serde(serialize_with = "text::path_if_any")]
+        path: Option<PathBuf>,
+    },
     /// Something the user should know.
     Notice(Notice),
     /// The command was stopped by this signal.
@@ -71,35 +77,13 @@ pub enum Notice {
     MarkerInMemory(PathBuf),
     /// A sealed run held syncs on FUSE file systems mounted here and committed none.
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
+    /// `/proc` is of another pid namespace, or is not there: no call can be looked at, so
+    /// none is held. Comes with the first sync.
+    ForeignProc,
     /// io_uring was let through; its syncs were not held.
     IoUringPassed,
     /// An earlier run was interrupted; the user was not told since the boot.
     EarlierInterrupted,
-}
-
-/// Why a run failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Trouble {
-    /// The run could not be set up; the command did not start.
-    SetUp(String),
-    /// The command could not be executed.
-    Exec {
-        /// The command's name.
-        command: String,
-        /// The errno of `execve(2)`.
-        errno: i32,
-    },
-    /// The marker could not be made durable, so nothing was held.
-    Marker(String),
-    /// Not everything became durable; see the commit report.
-    Commit,
-    /// The marker of a committed run could not be removed.
-    Clear(String),
-    /// The supervisor was killed.
-    SupervisorDied {
-        /// Whether the command had started.
-        started: bool,
-    },
 }
 
 /// How the commit went.

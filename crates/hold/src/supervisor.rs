@@ -3,16 +3,17 @@
 use crate::accounts::End;
 use crate::answers::{Waiting, may_block};
 use crate::families::{self, Job};
-use crate::judge::{Book, Judge, Judged, Ledger, open};
+use crate::judge::{Judge, Judged};
 use crate::options::Options;
 use crate::protocol::{CommandEnd, Message, offer};
 use crate::rights::Gain;
 use crate::serve::released_answer;
+use crate::state::Shared;
 use crate::targets::Targets;
 use crate::workers::{After, Workers};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use synconce_filter::Call;
 use synconce_sys::notify::{Answer, Listener, Notification};
@@ -29,10 +30,10 @@ pub(crate) enum Stopped {
 }
 
 /// The state of the loop.
-pub(crate) struct Supervisor<'a, L> {
+pub(crate) struct Supervisor<'a> {
     listener: Option<Arc<Listener>>,
-    judge: Option<Arc<Judge<L>>>,
-    book: Arc<Mutex<Book<L>>>,
+    judge: Option<Arc<Judge>>,
+    state: Shared,
     workers: Workers,
     targets: Targets,
     face: Arc<OwnedFd>,
@@ -44,24 +45,23 @@ pub(crate) struct Supervisor<'a, L> {
     reap_again: bool,
 }
 
-impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
+impl<'a> Supervisor<'a> {
     pub(crate) fn new(
         options: &Options,
         listener: Option<Arc<Listener>>,
         face: Arc<OwnedFd>,
         signals: &'a Reader,
         command: u32,
-        ledger: L,
+        state: Shared,
     ) -> Self {
-        let book = Arc::new(Mutex::new(Book::new(ledger)));
         let judge = listener.clone().map(|listener| {
-            let (face, book) = (Arc::clone(&face), Arc::clone(&book));
-            Arc::new(Judge::new(options, listener, face, command, book))
+            let (face, state) = (Arc::clone(&face), state.clone());
+            Arc::new(Judge::new(options, listener, face, command, state))
         });
         Self {
             listener,
             judge,
-            book,
+            state,
             workers: Workers::new(),
             targets: Targets::default(),
             face,
@@ -74,12 +74,12 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
 
     /// The user was told that a program of this kind gains no rights.
     pub(crate) fn told_of(&self, gain: Gain) {
-        open(&self.book).rights_told.insert(gain);
+        self.state.lock().rights_told.insert(gain);
     }
 
-    /// Answers until the command ends or the face is gone.
+    /// Answers until the command ends or the face is gone, and lets go of all threads.
     /// `first_call` has been received already.
-    pub(crate) fn run(&mut self, first_call: Option<Notification>) -> Stopped {
+    pub(crate) fn run(mut self, first_call: Option<Notification>) -> Stopped {
         if let Some(notification) = first_call {
             self.answer(&notification);
         }
@@ -112,14 +112,6 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
         stopped
     }
 
-    /// Ends the holding: from here on every call goes to the kernel.
-    pub(crate) fn close(self) -> Book<L> {
-        let mut book = open(&self.book);
-        let mut closed = Book::empty();
-        std::mem::swap(&mut *book, &mut closed);
-        closed
-    }
-
     fn answer(&mut self, notification: &Notification) {
         let Some(judge) = &self.judge else { return };
         let Some((abi, call)) = Call::identify(notification.arch, notification.number) else {
@@ -127,18 +119,23 @@ impl<'a, L: Ledger + 'static> Supervisor<'a, L> {
             return self.let_through(notification.id, released_answer(notification));
         };
         let waiting = Waiting { notification: *notification, abi, call };
-        if !may_block(call) && judge.judge(&mut self.targets, &waiting) != Judged::Patience {
+        let answers_here = !may_block(call);
+        if answers_here && judge.judge(&mut self.targets, &waiting, false) != Judged::Patience {
             return;
         }
-        let (judge, mut targets) = (Arc::clone(judge), self.targets.patient());
+        let (worker, mut targets) = (Arc::clone(judge), self.targets.patient());
         // A patient look-up misses nothing.
-        let job = move || match judge.judge(&mut targets, &waiting) {
+        let job = move || match worker.judge(&mut targets, &waiting, true) {
             Judged::Left => After::End,
             Judged::Done | Judged::Patience => After::Idle,
         };
-        if self.workers.run(job).is_err() {
-            // No thread can be had, at the limit of processes: a sync too many is safe.
-            open(&self.book).accounts.count(call.name(), None, End::Passed);
+        if self.workers.run(job).is_ok() {
+            return;
+        }
+        // No thread can be had, at the limit of processes.
+        if !answers_here || judge.judge(&mut self.targets, &waiting, true) == Judged::Patience {
+            // A sync too many is safe.
+            self.state.lock().accounts.count(call.name(), None, End::Passed);
             self.let_through(notification.id, Answer::Continue);
         }
     }

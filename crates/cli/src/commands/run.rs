@@ -13,10 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use synconce_hold::{
     CommitReport, Committed, Ending, Finished, Gain, IoUring as Answer, Notice, Observer, Options,
-    Trouble,
+    Outcome, Trouble,
 };
-
-const ENOENT: i32 = 2;
 
 /// Makes the run and ends as its command did.
 pub fn run(arguments: Run) -> ExitCode {
@@ -69,52 +67,42 @@ pub(super) fn end_as(ending: Ending) -> ExitCode {
     }
 }
 
+/// Says why the run failed and what to do.
 pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
     match trouble {
-        Trouble::SetUp(why) => {
-            say(why);
-            hint(why);
-        }
-        Trouble::Exec { command, errno } => {
-            let error = std::io::Error::from_raw_os_error(*errno);
-            say(&format!("cannot execute {command}: {error}"));
-            let code = if *errno == ENOENT { exit::NOT_FOUND } else { exit::CANNOT_EXECUTE };
-            return code.into();
-        }
-        Trouble::Marker(why) => {
-            say(&format!("{why}; no sync was held, and the command was asked to end"));
-        }
         Trouble::Commit => say_not_durable(finished),
-        Trouble::Clear(why) => {
-            say(&format!("everything is durable, but {why}"));
-            say(
-                "hint: `synconce status`, with the same --root, shows the run as interrupted until \
-                 it is cleared",
-            );
-        }
-        Trouble::SupervisorDied { started: false } => {
-            say("the supervisor was killed before the command started");
-            say("hint: run the command again");
-        }
-        Trouble::SupervisorDied { started: true } => {
-            say("the supervisor was killed after the command had started: \
-                 the run is interrupted, nothing was committed");
-            say("hint: `synconce status` shows what to do about it");
-        }
+        _ => say(&trouble.to_string()),
     }
-    exit::FAILED.into()
+    if let Some(hint) = trouble.remedy().or_else(|| next_step(trouble, finished)) {
+        say(&format!("hint: {hint}"));
+    }
+    exit::of(trouble).into()
 }
 
-fn hint(why: &str) {
-    if why.contains("volatile overlay") {
-        say("hint: use --no-commit when the result is thrown away, or --commit-only PATH");
-    } else if why.contains("FUSE file system") {
-        say("hint: leave --sealed out, or use --no-commit when the result is thrown away");
-    } else if why.contains("seccomp filter") {
-        say("hint: the kernel or a container's profile refuses seccomp(2)");
-    } else if ["state directory", "/runs", "cannot create"].iter().any(|text| why.contains(text)) {
-        say("hint: the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory");
-    }
+/// What follows from what became of the work.
+fn next_step(trouble: &Trouble, finished: &Finished) -> Option<&'static str> {
+    Some(match (trouble, &finished.outcome) {
+        (Trouble::Commit, _) if finished.commit.is_none() => {
+            "the commit goes on in the background; `synconce status` tells when it is done"
+        }
+        (Trouble::Clear(_), _) => {
+            "`synconce status`, with the same --root, shows the run as interrupted until it is \
+             cleared"
+        }
+        (Trouble::Commit | Trouble::SupervisorDied { .. }, Outcome::Interrupted { marker }) => {
+            match marker {
+                Some(_) => {
+                    "the run is marked as interrupted; `synconce status` shows what to do about it"
+                }
+                None => "nothing marks the run; throw its result away and run it again",
+            }
+        }
+        (Trouble::SupervisorDied { .. }, Outcome::NothingHeld) => {
+            "no sync had been held, so nothing is lost; run the command again"
+        }
+        (Trouble::SupervisorDied { .. }, _) => "run the command again",
+        _ => return None,
+    })
 }
 
 /// What is not durable by `report`, and why: a line for each.
@@ -135,11 +123,9 @@ fn say_not_durable(finished: &Finished) {
             finished.unfinished.iter().map(|path| path.display().to_string()).collect();
         let places = if places.is_empty() { "everything".into() } else { places.join(", ") };
         say(&format!("not yet durable: {places}"));
-        say("hint: the commit goes on in the background; `synconce status` tells when it is done");
         return;
     }
     finished.commit.iter().flat_map(not_durable).for_each(|line| say(&line));
-    say("hint: the run stays marked as interrupted; `synconce status` shows what to do about it");
 }
 
 /// Notices and progress on standard error.
@@ -191,6 +177,11 @@ impl Observer for Screen {
             )),
             Notice::EarlierInterrupted => {
                 say("an earlier run was interrupted; `synconce status` shows what to do");
+            }
+            Notice::ForeignProc => {
+                say("/proc does not show this pid namespace: no call can be looked at, so every \
+                     sync is done");
+                say("hint: mount /proc anew (unshare --mount-proc), or use --sealed");
             }
             Notice::IoUringPassed => say("io_uring was let through: its syncs were not held"),
         }

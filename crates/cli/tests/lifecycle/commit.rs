@@ -2,6 +2,7 @@
 
 use super::support::{
     Place, SYNCONCE, Started, Trail, Turn, eventually, files, finish, isolated, limit, perl, stall,
+    without_stalls,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,6 +39,7 @@ fn signal(run: &Started, signal: Signal) {
 #[test]
 fn each_file_system_is_synced_once_by_a_descriptor_opened_before_the_command() {
     isolated(|place| {
+        let _turn = without_stalls();
         let rig = rig();
         let mut strace = place.command("strace");
         strace
@@ -291,17 +293,23 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
 
 /// Starts a run whose commit waits for a flush of `rig`, without an end.
 fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Started, Turn) {
-    let words = perl(&format!("sync_file('{}');", rig.path().join("data").display()));
-    let stalled = stall(rig);
+    let data = rig.path().join("data");
+    let script = "say_to('held', 'yes'); wait_for('go');";
+    let words = perl(&format!("sync_file('{}'); {script}", data.display()));
     let all = [around, &[SYNCONCE, "run"], options, &["--"]].concat();
     let mut command = place.command(all[0]);
     let run = Started::new(command.args(&all[1..]).args(&words));
+    // Later: a sync(2) of another test's run would wait for the disk, and the command for that.
+    place.wait_for("held");
+    let stalled = stall(rig);
+    place.write("go", "");
     rig.disk().wait_for_waiting_flush(limit()).unwrap();
     // The flush may be somebody else's.
     eventually("the commit begins", || {
         place.status(&[]).stdout.contains(" committing ")
             || run.wait(std::time::Duration::ZERO).unwrap().is_some()
     });
+    ["held", "go"].into_iter().for_each(|name| place.remove(name));
     (run, stalled)
 }
 

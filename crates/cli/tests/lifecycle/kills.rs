@@ -229,9 +229,12 @@ fn calls_are_answered_however_much_a_stopped_face_has_not_read() {
 fn a_commit_whose_face_is_killed_is_finished_all_the_same() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).up().unwrap();
-        let _stalled = stall(&rig);
-        let script = format!("sync_file('{}');", rig.path().join("data").display());
+        let data = rig.path().join("data");
+        let script = format!("sync_file('{}'); say_to('held', 1); wait_for('go');", data.display());
         let (run, _) = start(place, &script);
+        place.wait_for("held");
+        let _stalled = stall(&rig);
+        place.write("go", "");
         rig.disk().wait_for_waiting_flush(limit()).unwrap();
         kill(run.pid(), Signal::KILL);
         let status = place.status(&[]);

@@ -1,6 +1,6 @@
 //! Many processes, and those that nobody waits for.
 
-use super::support::{Started, children, eventually, isolated, perl};
+use super::support::{SYNCONCE, Started, children, eventually, finish, isolated, perl};
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
@@ -49,12 +49,35 @@ fn a_bounded_fork_bomb_ends_with_the_commands_own_code() {
                       1 while wait != -1; exit(-e 'failed' ? 33 : 0);";
         let mut run = place.command("setpriv");
         run.args(["--reuid", "64123", "--regid", "64123", "--clear-groups", "prlimit"])
-            .args(["--nproc=60", super::support::SYNCONCE, "run", "--stats", "--json", "--"])
+            .args(["--nproc=60", SYNCONCE, "run", "--stats", "--json", "--"])
             .args(perl(script));
-        let finished = super::support::finish(&mut run);
+        let finished = finish(&mut run);
         assert_eq!(finished.status.code(), Some(33), "{finished:?}");
         let stats: serde_json::Value = serde_json::from_str(&finished.stderr).unwrap();
         assert!(stats["calls"]["fsync"]["held"].as_u64() > Some(20), "{stats}");
         assert!(place.status(&[]).status.success());
+    });
+}
+
+#[test]
+fn a_proc_of_another_pid_namespace_is_said_to_make_every_sync_real() {
+    isolated(|place| {
+        place.write("data", "x");
+        let mut run = place.command("unshare");
+        run.args(["--pid", "--fork", SYNCONCE, "run", "--stats", "--json", "--"]).args([
+            "sh",
+            "-c",
+            "sync; sync data",
+        ]);
+        let finished = finish(&mut run);
+        assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+        assert!(finished.stderr.starts_with("synconce: /proc does not show this pid namespace"));
+        assert!(finished.stderr.contains("synconce: hint: mount /proc anew"), "{finished:?}");
+        let stats = finished.stderr.lines().find(|line| line.starts_with('{')).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(stats).unwrap();
+        for call in ["sync", "fsync"] {
+            assert_eq!(stats["calls"][call]["held"], 0, "{stats}");
+            assert_eq!(stats["calls"][call]["passed"], 1, "{stats}");
+        }
     });
 }

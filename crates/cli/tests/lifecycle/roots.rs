@@ -1,6 +1,6 @@
 //! `--root DIR`: which directories are taken, and commands that remake theirs.
 
-use super::support::{Place, SYNC, SYNCONCE, finish, isolated, perl};
+use super::support::{Place, SYNC, SYNCONCE, eventually, finish, isolated, perl};
 use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -225,5 +225,26 @@ fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
             assert_eq!((left.status.code(), left.stdout.as_str()), (Some(0), ""), "{typed}");
             fs::remove_dir_all(place.path("target")).unwrap();
         }
+    });
+}
+
+#[test]
+fn a_root_whose_server_is_part_of_the_run_gets_its_marker_and_no_call_hangs() {
+    isolated(|place| {
+        for directory in ["below", "root"] {
+            fs::create_dir(place.path(directory)).unwrap();
+        }
+        // The server syncs for the caller, and is asked for the marker meanwhile.
+        let script = "bindfs below root; echo data > root/file; sync root/file; \
+                      mkdir other; echo data > other/file; sync other/file; cat root/file";
+        let ended = place.run(&["--root", "root"], &["sh", "-ec", script]);
+        assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(0), "data\n"), "{ended:?}");
+        assert!(place.markers().is_empty());
+        // The server keeps the name of an open file under another one until it is closed.
+        let runs = place.path("below/var/lib/synconce/runs");
+        eventually("no marker is left", || {
+            fs::read_dir(&runs).is_ok_and(|mut it| it.next().is_none())
+        });
+        assert!(finish(place.command("umount").args(["--lazy", "root"])).status.success());
     });
 }

@@ -5,8 +5,8 @@
 //! covered is taken away.
 
 use super::support::{
-    Place, SYNCONCE, Started, Turn, eventually, finish, isolated, isolated_alone, limit, stall,
-    under_a_listener, without_stalls,
+    Place, SYNCONCE, Started, Turn, eventually, finish, isolated, limit, stall, under_a_listener,
+    without_stalls,
 };
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,13 +15,13 @@ use std::process::Command;
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, FsKind, Replay, Rig, Survivors};
 
-const SIZE: u64 = 64 << 20;
-const TEXT: &str = "0123456789abcdef";
+pub(super) const SIZE: u64 = 64 << 20;
+pub(super) const TEXT: &str = "0123456789abcdef";
 /// A mark in the log of a disk.
-const END: &str = "end";
+pub(super) const END: &str = "end";
 
 /// A recorded disk with an ext4 that writes nothing back by itself for a while.
-fn recorded() -> Rig {
+pub(super) fn recorded() -> Rig {
     Rig::builder().size(SIZE).mount_options("commit=300").record(true).up().unwrap()
 }
 
@@ -42,7 +42,7 @@ fn file_after_cut(rig: &Rig) -> Option<String> {
 }
 
 /// What the disk of `rig` begins with after a power cut at the end of its held run.
-fn start_after_cut(rig: &Rig) -> Vec<u8> {
+pub(super) fn start_after_cut(rig: &Rig) -> Vec<u8> {
     let replay = cut(rig);
     let mut start = vec![0; TEXT.len()];
     std::os::unix::fs::FileExt::read_exact_at(&File::open(replay.device()).unwrap(), &mut start, 0)
@@ -51,13 +51,14 @@ fn start_after_cut(rig: &Rig) -> Vec<u8> {
 }
 
 /// Writes and syncs `$1`, as dd(1) does.
-const WRITE: &str = "printf %s 0123456789abcdef | dd of=\"$1\" conv=notrunc,fsync status=none";
+pub(super) const WRITE: &str =
+    "printf %s 0123456789abcdef | dd of=\"$1\" conv=notrunc,fsync status=none";
 /// Writes `$1` and calls sync(2).
 const WRITE_AND_SYNC: &str =
     "printf %s 0123456789abcdef | dd of=\"$1\" conv=notrunc status=none; sync";
 const MODES: [&[&str]; 2] = [&[], &["--sealed"]];
 
-fn run(place: &Place, options: &[&str], script: &str, path: &str) -> Finished {
+pub(super) fn run(place: &Place, options: &[&str], script: &str, path: &str) -> Finished {
     place.run(options, &["sh", "-ec", script, "sh", path])
 }
 
@@ -69,7 +70,7 @@ fn succeed(rig: &Rig, place: &Place, options: &[&str], script: &str, path: &Path
     ended
 }
 
-fn text(path: &Path) -> &str {
+pub(super) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -101,61 +102,6 @@ fn a_block_device_that_is_open_elsewhere_is_durable() {
                 assert_eq!(start_after_cut(&rig), TEXT.as_bytes(), "{options:?}, {script}");
             }
         }
-    });
-}
-
-/// Writes [`TEXT`] to the start of the raw `device`, into no cache but that of the disk.
-fn write_directly(device: &Path) {
-    let script = "printf %-4096s 0123456789abcdef | dd of=\"$1\" bs=4096 iflag=fullblock \
-                  oflag=direct conv=notrunc status=none";
-    let ended = finish(Command::new("sh").args(["-c", script, "sh", text(device)]));
-    assert!(ended.status.success(), "{ended:?}");
-}
-
-#[test]
-fn what_a_disk_had_in_its_cache_before_a_sealed_run_is_durable_once_the_run_has_synced_it() {
-    isolated_alone(|place| {
-        for hide in ["true", "umount -l /sys"] {
-            let rig = recorded();
-            rig.unmount().unwrap();
-            write_directly(rig.device());
-            let program = "mount --make-rprivate /; eval \"$1\"; shift; exec \"$@\"";
-            let mut command = place.command("unshare");
-            command
-                .args(["--mount", "sh", "-ec", program, "sh", hide, SYNCONCE, "run", "--sealed"]);
-            command.args(["--", "sync", text(rig.device())]);
-            let ended = finish(&mut command);
-            rig.disk().mark(END).unwrap();
-            assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-            assert_eq!(start_after_cut(&rig), TEXT.as_bytes(), "{hide}");
-        }
-    });
-}
-
-#[test]
-fn a_disk_that_was_written_before_a_sealed_run_and_fails_does_not_fail_it() {
-    isolated_alone(|place| {
-        let rig = Rig::builder().size(SIZE).up().unwrap();
-        rig.unmount().unwrap();
-        write_directly(rig.device());
-        rig.disk().fail_flushes(1_000_000).unwrap();
-        let before = rig.disk().stats().unwrap().flushes;
-        let ended = run(place, &["--sealed"], "sync \"$1\"", ".");
-        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-        assert!(rig.disk().stats().unwrap().flushes > before, "a flush has failed");
-        rig.disk().fail_flushes(0).unwrap();
-    });
-}
-
-#[test]
-fn a_loop_device_that_a_sealed_run_has_written_and_let_go_does_not_fail_it() {
-    isolated(|place| {
-        let _turn = without_stalls();
-        let script = "truncate -s 1M image; loop=$(losetup --find --show image); \
-                      dd if=/dev/zero of=$loop bs=4096 count=1 conv=fsync status=none; \
-                      losetup --detach $loop; while losetup $loop 2>/dev/null; do :; done";
-        let ended = run(place, &["--sealed"], script, ".");
-        assert_eq!((ended.status.code(), ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     });
 }
 
@@ -340,25 +286,6 @@ fn a_fuse_file_system_without_a_device_is_named_and_refused_as_the_place_of_work
         }
         assert!(place.markers().is_empty());
         assert!(finish(place.command("umount").arg("fuse")).status.success());
-    });
-}
-
-#[test]
-fn a_disk_that_cannot_be_flushed_fails_a_sealed_run_and_is_named() {
-    isolated_alone(|place| {
-        let rig = Rig::builder().size(SIZE).up().unwrap();
-        rig.unmount().unwrap();
-        let _open_elsewhere = File::open(rig.device()).unwrap();
-        rig.disk().fail_flushes(1_000_000).unwrap();
-        let ended = run(place, &["--sealed"], WRITE, text(rig.device()));
-        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
-        let named = format!(
-            "synconce: not durable: all disks (sync(2)): cannot flush {}: Input/output error",
-            rig.device().display()
-        );
-        assert!(ended.stderr.contains(&named), "{ended:?}");
-        assert_eq!(place.status(&[]).status.code(), Some(4));
-        rig.disk().fail_flushes(0).unwrap();
     });
 }
 

@@ -185,13 +185,15 @@ fn a_daemon_is_free_before_the_commit_is_done() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).up().unwrap();
         let script = format!(
-            "{} sync_file('data'); sync_file('{}');",
+            "{} sync_file('data'); sync_file('{}'); say_to('held', 'yes'); wait_for('stalled');",
             daemon(AFTER_RELEASE),
             rig.path().join("data").display()
         );
-        let _stalled = stall(&rig);
         let words = perl(&script);
         let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        place.wait_for("held");
+        let _stalled = stall(&rig);
+        place.write("stalled", "");
         rig.disk().wait_for_waiting_flush(limit()).unwrap();
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "free synced\n");
@@ -230,10 +232,15 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
         {
             let rig = Rig::builder().size(64 << 20).up().unwrap();
             let file = rig.path().join("data");
-            let words =
-                perl(&format!("{keeper} wait_for('before'); sync_file('{}');", file.display()));
-            let _stalled = stalls.then(|| stall(&rig));
+            let words = perl(&format!(
+                "{keeper} wait_for('before'); sync_file('{}'); say_to('held', 'yes'); \
+                 wait_for('stalled');",
+                file.display()
+            ));
             let run = Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
+            place.wait_for("held");
+            let _stalled = stalls.then(|| stall(&rig));
+            place.write("stalled", "");
             if stalls {
                 rig.disk().wait_for_waiting_flush(limit()).unwrap();
                 // It may be sent before the face knows that the command has ended.
@@ -250,7 +257,8 @@ fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit()
             place.write("go", "");
             place.wait_for("after");
             eventually("all is over", || place.run_files().is_empty());
-            ["before", "go", "after"].iter().for_each(|name| place.remove(name));
+            let written = ["before", "go", "after", "held", "stalled"];
+            written.iter().for_each(|name| place.remove(name));
             rig.down().unwrap();
         }
     });

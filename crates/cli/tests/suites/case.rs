@@ -5,9 +5,11 @@ use crate::results::Results;
 use crate::support::isolation::isolated_as;
 use crate::support::{Place, SYNCONCE};
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, mount};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,6 +45,18 @@ pub struct Case {
     pub results: fn(&Path, &Finished) -> Results,
 }
 
+/// Lays a directory of `place` over `/tmp`, in this mount namespace: some tests leave files
+/// there. Not where `place` itself is in `/tmp`.
+fn cover_tmp(place: &Place) {
+    let own = place.path("common-tmp");
+    if own.starts_with("/tmp") {
+        return;
+    }
+    fs::create_dir_all(&own).expect("a directory");
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o1777)).expect("its mode");
+    mount(&own, "/tmp", "", MountFlags::BIND, None).expect("a mount over /tmp");
+}
+
 impl Case {
     /// The test of the tests: that its results are the same.
     pub fn trial(self) -> Trial {
@@ -53,6 +67,7 @@ impl Case {
             let limit = patiently(self.limit) * 8;
             isolated_as(&test, limit, || {
                 let place = Place::new(&test.replace('/', "-"));
+                cover_tmp(&place);
                 self.compare(&place);
                 place.down();
             });

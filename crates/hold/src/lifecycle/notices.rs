@@ -1,9 +1,9 @@
 //! What the user should know when a run is over.
 
 use crate::families::Process;
-use crate::judge::{Book, Unsynced};
 use crate::options::{IoUring, Options};
 use crate::protocol::Notice;
+use crate::state::{Closed, Unsynced};
 use rustix::process::Pid;
 use std::collections::HashSet;
 use std::path::Path;
@@ -24,12 +24,12 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// From the `book` of a run that is over.
-    pub(super) fn new<L>(options: &Options, sealed: bool, book: &mut Book<L>) -> Self {
-        let unfinished = book.count_unfinished();
-        let unsynced = std::mem::take(&mut book.unsynced);
+    /// From what a run has left.
+    pub(super) fn new(options: &Options, sealed: bool, closed: &mut Closed) -> Self {
+        let unfinished = std::mem::take(&mut closed.unfinished);
+        let unsynced = std::mem::take(&mut closed.unsynced);
         let io_uring =
-            book.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
+            closed.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
                 || (options.io_uring == IoUring::Pass && sealed);
         let ends_all = rustix::process::getppid().is_some_and(Pid::is_init);
         Self { sealed, unsynced, unfinished, io_uring, ends_all, named: HashSet::new() }

@@ -1,10 +1,10 @@
 //! Everything that can fail is tried before the command starts.
 
-use super::ledger::Run;
+use crate::active::Active;
 use crate::held::RUN_VARIABLE;
 use crate::options::Options;
-use crate::protocol::Trouble;
 use crate::runfile::RunFile;
+use crate::trouble::{Act, Trouble};
 use std::env;
 use std::path::Path;
 use synconce_durable::earlier;
@@ -16,28 +16,25 @@ use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, ne
 use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, Mount};
 
+const ENODEV: i32 = 19;
+
 /// Finds the file systems, arms the markers, writes the run file.
-pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
-    let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
+pub(super) fn prepare(options: &Options) -> Result<Active, Trouble> {
     if options.commit && syncs_are_swallowed() {
-        return Err(set_up(
-            &"cannot commit: a filter around us answers syncs without doing them \
-              (systemd-nspawn --suppress-sync, or a sealed run that is over)",
-        ));
+        return Err(Trouble::SyncsSwallowed);
     }
     // Without a commit there is nothing to find file systems for.
     let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
     let mounts = mounts.map_err(|error| {
-        set_up(&Error::new("cannot read", Path::new("/proc/self/mountinfo"), error))
+        Trouble::Path(Act::new("cannot read", Path::new("/proc/self/mountinfo"), &error))
     })?;
     let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
     let record = record(options, &pins);
     let (mut markers, mut earlier) = (Vec::new(), None);
     if options.commit {
-        let state = places::state().ok_or_else(|| {
-            set_up(&"cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
-        })?;
-        let marker = Marker::arm(&state, &record, None).map_err(|error| set_up(&error))?;
+        let unwritable = |error: Error| Trouble::MarkerUnwritable(Act::from(&error));
+        let state = places::state().ok_or(Trouble::NoStateDirectory)?;
+        let marker = Marker::arm(&state, &record, None).map_err(unwritable)?;
         markers.push(marker.registered_in(places::registry()));
         // The user of a nested run was told by the outer one.
         earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::look(&state)).flatten();
@@ -45,14 +42,15 @@ pub(super) fn prepare(options: &Options) -> Result<Run, Trouble> {
             let below = root.join(places::STATE_BELOW_ROOT);
             if !is_same(&below, &state) {
                 let marker = Marker::arm(&below, &record, Some(root));
-                markers.push(marker.map_err(|error| set_up(&error))?);
+                let unwritable = |error: Error| Trouble::RootUnwritable(Act::from(&error));
+                markers.push(marker.map_err(unwritable)?);
             }
         }
     }
     // The run file is for people and tests; a run can do without.
     let directory = places::runtime().filter(|path| options.commit || may_hold_a_trace(path));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
-    Ok(Run::new(options, record, pins, markers, run_file).after(earlier))
+    Ok(Active::new(options, record, pins, markers, run_file).after(earlier))
 }
 
 /// Whether the run file of a run that commits nothing may be in `directory`: where it
@@ -76,21 +74,18 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
-    let set_up = |error: &dyn std::fmt::Display| Trouble::SetUp(error.to_string());
     let pins = match &options.commit_only[..] {
         [] => Pins::open(mounts, Path::new("/"), true),
-        only => Pins::open_only(only, mounts).map_err(|error| set_up(&error))?,
+        only => Pins::open_only(only, mounts).map_err(|error| match error.io().raw_os_error() {
+            Some(ENODEV) => Trouble::NoDisk(error.path().to_owned()),
+            _ => Trouble::Path(Act::from(&error)),
+        })?,
     };
-    if let Some(pin) = pins.iter().find(|pin| pin.volatile) {
-        return Err(set_up(&format!(
-            "cannot commit {}: it is a volatile overlay, on which nothing becomes durable",
-            pin.point.display()
-        )));
-    }
-    Ok(pins)
+    let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
+    volatile.map_or(Ok(pins), |point| Err(Trouble::VolatileOverlay(point)))
 }
 
-fn record(options: &Options, pins: &Pins) -> Record {
+pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
     let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
     let file_systems = pins.iter().map(|pin| FileSystem {
         mount_point: pin.point.clone(),

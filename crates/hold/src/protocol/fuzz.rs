@@ -1,6 +1,7 @@
 //! Fuzzing of what goes over the sockets, paths of any bytes included.
 
 use super::*;
+use crate::trouble::Act;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -60,6 +61,7 @@ impl Parts {
         let (number, dirty) = (self.number, self.long);
         match self.kind % 16 {
             0 => Message::Started { pid: number.cast_unsigned() },
+            15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
             2 => Message::Ended(CommandEnd::Exited(number)),
             3 => Message::Ended(CommandEnd::Killed(number)),
@@ -69,9 +71,10 @@ impl Parts {
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
             9 => Message::Notice(Notice::IoUringPassed),
+            14 => Message::Notice(Notice::ForeignProc),
             12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
             13 => Message::Notice(Notice::EarlierInterrupted),
-            10 => Message::Failed(Trouble::SetUp(self.text())),
+            10 => Message::Failed(Trouble::SetUp(self.text(), number)),
             11 => Message::Failed(Trouble::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),
         }
@@ -90,7 +93,10 @@ impl Parts {
             self.text.clone().map(|text| CommittedEverything { micros: None, error: Some(text) });
         let mut summary = Summary {
             commit: Some(CommitReport { micros: self.long, file_systems, everything }),
-            trouble: self.text.clone().map(Trouble::Marker),
+            trouble: self
+                .text
+                .clone()
+                .map(|act| Trouble::Marker(Act { act, path: self.path(), errno: self.number })),
             end: Some(CommandEnd::Exited(self.number)),
             stays: self.kind & 1 != 0,
             ..Summary::default()

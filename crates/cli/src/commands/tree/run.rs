@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_durable::pins;
-use synconce_hold::{Accounts, Ending, Finished, IoUring, Options};
+use synconce_hold::{Accounts, Ending, Finished, IoUring, Options, Outcome, Trouble};
 use synconce_probe::mounts;
 use synconce_tree::enter::{Bind, EnterSpec, Environment};
 use synconce_tree::record::Name;
@@ -46,7 +46,16 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
     // A command's signal is ours too, and nothing comes after it.
     empty_in_background(store);
     Ok(match &finished.trouble {
-        Some(trouble) => fail(trouble, &finished),
+        Some(trouble) => {
+            let code = fail(trouble, &finished);
+            let had_started = Trouble::SupervisorDied { started: true };
+            if matches!(trouble, Trouble::Marker(_) | Trouble::Commit | Trouble::Clear(_))
+                || *trouble == had_started
+            {
+                say("what the command had done in the tree was thrown away");
+            }
+            code
+        }
         None => end_as(finished.ending),
     })
 }
@@ -168,7 +177,8 @@ fn bare(command: &[OsString]) -> Result<Finished, Failure> {
         (None, None) => Ending::Unknown,
     };
     let accounts = Accounts::default();
-    Ok(Finished { ending, accounts, commit: None, trouble: None, unfinished: Vec::new() })
+    let (outcome, unfinished) = (Outcome::NotAsked, Vec::new());
+    Ok(Finished { ending, accounts, outcome, commit: None, trouble: None, unfinished })
 }
 
 /// Keeps, commits or throws away.

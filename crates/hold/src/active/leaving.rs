@@ -1,11 +1,11 @@
 //! A file system that the run unmounts: synced before, off the books, because a
 //! device may take its time and nobody else's call shall wait for it.
 
+use super::work::Markers;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use synconce_durable::commit::{Outcome, commit};
-use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pin, Pins};
 use synconce_probe::mounts::DeviceId;
 
@@ -38,9 +38,10 @@ impl Leaving {
         }
     }
 
-    /// Syncs the file system of `pin`, and removes `marker`, which is on it, if
-    /// that went well; otherwise the marker stays, and lets go of the disk.
-    pub(super) fn depart(&self, pin: Pin, marker: Option<Marker>, patience: Duration) {
+    /// Syncs the file system of `pin`, and removes the one of `markers` that is on it, if
+    /// that went well; otherwise that marker stays, and lets go of the disk.
+    pub(super) fn depart(&self, pin: Pin, markers: &Markers, patience: Duration) {
+        let marker = markers.take_on(pin.mount);
         let outcome = commit(Pins::from(pin), None, patience, &mut |_| {}).file_systems.pop();
         let durable = outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok());
         if let Some(marker) = marker.filter(|_| durable) {

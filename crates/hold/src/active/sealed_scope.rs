@@ -6,7 +6,8 @@
 //! keeps no commit reaches.
 
 use crate::options::Options;
-use crate::protocol::{Notice, Trouble};
+use crate::protocol::Notice;
+use crate::trouble::Trouble;
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,11 +40,15 @@ impl SealedScope {
             let file = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
             if let Some(fuse) = file.ok().and_then(|file| fuse_of(file.as_fd(), &mounts)) {
                 let path = std::path::absolute(&path).unwrap_or(path);
-                return Err(refuse(&format!("the {what} {}", path.display()), &fuse));
+                let what = format!("the {what} {}", path.display());
+                return Err(Trouble::FuseInSealed { what, fuse });
             }
         }
         match inherited_on_fuse(&mounts) {
-            Some((number, fuse)) => Err(refuse(&format!("the open descriptor {number}"), &fuse)),
+            Some((number, fuse)) => {
+                let what = format!("the open descriptor {number}");
+                Err(Trouble::FuseInSealed { what, fuse })
+            }
             None => Ok(scope),
         }
     }
@@ -62,13 +67,6 @@ impl SealedScope {
         let points: Vec<_> = self.fuse.values().cloned().collect();
         (!points.is_empty()).then_some(Notice::FuseNotCommitted(points))
     }
-}
-
-fn refuse(what: &str, fuse: &str) -> Trouble {
-    Trouble::SetUp(format!(
-        "cannot commit a sealed run: {what} is on a FUSE file system ({fuse}), \
-         and no commit reaches its server"
-    ))
 }
 
 fn is_fuse(mount: &Mount) -> bool {

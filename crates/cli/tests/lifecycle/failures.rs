@@ -1,0 +1,97 @@
+//! What a run that fails says: the cause, and a next step that helps.
+
+use super::support::{Place, SYNCONCE, Started, eventually, finish, isolated};
+
+/// What `synconce run WORDS...` says after `limit` in a shell, and its exit code. It goes
+/// through a pipe, which no limit of file sizes is about.
+fn under(place: &Place, limit: &str, words: &[&str]) -> (Option<i32>, Vec<String>) {
+    let mut shell = place.command("sh");
+    let script = format!("{{ {limit}; \"$@\"; echo $?; }} 2>&1 | cat");
+    shell.args(["-c", &script, "sh", SYNCONCE, "run"]).args(words);
+    let ended = finish(&mut shell);
+    let mut lines: Vec<_> = ended.stdout.lines().map(str::to_owned).collect();
+    (lines.pop().and_then(|code| code.parse().ok()), lines)
+}
+
+fn assert_fails((code, lines): &(Option<i32>, Vec<String>), cause: &str, hint: Option<&str>) {
+    assert_eq!(*code, Some(125), "{lines:?}");
+    assert!(lines[0].starts_with("synconce: cannot ") && lines[0].contains(cause), "{lines:?}");
+    let hint = hint.map(|hint| format!("synconce: hint: {hint}"));
+    assert_eq!(lines.get(1), hint.as_ref(), "{lines:?}");
+}
+
+#[test]
+fn a_limit_is_named_as_the_cause_and_ends_no_process_of_ours() {
+    isolated(|place| {
+        let command = ["--", "touch", "started"];
+        let files = "raise the limit of file sizes (ulimit -f)";
+        assert_fails(&under(place, "ulimit -f 0", &command), "File too large", Some(files));
+        let sealed = [&["--sealed"][..], &command].concat();
+        assert_fails(&under(place, "ulimit -f 0", &sealed), "File too large", Some(files));
+        for limit in 5..16 {
+            let (code, lines) = under(place, &format!("ulimit -n {limit}"), &command);
+            if code == Some(0) {
+                std::fs::remove_file(place.path("started")).unwrap();
+                continue;
+            }
+            let lines = lines.join("\n");
+            assert!(!lines.contains("seccomp(2)"), "{limit}: {lines}");
+            assert!(lines.contains("Too many open files"), "{limit}: {lines}");
+        }
+        assert!(!place.path("started").exists());
+        assert!(place.markers().is_empty());
+    });
+}
+
+#[test]
+fn a_path_that_cannot_be_committed_is_no_trouble_of_the_marker() {
+    isolated(|place| {
+        let command = ["--", "touch", "started"];
+        let missing = [&["--commit-only", "missing"][..], &command].concat();
+        assert_fails(&under(place, ":", &missing), "missing: No such file or directory", None);
+        let memory = [&["--commit-only", "/proc"][..], &command].concat();
+        assert_fails(&under(place, ":", &memory), "/proc: it is on no disk file system", None);
+        assert!(!place.path("started").exists());
+    });
+}
+
+/// Kills the supervisor of a run that waits for the file "stop" and says what the front
+/// process says.
+fn killed(place: &Place, options: &[&str], script: &str) -> String {
+    let script = format!("{script} echo yes >ready; while ! [ -e stop ]; do sleep 0.05; done");
+    let run = Started::new(&mut place.held(options, &["sh", "-c", &script]));
+    place.wait_for("ready");
+    let supervisor = place.supervisor();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(supervisor.cast_signed()).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    place.write("stop", "");
+    assert_eq!(run.end().code(), Some(125), "{}", run.text());
+    ["stop", "ready"].into_iter().for_each(|name| place.remove(name));
+    // What the supervisor has left.
+    std::fs::remove_dir_all(place.path("runtime")).unwrap();
+    run.text()
+}
+
+#[test]
+fn a_killed_supervisor_leaves_the_word_to_status_only_where_a_marker_is() {
+    isolated(|place| {
+        let died = "synconce: the supervisor was killed after the command had started\n";
+        let said = killed(place, &["--no-commit"], "sync stop 2>/dev/null;");
+        assert_eq!(said, format!("{died}synconce: hint: run the command again\n"));
+        let said = killed(place, &[], "");
+        let safe = "no sync had been held, so nothing is lost; run the command again";
+        assert_eq!(said, format!("{died}synconce: hint: {safe}\n"));
+        assert_eq!(place.status(&[]).status.code(), Some(0));
+        let said = killed(place, &[], "sync .;");
+        let marked =
+            "the run is marked as interrupted; `synconce status` shows what to do about it";
+        assert_eq!(said, format!("{died}synconce: hint: {marked}\n"));
+        eventually("status shows it", || place.status(&[]).status.code() == Some(4));
+        let said = killed(place, &[], "sync .; rm -r state;");
+        let unmarked = "nothing marks the run; throw its result away and run it again";
+        assert!(said.ends_with(&format!("{died}synconce: hint: {unmarked}\n")), "{said}");
+    });
+}

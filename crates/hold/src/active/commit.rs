@@ -1,0 +1,136 @@
+//! The commit of a run.
+
+use super::Active;
+use crate::families::Process;
+use crate::protocol::{CommitReport, Committed, CommittedEverything};
+use crate::runfile::Phase;
+use rustix::fs::{Mode, OFlags};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use synconce_durable::commit::{self, Outcome, Progress};
+use synconce_durable::everything::Everything;
+use synconce_durable::mutant;
+use synconce_durable::pins::Pins;
+use synconce_durable::synced::Synced;
+use synconce_probe::device;
+use synconce_probe::mounts::{self, Mount};
+
+impl Active {
+    /// Makes everything durable that the run could have written.
+    pub(crate) fn commit(
+        &mut self,
+        survivors: &[Process],
+        progress: &mut dyn FnMut(&Progress<'_>),
+    ) -> CommitReport {
+        let began = Instant::now();
+        self.enter(Phase::Committing);
+        self.wait_for_unmounts(progress);
+        let mut pins = std::mem::take(&mut self.pins);
+        if mutant::is("pins-late") {
+            pins = Pins::default();
+        }
+        self.add_late(&mut pins, survivors);
+        // What has failed is not tried again.
+        pins.retain(|device| !self.is_lost(device));
+        let left: Vec<_> =
+            self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
+        let (pins, everything) = mutated(pins, self.everything());
+        let report = commit::commit(pins, everything, self.patience, progress);
+        let report = CommitReport {
+            micros: began.elapsed().as_micros() as u64,
+            file_systems: left.into_iter().chain(report.file_systems).map(committed).collect(),
+            everything: report.everything.map(committed_everything),
+        };
+        if !report.is_durable() {
+            self.run_file.iter().for_each(|file| file.note(&report));
+        }
+        report
+    }
+
+    /// What the commit does beside the pins: a sealed filter has answered calls on whatever
+    /// they were made, and a held sync() was about all disks.
+    fn everything(&mut self) -> Option<Everything> {
+        let is_sealed = self.sealed.is_some();
+        let before = std::mem::take(&mut self.written_before);
+        (is_sealed || self.holds_sync).then(|| Everything::new(before, is_sealed))
+    }
+
+    /// Waits for file systems that are being synced for an unmount, each of which
+    /// has a patience of its own.
+    fn wait_for_unmounts(&self, progress: &mut dyn FnMut(&Progress<'_>)) {
+        let began = Instant::now();
+        for leaving in &self.leaving {
+            while !leaving.is_over_within(Duration::from_millis(250)) {
+                let waiting = vec![leaving.point.as_path()];
+                let dirty = device::dirty_bytes();
+                progress(&Progress { elapsed: began.elapsed(), waiting, dirty });
+            }
+        }
+    }
+
+    /// Pins what was mounted during the run and still is, here or where a
+    /// survivor lives. What was unmounted, the kernel has written back itself.
+    fn add_late(&mut self, pins: &mut Pins, survivors: &[Process]) {
+        let places = survivors.iter().map(|process| process.pid.to_string());
+        let only = self.only.clone();
+        let wanted = |mount: &Mount| only.as_ref().is_none_or(|only| only.contains(&mount.device));
+        for place in ["self".to_owned()].into_iter().chain(places) {
+            let Ok(mut mounts) = mounts::read(&place) else { continue };
+            if let Some(sealed) = self.sealed.as_mut().filter(|_| place == "self") {
+                sealed.add(&mounts, pins, false);
+            }
+            mounts.retain(wanted);
+            pins.add(&mounts, &prefix(&place), false);
+            if self.only.is_none() {
+                for directory in ["root", "cwd"] {
+                    adopt(pins, &Path::new("/proc").join(&place).join(directory));
+                }
+            }
+        }
+    }
+}
+
+/// Pins the file system that the directory `path` is on, which a chroot's
+/// mountinfo does not show.
+fn adopt(pins: &mut Pins, path: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mount = mounts::at(path).filter(|mount| mount.writable && !pins.covers(mount.device));
+    if let (Some(mount), Ok(file)) = (mount, rustix::fs::open(path, flags, Mode::empty())) {
+        pins.adopt(&mount, file);
+    }
+}
+
+fn prefix(place: &str) -> PathBuf {
+    match place {
+        "self" => PathBuf::from("/"),
+        pid => Path::new("/proc").join(pid).join("root"),
+    }
+}
+
+fn committed(outcome: Outcome) -> Committed {
+    let error = outcome.result.as_ref().err().map(ToString::to_string);
+    Committed {
+        mount_point: outcome.point,
+        type_name: outcome.type_name,
+        source: outcome.source,
+        micros: outcome.result.ok().map(|time| time.as_micros() as u64),
+        error,
+    }
+}
+
+fn committed_everything(synced: Synced) -> CommittedEverything {
+    CommittedEverything {
+        error: synced.as_ref().err().map(ToString::to_string),
+        micros: synced.ok().map(|time| time.as_micros() as u64),
+    }
+}
+
+/// What is committed: all, but for what a mutant leaves out.
+fn mutated(pins: Pins, everything: Option<Everything>) -> (Pins, Option<Everything>) {
+    #[cfg(feature = "mutants")]
+    if mutant::is("commit-by-write-back") {
+        pins.iter().for_each(|pin| synconce_sys::write_back::all_below(&pin.point));
+    }
+    let skipped = mutant::is("commit-skipped") || mutant::is("commit-by-write-back");
+    if skipped { (Pins::default(), None) } else { (pins, everything) }
+}

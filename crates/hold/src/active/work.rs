@@ -1,0 +1,192 @@
+//! What has to be done before a call is held, and may take long: it waits for a disk, or
+//! for a server that may be part of the run.
+
+use crate::trouble::{Act, Trouble};
+use rustix::fs::{Mode, OFlags};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use synconce_durable::error::Error;
+use synconce_durable::marker::Marker;
+use synconce_durable::pins::{Pins, mount_id};
+use synconce_durable::places;
+use synconce_durable::record::Record;
+use synconce_probe::mounts::{self, DeviceId, Mount};
+
+const STACK: usize = 256 * 1024;
+
+/// A way to a file: the descriptor `fd` of `thread`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Via {
+    pub thread: u32,
+    pub fd: i32,
+}
+
+/// The root that has a marker of its own, which may have to be written again.
+pub(crate) struct Root {
+    pub(super) path: PathBuf,
+    pub(super) record: Record,
+}
+
+/// What has to be done.
+pub(crate) enum Work {
+    /// Making the markers durable.
+    Mark(Markers),
+    /// Finding a descriptor by which the commit reaches the file system `device`.
+    Pin { device: DeviceId, via: Via, root: Option<Box<Root>>, markers: Markers },
+}
+
+/// What work has done.
+pub(crate) enum Done {
+    /// Where the first marker is, if there is one.
+    Marked(Result<Option<PathBuf>, Trouble>),
+    Pinned(DeviceId, Pins),
+    /// No way leads to this file system.
+    Unpinned(DeviceId),
+}
+
+impl Done {
+    /// As [`Work::device`].
+    pub(super) fn device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Marked(_) => None,
+            Self::Pinned(device, _) | Self::Unpinned(device) => Some(*device),
+        }
+    }
+}
+
+impl Work {
+    /// The file system that it is about; `None` is all of them.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Mark(_) => None,
+            Self::Pin { device, .. } => Some(*device),
+        }
+    }
+
+    /// Does it on a thread of its own, or here if none can be had, and then `conclude`.
+    pub(crate) fn start(self, conclude: impl FnOnce(Done) + Send + 'static) {
+        let (hand_over, take_over) = mpsc::channel::<(Self, _)>();
+        let perform = |(work, conclude): (Self, Box<dyn FnOnce(Done) + Send>)| {
+            conclude(work.perform());
+        };
+        let thread = thread::Builder::new().name("work".into()).stack_size(STACK);
+        let started = thread.spawn(move || take_over.recv().map(perform));
+        let job = (self, Box::new(conclude) as _);
+        match started {
+            // The thread waits for the job, so it is taken.
+            Ok(_) => drop(hand_over.send(job)),
+            Err(_) => perform(job),
+        }
+    }
+
+    fn perform(self) -> Done {
+        match self {
+            Self::Mark(markers) => Done::Marked(markers.engage().map(|()| markers.path())),
+            Self::Pin { device, via, root, markers } => {
+                let pins = find(device, via);
+                let is_marked = |root: Box<Root>| markers.mark_again(&root).is_ok();
+                if pins.covers(device) && root.is_none_or(is_marked) {
+                    return Done::Pinned(device, pins);
+                }
+                Done::Unpinned(device)
+            }
+        }
+    }
+}
+
+/// Pins the file system `device` as the calling thread sees it.
+fn find(device: DeviceId, via: Via) -> Pins {
+    let process = Path::new("/proc").join(via.thread.to_string());
+    let mut mounts = mounts::read(&via.thread.to_string()).unwrap_or_default();
+    mounts.retain(|mount| mount.device == device);
+    let mut pins = Pins::default();
+    pins.add(&mounts, &process.join("root"), false);
+    for path in
+        [process.join("fd").join(via.fd.to_string()), process.join("cwd"), process.join("root")]
+    {
+        if !pins.covers(device) {
+            adopt(&mut pins, via.thread, device, &path);
+        }
+    }
+    pins
+}
+
+/// Pins the file system `device` by the file at `path`, if it is on it.
+fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path) {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
+    let mount = mount_through(thread, path, mount_id(&file));
+    if let Some(mount) = mount.filter(|mount| mount.device == device) {
+        pins.adopt(&mount, file);
+    }
+}
+
+/// The mount with `id`, by the caller's mounts, by ours, or by what the file
+/// system at `path` says.
+fn mount_through(thread: u32, path: &Path, id: Option<u64>) -> Option<Mount> {
+    let known = [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
+        let mounts = mounts::read(process).unwrap_or_default();
+        mounts.into_iter().find(|mount| Some(mount.id) == id)
+    });
+    known.or_else(|| mounts::at(path))
+}
+
+/// The markers of a run. Their lock is held while they are written, so nothing waits for it
+/// that answers calls.
+#[derive(Clone)]
+pub(crate) struct Markers(Arc<Mutex<Vec<Marker>>>);
+
+impl Markers {
+    pub(super) fn new(markers: Vec<Marker>) -> Self {
+        Self(Arc::new(Mutex::new(markers)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Marker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn engage(&self) -> Result<(), Trouble> {
+        let engaged = self.lock().iter_mut().try_for_each(Marker::engage);
+        engaged.map_err(|error| Trouble::Marker(Act::from(&error)))
+    }
+
+    /// Writes the marker of `root` again, if it went with an unmount that failed.
+    fn mark_again(&self, root: &Root) -> Result<(), Error> {
+        let mut markers = self.lock();
+        if markers.len() == 1 {
+            let state = root.path.join(places::STATE_BELOW_ROOT);
+            let mut marker = Marker::arm(&state, &root.record, Some(&root.path))?;
+            marker.engage()?;
+            markers.push(marker);
+        }
+        Ok(())
+    }
+
+    /// Takes out the marker that lies on `mount`; the first is the run's own, and stays.
+    pub(super) fn take_on(&self, mount: u64) -> Option<Marker> {
+        let mut markers = self.lock();
+        let at = markers.iter().position(|marker| mount_id(marker.file()) == Some(mount))?;
+        (at > 0).then(|| markers.remove(at))
+    }
+
+    /// Where the first marker is, or will be.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.lock().first().map(Marker::path)
+    }
+
+    /// Leaves the markers behind, unlocked.
+    pub(super) fn abandon(&self) {
+        self.lock().clear();
+    }
+
+    /// Removes the markers.
+    ///
+    /// # Errors
+    /// One cannot be removed, which does not keep the others.
+    pub(super) fn clear(&self) -> Result<(), Error> {
+        // The one in the target first: it is the one that travels.
+        let markers = std::mem::take(&mut *self.lock()).into_iter().rev();
+        markers.map(Marker::clear).collect::<Vec<_>>().into_iter().collect()
+    }
+}
