@@ -361,7 +361,7 @@ _synconce() {
             return 0
             ;;
         synconce__subcmd__run)
-            opts="-h --sealed --no-commit --commit-only --commit-timeout --root --io-uring --stats --json --help"
+            opts="-h --sealed --no-commit --commit-only --commit-all --commit-timeout --root --io-uring --stats --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -39,6 +39,7 @@ complete -c synconce -n "__fish_synconce_using_subcommand run" -l io-uring -d 'W
 pass\t'Let it through: its syncs are not held'"
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l sealed -d 'Answer inside the kernel, without a supervisor'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l no-commit -d 'Do not commit: the result is thrown away, or synced by somebody else'
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-all -d 'Commit every mounted file system, whether or not a sync on it was held'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l stats -d 'Say on standard error what was held and passed, and what the commit took'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l json -d 'With --stats: one JSON object instead of a table'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -37,7 +37,7 @@ pub enum Command {
 /// `synconce run`
 ///
 /// Every disk sync of COMMAND and its descendants succeeds at once without
-/// being done. When COMMAND ends, each file system that it could have written
+/// being done. When COMMAND ends, each file system on which a sync was held
 /// is synced once, and only then does synconce exit. Until then a marker says
 /// that the run is in flight: if it is cut short, `synconce status` says so.
 ///
@@ -56,13 +56,19 @@ pub struct Run {
     /// Do not commit: the result is thrown away, or synced by somebody else
     ///
     /// No marker is kept. What the run wrote can be lost in a crash after exit 0.
-    #[arg(long, conflicts_with = "commit_only")]
+    #[arg(long, conflicts_with_all = ["commit_only", "commit_all"])]
     pub no_commit: bool,
     /// Commit only the file system of PATH (may be given several times)
     ///
     /// A sealed run cannot tell file systems apart: it makes a sync(2) of all disks, too.
     #[arg(long, value_name = "PATH")]
     pub commit_only: Vec<PathBuf>,
+    /// Commit every mounted file system, whether or not a sync on it was held
+    ///
+    /// Use it for a command that asks for no sync, such as tar. Otherwise the commit leaves
+    /// file systems alone on which COMMAND asked for no sync.
+    #[arg(long, conflicts_with = "commit_only")]
+    pub commit_all: bool,
     /// Give a device up that completes nothing for this long during the commit
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     pub commit_timeout: u64,

@@ -20,7 +20,7 @@ use self::files::{Armed, Content};
 use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::mutant;
-use crate::record::Record;
+use crate::record::{FileSystem, Record, line};
 use crate::registry;
 pub use files::PRIVATE;
 pub(crate) use files::{PUBLIC, Part, Unnamed, open_directory, remove};
@@ -113,6 +113,23 @@ impl Marker {
             registry::register(state, registry);
         }
         self.engaged = true;
+        Ok(())
+    }
+
+    /// Adds `system` to the file systems of the engaged marker, durably: a call on it may be
+    /// held then.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn name(&mut self, system: &FileSystem) -> Result<(), Error> {
+        let written = &mut self.content.public.text;
+        if Record::from_public(written).is_ok_and(|record| record.file_systems.contains(system)) {
+            return Ok(());
+        }
+        let text = line(serde_json::to_vec(system).unwrap_or_default());
+        let appended = self.armed.append(written.len() as u64, &text);
+        appended.on("cannot write the marker in", &self.directory)?;
+        written.extend(text);
         Ok(())
     }
 

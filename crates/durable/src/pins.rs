@@ -1,4 +1,4 @@
-//! The file systems that a run could write, each with a descriptor that was
+//! The file systems on which calls may be held, each with a descriptor that was
 //! opened before it.
 //!
 //! Only such a descriptor sees every write-back error of the run: the kernel
@@ -8,7 +8,7 @@
 
 use crate::error::{Context, Error};
 use crate::synced::{Failure, Synced};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,6 +30,8 @@ pub struct Pin {
     pub source: String,
     /// Whether it is a volatile overlay, through which nothing becomes durable.
     pub volatile: bool,
+    /// The file system under a writable overlay, or those that may be it.
+    pub uppers: Vec<DeviceId>,
     /// Whether it is an overlay of memory, which a commit does not make last.
     pub in_memory: bool,
     /// Whether the descriptor was opened before the run.
@@ -54,7 +56,8 @@ impl Pin {
             point: mount.point.clone(),
             type_name: mount.type_name.clone(),
             source: mount.source.clone(),
-            volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),
+            volatile: is_volatile(mount),
+            uppers: Vec::new(),
             in_memory: mount.is_in_memory(),
             early,
             mount: mount.id,
@@ -131,8 +134,7 @@ impl Pins {
             let mount = mount_of(path, mounts)?;
             asked.push((path, mount.device));
             wanted.insert(mount.device);
-            let upper = mount.option("upperdir");
-            wanted.extend(upper.and_then(|upper| device_of(&upper, mounts)));
+            wanted.extend(uppers_of(mount, mounts, Path::new("/")));
         }
         let wanted = mounts.iter().filter(|mount| wanted.contains(&mount.device));
         let pins = Self::open(&wanted.cloned().collect::<Vec<_>>(), Path::new("/"), true);
@@ -152,7 +154,7 @@ impl Pins {
                 self.0.extend(pin(mount, prefix, early));
             }
         }
-        self.resolve_volatile(mounts);
+        self.find_uppers(mounts, prefix);
     }
 
     /// Adds pins for the file systems of `mounts` that only a sealed run holds: those of a
@@ -173,21 +175,29 @@ impl Pins {
         }
     }
 
-    /// A volatile overlay is committed by its upper file system, where that can be reached.
-    fn resolve_volatile(&mut self, mounts: &[Mount]) {
-        let durable: Vec<bool> =
-            self.0.iter().map(|pin| pin.volatile && self.has_upper(pin, mounts)).collect();
-        let mut durable = durable.into_iter();
-        self.0.iter_mut().for_each(|pin| pin.volatile &= !durable.next().unwrap_or(false));
+    /// Finds what is under the overlays: an overlay's own sync reports no error of it, and a
+    /// volatile one does not reach it.
+    fn find_uppers(&mut self, mounts: &[Mount], prefix: &Path) {
+        let uppers = |pin: &Pin| {
+            let mount = mounts.iter().find(|mount| mount.id == pin.mount);
+            let uppers = mount.map(|mount| uppers_of(mount, mounts, prefix)).unwrap_or_default();
+            uppers.into_iter().filter(|upper| self.covers(*upper)).collect::<Vec<_>>()
+        };
+        let found: Vec<_> = self.0.iter().map(uppers).collect();
+        for (pin, uppers) in self.0.iter_mut().zip(found).filter(|(pin, _)| pin.uppers.is_empty()) {
+            pin.volatile &= uppers.is_empty();
+            pin.uppers = uppers;
+        }
     }
 
-    fn has_upper(&self, pin: &Pin, mounts: &[Mount]) -> bool {
-        mounts
-            .iter()
-            .find(|mount| mount.device == pin.device)
-            .and_then(|mount| mount.option("upperdir"))
-            .and_then(|upper| device_of(&upper, mounts))
-            .is_some_and(|device| self.covers(device))
+    /// Lets go of the volatile overlays, through which nothing becomes durable.
+    pub fn drop_volatile(&mut self) {
+        self.0.retain(|pin| !pin.volatile);
+    }
+
+    /// The pin of the file system `device`.
+    pub fn of(&self, device: DeviceId) -> Option<&Pin> {
+        self.0.iter().find(|pin| pin.device == device)
     }
 
     /// Whether the file system `device` is pinned.
@@ -251,8 +261,7 @@ impl From<Pin> for Pins {
 }
 
 fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
-    let relative = mount.point.strip_prefix("/").unwrap_or(&mount.point);
-    let handle = open(&prefix.join(relative)).ok()?;
+    let handle = open(&below(prefix, &mount.point)).ok()?;
     // Another mount may lie over this one: then the path leads elsewhere.
     if mount_id(handle.as_fd())? != mount.id {
         return None;
@@ -269,7 +278,10 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 /// is asked.
 pub fn mount_id(file: impl AsFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?;
+    id_of(&rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?)
+}
+
+fn id_of(stat: &Statx) -> Option<u64> {
     (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
@@ -278,15 +290,58 @@ pub fn mount_id(file: impl AsFd) -> Option<u64> {
 /// # Errors
 /// Names a path that cannot be opened, or whose mount is not among `mounts`.
 pub fn mount_of<'a>(path: &Path, mounts: &'a [Mount]) -> Result<&'a Mount, Error> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)?;
-    let id = mount_id(&file);
+    // No server is asked (statx(2)), which may hang.
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID);
+    let id = id_of(&stat.on("cannot open", path)?);
     mounts
         .iter()
         .find(|mount| Some(mount.id) == id)
         .ok_or_else(|| Error::new("cannot find the mount of", path, Errno::NODEV))
 }
 
-fn device_of(path: &Path, mounts: &[Mount]) -> Option<DeviceId> {
-    mount_of(path, mounts).ok().map(|mount| mount.device)
+/// The file system of the upper directory of the overlay `mount`, which is seen below `root`
+/// among `mounts`; none for any other mount.
+///
+/// A relative name is of the directory of the process that mounted it, which is not known, and
+/// a container does not see the directory. Then they are the disks of the overlay's size,
+/// because statfs(2) of an overlay is that of its upper file system. For a volatile overlay
+/// that is not certain enough.
+pub fn uppers_of(mount: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
+    let Some(upper) = mount.option("upperdir") else { return Vec::new() };
+    match named_upper(&upper, mounts, root) {
+        Some(device) => vec![device],
+        None if is_volatile(mount) => Vec::new(),
+        None => of_size(mount, mounts, root),
+    }
+}
+
+fn is_volatile(mount: &Mount) -> bool {
+    mount.has_option("volatile") || mount.has_option("fsync=volatile")
+}
+
+fn named_upper(upper: &Path, mounts: &[Mount], root: &Path) -> Option<DeviceId> {
+    let upper = upper.strip_prefix("/").ok()?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, flags, Mode::empty()).ok()?;
+    // Links are those of the process that has this root.
+    let within = ResolveFlags::IN_ROOT;
+    let id = mount_id(rustix::fs::openat2(root, upper, flags, Mode::empty(), within).ok()?);
+    mounts.iter().find(|mount| Some(mount.id) == id).map(|mount| mount.device)
+}
+
+fn of_size(overlay: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
+    let size = |mount: &Mount| {
+        let system = rustix::fs::statfs(below(root, &mount.point)).ok()?;
+        Some((system.f_blocks, system.f_bsize))
+    };
+    let is_disk = |mount: &&Mount| mount.writable && matches!(mount.kind(), Kind::Disk { .. });
+    let Some(of_overlay) = size(overlay) else { return Vec::new() };
+    let disks = mounts.iter().filter(is_disk).filter(|mount| size(mount) == Some(of_overlay));
+    disks.map(|mount| mount.device).collect()
+}
+
+/// `path`, which is absolute, as seen from the root `prefix`.
+fn below(prefix: &Path, path: &Path) -> PathBuf {
+    prefix.join(path.strip_prefix("/").unwrap_or(path))
 }

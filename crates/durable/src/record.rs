@@ -1,5 +1,6 @@
 //! What is written down about a run.
 
+use crate::pins::Pin;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ pub struct Record {
     pub supervisor: u32,
     /// Whether calls are answered by the filter alone.
     pub sealed: bool,
-    /// The file systems that it could have written.
+    /// The file systems on which it may have held calls.
     pub file_systems: Vec<FileSystem>,
 }
 
@@ -56,6 +57,21 @@ impl Record {
         Self { private: None, ..self.clone() }
     }
 
+    /// Reads the public part from `text`, which file systems that were added later follow. A
+    /// piece at the end that is not whole was never durable, and no call was held on its
+    /// account.
+    ///
+    /// # Errors
+    /// Those of `serde_json`.
+    pub fn from_public(text: &[u8]) -> serde_json::Result<Self> {
+        let mut reader = serde_json::Deserializer::from_slice(text);
+        let mut record = Self::deserialize(&mut reader)?;
+        while let Ok(system) = FileSystem::deserialize(&mut reader) {
+            record.file_systems.push(system);
+        }
+        Ok(record)
+    }
+
     /// The content of the two files of the run: the public and the private one.
     ///
     /// # Errors
@@ -68,7 +84,7 @@ impl Record {
 }
 
 /// `text` with a newline at its end.
-fn line(mut text: Vec<u8>) -> Vec<u8> {
+pub(crate) fn line(mut text: Vec<u8>) -> Vec<u8> {
     text.push(b'\n');
     text
 }
@@ -84,6 +100,17 @@ pub struct FileSystem {
     pub type_name: String,
     /// What was mounted.
     pub source: String,
+}
+
+impl FileSystem {
+    /// That of `pin`.
+    pub fn of(pin: &Pin) -> Self {
+        Self {
+            mount_point: pin.point.clone(),
+            type_name: pin.type_name.clone(),
+            source: pin.source.clone(),
+        }
+    }
 }
 
 /// The boot id of the running kernel (`random(4)`); empty when /proc has none.

@@ -124,7 +124,7 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
 /// # Errors
 /// Those of [`read`], of the public file.
 pub fn read_record(file: &File, path: &Path) -> io::Result<Record> {
-    let mut record: Record = read(file)?;
+    let mut record = Record::from_public(&content(file)?)?;
     if record.private.is_none() {
         record.private = read_private(path);
     }
@@ -156,11 +156,15 @@ pub fn open(path: &Path) -> Result<File, Errno> {
 ///
 /// # Errors
 /// Those of reading, and `InvalidData` for anything but a `T`.
-pub fn read<T: DeserializeOwned>(mut file: &File) -> io::Result<T> {
+pub fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
+    Ok(serde_json::from_slice(&content(file)?)?)
+}
+
+fn content(mut file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.take(LONGEST).read_to_end(&mut bytes)?;
-    Ok(serde_json::from_slice(&bytes)?)
+    Ok(bytes)
 }
 
 /// Whether the run of the marker `file`, at `path`, goes on. Its supervisor has both files

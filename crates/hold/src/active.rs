@@ -15,16 +15,16 @@ use crate::runfile::{Phase, RunFile};
 use crate::state::PATIENCE;
 use crate::trouble::{Act, Trouble};
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use synconce_durable::earlier::News;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
-use synconce_durable::record::Record;
+use synconce_durable::record::{FileSystem, Record};
 use synconce_probe::device::Writes;
-use synconce_probe::mounts::DeviceId;
+use synconce_probe::mounts::{self, DeviceId};
 pub(crate) use work::{Done, Via, Work};
 use work::{Markers, Root};
 
@@ -42,8 +42,15 @@ pub(crate) struct Active {
     run_file: Option<RunFile>,
     /// Whether there will be a commit; without one everything may be held.
     commits: bool,
-    /// The only file systems that are committed, with `--commit-only`.
+    /// Whether all that is mounted is committed.
+    commits_all: bool,
+    /// The only file systems on which calls are held, with `--commit-only`.
     only: Option<HashSet<DeviceId>>,
+    /// The file systems that are committed: those that were named, and those on which a call
+    /// was held.
+    scope: HashSet<DeviceId>,
+    /// Volatile overlays, on which the kernel's own answer costs nothing.
+    volatile: HashSet<DeviceId>,
     /// The root that has a marker of its own.
     root: Option<PathBuf>,
     /// Interrupted runs that the user is to be told of.
@@ -62,7 +69,12 @@ pub(crate) struct Active {
 /// Whether a call may be held.
 pub(crate) enum Admission {
     /// It may; the marker is durable, and the commit will cover it.
-    Held,
+    Held {
+        /// Whether a file system was pinned after the command had started: an error from before
+        /// that may have been reported to another process, and only the caller's own
+        /// descriptor still tells it.
+        late: bool,
+    },
     /// The commit will not cover it: it goes to the kernel.
     Passed,
     /// This has to be done first, and may take long.
@@ -76,11 +88,11 @@ impl Active {
         options: &Options,
         record: Record,
         pins: Pins,
+        named: HashSet<DeviceId>,
         markers: Vec<Marker>,
         run_file: Option<RunFile>,
     ) -> Self {
-        let only =
-            (!options.commit_only.is_empty()).then(|| pins.iter().map(|pin| pin.device).collect());
+        let only = (!options.commit_only.is_empty()).then(|| named.clone());
         let root = (markers.len() > 1).then(|| options.root.clone()).flatten();
         let in_memory = place_in_memory(&markers);
         let commits = options.commit;
@@ -93,7 +105,10 @@ impl Active {
             in_memory,
             run_file,
             commits,
+            commits_all: options.commit_all,
             only,
+            scope: named,
+            volatile: HashSet::new(),
             root,
             earlier: None,
             leaving: Vec::new(),
@@ -120,9 +135,20 @@ impl Active {
     /// # Errors
     /// The run would work on a file system that no commit reaches.
     pub(crate) fn seal(&mut self, options: &Options) -> Result<(), Trouble> {
-        if self.commits {
-            self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
+        if !self.commits {
+            return Ok(());
         }
+        self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
+        if !options.sealed && self.only.is_none() {
+            // The listener around us was not known when the marker was armed.
+            let mounts = mounts::ours().unwrap_or_default();
+            self.pins.add(&mounts, Path::new("/"), true);
+            let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
+            let named = systems.map(|system| self.markers.name(&system));
+            let named: Result<Vec<_>, _> = named.collect();
+            named.map_err(|error| Trouble::MarkerUnwritable(Act::from(&error)))?;
+        }
+        self.pins.drop_volatile();
         Ok(())
     }
 
@@ -185,7 +211,10 @@ impl Active {
     /// told [`Admission::Busy`].
     pub(crate) fn admit(&mut self, devices: &[DeviceId], via: Via, may_wait: bool) -> Admission {
         if !self.commits {
-            return Admission::Held;
+            return Admission::Held { late: false };
+        }
+        if devices.iter().any(|device| self.volatile.contains(device)) {
+            return Admission::Passed;
         }
         let uncovered = devices.iter().find(|device| !self.pins.covers(**device)).copied();
         let is_asked = |device| self.only.as_ref().is_none_or(|only| only.contains(&device));
@@ -205,7 +234,12 @@ impl Active {
         }
         // With --commit-only a sync() is for that file system alone, as was asked.
         self.holds_sync |= devices.is_empty() && self.only.is_none();
-        Admission::Held
+        for device in devices {
+            self.scope.insert(*device);
+            self.scope.extend(self.pins.of(*device).into_iter().flat_map(|pin| &pin.uppers));
+        }
+        let is_late = |device| self.pins.of(device).is_some_and(|pin| !pin.early);
+        Admission::Held { late: devices.iter().copied().any(is_late) }
     }
 
     fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
@@ -235,6 +269,7 @@ impl Active {
         match done {
             Done::Pinned(_, pins) => self.pins.join(pins),
             Done::Unpinned(_) => {}
+            Done::Volatile(device) => drop(self.volatile.insert(device)),
             Done::Marked(marked) => self.marked = marked.map(|_| true)?,
         }
         Ok(if self.marked { self.news_of_marker() } else { None })
@@ -243,12 +278,17 @@ impl Active {
     /// Lets go of the mount, which is about to be unmounted, once what is returned has been
     /// done. That may take long.
     pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
+        // Their numbers may be used again.
+        self.volatile.clear();
         let Some(pin) = self.pins.take(mount) else {
             // Another call to unmount it may have the pin.
             let leaving = self.leaving.iter().find(|leaving| leaving.mount == mount)?;
             let leaving = Arc::clone(leaving);
             return Some(Box::new(move || leaving.wait()));
         };
+        if !self.scope.contains(&pin.device) && !self.holds_sync && self.sealed.is_none() {
+            return Some(Box::new(move || drop(pin)));
+        }
         let leaving = Arc::new(Leaving::of(&pin));
         self.leaving.push(Arc::clone(&leaving));
         let (markers, patience) = (self.markers.clone(), self.patience);
@@ -270,12 +310,13 @@ impl Active {
             sealed: false,
             commit: false,
             commit_only: Vec::new(),
+            commit_all: false,
             patience: Duration::ZERO,
             root: None,
             io_uring: crate::options::IoUring::Refuse,
             by_program: false,
         };
         let record = crate::lifecycle::record(&options, &Pins::default());
-        Self::new(&options, record, Pins::default(), Vec::new(), None)
+        Self::new(&options, record, Pins::default(), HashSet::new(), Vec::new(), None)
     }
 }

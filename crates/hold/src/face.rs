@@ -12,9 +12,10 @@ use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
 use crate::orphaned;
-use crate::protocol::{Message, Summary, receive};
+use crate::protocol::{CommitReport, Message, Summary, receive};
 use crate::trouble::Trouble;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,6 +53,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     origin::forget_runtime_stdio();
     origin::learn_of_children();
     if is_held() {
+        ask_outer_run(options);
         return Ok(execute_in_place(options));
     }
     // If the supervisor is killed, its children become ours.
@@ -97,6 +99,19 @@ pub fn is_held() -> bool {
     let outer = outer();
     // A sealed hold outlives its run; then nobody would commit for us.
     outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
+}
+
+/// Makes the run that we are in commit what `options` name: it commits the file systems on
+/// which a sync was asked for.
+fn ask_outer_run(options: &Options) {
+    if options.commit_all {
+        rustix::fs::sync();
+    }
+    for path in options.commit_only.iter().chain(&options.root) {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        // What cannot be opened is for the command to report.
+        let _ = rustix::fs::open(path, flags, Mode::empty()).and_then(rustix::fs::fsync);
+    }
 }
 
 fn execute_in_place(options: &Options) -> Finished {
@@ -229,7 +244,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: summary.accounts,
-            outcome: self.outcome(summary.trouble.as_ref()),
+            outcome: self.outcome(summary.trouble.as_ref(), summary.commit.as_ref()),
             commit: summary.commit,
             trouble: summary.trouble,
             unfinished: Vec::new(),
@@ -281,7 +296,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
-            outcome: self.outcome(Some(&Trouble::Commit)),
+            outcome: self.outcome(Some(&Trouble::Commit), None),
             commit: None,
             trouble: Some(Trouble::Commit),
             unfinished: std::mem::take(&mut self.waiting),
@@ -305,7 +320,7 @@ impl Face<'_> {
         Finished {
             ending: self.ending,
             accounts: Accounts::default(),
-            outcome: self.outcome(Some(&trouble)),
+            outcome: self.outcome(Some(&trouble), None),
             commit: None,
             trouble: Some(trouble),
             unfinished: Vec::new(),
@@ -313,9 +328,10 @@ impl Face<'_> {
     }
 
     /// What became of the work of a run that ends with `trouble`.
-    fn outcome(&self, trouble: Option<&Trouble>) -> Outcome {
+    fn outcome(&self, trouble: Option<&Trouble>, commit: Option<&CommitReport>) -> Outcome {
         match (trouble, &self.marker) {
             _ if !self.commits => Outcome::NotAsked,
+            (None, _) if commit.is_none() => Outcome::NothingHeld,
             (None | Some(Trouble::Clear(_)), _) => Outcome::Committed,
             (Some(Trouble::Commit), None) => Outcome::Interrupted { marker: None },
             (Some(_), None) => Outcome::NothingHeld,

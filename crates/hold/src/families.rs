@@ -27,6 +27,11 @@ pub(crate) fn proc_is_ours() -> bool {
     this.is_some_and(|this| this.to_str() == Some(&std::process::id().to_string()))
 }
 
+/// The process that `thread` is of.
+pub(crate) fn process_of(thread: u32) -> Option<u32> {
+    number_in_status(thread, "Tgid:")
+}
+
 /// The living descendants of `ancestor`, by id. Those that /proc does not show
 /// are left out.
 pub fn descendants(ancestor: u32) -> Vec<Process> {
@@ -126,7 +131,7 @@ fn threads(pid: u32) -> impl Iterator<Item = u32> {
 /// Whether a supervisor traces `pid`, for the length of a call.
 fn is_traced_by_us(pid: u32) -> bool {
     let tracer = number_in_status(pid, "TracerPid:");
-    let process = tracer.and_then(|thread| number_in_status(thread, "Tgid:"));
+    let process = tracer.and_then(process_of);
     process.and_then(status).is_some_and(|(process, ..)| process.name == SUPERVISOR)
 }
 

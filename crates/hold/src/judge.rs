@@ -12,12 +12,19 @@ use crate::rewrite::{Rewrite, Rewritten};
 use crate::rights::Gain;
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::targets::Targets;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use synconce_durable::mutant;
+use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
+use synconce_sys::write_back;
+
+/// `pidfd_open(2)`, Linux 6.9; rustix has no name for it.
+const PIDFD_THREAD: u32 = 0o200;
 
 /// How far a judge came with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,9 +160,14 @@ impl Judge {
             state.accounts.count(waiting.call.name(), program.as_deref(), End::Held);
         };
         Ok(match self.admit(waiting, devices, may_wait, count) {
-            Admitted::Held => {
-                Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) }
-            }
+            Admitted::Held { late } => match late.then(|| not_held(waiting)).flatten() {
+                None => Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) },
+                Some(answer) => {
+                    let name = waiting.call.name();
+                    self.state.lock().accounts.take_back(name, program.as_deref(), End::Held);
+                    self.count(waiting, End::Passed, answer)
+                }
+            },
             Admitted::Passed => self.count(waiting, End::Passed, Answer::Continue),
             Admitted::Over => Answer::Continue.into(),
             Admitted::Patience => return Err(Judged::Patience),
@@ -164,7 +176,13 @@ impl Judge {
 
     fn change(&self, waiting: &Waiting, change: &Change, may_wait: bool) -> Result<Reply, Judged> {
         match self.admit(waiting, &change.devices, may_wait, |_| {}) {
-            Admitted::Held => Err(self.rewrite(waiting, change, self.program(waiting))),
+            Admitted::Held { late } => {
+                // A file that is about to be opened has no error of before.
+                match (late && !change.opens).then(|| not_held(waiting)).flatten() {
+                    None => Err(self.rewrite(waiting, change, self.program(waiting))),
+                    Some(answer) => Ok(self.count(waiting, End::Passed, answer)),
+                }
+            }
             Admitted::Passed => Ok(self.count(waiting, End::Passed, Answer::Continue)),
             Admitted::Over => Ok(Answer::Continue.into()),
             Admitted::Patience => Err(Judged::Patience),
@@ -255,6 +273,35 @@ impl Judge {
     fn tell(&self, notice: Notice) {
         offer(&*self.face, &Message::Notice(notice));
     }
+}
+
+/// The answer to a call on a file system that was pinned late, if the call cannot be held: the
+/// error of a write-back that the caller's descriptor has not reported yet. The look reports
+/// the error, so no later call would.
+fn not_held(waiting: &Waiting) -> Option<Answer> {
+    if mutant::is("late-look-skipped") {
+        return None;
+    }
+    let one_file =
+        [Call::Fsync, Call::Fdatasync, Call::SyncFileRange, Call::Preadv2, Call::Pwritev2];
+    let file = one_file.contains(&waiting.call).then(|| callers_file(waiting)).flatten();
+    // The kernel reports errors of a mapping, of a whole file system, or of aio requests.
+    let Some(file) = file else { return Some(Answer::Continue) };
+    let error = write_back::error_of(file.as_fd()).err()?;
+    Some(error.raw_os_error().map_or(Answer::Continue, Answer::Errno))
+}
+
+/// A duplicate of the descriptor that the call is about (`pidfd_getfd(2)`, Linux 5.6). None
+/// before Linux 6.9 for another thread than the first of its process, which may have
+/// descriptors of its own (`unshare(2)`, CLONE_FILES).
+fn callers_file(waiting: &Waiting) -> Option<OwnedFd> {
+    let thread = Pid::from_raw(waiting.notification.thread.cast_signed())?;
+    let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
+    let thread = pidfd_open(thread, of_a_thread)
+        .or_else(|_| pidfd_open(thread, PidfdFlags::empty()))
+        .ok()?;
+    let fd = synconce_filter::args::descriptor(waiting.notification.args[0]);
+    pidfd_getfd(thread, fd, PidfdGetfdFlags::empty()).ok()
 }
 
 fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {

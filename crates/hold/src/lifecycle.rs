@@ -7,6 +7,7 @@
 //!   system was synced would be lost.
 //! - The marker is cleared after every file system said that it is durable.
 
+mod near;
 mod notices;
 mod prepare;
 
@@ -298,10 +299,10 @@ impl Over {
                     let waiting = waiting.collect();
                     offer(face, &Message::Progress { waiting, dirty: progress.dirty });
                 });
-                if !report.is_durable() {
+                if report.as_ref().is_some_and(|report| !report.is_durable()) {
                     summary.trouble.get_or_insert(Trouble::Commit);
                 }
-                summary.commit = Some(report);
+                summary.commit = report;
             }
             if let Err(error) = active.clear(summary.trouble == Some(Trouble::Commit)) {
                 summary.trouble.get_or_insert(error);

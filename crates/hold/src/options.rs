@@ -23,8 +23,11 @@ pub struct Options {
     pub sealed: bool,
     /// Commit at the end, and keep a marker until then.
     pub commit: bool,
-    /// Commit only the file systems of these paths; all, when empty.
+    /// Hold calls on the file systems of these paths alone, and commit those; when empty, on
+    /// all.
     pub commit_only: Vec<PathBuf>,
+    /// Commit every mounted file system, whether or not a call on it was held.
+    pub commit_all: bool,
     /// How long a device may stand still during the commit before it is given up.
     pub patience: Duration,
     /// The root that the work is for: the marker is kept there too.
@@ -33,4 +36,11 @@ pub struct Options {
     pub io_uring: IoUring,
     /// Account by program, too.
     pub by_program: bool,
+}
+
+impl Options {
+    /// Whether all that is mounted is committed: a sealed filter does not know what was held.
+    pub(crate) fn commits_all(&self) -> bool {
+        self.commit_all || self.sealed
+    }
 }

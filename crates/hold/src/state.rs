@@ -22,8 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether a call may be held.
 pub(crate) enum Admitted {
-    /// It may.
-    Held,
+    /// It may. As [`Admission::Held`].
+    Held { late: bool },
     /// The kernel has to do it.
     Passed,
     /// Something has to be done first, for which this thread may not wait.
@@ -173,9 +173,9 @@ impl Shared {
         loop {
             let Some(active) = state.active() else { return Admitted::Over };
             match active.admit(devices, via, may_wait) {
-                Admission::Held => {
+                Admission::Held { late } => {
                     note(&mut state);
-                    return Admitted::Held;
+                    return Admitted::Held { late };
                 }
                 Admission::Passed => return Admitted::Passed,
                 Admission::Busy if !may_wait => return Admitted::Patience,

@@ -2,6 +2,8 @@
 
 use crate::mounts::DeviceId;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +17,7 @@ const COMPLETED: [usize; 4] = [0, WRITES, DISCARDS, 15];
 /// Bytes in the page cache that are dirty or being written back, of the whole
 /// host (`/proc/meminfo`); 0 when it cannot be read.
 pub fn dirty_bytes() -> u64 {
-    dirty_in(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default())
+    dirty_in(&text_of("/proc/meminfo"))
 }
 
 fn dirty_in(meminfo: &str) -> u64 {
@@ -69,7 +71,7 @@ impl Disks {
     /// has fewer dirty bytes than ever (file systems without a disk). A disk that hangs
     /// keeps it still, whatever the others do.
     pub fn movement(&mut self) -> u64 {
-        let text = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
+        let text = text_of("/proc/diskstats");
         self.look(&text, dirty_bytes())
     }
 
@@ -108,36 +110,46 @@ fn disk(line: &str) -> Option<(DeviceId, Vec<u64>)> {
 }
 
 /// Requests that change a disk and that each whole disk of this machine has completed:
-/// writes and discards. A partition's are counted for its disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Writes(BTreeMap<DeviceId, u64>);
+/// writes and discards. A partition's are counted for its disk. The text of
+/// `/proc/diskstats`, which is parsed when it is compared: most runs never do.
+#[derive(Clone, Debug, Default)]
+pub struct Writes(String);
 
 impl Writes {
     /// The counts now; none where `/proc/diskstats` cannot be read.
     pub fn now() -> Self {
-        Self::parse(&std::fs::read_to_string("/proc/diskstats").unwrap_or_default())
+        Self(text_of("/proc/diskstats"))
     }
 
-    fn parse(diskstats: &str) -> Self {
+    fn counts(&self) -> BTreeMap<DeviceId, u64> {
         let count = |(device, fields): (DeviceId, Vec<u64>)| {
             Some((device, fields.get(WRITES)? + fields.get(DISCARDS).unwrap_or(&0)))
         };
-        Self(diskstats.lines().filter_map(disk).filter_map(count).collect())
+        self.0.lines().filter_map(disk).filter_map(count).collect()
     }
 
     /// The whole disks that have completed more writes than in `earlier`, and those of
     /// which the kernel keeps no counts.
     pub fn disks_written_since(&self, earlier: &Self) -> Vec<DeviceId> {
-        let before = |device| earlier.0.get(device).copied().unwrap_or(0);
-        let changed = self.0.iter().filter(|(device, count)| before(device) != **count);
+        let (now, earlier) = (self.counts(), earlier.counts());
+        let before = |device| earlier.get(device).copied().unwrap_or(0);
+        let changed = now.iter().filter(|(device, count)| before(device) != **count);
         let changed = changed.map(|(device, _)| *device);
-        let silent = self.0.keys().copied().filter(|device| !is_counted(*device));
+        let silent = now.keys().copied().filter(|device| !is_counted(*device));
         let mut disks: Vec<DeviceId> =
             changed.chain(silent).filter(|d| !is_partition(*d)).collect();
         disks.sort_unstable();
         disks.dedup();
         disks
     }
+}
+
+/// The text of a file in `/proc`, whose size is not known before: with space for all of it,
+/// one read is enough. Empty where it cannot be read.
+fn text_of(path: &str) -> String {
+    let mut text = String::with_capacity(32 << 10);
+    let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+    read.map_or_else(|_| String::new(), |_| text)
 }
 
 fn attribute(device: DeviceId, name: &str) -> Option<String> {
@@ -184,14 +196,14 @@ mod tests {
 
     #[test]
     fn a_disk_is_written_when_it_has_completed_a_write_or_a_discard() {
-        let before = Writes::parse(BEFORE);
+        let before = Writes(BEFORE.to_owned());
         let loop0 = DeviceId { major: 7, minor: 0 };
-        assert_eq!(before.0.len(), 2);
-        assert_eq!(before.0[&loop0], 3);
-        let reads = Writes::parse(&BEFORE.replace("loop0 5", "loop0 6"));
-        assert_eq!(reads, before);
+        assert_eq!(before.counts().len(), 2);
+        assert_eq!(before.counts()[&loop0], 3);
+        let reads = Writes(BEFORE.replace("loop0 5", "loop0 6"));
+        assert_eq!(reads.counts(), before.counts());
         for (old, new) in [("loop0 5 0 0 0 1", "loop0 5 0 0 0 2"), ("0 2 0 0", "0 3 0 0")] {
-            let after = Writes::parse(&BEFORE.replace(old, new));
+            let after = Writes(BEFORE.replace(old, new));
             assert!(after.disks_written_since(&before).contains(&loop0), "{new}");
         }
         let counted = before.disks_written_since(&before);

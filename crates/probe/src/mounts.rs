@@ -93,10 +93,9 @@ pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
 pub fn ours() -> io::Result<Vec<Mount>> {
     let mut mounts = read("self")?;
     for point in [Path::new("/"), Path::new(".")] {
-        if let Some(mount) = at(point)
-            && !mounts.iter().any(|known| known.id == mount.id)
-        {
-            mounts.push(mount);
+        let is_listed = |(id, _)| mounts.iter().any(|known| known.id == id);
+        if !look(point).is_some_and(is_listed) {
+            mounts.extend(at(point));
         }
     }
     Ok(mounts)
@@ -105,13 +104,12 @@ pub fn ours() -> io::Result<Vec<Mount>> {
 /// The mount at `path`, by what the kernel says of the file system there; `None`
 /// when it is not a disk, or cannot be looked at.
 pub fn at(path: &Path) -> Option<Mount> {
-    let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
-    let stat = stat.ok().filter(|stat| stat.stx_mask & StatxFlags::MNT_ID.bits() != 0)?;
+    let (id, device) = look(path)?;
     let system = rustix::fs::statfs(path).ok()?;
     let flags = rustix::fs::statvfs(path).ok()?.f_flag;
     Some(Mount {
-        id: stat.stx_mnt_id,
-        device: DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor },
+        id,
+        device,
         root: PathBuf::from("/"),
         point: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
         type_name: name_of_magic(system.f_type as u64)?.to_owned(),
@@ -120,6 +118,13 @@ pub fn at(path: &Path) -> Option<Mount> {
         mount_options: String::new(),
         options: String::new(),
     })
+}
+
+/// The id of the mount that `path` is on, and the device of its file system.
+fn look(path: &Path) -> Option<(u64, DeviceId)> {
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
+    let stat = stat.ok().filter(|stat| stat.stx_mask & StatxFlags::MNT_ID.bits() != 0)?;
+    Some((stat.stx_mnt_id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
 }
 
 /// Parses the text of a mountinfo file; lines of another shape are left out.

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::judge::{Finding, Moment, Tree, judge, judge_unmountable};
-use crate::take::{Take, manifest, mark, places};
+use crate::take::{Part, Take, manifest, mark, places};
 use crate::work::is_durable;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -130,7 +130,8 @@ pub(crate) fn cut(take: &Take, count: usize, seed: u64, until_broken: bool) -> R
     let disk = take.disk.replay().up()?;
     let other = take.other.as_ref().map(|tape| tape.replay().up()).transpose()?;
     let control = tempfile::tempdir()?;
-    let places = places(take.scene, disk.path(), other.as_ref().map(|o| o.path()), control.path());
+    let second = other.as_ref().map(|other| other.path());
+    let places = places(take.scene, take.work, disk.path(), second, control.path());
     let mut findings = Findings::default();
     for place in choose(&log, other_log.as_ref(), bounds, count, seed) {
         // A disk that cannot be cut is no finding, but one that cannot be mounted then is.
@@ -175,10 +176,19 @@ fn look(
     bounds: Bounds,
     place: Place,
 ) -> Result<(Finding, String)> {
-    let status = take.tool.status(take.scene, places)?;
-    let found = manifest(&take.tool, places).unwrap_or_default();
-    let tree = compare(take, &found);
-    let finding = judge(bounds.moment(place), status, tree);
+    let found = places.disks().map(|disk| manifest(&take.tool, disk).unwrap_or_default());
+    let found: Vec<_> = found.collect();
+    let trees: Vec<_> = take.parts.iter().zip(&found).map(|(part, it)| compare(part, it)).collect();
+    let parts = take.parts.iter().zip(&trees);
+    let changed = parts.filter(|(_, tree)| **tree == Tree::Between).map(|(part, _)| &*part.point);
+    let status = take.tool.status(take.scene, places, &changed.collect::<Vec<_>>())?;
+    let first = trees[0];
+    let tree = if trees.iter().all(|tree| *tree == first) { first } else { Tree::Between };
+    let finding = match judge(bounds.moment(place), status, tree) {
+        // Nothing was held.
+        Finding::Undetected if !take.work.asks_for_syncs() => Finding::Kept,
+        finding => finding,
+    };
     let served = bounds.served.is_some_and(|served| place.disk >= served);
     let finding = match finding {
         Finding::Kept if served && !is_durable(&places.daemon()) => Finding::SurvivorLost,
@@ -188,20 +198,21 @@ fn look(
     Ok((finding, format!("{status:?}, {tree:?} {detail}")))
 }
 
-fn compare(take: &Take, found: &Manifest) -> Tree {
-    if *found == take.finished {
+fn compare(part: &Part, found: &Manifest) -> Tree {
+    if *found == part.finished {
         Tree::Finished
-    } else if *found == take.before {
+    } else if *found == part.before {
         Tree::Before
     } else {
         Tree::Between
     }
 }
 
-/// The first differences from the finished tree.
-fn detail(take: &Take, found: &Manifest) -> String {
+/// The first differences from the finished trees.
+fn detail(take: &Take, found: &[Manifest]) -> String {
     const SHOWN: usize = 3;
-    let differences = diff(&take.finished, found);
+    let parts = take.parts.iter().zip(found);
+    let differences: Vec<_> = parts.flat_map(|(part, found)| diff(&part.finished, found)).collect();
     let shown: Vec<String> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
     let of = differences.first().and_then(|first| take.work.explain(first.path()));
     let of = of.map_or_else(String::new, |of| format!("; {of}"));

@@ -79,10 +79,10 @@ fn failure(row: &Row) -> Option<String> {
 mod tests {
     use super::*;
     use crate::cuts::Findings;
-    use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+    use crate::scene::{Disk, MarkerPlace, Scene};
 
     fn row(role: Role, findings: Findings) -> Row {
-        let scene = Scene { disk: Disk::Ext4, marker: MarkerPlace::Same, mode: Mode::Supervised };
+        let scene = Scene::supervised(Disk::Ext4, MarkerPlace::Same);
         Row { role, name: "row".to_owned(), scene, findings }
     }
 

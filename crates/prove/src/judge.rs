@@ -9,6 +9,8 @@ pub(crate) enum Status {
     Nothing,
     /// Exit code 4: a run was interrupted.
     Interrupted,
+    /// The same, but the run names other file systems than the one that it changed.
+    Elsewhere,
     /// It could not look, and says why: loud enough, but no answer.
     CannotTell,
 }
@@ -56,10 +58,11 @@ pub(crate) enum Finding {
 pub(crate) fn judge(moment: Moment, status: Status, tree: Tree) -> Finding {
     match (moment, status, tree) {
         (Moment::Returned, _, Tree::Before | Tree::Between) => Finding::Lost,
-        (Moment::Returned, Status::Interrupted | Status::CannotTell, Tree::Finished) => {
-            Finding::FalseAlarm
+        (Moment::Returned, Status::Nothing, Tree::Finished) => Finding::Kept,
+        (Moment::Returned, _, Tree::Finished) => Finding::FalseAlarm,
+        (Moment::Running, Status::Nothing | Status::Elsewhere, Tree::Between) => {
+            Finding::Undetected
         }
-        (Moment::Running, Status::Nothing, Tree::Between) => Finding::Undetected,
         _ => Finding::Kept,
     }
 }
@@ -95,7 +98,9 @@ mod tests {
     #[test]
     fn before_exit_0_a_tree_in_between_must_be_announced() {
         let judged = |status, tree| judge(Moment::Running, status, tree);
-        assert_eq!(judged(Status::Nothing, Tree::Between), Finding::Undetected);
+        for status in [Status::Nothing, Status::Elsewhere] {
+            assert_eq!(judged(status, Tree::Between), Finding::Undetected);
+        }
         for tree in [Tree::Before, Tree::Between, Tree::Finished] {
             assert_eq!(judged(Status::Interrupted, tree), Finding::Kept);
         }

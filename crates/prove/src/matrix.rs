@@ -7,6 +7,7 @@ use crate::cuts::{Findings, cut};
 use crate::expected::{Expected, verdict};
 use crate::report::{print, write_json};
 use crate::row::{Job, Row};
+use crate::scene::Scope;
 use crate::take::record;
 use crate::tool::Tool;
 use crate::{Arguments, Result};
@@ -25,7 +26,11 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let mut jobs: Vec<Job<'_>> = tasks.iter().map(Task::job).collect();
     jobs.extend(crate::tree::jobs(arguments));
     jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.scene));
-    let mut rows = work_off(&jobs, arguments.seed)?;
+    // A run that commits all that is mounted keeps the disks of rows beside it busy.
+    let (alone, beside): (Vec<_>, Vec<_>) =
+        jobs.into_iter().partition(|job| job.scene.scope == Scope::All);
+    let mut rows = work_off(&beside, arguments.seed, WORKERS)?;
+    rows.extend(work_off(&alone, arguments.seed, 1)?);
     rows.extend(crate::errors::rows(arguments)?);
     rows.extend(crate::reach::rows(arguments)?);
     if rows.is_empty() {
@@ -38,12 +43,12 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     Ok(verdict(&rows, arguments.allow_missing))
 }
 
-fn work_off(jobs: &[Job<'_>], seed: u64) -> Result<Vec<Row>> {
+fn work_off(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let failure = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..WORKERS.min(jobs.len()) {
+        for _ in 0..workers.min(jobs.len()) {
             scope.spawn(|| {
                 while failure.lock().is_ok_and(|failure| failure.is_none()) {
                     let index = next.fetch_add(1, SeqCst);

@@ -3,7 +3,7 @@
 //! The names are those that the feature `mutants` of the tool knows.
 
 use crate::row::Role;
-use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+use crate::scene::{Disk, MarkerPlace, Scene};
 use crate::work::Work;
 
 /// A missing or misplaced step.
@@ -18,7 +18,7 @@ pub(crate) struct Mutant {
 }
 
 /// All of them.
-pub(crate) const MUTANTS: [Mutant; 8] = [
+pub(crate) const MUTANTS: [Mutant; 10] = [
     Mutant {
         name: "marker-late",
         about: "marker written after the first hold",
@@ -46,6 +46,20 @@ pub(crate) const MUTANTS: [Mutant; 8] = [
         work: Work::Files,
         needless: true,
         markers: &[MarkerPlace::Root],
+    },
+    Mutant {
+        name: "marker-file-system-missing",
+        about: "another file system not named in the marker",
+        work: Work::TwoDisks,
+        needless: false,
+        markers: &[MarkerPlace::Other],
+    },
+    Mutant {
+        name: "marker-file-systems-unsynced",
+        about: "another file system named in the marker, which is not synced",
+        work: Work::TwoDisks,
+        needless: false,
+        markers: &[MarkerPlace::Other],
     },
     Mutant {
         name: "clear-before-commit",
@@ -86,7 +100,7 @@ impl Mutant {
     /// The scenes in which it is tried.
     pub(crate) fn scenes(&self) -> Vec<Scene> {
         let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
-        let scene = |disk, marker| Scene { disk, marker, mode: Mode::Supervised };
-        self.markers.iter().flat_map(|marker| disks.map(|disk| scene(disk, *marker))).collect()
+        let row = |marker: &MarkerPlace| disks.map(|disk| Scene::supervised(disk, *marker));
+        self.markers.iter().flat_map(row).collect()
     }
 }

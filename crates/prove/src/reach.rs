@@ -128,7 +128,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut rows = Vec::new();
     let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: &Tool, cuts| -> Result<()> {
-        let scene = Scene { disk, marker: MarkerPlace::Nowhere, mode };
+        let scene = Scene { mode, ..Scene::supervised(disk, MarkerPlace::Nowhere) };
         if arguments.wants(role.group(), name, scene) {
             let findings = match way.missing() {
                 Some(reason) => Findings { skipped: Some(reason), ..Findings::default() },
@@ -233,7 +233,7 @@ fn run(way: Way, scene: Scene, tool: &Tool, ground: &Ground, control: &Path) -> 
     }
     command.arg("--").args(way.words(&ground.path, control)?);
     let (disk, state) = (control.to_owned(), control.join("state"));
-    environment(&mut command, &Places { disk, state, control: control.to_owned() });
+    environment(&mut command, &Places { disk, second: None, state, control: control.to_owned() });
     if let Tool::Mutant { mutant, .. } = tool {
         command.env("SYNCONCE_MUTANT", mutant);
     }

@@ -39,12 +39,25 @@ pub(crate) enum Mode {
     Sealed,
 }
 
+/// What the commit of a run covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scope {
+    /// The file systems on which a call was held.
+    Held,
+    /// The disk that is written (`--commit-only`).
+    Only,
+    /// All that is mounted (`--commit-all`).
+    All,
+}
+
 /// A scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Scene {
     pub disk: Disk,
     pub marker: MarkerPlace,
     pub mode: Mode,
+    pub scope: Scope,
 }
 
 impl Disk {
@@ -91,14 +104,24 @@ impl Disk {
 }
 
 impl Scene {
+    /// A supervised run that commits what it held.
+    pub(crate) const fn supervised(disk: Disk, marker: MarkerPlace) -> Self {
+        Self { disk, marker, mode: Mode::Supervised, scope: Scope::Held }
+    }
+
+    /// A sealed run. It commits one disk, because others are mounted and unmounted beside it.
+    pub(crate) const fn sealed(disk: Disk, marker: MarkerPlace) -> Self {
+        Self { disk, marker, mode: Mode::Sealed, scope: Scope::Only }
+    }
+
     /// Every combination that the promise is made for.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for disk in Disk::SOUND {
             for marker in [MarkerPlace::Same, MarkerPlace::Other, MarkerPlace::Root] {
-                all.push(Self { disk, marker, mode: Mode::Supervised });
+                all.push(Self::supervised(disk, marker));
             }
-            all.push(Self { disk, marker: MarkerPlace::Same, mode: Mode::Sealed });
+            all.push(Self::sealed(disk, MarkerPlace::Same));
         }
         all
     }
@@ -113,6 +136,7 @@ impl fmt::Display for Scene {
             MarkerPlace::Nowhere => "",
         };
         let sealed = if self.mode == Mode::Sealed { ", sealed" } else { "" };
-        write!(f, "{}{marker}{sealed}", self.disk.name())
+        let all = if self.scope == Scope::All { ", --commit-all" } else { "" };
+        write!(f, "{}{marker}{sealed}{all}", self.disk.name())
     }
 }

@@ -6,7 +6,7 @@ use crate::scene::{MarkerPlace, Mode, Scene};
 use crate::tool::{Places, Tool};
 use crate::work::Work;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -23,6 +23,13 @@ pub(crate) struct Take {
     pub disk: Tape,
     /// The disk of the marker, where that is another.
     pub other: Option<Tape>,
+    pub parts: Vec<Part>,
+}
+
+/// What a take wrote on one disk.
+pub(crate) struct Part {
+    /// Where the disk was mounted.
+    pub point: PathBuf,
     pub before: Manifest,
     pub finished: Manifest,
 }
@@ -42,11 +49,11 @@ pub(crate) mod mark {
 /// How long the bystanders go on after the run.
 const AFTER: Duration = Duration::from_millis(80);
 
-/// The manifest of what `tool` has written on the disk at `places`: all but the marker itself, whose
-/// directory changes the time of the root.
-pub(crate) fn manifest(tool: &Tool, places: &Places) -> Result<Manifest> {
+/// The manifest of what `tool` has written on the disk that is mounted at `disk`: all but the marker
+/// itself, whose directory changes the time of the root.
+pub(crate) fn manifest(tool: &Tool, disk: &Path) -> Result<Manifest> {
     let options = Options::default().mtimes().ignore("var")?;
-    let mut manifest = Manifest::with(tool.judged(&places.disk), &options)?;
+    let mut manifest = Manifest::with(tool.judged(disk), &options)?;
     manifest.entries.get_mut(".").into_iter().for_each(|root| root.mtime = None);
     Ok(manifest)
 }
@@ -68,19 +75,18 @@ pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) ->
     let builder = scene.disk.rig(work.size()).record(true);
     let disk = builder.clone().up()?;
     let other = (scene.marker == MarkerPlace::Other).then(|| builder.up()).transpose()?;
-    let places = places(scene, disk.path(), other.as_ref().map(Rig::path), control.path());
-    let written = tool.judged(&places.disk);
-    for directory in
-        [&places.tree(), &written, &places.bystander(), &places.daemon(), &places.state]
-    {
-        fs::create_dir_all(directory)?;
-    }
+    let places = places(scene, work, disk.path(), other.as_ref().map(Rig::path), control.path());
+    let mut pushed: Vec<_> = places.disks().map(|disk| tool.judged(disk)).collect();
+    let own = [places.tree(), places.bystander(), places.daemon(), places.state.clone()];
+    pushed.iter().chain(&own).try_for_each(fs::create_dir_all)?;
     work.prepare(&places.tree())?;
+    places.second.as_ref().map_or(Ok(()), |disk| work.prepare(&tool.judged(disk)))?;
     for rig in [Some(&disk), other.as_ref()].into_iter().flatten() {
         finish("sync", work.limit(), Command::new("sync").arg("-f").arg(rig.path()))?;
     }
-    let before = manifest(tool, &places)?;
-    let pushed = [written, places.state.clone()];
+    let manifests = || places.disks().map(|disk| manifest(tool, disk)).collect::<Result<Vec<_>>>();
+    let before = manifests()?;
+    pushed.push(places.state.clone());
     let bystanders = Bystanders::start(company, &places.bystander(), &pushed);
     disk.disk().mark(mark::START)?;
     let [seen_tree, seen_control, seen_daemon] = tool.sees(&places);
@@ -91,24 +97,33 @@ pub(crate) fn record(scene: Scene, work: Work, tool: &Tool, company: Company) ->
         serve(control.path(), work.limit())?;
         disk.disk().mark(mark::SERVED)?;
     }
-    let finished = manifest(tool, &places)?;
+    let finished = manifests()?;
     std::thread::sleep(AFTER);
     disk.disk().mark(mark::END)?;
     drop(bystanders);
+    let parts = places.disks().cloned().zip(before).zip(finished);
+    let parts = parts.map(|((point, before), finished)| Part { point, before, finished }).collect();
     let other = other.map(Rig::finish).transpose()?;
     let disk = disk.finish()?;
-    Ok(Take { scene, work, tool: tool.clone(), disk, other, before, finished })
+    Ok(Take { scene, work, tool: tool.clone(), disk, other, parts })
 }
 
-/// The places of a take on disks that are mounted there.
-pub(crate) fn places(scene: Scene, disk: &Path, other: Option<&Path>, control: &Path) -> Places {
+/// The places of a take of `work` on disks that are mounted there.
+pub(crate) fn places(
+    scene: Scene,
+    work: Work,
+    disk: &Path,
+    other: Option<&Path>,
+    control: &Path,
+) -> Places {
     let state = match (scene.marker, other) {
         (MarkerPlace::Other, Some(other)) => other.join("state"),
         // What the machine itself knew is gone with it.
         (MarkerPlace::Root, _) => control.join("state"),
         _ => disk.join("state"),
     };
-    Places { disk: disk.to_owned(), state, control: control.to_owned() }
+    let second = other.filter(|_| work == Work::TwoDisks).map(Path::to_owned);
+    Places { disk: disk.to_owned(), second, state, control: control.to_owned() }
 }
 
 pub(crate) fn finish(name: &str, limit: Duration, command: &mut Command) -> Result<()> {

@@ -4,7 +4,8 @@ mod rivals;
 
 use crate::Result;
 use crate::judge::Status;
-use crate::scene::{MarkerPlace, Mode, Scene};
+use crate::scene::{MarkerPlace, Mode, Scene, Scope};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(crate) enum Tool {
 pub(crate) struct Places {
     /// Where the disk that is written is mounted.
     pub disk: PathBuf,
+    /// Where another disk that is written is mounted.
+    pub second: Option<PathBuf>,
     /// The state directory: on that disk, on another, or lost with the machine.
     pub state: PathBuf,
     /// A directory that is on neither.
@@ -41,6 +44,11 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn tree(&self) -> PathBuf {
         self.disk.join("tree")
+    }
+
+    /// The disks that are written.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = &PathBuf> {
+        [Some(&self.disk), self.second.as_ref()].into_iter().flatten()
     }
 
     /// The bystander's directory.
@@ -81,9 +89,11 @@ impl Tool {
         }
     }
 
-    /// The tree, the control directory and the daemon's, as a command under this tool sees them.
+    /// The tree, the control directory and the place of what else the command writes (the
+    /// daemon's directory, or the tree on the second disk), as a command under this tool sees them.
     pub(crate) fn sees(&self, places: &Places) -> [PathBuf; 3] {
-        let real = [places.tree(), places.control.clone(), places.daemon()];
+        let own = places.second.as_deref().map_or_else(|| places.daemon(), tree);
+        let real = [places.tree(), places.control.clone(), own];
         match self {
             Self::Nspawn => [rivals::inside::TREE, rivals::inside::CONTROL, rivals::inside::DAEMON]
                 .map(Into::into),
@@ -99,7 +109,7 @@ impl Tool {
     pub(crate) fn judged(&self, disk: &Path) -> PathBuf {
         match self {
             Self::Volatile => rivals::upper(disk),
-            _ => disk.join("tree"),
+            _ => tree(disk),
         }
     }
 
@@ -124,7 +134,12 @@ impl Tool {
             Self::Volatile => return rivals::volatile(places, words),
         };
         let mut command = Command::new(program);
-        command.arg("run").arg("--commit-only").arg(&places.disk);
+        command.arg("run");
+        match scene.scope {
+            Scope::Held => &mut command,
+            Scope::Only => command.arg("--commit-only").arg(&places.disk),
+            Scope::All => command.arg("--commit-all"),
+        };
         if scene.mode == Mode::Sealed {
             command.arg("--sealed");
         }
@@ -156,13 +171,19 @@ impl Tool {
         command
     }
 
-    /// What the tool says of the recovered disk in its own words; a rival says nothing.
-    pub(crate) fn status(&self, scene: Scene, places: &Places) -> Result<Status> {
+    /// What the tool says of the recovered disk; a rival says nothing. `changed` is where the
+    /// file systems were mounted that the run had begun to change.
+    pub(crate) fn status(
+        &self,
+        scene: Scene,
+        places: &Places,
+        changed: &[&Path],
+    ) -> Result<Status> {
         let (Self::Synconce(program) | Self::Mutant { shipped: program, .. }) = self else {
             return Ok(Status::Nothing);
         };
         let mut command = Command::new(program);
-        command.arg("status");
+        command.args(["status", "--json"]);
         if scene.marker == MarkerPlace::Root {
             command.arg("--root").arg(places.tree());
         }
@@ -171,10 +192,28 @@ impl Tool {
         match finished.status.code() {
             Some(0) => Ok(Status::Nothing),
             Some(FAILED) => Ok(Status::CannotTell),
-            Some(INTERRUPTED) if finished.stdout.contains("interrupted") => Ok(Status::Interrupted),
+            Some(INTERRUPTED) => {
+                let runs: Vec<Value> = serde_json::from_str(&finished.stdout)?;
+                let is_named = |point: &&Path| runs.iter().any(|run| names(run, point));
+                let all = changed.iter().all(is_named);
+                Ok(if all { Status::Interrupted } else { Status::Elsewhere })
+            }
             _ => Err(format!("{command:?}: {finished:?}").into()),
         }
     }
+}
+
+/// The tree that is written on a disk that is mounted at `disk`.
+fn tree(disk: &Path) -> PathBuf {
+    disk.join("tree")
+}
+
+/// Whether `run`, as `status --json` shows it, is interrupted and names the file system that was
+/// mounted at `point`.
+fn names(run: &Value, point: &Path) -> bool {
+    let systems = run["run"]["file_systems"].as_array();
+    let mut points = systems.into_iter().flatten().map(|system| &system["mount_point"]);
+    run["state"] == "interrupted" && points.any(|named| named.as_str() == point.to_str())
 }
 
 pub(crate) fn environment(command: &mut Command, places: &Places) {

@@ -17,7 +17,7 @@ mod walk;
 use crate::bystanders::Company;
 use crate::cuts::Findings;
 use crate::row::{Job, Role};
-use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+use crate::scene::{Disk, MarkerPlace, Scene};
 use crate::tool::Tool;
 use crate::{Arguments, Result};
 pub(crate) use ground::{Edit, perform as edit};
@@ -44,7 +44,7 @@ const WAYS: [(Disk, Option<&str>); 7] = [
 ];
 
 fn scene(disk: Disk) -> Scene {
-    Scene { disk, marker: MarkerPlace::Nowhere, mode: Mode::Supervised }
+    Scene::supervised(disk, MarkerPlace::Nowhere)
 }
 
 /// Every row of trees.

@@ -22,7 +22,6 @@ pub mod questions;
 pub mod seccomp;
 pub mod signals;
 pub mod trace;
-#[cfg(feature = "mutants")]
 pub mod write_back;
 
 use std::io;

@@ -192,11 +192,8 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// we inherited: ours are close-on-exec. The standard ones become `null`; the
 /// one in `keep` stays.
 fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
-    for fd in open_descriptors() {
-        // SAFETY: F_GETFD only reads the descriptor table.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-        let kept = keep.is_some_and(|keep| keep.as_raw_fd() == fd);
-        if kept || flags == -1 || flags & libc::FD_CLOEXEC != 0 {
+    for fd in inherited_numbers() {
+        if keep.is_some_and(|keep| keep.as_raw_fd() == fd) {
             continue;
         }
         match null.filter(|_| fd < 3) {
@@ -206,6 +203,21 @@ fn close_inherited(null: Option<BorrowedFd<'_>>, keep: Option<BorrowedFd<'_>>) {
             None => unsafe { libc::close(fd) },
         };
     }
+}
+
+/// The descriptors that survived our own execution.
+pub fn inherited() -> Vec<BorrowedFd<'static>> {
+    // SAFETY: nothing here owns an inherited descriptor, so it stays open until
+    // `give_up_inherited`, after which the number may be another's: a look at the wrong file.
+    inherited_numbers().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect()
+}
+
+fn inherited_numbers() -> impl Iterator<Item = i32> {
+    open_descriptors().into_iter().filter(|fd| {
+        // SAFETY: F_GETFD only reads the descriptor table.
+        let flags = unsafe { libc::fcntl(*fd, libc::F_GETFD) };
+        flags != -1 && flags & libc::FD_CLOEXEC == 0
+    })
 }
 
 /// Leaves the terminal and gives up what was inherited: pipes must end when

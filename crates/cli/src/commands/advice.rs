@@ -22,9 +22,10 @@ pub fn advice(
         lines.push(clear);
         return lines;
     };
-    lines.push(
-        "files that it wrote may be empty or old; throw the result away and run it again:".into(),
-    );
+    let places = places(record);
+    lines.push(format!(
+        "files that it wrote{places} may be empty or old; throw the result away and run it again:"
+    ));
     lines.push(format!("    {}", shell(&again(record, private))));
     if installs_packages(&private.command) {
         lines.extend(dpkg(private.root.as_deref()));
@@ -54,6 +55,19 @@ pub fn advice_for_unknown(id: &str, root: Option<&Path>) -> Vec<String> {
         "files that it wrote may be empty or old; throw the result away and make it again".into(),
         then_clear(id, root),
     ]
+}
+
+/// " on A, B and 3 more": the file systems of `record`, by their mount points.
+fn places(record: &Record) -> String {
+    const SHOWN: usize = 4;
+    let points = record.file_systems.iter().map(|system| system.mount_point.display().to_string());
+    let points: Vec<_> = points.collect();
+    let (shown, more) = points.split_at(SHOWN.min(points.len()));
+    match (shown, more.len()) {
+        ([], _) => String::new(),
+        (shown, 0) => format!(" on {}", shown.join(", ")),
+        (shown, more) => format!(" on {} and {more} more", shown.join(", ")),
+    }
 }
 
 fn end(running: &[Process]) -> Vec<String> {
@@ -143,6 +157,24 @@ mod tests {
         assert!(installs_packages(&words("chroot|/t|/usr/bin/apt-get|install|x")));
         assert!(installs_packages(&words("sh|-c|apt install x")));
         assert!(!installs_packages(&words("make|apt-docs/x")));
+    }
+
+    #[test]
+    fn the_first_file_systems_are_named_and_the_others_counted() {
+        let record = |points: &[&str]| {
+            let systems = points.iter().map(
+                |point| serde_json::json!({ "mount_point": point, "type": "ext4", "source": "x" }),
+            );
+            let text = serde_json::json!({
+                "version": 2, "id": "x", "started": "", "boot": "", "user": 0, "supervisor": 1,
+                "sealed": false, "file_systems": systems.collect::<Vec<_>>(),
+            });
+            Record::from_public(text.to_string().as_bytes()).unwrap()
+        };
+        assert_eq!(places(&record(&[])), "");
+        assert_eq!(places(&record(&["/", "/srv"])), " on /, /srv");
+        let five = record(&["/", "/a", "/b", "/c", "/d"]);
+        assert_eq!(places(&five), " on /, /a, /b, /c and 1 more");
     }
 
     #[test]

@@ -47,6 +47,7 @@ fn options(arguments: Run) -> Options {
         sealed: arguments.sealed,
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,
+        commit_all: arguments.commit_all,
         patience: Duration::from_secs(arguments.commit_timeout),
         // The supervisor works in "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),

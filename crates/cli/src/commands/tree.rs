@@ -135,8 +135,8 @@ fn tell(recovered: &Recovered) {
     for lost in &recovered.lost {
         let tree = &lost.tree;
         say(&format!(
-            "what was done in {tree} was not committed and is lost with the power; \
-             {tree} is its last commit again"
+            "uncommitted changes to {tree} were lost when the machine stopped; \
+             {tree} is at its last commit"
         ));
     }
 }

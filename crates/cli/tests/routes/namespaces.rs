@@ -9,12 +9,21 @@ use std::path::Path;
 const PLAIN: [&str; 7] =
     ["sync-file", "msync-good", "open-raw", "openat2", "open-link", "rwf-write", "aio-alone"];
 
-fn assert_plain_held(run: &crate::support::Run) {
+/// Asserts that all calls were held but those of the ways in `passed`.
+fn assert_plain_held_but(passed: &[&str], run: &crate::support::Run) {
     let programs = run.programs();
-    for (way, held) in PLAIN.iter().zip([2, 3, 2, 2, 3, 4, 4]) {
-        assert_eq!(programs.get(way), Some(&[held, 0, 0]), "{way}");
+    for (way, calls) in PLAIN.iter().zip([2, 3, 2, 2, 3, 4, 4]) {
+        let counts = if passed.contains(way) { [0, calls, 0] } else { [calls, 0, 0] };
+        assert_eq!(programs.get(way), Some(&counts), "{way}");
     }
 }
+
+fn assert_plain_held(run: &crate::support::Run) {
+    assert_plain_held_but(&[], run);
+}
+
+/// On a file system that was pinned late the kernel reports errors of a mapping and of aio.
+const LATE: [&str; 2] = ["msync-good", "aio-alone"];
 
 #[test]
 fn a_chroot_with_nothing_but_a_static_program_is_held() {
@@ -100,13 +109,13 @@ fn a_disk_that_is_mounted_inside_is_held_and_let_go_at_once() {
         let program = dynamic();
         let inside = [&["unshare", "-m", "sh", "-c", LOOP, "sh", &program], &PLAIN[..]].concat();
         let run = place.twice(&[], &inside);
-        assert_plain_held(&run);
+        assert_plain_held_but(&LATE, &run);
         assert!(run.finished.stdout.ends_with("unmounted\ndetached\nfree\n"));
         // The same without a mount namespace: then the supervisor sees the mount.
         let outside = [&["sh", "-c", LOOP, "sh", &program], &PLAIN[..]].concat();
         fs::remove_dir_all(place.path("bare")).unwrap();
         fs::remove_dir_all(place.path("held")).unwrap();
-        assert_plain_held(&place.twice(&[], &outside));
+        assert_plain_held_but(&LATE, &place.twice(&[], &outside));
     });
 }
 

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// The suffix of a public file: it says that a run is in flight, and everyone may read it.
@@ -98,6 +99,19 @@ impl Armed {
         // system with a journal one commit then covers both files.
         let _ = rustix::fs::fadvise(&*private, 0, None, Advice::DontNeed);
         Ok(rustix::fs::fsync(&self.public)?)
+    }
+
+    /// Adds `text` to the public file, which has `length` bytes, durably. What a full disk
+    /// left there of an earlier try is overwritten.
+    pub(super) fn append(&self, length: u64, text: &[u8]) -> io::Result<()> {
+        // Its lock belongs to the opening that we keep, which is for reading.
+        let path = format!("/proc/self/fd/{}", self.public.file.as_raw_fd());
+        let file = File::options().write(true).open(path)?;
+        file.write_all_at(text, length)?;
+        if mutant::is("marker-file-systems-unsynced") {
+            return Ok(());
+        }
+        file.sync_data()
     }
 
     /// Gives both files their names in `to`. The private file is first: whoever

@@ -10,28 +10,37 @@ use std::time::{Duration, Instant};
 use synconce_durable::commit::{self, Outcome, Progress};
 use synconce_durable::everything::Everything;
 use synconce_durable::mutant;
-use synconce_durable::pins::Pins;
+use synconce_durable::pins::{Pins, mount_of};
 use synconce_durable::synced::Synced;
 use synconce_probe::device;
 use synconce_probe::mounts::{self, Mount};
 
 impl Active {
-    /// Makes everything durable that the run could have written.
+    /// Makes everything durable on the file systems on which a call was held, and on those
+    /// that were named. `None` when there is nothing of that kind.
     pub(crate) fn commit(
         &mut self,
         survivors: &[Process],
         progress: &mut dyn FnMut(&Progress<'_>),
-    ) -> CommitReport {
+    ) -> Option<CommitReport> {
         let began = Instant::now();
+        let is_sealed = self.sealed.is_some();
+        let mut pins = std::mem::take(&mut self.pins);
+        let takes_all = is_sealed || self.commits_all || self.holds_sync;
+        if !takes_all && self.scope.is_empty() {
+            return None;
+        }
         self.enter(Phase::Committing);
         self.wait_for_unmounts(progress);
-        let mut pins = std::mem::take(&mut self.pins);
         if mutant::is("pins-late") {
             pins = Pins::default();
         }
-        self.add_late(&mut pins, survivors);
+        self.note_root();
+        pins.retain(|device| takes_all || self.scope.contains(&device));
+        self.add_late(&mut pins, survivors, takes_all);
         // What has failed is not tried again.
         pins.retain(|device| !self.is_lost(device));
+        pins.drop_volatile();
         let left: Vec<_> =
             self.leaving.iter().filter_map(|leaving| leaving.take_outcome()).collect();
         let (pins, everything) = mutated(pins, self.everything());
@@ -44,7 +53,14 @@ impl Active {
         if !report.is_durable() {
             self.run_file.iter().for_each(|file| file.note(&report));
         }
-        report
+        Some(report)
+    }
+
+    /// Notes the file system of `--root`, which the command may have mounted.
+    fn note_root(&mut self) {
+        let Some(root) = self.root.as_ref().filter(|_| self.only.is_none()) else { return };
+        let mounts = mounts::ours().unwrap_or_default();
+        self.scope.extend(mount_of(root, &mounts).ok().map(|mount| mount.device));
     }
 
     /// What the commit does beside the pins: a sealed filter has answered calls on whatever
@@ -68,12 +84,16 @@ impl Active {
         }
     }
 
-    /// Pins what was mounted during the run and still is, here or where a
-    /// survivor lives. What was unmounted, the kernel has written back itself.
-    fn add_late(&mut self, pins: &mut Pins, survivors: &[Process]) {
+    /// Pins what the commit covers and has no pin, here or where a survivor lives: it was
+    /// mounted during the run, or its pin was let go for an unmount that failed or was not the
+    /// only one. What was unmounted, the kernel has written back itself.
+    fn add_late(&mut self, pins: &mut Pins, survivors: &[Process], takes_all: bool) {
         let places = survivors.iter().map(|process| process.pid.to_string());
-        let only = self.only.clone();
-        let wanted = |mount: &Mount| only.as_ref().is_none_or(|only| only.contains(&mount.device));
+        let (only, scope) = (self.only.clone(), self.scope.clone());
+        let wanted = |mount: &Mount| match &only {
+            Some(only) => only.contains(&mount.device),
+            None => takes_all || scope.contains(&mount.device),
+        };
         for place in ["self".to_owned()].into_iter().chain(places) {
             let Ok(mut mounts) = mounts::read(&place) else { continue };
             if let Some(sealed) = self.sealed.as_mut().filter(|_| place == "self") {
@@ -81,20 +101,19 @@ impl Active {
             }
             mounts.retain(wanted);
             pins.add(&mounts, &prefix(&place), false);
-            if self.only.is_none() {
-                for directory in ["root", "cwd"] {
-                    adopt(pins, &Path::new("/proc").join(&place).join(directory));
-                }
+            for directory in ["root", "cwd"] {
+                adopt(pins, &Path::new("/proc").join(&place).join(directory), wanted);
             }
         }
     }
 }
 
-/// Pins the file system that the directory `path` is on, which a chroot's
-/// mountinfo does not show.
-fn adopt(pins: &mut Pins, path: &Path) {
+/// Pins the file system that the directory `path` is on if it is `wanted`: a chroot's
+/// mountinfo does not show it.
+fn adopt(pins: &mut Pins, path: &Path, wanted: impl Fn(&Mount) -> bool) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mount = mounts::at(path).filter(|mount| mount.writable && !pins.covers(mount.device));
+    let mount = mount.filter(wanted);
     if let (Some(mount), Ok(file)) = (mount, rustix::fs::open(path, flags, Mode::empty())) {
         pins.adopt(&mount, file);
     }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
-use synconce_durable::pins::{Pins, mount_id};
+use synconce_durable::mutant;
+use synconce_durable::pins::{Pins, mount_id, uppers_of};
 use synconce_durable::places;
-use synconce_durable::record::Record;
+use synconce_durable::record::{FileSystem, Record};
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 const STACK: usize = 256 * 1024;
@@ -43,6 +44,8 @@ pub(crate) enum Done {
     Pinned(DeviceId, Pins),
     /// No way leads to this file system.
     Unpinned(DeviceId),
+    /// This file system is a volatile overlay.
+    Volatile(DeviceId),
 }
 
 impl Done {
@@ -50,7 +53,9 @@ impl Done {
     pub(super) fn device(&self) -> Option<DeviceId> {
         match self {
             Self::Marked(_) => None,
-            Self::Pinned(device, _) | Self::Unpinned(device) => Some(*device),
+            Self::Pinned(device, _) | Self::Unpinned(device) | Self::Volatile(device) => {
+                Some(*device)
+            }
         }
     }
 }
@@ -85,8 +90,14 @@ impl Work {
             Self::Mark(markers) => Done::Marked(markers.engage().map(|()| markers.path())),
             Self::Pin { device, via, root, markers } => {
                 let pins = find(device, via);
+                let Some(pin) = pins.of(device) else { return Done::Unpinned(device) };
+                if pin.volatile {
+                    return Done::Volatile(device);
+                }
                 let is_marked = |root: Box<Root>| markers.mark_again(&root).is_ok();
-                if pins.covers(device) && root.is_none_or(is_marked) {
+                // What is under an overlay, too.
+                let name = |pin| markers.name(&FileSystem::of(pin));
+                if root.is_none_or(is_marked) && pins.iter().try_for_each(name).is_ok() {
                     return Done::Pinned(device, pins);
                 }
                 Done::Unpinned(device)
@@ -99,12 +110,13 @@ impl Work {
 fn find(device: DeviceId, via: Via) -> Pins {
     let process = Path::new("/proc").join(via.thread.to_string());
     let mut mounts = mounts::read(&via.thread.to_string()).unwrap_or_default();
-    mounts.retain(|mount| mount.device == device);
+    let of_device = mounts.iter().filter(|mount| mount.device == device);
+    let root = process.join("root");
+    let uppers: Vec<_> = of_device.flat_map(|mount| uppers_of(mount, &mounts, &root)).collect();
+    mounts.retain(|mount| mount.device == device || uppers.contains(&mount.device));
     let mut pins = Pins::default();
-    pins.add(&mounts, &process.join("root"), false);
-    for path in
-        [process.join("fd").join(via.fd.to_string()), process.join("cwd"), process.join("root")]
-    {
+    pins.add(&mounts, &root, false);
+    for path in [process.join("fd").join(via.fd.to_string()), process.join("cwd"), root] {
         if !pins.covers(device) {
             adopt(&mut pins, via.thread, device, &path);
         }
@@ -149,6 +161,14 @@ impl Markers {
     pub(super) fn engage(&self) -> Result<(), Trouble> {
         let engaged = self.lock().iter_mut().try_for_each(Marker::engage);
         engaged.map_err(|error| Trouble::Marker(Act::from(&error)))
+    }
+
+    /// Adds `system` to what the markers name.
+    pub(super) fn name(&self, system: &FileSystem) -> Result<(), Error> {
+        if mutant::is("marker-file-system-missing") {
+            return Ok(());
+        }
+        self.lock().iter_mut().try_for_each(|marker| marker.name(system))
     }
 
     /// Writes the marker of `root` again, if it went with an unmount that failed.

@@ -22,6 +22,7 @@ fn options() -> Options {
         sealed: false,
         commit: true,
         commit_only: Vec::new(),
+        commit_all: false,
         patience: Duration::ZERO,
         root: None,
         io_uring: IoUring::Refuse,

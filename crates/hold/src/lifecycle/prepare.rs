@@ -1,20 +1,22 @@
 //! Everything that can fail is tried before the command starts.
 
+use super::near;
 use crate::active::Active;
 use crate::held::RUN_VARIABLE;
 use crate::options::Options;
 use crate::runfile::RunFile;
 use crate::trouble::{Act, Trouble};
+use std::collections::HashSet;
 use std::env;
 use std::path::Path;
 use synconce_durable::earlier;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
-use synconce_durable::pins::Pins;
+use synconce_durable::pins::{Pins, mount_of};
 use synconce_durable::places;
 use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
 use synconce_probe::filesystem::is_memory_magic;
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::{self, DeviceId, Mount};
 
 const ENODEV: i32 = 19;
 
@@ -50,7 +52,8 @@ pub(super) fn prepare(options: &Options) -> Result<Active, Trouble> {
     // The run file is for people and tests; a run can do without.
     let directory = places::runtime().filter(|path| options.commit || may_hold_a_trace(path));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
-    Ok(Active::new(options, record, pins, markers, run_file).after(earlier))
+    let named = named(options, &mounts, &pins);
+    Ok(Active::new(options, record, pins, named, markers, run_file).after(earlier))
 }
 
 /// Whether the run file of a run that commits nothing may be in `directory`: where it
@@ -73,25 +76,46 @@ fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
+/// The file systems that are committed whether or not a call on them is held.
+fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> {
+    if options.commits_all() || !options.commit_only.is_empty() {
+        return pins.iter().map(|pin| pin.device).collect();
+    }
+    let root = options.root.iter().filter_map(|root| mount_of(root, mounts).ok());
+    root.map(|mount| mount.device).collect()
+}
+
+/// What is pinned before the command starts.
 fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, Trouble> {
-    let pins = match &options.commit_only[..] {
-        [] => Pins::open(mounts, Path::new("/"), true),
-        only => Pins::open_only(only, mounts).map_err(|error| match error.io().raw_os_error() {
+    if !options.commit_only.is_empty() {
+        let pins = Pins::open_only(&options.commit_only, mounts);
+        let pins = pins.map_err(|error| match error.io().raw_os_error() {
             Some(ENODEV) => Trouble::NoDisk(error.path().to_owned()),
             _ => Trouble::Path(Act::from(&error)),
-        })?,
+        })?;
+        let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
+        return volatile.map_or(Ok(pins), |point| Err(Trouble::VolatileOverlay(point)));
+    }
+    let mut pins = if options.commits_all() {
+        Pins::open(mounts, Path::new("/"), true)
+    } else {
+        let near = near::devices(options, mounts);
+        let mounts = mounts.iter().filter(|mount| near.contains(&mount.device));
+        Pins::open(&mounts.cloned().collect::<Vec<_>>(), Path::new("/"), true)
     };
-    let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
-    volatile.map_or(Ok(pins), |point| Err(Trouble::VolatileOverlay(point)))
+    for (path, mount) in near::places_of_work(options, mounts) {
+        if pins.of(mount.device).is_some_and(|pin| pin.volatile) {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            return Err(Trouble::VolatileOverlay(path));
+        }
+    }
+    pins.drop_volatile();
+    Ok(pins)
 }
 
 pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
     let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
-    let file_systems = pins.iter().map(|pin| FileSystem {
-        mount_point: pin.point.clone(),
-        type_name: pin.type_name.clone(),
-        source: pin.source.clone(),
-    });
+    let file_systems = pins.iter().map(FileSystem::of);
     Record {
         version: VERSION,
         id: new_id(),

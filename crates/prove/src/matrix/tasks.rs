@@ -3,7 +3,7 @@
 use crate::Arguments;
 use crate::mutants::{MUTANTS, Mutant};
 use crate::row::Role;
-use crate::scene::{Disk, MarkerPlace, Mode, Scene};
+use crate::scene::{Disk, MarkerPlace, Mode, Scene, Scope};
 use crate::tool::Tool;
 use crate::work::{Kind, Programs, Real, Work};
 
@@ -25,10 +25,10 @@ pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
     let mut tasks = promise(arguments);
     tasks.extend(random(arguments));
     if arguments.real {
-        let row = |disk, real| kept(arguments, beside(disk), Work::Real(real));
+        let row = |disk, real| kept(arguments, scene_of(disk, Work::Real(real)), Work::Real(real));
         tasks.extend(Real::ALL.iter().flat_map(|real| KINDS.map(|disk| row(disk, *real))));
     }
-    tasks.push(control(arguments));
+    tasks.extend(controls(arguments));
     tasks.extend(mutants(arguments));
     if !arguments.no_rivals {
         tasks.extend(rivals(arguments));
@@ -38,7 +38,13 @@ pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
 
 /// Supervised, with the marker on the same file system.
 fn beside(disk: Disk) -> Scene {
-    Scene { disk, marker: MarkerPlace::Same, mode: Mode::Supervised }
+    Scene::supervised(disk, MarkerPlace::Same)
+}
+
+/// The same, where `work` may hold nothing.
+fn scene_of(disk: Disk, work: Work) -> Scene {
+    let scope = if work.asks_for_syncs() { Scope::Held } else { Scope::All };
+    Scene { scope, ..beside(disk) }
 }
 
 /// A row of the promise.
@@ -56,10 +62,13 @@ fn kept(arguments: &Arguments, scene: Scene, work: Work) -> Task {
 fn promise(arguments: &Arguments) -> Vec<Task> {
     let works = |scene: Scene| match (scene.marker, scene.mode) {
         (MarkerPlace::Same, Mode::Supervised) => &[Work::Files, Work::Daemon][..],
+        (MarkerPlace::Other, _) => &[Work::Files, Work::TwoDisks],
         _ => &[Work::Files][..],
     };
     let row = |scene| works(scene).iter().map(move |work| kept(arguments, scene, *work));
-    Scene::all().into_iter().flat_map(row).collect()
+    let all = Scene::all().into_iter().flat_map(row);
+    let unpack = |disk| kept(arguments, scene_of(disk, Work::Unpack), Work::Unpack);
+    all.chain(Disk::SOUND.map(unpack)).collect()
 }
 
 /// Random programs on every sound disk. The marker is on another one where the programs are of three
@@ -72,17 +81,23 @@ fn random(arguments: &Arguments) -> Vec<Task> {
     ];
     let row = |disk, (kind, marker, count)| {
         let programs = Programs { kind, seed: arguments.seed, count, batch: 0 };
-        kept(arguments, Scene { marker, ..beside(disk) }, Work::Random(programs))
+        // Their sync() would save what another row has to lose.
+        let scene = Scene { scope: Scope::Only, ..Scene::supervised(disk, marker) };
+        kept(arguments, scene, Work::Random(programs))
     };
     Disk::SOUND.iter().flat_map(|disk| kinds.map(|kind| row(*disk, kind))).collect()
 }
 
-fn control(arguments: &Arguments) -> Task {
-    Task {
+/// What loses: a disk without flushes, and a run that asks for no sync and names no file system.
+fn controls(arguments: &Arguments) -> Vec<Task> {
+    let row = |name: &str, disk, work| Task {
         role: Role::Control,
-        name: "no flush reaches the disk".to_owned(),
-        ..kept(arguments, beside(Disk::Ext4NoBarrier), Work::Files)
-    }
+        name: name.to_owned(),
+        ..kept(arguments, beside(disk), work)
+    };
+    let bare = KINDS.map(|disk| row("tar x, not --commit-all", disk, Work::Unpack));
+    let deaf = row("no flush reaches the disk", Disk::Ext4NoBarrier, Work::Files);
+    [deaf].into_iter().chain(bare).collect()
 }
 
 fn mutants(arguments: &Arguments) -> Vec<Task> {

@@ -38,7 +38,7 @@ pub(super) struct Store<'a> {
 pub(super) struct Said {
     /// The trees from which what was thrown away had come.
     pub interrupted: Vec<String>,
-    /// The trees in which something was lost with the power.
+    /// The trees of which uncommitted changes were lost.
     pub lost: Vec<String>,
 }
 
@@ -288,8 +288,8 @@ pub(super) fn said(stderr: &str) -> Said {
                 between("a run in ", ", begun").or_else(|| between("the making of ", ", begun"));
             let from = from.or_else(|| between("the mount of ", " at "));
             said.interrupted.push(from.unwrap_or_else(|| line.to_owned()));
-        } else if line.contains(" was not committed and is lost with the power") {
-            let tree = between("what was done in ", " was not committed");
+        } else if line.contains(" were lost when the machine stopped") {
+            let tree = between("uncommitted changes to ", " were lost");
             said.lost.push(tree.unwrap_or_else(|| line.to_owned()));
         }
     }
@@ -306,8 +306,8 @@ mod tests {
     fn what_was_cut_short_is_read_from_what_the_tool_says() {
         let text = "synconce: a run in work, begun 2 s ago, was interrupted; what it did is thrown away\n\
             synconce: the making of base, begun now, was interrupted; what it did is thrown away\n\
-            synconce: what was done in other was not committed and is lost with the power; other is \
-            its last commit again\nsynconce: something else\n";
+            synconce: uncommitted changes to other were lost when the machine stopped; other is \
+            at its last commit\nsynconce: something else\n";
         let said = said(text);
         assert_eq!(said.interrupted, ["base", "work"]);
         assert_eq!(said.lost, ["other"]);

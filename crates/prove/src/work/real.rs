@@ -116,11 +116,7 @@ impl Real {
             Self::Git => (include_str!("real/git.sh"), String::new()),
             Self::Postgres => (include_str!("real/postgres.sh"), String::new()),
             Self::Sqlite => (include_str!("real/sqlite.sh"), String::new()),
-            Self::Untar => {
-                let path = control.join("tree.pl");
-                fs::write(&path, include_str!("real/tree.pl"))?;
-                (include_str!("real/untar.sh"), path.display().to_string())
-            }
+            Self::Untar => return unpack(tree, control, 4000),
         };
         let script = format!("{}{script}", include_str!("real/first.sh"));
         let tree = tree.display().to_string();
@@ -138,6 +134,16 @@ impl Real {
         ];
         Ok(words.map(str::to_owned).to_vec())
     }
+}
+
+/// The command that unpacks a tar of `directories` directories of 15 files each in `tree`.
+pub(super) fn unpack(tree: &Path, control: &Path, directories: usize) -> Result<Vec<String>> {
+    let path = control.join("tree.pl");
+    fs::write(&path, include_str!("real/tree.pl"))?;
+    let script = r#"cd "$1" && perl "$2" "$3" | tar -x -f -"#;
+    let places = [tree, &path].map(|path| path.display().to_string());
+    let words = ["sh", "-c", script, "work"].map(str::to_owned).into_iter().chain(places);
+    Ok(words.chain([directories.to_string()]).collect())
 }
 
 /// The base with the most packages downloaded.

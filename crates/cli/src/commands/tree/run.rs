@@ -144,6 +144,7 @@ fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
         sealed: false,
         commit: !commit_only.is_empty(),
         commit_only,
+        commit_all: false,
         patience: PATIENCE,
         root: None,
         io_uring: IoUring::Refuse,

@@ -1,4 +1,5 @@
-# Writes a tar (ustar, POSIX.1-1988) of 60,000 small files in 4,000 directories, always the same.
+# Writes a tar (ustar, POSIX.1-1988) of as many directories as the argument says, each with 15 small
+# files, always the same.
 use strict;
 binmode STDOUT;
 
@@ -9,7 +10,7 @@ sub header { my ($name, $type, $mode, $size) = @_;
     print $head; }
 
 my $line = join('', map { chr(32 + $_ * 29 % 95) } 1 .. 63) . "\n";
-for my $dir (0 .. 3999) {
+for my $dir (0 .. $ARGV[0] - 1) {
     my $path = 'linux/' . $dir % 20 . '/' . int($dir / 20);
     header("linux/$dir/", 5, 0755, 0) if $dir < 20;
     header("$path/", 5, 0755, 0);

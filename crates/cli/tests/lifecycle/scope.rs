@@ -1,0 +1,171 @@
+//! What a commit covers: the file systems on which the run asked for a sync, and those that
+//! were named.
+
+use super::support::{Place, Started, finish, isolated, isolated_alone, perl, stall};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::Path;
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::Rig;
+
+fn rig() -> Rig {
+    Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
+}
+
+fn stats(text: &str) -> Value {
+    let line = text.lines().find(|line| line.starts_with('{')).expect("the accounts");
+    serde_json::from_str(line).unwrap()
+}
+
+/// Whether the commit of a run that said `text` covered `point`.
+fn is_committed(text: &str, point: &Path) -> bool {
+    let stats = stats(text);
+    let systems = stats["commit"]["file_systems"].as_array();
+    systems.is_some_and(|all| all.iter().any(|one| one["mount_point"] == point.to_str().unwrap()))
+}
+
+/// A run of `script` with accounts.
+fn run(place: &Place, options: &[&str], script: &str) -> Finished {
+    let options = [&["--stats", "--json"], options].concat();
+    place.run(&options, &["sh", "-ec", script])
+}
+
+#[test]
+fn a_run_that_holds_nothing_commits_nothing_and_leaves_no_marker() {
+    isolated(|place| {
+        let rig = rig();
+        let script =
+            format!("echo x > {}/file; echo x > here; ls state/runs", rig.path().display());
+        let before = rig.disk().stats().unwrap().flushes;
+        let ended = run(place, &[], &script);
+        assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
+        assert_eq!(stats(&ended.stderr)["commit"], Value::Null, "{ended:?}");
+        assert_eq!(rig.disk().stats().unwrap().flushes, before);
+        let all = run(place, &["--commit-all"], &script);
+        assert!(is_committed(&all.stderr, rig.path()), "{all:?}");
+        assert!(is_committed(&all.stderr, Path::new("/")), "{all:?}");
+        let root = rig.path().to_str().unwrap();
+        let named = run(place, &["--root", root], "echo x > here");
+        assert!(is_committed(&named.stderr, rig.path()), "{named:?}");
+        assert!(!is_committed(&named.stderr, Path::new("/")), "{named:?}");
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_disk_on_which_nothing_was_held_neither_fails_nor_delays_nor_is_kept_busy() {
+    isolated(|place| {
+        let disk = rig();
+        fs::write(disk.path().join("older"), "x").unwrap();
+        let stalled = stall(&disk);
+        let ended = run(place, &[], "echo x > data; sync data");
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        assert!(is_committed(&ended.stderr, Path::new("/")), "{ended:?}");
+        assert!(!is_committed(&ended.stderr, disk.path()), "{ended:?}");
+        disk.disk().release_flushes().unwrap();
+        drop(stalled);
+
+        disk.disk().fail_writes(true).unwrap();
+        fs::write(disk.path().join("older"), "y").unwrap();
+        let touched = format!("echo x > {}/file; sync .", disk.path().display());
+        let ended = run(place, &[], &touched);
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        disk.disk().fail_writes(false).unwrap();
+
+        let words = perl("sync_file('data'); say_to('held', 1); wait_for('go');");
+        let words = words.each_ref().map(String::as_str);
+        let going = Started::new(&mut place.held(&[], &words));
+        place.wait_for("held");
+        let unmounted = finish(place.command("umount").arg(disk.path()));
+        assert!(unmounted.status.success(), "{unmounted:?}");
+        place.write("go", "");
+        assert!(going.end().success(), "{}", going.text());
+    });
+}
+
+#[test]
+fn the_marker_names_a_file_system_before_the_first_call_on_it_is_held() {
+    isolated(|place| {
+        let rig = rig();
+        let script = format!(
+            "sync_file('data'); say_to('first', 1); wait_for('more'); sync_file('{}/data'); \
+             say_to('second', 1); wait_for('go');",
+            rig.path().display()
+        );
+        let words = perl(&script);
+        let going = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let named = || {
+            let markers = place.markers();
+            let text = fs::read_to_string(&markers[0]).unwrap();
+            text.contains(rig.path().to_str().unwrap())
+        };
+        place.wait_for("first");
+        assert!(!named());
+        place.write("more", "");
+        place.wait_for("second");
+        assert!(named());
+        let shown: Value = serde_json::from_str(&place.status(&["--json"]).stdout).unwrap();
+        assert_eq!(shown.as_array().map(Vec::len), Some(1), "{shown}");
+        place.write("go", "");
+        assert!(going.end().success(), "{}", going.text());
+        assert!(place.markers().is_empty());
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a_run() {
+    // A sync(2) of another test would write the file before the disk fails.
+    isolated_alone(|place| {
+        for held in [false, true] {
+            let rig = rig();
+            let file = rig.path().join("data");
+            fs::write(&file, [b'a'; 65536]).unwrap();
+            // The kernel keeps an error for later descriptors until one of its kind was told.
+            let other = File::open(rig.path()).unwrap();
+            rustix::fs::syncfs(&other).unwrap();
+            let script = format!(
+                "use IO::Handle; open(my $file, '+<', '{}') or die; print $file 'b' x 65536; \
+                 $file->flush; say_to('written', 1); wait_for('go'); \
+                 print $file->sync ? 'synced' : 'failed', ' '; \
+                 print $file->sync ? 'synced' : 'failed';",
+                file.display()
+            );
+            let words = perl(&script);
+            let words = words.each_ref().map(String::as_str);
+            let mut command = place.command(words[0]);
+            command.args(&words[1..]);
+            let mut under = place.held(&[], &words);
+            let going = Started::new(if held { &mut under } else { &mut command });
+            place.wait_for("written");
+            rig.disk().fail_writes(true).unwrap();
+            let told = rustix::fs::syncfs(&other);
+            assert!(told.is_err(), "another process is told: {told:?}");
+            rig.disk().fail_writes(false).unwrap();
+            drop(other);
+            place.write("go", "");
+            let code = going.end().code();
+            assert!(going.text().starts_with("failed synced"), "{held}: {}", going.text());
+            // ext4 tells its next syncfs(2), too, which is that of the commit.
+            assert!(code == Some(0) || held && code == Some(125), "{held}: {}", going.text());
+            ["written", "go"].into_iter().for_each(|name| place.remove(name));
+            rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_file_that_was_synced_on_a_late_disk_can_be_executed_and_locked() {
+    isolated(|place| {
+        let rig = rig();
+        let script = format!(
+            "cd {}; cp /bin/true true; sync true; ./true; echo x > lock; \
+             flock lock sync lock; flock --nonblock lock echo free",
+            rig.path().display()
+        );
+        let ended = run(place, &[], &script);
+        assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(0), "free\n"), "{ended:?}");
+        assert!(is_committed(&ended.stderr, rig.path()), "{ended:?}");
+        rig.down().unwrap();
+    });
+}

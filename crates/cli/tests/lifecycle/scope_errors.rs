@@ -1,0 +1,72 @@
+//! Errors from before the first held call on a disk that no descriptor of ours was on, of
+//! which another process was told: the caller's own file still reports them.
+
+use super::support::{Place, Started, isolated_alone};
+use std::fs::{self, File};
+use synconce_testkit::rig::Rig;
+
+/// Fails the write-back of what was written on `rig`, and reports that to `other`, a
+/// descriptor there. The disk works again afterwards.
+fn lose_and_tell(rig: &Rig, other: &File) {
+    rig.disk().fail_writes(true).unwrap();
+    assert!(rustix::fs::syncfs(other).is_err(), "another process is told");
+    rig.disk().fail_writes(false).unwrap();
+    // ext4 reports a failed write of its own at the next syncfs(2).
+    let _ = rustix::fs::syncfs(other);
+    rustix::fs::syncfs(other).expect("everything was told");
+}
+
+/// What `words` say, in a run or not, whose file `data` on `rig` cannot be written back
+/// between its words `written` and `go`.
+fn said(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
+    let file = rig.path().join("data");
+    fs::write(&file, [b'a'; 65536]).unwrap();
+    // The kernel keeps an error for later descriptors until one of its kind was told.
+    let other = File::open(rig.path()).unwrap();
+    rustix::fs::syncfs(&other).unwrap();
+    let mut bare = place.command(words[0]);
+    bare.args(&words[1..]);
+    let mut under = place.held(&[], words);
+    let going = Started::new(if held { &mut under } else { &mut bare });
+    place.wait_for("written");
+    lose_and_tell(rig, &other);
+    drop(other);
+    place.write("go", "");
+    let code = going.end().code();
+    ["written", "go"].into_iter().for_each(|name| place.remove(name));
+    format!("{} {}", going.text().lines().next().unwrap_or_default(), code.unwrap())
+}
+
+fn rig() -> Rig {
+    Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
+}
+
+#[test]
+fn a_thread_with_descriptors_of_its_own_is_told_of_its_own_file() {
+    // A sync(2) of another test would write the file before the disk fails.
+    isolated_alone(|place| {
+        for held in [false, true] {
+            let rig = rig();
+            let program = format!(
+                "import ctypes, os, threading, time\n\
+                 one = os.open('{0}/one', os.O_RDWR | os.O_CREAT)\n\
+                 data = os.open('{0}/data', os.O_RDWR)\n\
+                 def work():\n\
+                 \x20   CLONE_FILES = 0x400\n\
+                 \x20   assert ctypes.CDLL(None).unshare(CLONE_FILES) == 0\n\
+                 \x20   os.dup2(data, one)\n\
+                 \x20   os.write(one, b'b' * 65536)\n\
+                 \x20   with open('written.new', 'w') as file: file.write('1\\n')\n\
+                 \x20   os.rename('written.new', 'written')\n\
+                 \x20   while not os.path.exists('go'): time.sleep(0.005)\n\
+                 \x20   try: os.fsync(one); print('synced')\n\
+                 \x20   except OSError: print('failed')\n\
+                 thread = threading.Thread(target=work); thread.start(); thread.join()\n",
+                rig.path().display()
+            );
+            let said = said(place, &rig, &["python3", "-c", &program], held);
+            assert!(said.starts_with("failed"), "{held}: {said}");
+            rig.down().unwrap();
+        }
+    });
+}

@@ -1,0 +1,21 @@
+# Overwrites the second argument in place, and ends with 9 if it is told of an error. The first
+# argument is when the error comes; it comes between the files `written` and `go` of the fourth.
+use strict; use IO::Handle; use Time::HiRes ();
+my ($when, $data, $other, $control) = @ARGV;
+my ($mmap, $read, $msync, $length) = (9, 0, 26, 65536);
+
+sub overwrite { open(my $file, '+<', $_[0]) or exit 9; print $file 'b' x $length; $file->flush or exit 9; return $file; }
+
+my ($file, $address);
+if ($when eq 'mapping') {
+    open($file, '+<', $data) or die; open(my $zero, '<', '/dev/zero') or die;
+    $address = syscall($mmap, 0, $length, 3, 1, fileno($file), 0);
+    syscall($read, fileno($zero), $address, $length) == $length or die;
+} else { $file = overwrite($data); }
+if ($when eq 'synced') { $file->sync or die; close $file; }
+open(my $said, '>', "$control/written") or die; close $said;
+Time::HiRes::sleep(0.005) until -e "$control/go";
+exit 0 if $when eq 'synced';
+# The first sync on this disk is that of another file.
+if ($when eq 'older') { overwrite($other)->sync or exit 9; }
+exit 9 unless $when eq 'mapping' ? syscall($msync, $address, $length, 4) == 0 : $file->sync;

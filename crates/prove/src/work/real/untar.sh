@@ -1,2 +1,0 @@
-# Unpacks as many files and directories as a kernel has.
-exec perl "$2" | tar -x -f -
