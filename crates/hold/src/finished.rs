@@ -12,7 +12,7 @@ pub enum Ending {
     Exited(i32),
     /// By this signal.
     Killed(i32),
-    /// It did not start, or nobody knows.
+    /// It did not start, or its end could not be found out.
     Unknown,
 }
 
@@ -58,7 +58,7 @@ pub struct Finished {
     pub unfinished: Vec<PathBuf>,
 }
 
-/// Who is told while a run goes on.
+/// Receives notices and progress while a run goes on.
 pub trait Observer {
     /// Something the user should know.
     fn notice(&mut self, notice: &Notice);

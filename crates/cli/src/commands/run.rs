@@ -84,7 +84,7 @@ pub(super) fn fail(trouble: &Trouble, finished: &Finished) -> ExitCode {
 fn next_step(trouble: &Trouble, finished: &Finished) -> Option<&'static str> {
     Some(match (trouble, &finished.outcome) {
         (Trouble::Commit, _) if finished.commit.is_none() => {
-            "the commit goes on in the background; `synconce status` tells when it is done"
+            "the commit goes on in the background; `synconce status` shows when it is done"
         }
         (Trouble::Clear(_), _) => {
             "`synconce status`, with the same --root, shows the run as interrupted until it is \
