@@ -84,7 +84,7 @@ pub(super) fn fail(error: &RunError, finished: &Finished) -> ExitCode {
 fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
     Some(match (error, &finished.outcome) {
         (RunError::Commit, _) if finished.commit.is_none() => {
-            "the commit goes on in the background; `synconce status` tells when it is done"
+            "the commit goes on in the background; `synconce status` shows when it is done"
         }
         (RunError::Clear(_), _) => {
             "`synconce status`, with the same --root, shows the run as interrupted until it is \

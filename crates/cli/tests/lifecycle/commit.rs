@@ -1,10 +1,10 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
 use super::support::{
-    Place, SYNCONCE, Started, Trail, Turn, eventually, files, finish, isolated, isolated_alone,
-    limit, perl, stall, without_stalls,
+    Place, SYNCONCE, Started, Trail, Turn, committed, eventually, files, finish, isolated,
+    isolated_alone, limit, perl, stall, without_stalls,
 };
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,6 @@ fn rig() -> Rig {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// Returns the mount points in the commit report of a run with `--stats --json`, and whether
-/// each was synced.
-fn committed(stderr: &str) -> Vec<(PathBuf, bool)> {
-    let line = stderr.lines().find(|line| line.starts_with('{')).expect("the accounts");
-    let stats: serde_json::Value = serde_json::from_str(line).unwrap();
-    let list = stats["commit"]["file_systems"].as_array().expect("a commit").iter();
-    let mut list: Vec<_> = list
-        .map(|one| (one["mount_point"].as_str().unwrap().into(), one["error"].is_null()))
-        .collect();
-    list.sort();
-    list
 }
 
 const STATS: [&str; 2] = ["--stats", "--json"];
@@ -164,82 +151,6 @@ fn a_file_system_can_be_unmounted_as_soon_as_the_run_is_over() {
             rig.mount().unwrap();
         }
         rig.down().unwrap();
-    });
-}
-
-/// Mounts an overlay at `merged` whose upper directory is on `rig`.
-fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
-    let [lower, merged] = ["lower", "merged"].map(|name| place.path(name));
-    let [upper, work] = ["upper", "work"].map(|name| rig.path().join(name));
-    for directory in [&lower, &merged, &upper, &work] {
-        fs::create_dir_all(directory).unwrap();
-    }
-    let data = format!(
-        "lowerdir={},upperdir={},workdir={}{options}",
-        lower.display(),
-        upper.display(),
-        work.display()
-    );
-    let data = std::ffi::CString::new(data).unwrap();
-    mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
-    merged
-}
-
-#[test]
-fn a_run_on_an_overlay_syncs_the_file_system_of_its_upper_directory() {
-    isolated(|place| {
-        for options in ["", ",volatile"] {
-            let rig = rig();
-            let merged = overlay(place, &rig, options);
-            for only in [None, Some(text(&merged))] {
-                let narrow = only.map(|path| ["--commit-only", path]);
-                let all = [&STATS[..], narrow.as_ref().map_or(&[], |words| &words[..])].concat();
-                let before = rig.disk().stats().unwrap().flushes;
-                let words = ["sh", "-c", "cd merged && echo x >> data && sync data"];
-                let run = place.run(&all, &words);
-                assert!(run.status.success(), "{options} {run:?}");
-                assert!(rig.disk().stats().unwrap().flushes > before, "{options} {only:?}");
-                let synced = committed(&run.stderr);
-                assert!(synced.contains(&(rig.path().to_owned(), true)), "{synced:?}");
-                assert!(!synced.contains(&("/".into(), true)), "{synced:?}");
-            }
-            unmount(&merged, UnmountFlags::empty()).unwrap();
-            rig.down().unwrap();
-        }
-    });
-}
-
-#[test]
-fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused_as_a_place_of_work() {
-    isolated(|place| {
-        let rig = rig();
-        let merged = overlay(place, &rig, ",volatile");
-        // The overlay keeps its file system busy.
-        unmount(rig.path(), UnmountFlags::DETACH).unwrap();
-        let started = merged.join("started");
-        let inside = ["env", "-C", text(&merged), SYNCONCE, "run"];
-        for options in [&[][..], &["--sealed"], &["--commit-all"]] {
-            let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
-            let run = finish(place.command(inside[0]).args(words));
-            assert_eq!(run.status.code(), Some(125), "{options:?} {run:?}");
-            let named = format!("cannot commit {}: it is a volatile overlay", merged.display());
-            assert!(run.stderr.contains(&named) && run.stderr.contains("hint: "), "{run:?}");
-            assert!(!started.exists());
-            // A run that works elsewhere is not refused: the kernel itself answers the sync,
-            // and the overlay is not committed.
-            let words = ["sh", "-c", "echo x > merged/data && sync merged/data && sync"];
-            let run = place.run(&[&STATS[..], options].concat(), &words);
-            assert!(run.status.success(), "{options:?} {run:?}");
-            let synced = committed(&run.stderr);
-            assert!(!synced.iter().any(|(point, _)| *point == merged), "{synced:?}");
-        }
-        for options in [&["--no-commit"][..], &["--commit-only", "/"]] {
-            let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
-            let run = finish(place.command(inside[0]).args(words));
-            assert!(run.status.success() && started.exists(), "{options:?} {run:?}");
-            fs::remove_file(&started).unwrap();
-        }
-        unmount(&merged, UnmountFlags::empty()).unwrap();
     });
 }
 

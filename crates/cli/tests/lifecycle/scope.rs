@@ -1,27 +1,20 @@
 //! What a commit covers: the file systems on which the run asked for a sync, and those that
 //! were named.
 
-use super::support::{Place, Started, finish, isolated, isolated_alone, perl, stall};
+use super::support::{Place, Started, committed, finish, isolated, isolated_alone, perl, stall};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
 use synconce_testkit::process::Finished;
-use synconce_testkit::rig::Rig;
+use synconce_testkit::rig::{Fault, Rig};
 
 fn rig() -> Rig {
     Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
 }
 
-fn stats(text: &str) -> Value {
-    let line = text.lines().find(|line| line.starts_with('{')).expect("the accounts");
-    serde_json::from_str(line).unwrap()
-}
-
-/// Whether the commit of a run with the output `text` covered `point`.
+/// Whether the commit of a run with the output `text` synced `point`.
 fn is_committed(text: &str, point: &Path) -> bool {
-    let stats = stats(text);
-    let systems = stats["commit"]["file_systems"].as_array();
-    systems.is_some_and(|all| all.iter().any(|one| one["mount_point"] == point.to_str().unwrap()))
+    committed(text).contains(&(point.to_owned(), true))
 }
 
 /// Runs `script` with accounts.
@@ -39,7 +32,7 @@ fn a_run_that_holds_nothing_commits_nothing_and_leaves_no_marker() {
         let before = rig.disk().stats().unwrap().flushes;
         let ended = run(place, &[], &script);
         assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
-        assert_eq!(stats(&ended.stderr)["commit"], Value::Null, "{ended:?}");
+        assert_eq!(committed(&ended.stderr), [], "{ended:?}");
         assert_eq!(rig.disk().stats().unwrap().flushes, before);
         let all = run(place, &["--commit-all"], &script);
         assert!(is_committed(&all.stderr, rig.path()), "{all:?}");
@@ -80,6 +73,29 @@ fn a_disk_on_which_nothing_was_held_neither_fails_nor_delays_nor_is_kept_busy() 
         assert!(unmounted.status.success(), "{unmounted:?}");
         place.write("go", "");
         assert!(going.end().success(), "{}", going.text());
+    });
+}
+
+#[test]
+fn a_full_and_a_dead_disk_on_which_nothing_is_held_leave_the_run_alone() {
+    isolated(|place| {
+        let disk = rig();
+        let script = format!(
+            "cat /dev/zero > {0}/filler || true; echo x > {0}/more || true; \
+             echo x > data; sync data",
+            disk.path().display()
+        );
+        let full = run(place, &[], &script);
+        assert!(full.stderr.contains("No space left on device"), "{full:?}");
+        assert_eq!(full.status.code(), Some(0), "{full:?}");
+        assert!(is_committed(&full.stderr, Path::new("/")), "{full:?}");
+        fs::remove_file(disk.path().join("filler")).unwrap();
+
+        disk.disk().fail(Fault::everything()).unwrap();
+        let dead = run(place, &[], &script.replace("cat /dev/zero", "head -c 1M /dev/zero"));
+        assert_eq!(dead.status.code(), Some(0), "{dead:?}");
+        assert!(is_committed(&dead.stderr, Path::new("/")), "{dead:?}");
+        disk.disk().recover().unwrap();
     });
 }
 

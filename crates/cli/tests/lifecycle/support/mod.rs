@@ -15,6 +15,7 @@ pub use stalls::{Turn, stall, without_stalls};
 pub use terminal::Terminal;
 pub use tracks::{Trail, children, exists, parent, process_status};
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 
@@ -40,6 +41,18 @@ fn isolated_in<T: Fn(&Place)>(test: T, turn: fn() -> Turn) {
         test(&place);
         place.down();
     });
+}
+
+/// Returns the mount points that the commit of a run with `--stats --json` synced, by the
+/// report on standard error, and whether each sync succeeded. Sorted; empty without a commit.
+pub fn committed(stderr: &str) -> Vec<(PathBuf, bool)> {
+    let line = stderr.lines().find(|line| line.starts_with('{')).expect("the accounts");
+    let stats: serde_json::Value = serde_json::from_str(line).expect("one JSON object");
+    let list = stats["commit"]["file_systems"].as_array().into_iter().flatten();
+    let point = |one: &serde_json::Value| one["mount_point"].as_str().expect("a path").into();
+    let mut list: Vec<_> = list.map(|one| (point(one), one["error"].is_null())).collect();
+    list.sort();
+    list
 }
 
 /// Whether `quiet` holds at one of a few attempts: a sync(2) of another process flushes every

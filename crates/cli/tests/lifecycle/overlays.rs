@@ -1,0 +1,160 @@
+//! Overlays: the file systems below them are committed, too.
+
+use super::support::{
+    Place, SYNCONCE, Started, committed, finish, isolated, isolated_alone, number, perl,
+};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synconce_testkit::rig::Rig;
+
+fn rig() -> Rig {
+    Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
+}
+
+/// Mounts an overlay at `merged` whose upper directory is on `rig`.
+fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
+    let [lower, merged] = ["lower", "merged"].map(|name| place.path(name));
+    let [upper, work] = ["upper", "work"].map(|name| rig.path().join(name));
+    for directory in [&lower, &merged, &upper, &work] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    let data = format!(
+        "lowerdir={},upperdir={},workdir={}{options}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let data = std::ffi::CString::new(data).unwrap();
+    mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+    merged
+}
+
+#[test]
+fn a_run_on_an_overlay_syncs_the_file_system_of_its_upper_directory() {
+    isolated(|place| {
+        for options in ["", ",volatile"] {
+            let rig = rig();
+            let merged = overlay(place, &rig, options);
+            for only in [None, Some(merged.to_str().unwrap())] {
+                let narrow = only.map(|path| ["--commit-only", path]);
+                let all =
+                    [&["--stats", "--json"][..], narrow.as_ref().map_or(&[], |words| &words[..])]
+                        .concat();
+                let before = rig.disk().stats().unwrap().flushes;
+                let words = ["sh", "-c", "cd merged && echo x >> data && sync data"];
+                let run = place.run(&all, &words);
+                assert!(run.status.success(), "{options} {run:?}");
+                assert!(rig.disk().stats().unwrap().flushes > before, "{options} {only:?}");
+                let synced = committed(&run.stderr);
+                assert!(synced.contains(&(rig.path().to_owned(), true)), "{synced:?}");
+                assert!(!synced.contains(&("/".into(), true)), "{synced:?}");
+            }
+            unmount(&merged, UnmountFlags::empty()).unwrap();
+            rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused_as_a_place_of_work() {
+    isolated(|place| {
+        let rig = rig();
+        let merged = overlay(place, &rig, ",volatile");
+        // The overlay keeps its file system busy.
+        unmount(rig.path(), UnmountFlags::DETACH).unwrap();
+        let started = merged.join("started");
+        let inside = ["env", "-C", merged.to_str().unwrap(), SYNCONCE, "run"];
+        for options in [&[][..], &["--sealed"], &["--commit-all"]] {
+            let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
+            let run = finish(place.command(inside[0]).args(words));
+            assert_eq!(run.status.code(), Some(125), "{options:?} {run:?}");
+            let named = format!("cannot commit {}: it is a volatile overlay", merged.display());
+            assert!(run.stderr.contains(&named) && run.stderr.contains("hint: "), "{run:?}");
+            assert!(!started.exists());
+            // A run that works elsewhere is not refused: the kernel itself answers the sync,
+            // and the overlay is not committed.
+            let words = ["sh", "-c", "echo x > merged/data && sync merged/data && sync"];
+            let run = place.run(&[&["--stats", "--json"][..], options].concat(), &words);
+            assert!(run.status.success(), "{options:?} {run:?}");
+            let synced = committed(&run.stderr);
+            assert!(!synced.iter().any(|(point, _)| *point == merged), "{synced:?}");
+        }
+        for options in [&["--no-commit"][..], &["--commit-only", "/"]] {
+            let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
+            let run = finish(place.command(inside[0]).args(words));
+            assert!(run.status.success() && started.exists(), "{options:?} {run:?}");
+            fs::remove_file(&started).unwrap();
+        }
+        unmount(&merged, UnmountFlags::empty()).unwrap();
+    });
+}
+
+/// Makes the write-back of what a program has written to `file` on `rig` fail. Afterwards only
+/// a descriptor of synconce reports the error, and the disk works again.
+fn lose_written(rig: &Rig, file: &Path) {
+    let all = libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    let script = format!(
+        "open(my $file, '<', $ARGV[0]) or die; \
+         exit(syscall({}, fileno($file), 0, 0, {all}) == 0 ? 0 : 1);",
+        number::SYNC_FILE_RANGE
+    );
+    rig.disk().fail_writes(true).unwrap();
+    let lost = finish(Command::new("perl").args(["-e", &script]).arg(file));
+    assert_eq!(lost.status.code(), Some(1), "{lost:?}");
+    rig.disk().fail_writes(false).unwrap();
+}
+
+#[test]
+fn an_error_below_an_overlay_of_the_command_is_not_missed() {
+    // A sync(2) of another test would write the file before the disk fails.
+    isolated_alone(|place| {
+        for named in ["absolute", "relative"] {
+            for held in [false, true] {
+                let rig = rig();
+                let point = rig.path().display();
+                for name in ["lower", "upper", "work"] {
+                    fs::create_dir(rig.path().join(name)).unwrap();
+                }
+                let data = rig.path().join("upper/data");
+                fs::write(&data, [b'a'; 65536]).unwrap();
+                fs::create_dir_all(place.path("merged")).unwrap();
+                let before = if named == "absolute" { format!("{point}/") } else { String::new() };
+                let options =
+                    format!("lowerdir={before}lower,upperdir={before}upper,workdir={before}work");
+                let script = format!(
+                    "use IO::Handle; my $here = POSIX::getcwd(); chdir '{point}'; \
+                     system('mount', '-t', 'overlay', '-o', '{options}', 'overlay', \
+                     \"$here/merged\") == 0 or die; chdir $here; \
+                     open(my $file, '+<', 'merged/data') or die; print $file 'b' x 65536; \
+                     $file->flush; say_to('written', 1); wait_for('go'); \
+                     print $file->sync ? 'synced' : 'failed';"
+                );
+                let words = perl(&script);
+                let words = words.each_ref().map(String::as_str);
+                let words = [&["unshare", "--mount"], &words[..]].concat();
+                let mut bare = place.command(words[0]);
+                bare.args(&words[1..]);
+                let mut under = place.held(&[], &words);
+                let going = Started::new(if held { &mut under } else { &mut bare });
+                place.wait_for("written");
+                lose_written(&rig, &data);
+                place.write("go", "");
+                let code = going.end().code();
+                let expected = if held { Some(125) } else { Some(0) };
+                assert_eq!(code, expected, "{named} {held} {}", going.text());
+                assert!(held || going.text() == "failed", "{named} {}", going.text());
+                assert_eq!(place.markers().len(), usize::from(held));
+                for marker in place.markers() {
+                    let text = fs::read_to_string(&marker).unwrap();
+                    let count = text.matches(&format!("\"{point}\"")).count();
+                    assert_eq!(count, 1, "{text}");
+                    fs::remove_file(marker).unwrap();
+                }
+                ["written", "go"].into_iter().for_each(|name| place.remove(name));
+                rig.down().unwrap();
+            }
+        }
+    });
+}
