@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs one target for a while under libFuzzer, on stable Rust.
 //!
 //! New inputs stay in the build directory until `--keep` adds the smallest set with the same
-//! coverage to `crates/fuzz/corpora`.
+//! coverage to `proof/fuzz/corpora`.
 
 use serde_json::Value;
 use std::error::Error;
@@ -140,7 +140,7 @@ struct Places {
 
 impl Places {
     fn new(name: &str) -> std::io::Result<Self> {
-        let kept = |kind: &str| root().join("crates/fuzz").join(kind).join(name);
+        let kept = |kind: &str| root().join("proof/fuzz").join(kind).join(name);
         let work = target_directory().join("fuzz/inputs").join(name);
         let places = Self { corpus: kept("corpora"), found: kept("found"), work };
         fs::create_dir_all(&places.corpus)?;

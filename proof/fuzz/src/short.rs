@@ -55,7 +55,7 @@ impl Drop for Teller<'_> {
             Ok(()) => file.display().to_string(),
             Err(_) => "nowhere".to_owned(),
         };
-        eprintln!("the input, to be kept in crates/fuzz/found/{name}, is in {kept}:");
+        eprintln!("the input, to be kept in proof/fuzz/found/{name}, is in {kept}:");
         eprintln!("{}", input.escape_ascii());
     }
 }
