@@ -51,13 +51,14 @@ pub const AFTER_RELEASE: &str =
     "wait_for('go'); say_to('after', hold() . ' ' . sync_file('data'));";
 
 /// Returns a perl script that starts a daemon which runs `script`: forked twice, in a session
-/// of its own, its standard descriptors on /dev/null. The script goes on once the daemon is in
-/// its session.
+/// of its own, its standard descriptors on /dev/null. The script goes on once the daemon is
+/// the only process of its session: the leader would be a second survivor while it exits.
 pub fn daemon(script: &str) -> String {
     format!(
         r#"{{ pipe(my $ready, my $tell) or die;
 if (!(my $child = fork)) {{
-    exit if fork; POSIX::setsid(); exit if fork;
+    exit if fork; POSIX::setsid(); my $leader = $$; exit if fork;
+    select(undef, undef, undef, 0.001) while getppid == $leader;
     open(STDIN, "<", "/dev/null"); open(STDOUT, ">", "/dev/null"); open(STDERR, ">", "/dev/null");
     close $ready; close $tell; {script}; POSIX::_exit(0);
 }} close $tell; my $line = <$ready>; wait; }}
