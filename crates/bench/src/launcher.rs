@@ -1,7 +1,7 @@
 //! Starts every command of a benchmark.
 
 use crate::interrupt::Watch;
-use crate::processes::Family;
+use crate::processes::OwnProcesses;
 use crate::{Error, Failure};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -19,7 +19,7 @@ const MARK: &str = "SYNCONCE_BENCH";
 /// Starts commands, waits for them and for Ctrl-C, and keeps their logs.
 pub struct Launcher {
     watch: Watch,
-    family: Family,
+    family: OwnProcesses,
     logs: tempfile::TempDir,
 }
 
@@ -61,7 +61,8 @@ impl Launcher {
             .prefix("synconce-bench-")
             .tempdir_in(&parent)
             .map_err(Error::io("make a log directory in", &parent))?;
-        let family = Family { mark: format!("{MARK}={}", logs.path().display()), spared: None };
+        let family =
+            OwnProcesses { mark: format!("{MARK}={}", logs.path().display()), spared: None };
         Ok(Self { watch: Watch::new()?, family, logs })
     }
 
@@ -103,7 +104,7 @@ impl Launcher {
     }
 
     /// Kills the processes that outlived the commands that started them.
-    pub(crate) fn end_strays(&self) {
+    pub(crate) fn kill_leftovers(&self) {
         self.family.end(None);
     }
 
@@ -118,7 +119,7 @@ impl Launcher {
     /// descendants were killed. A failure of the command itself is no error.
     pub fn run(
         &self,
-        command: &[String],
+        command: &[impl AsRef<str>],
         log: &Path,
         stdout: Option<&Path>,
     ) -> Result<Outcome, Error> {
@@ -132,7 +133,7 @@ impl Launcher {
     pub fn run_in(
         &self,
         dir: Option<&Path>,
-        command: &[String],
+        command: &[impl AsRef<str>],
         log: &Path,
         stdout: Option<&Path>,
     ) -> Result<Outcome, Error> {
@@ -159,7 +160,7 @@ impl Launcher {
     ///
     /// # Errors
     /// The daemon cannot be started, or an interrupt.
-    pub(crate) fn start(&self, command: &[String], log: &Path) -> Result<Daemon, Error> {
+    pub(crate) fn start(&self, command: &[impl AsRef<str>], log: &Path) -> Result<Daemon, Error> {
         self.watch.check()?;
         let (program, mut prepared) = self.prepare(command, log, None)?;
         let child = prepared.spawn().map_err(Error::io("run", &program))?;
@@ -170,7 +171,7 @@ impl Launcher {
     ///
     /// # Errors
     /// Also if the command fails; the error contains `purpose`: "unpack the base".
-    pub fn help(&self, purpose: &str, command: &[String]) -> Result<(), Error> {
+    pub fn help(&self, purpose: &str, command: &[impl AsRef<str>]) -> Result<(), Error> {
         self.help_in(None, purpose, command)
     }
 
@@ -182,7 +183,7 @@ impl Launcher {
         &self,
         dir: Option<&Path>,
         purpose: &str,
-        command: &[String],
+        command: &[impl AsRef<str>],
     ) -> Result<(), Error> {
         let log = self.log(&purpose.replace([' ', '/'], "-"));
         let outcome = self.run_in(dir, command, &log, None)?;
@@ -196,7 +197,7 @@ impl Launcher {
     /// Returns the program's name, and the command ready to be started.
     fn prepare(
         &self,
-        command: &[String],
+        command: &[impl AsRef<str>],
         log: &Path,
         stdout: Option<&Path>,
     ) -> Result<(String, Command), Error> {
@@ -206,10 +207,11 @@ impl Launcher {
             Some(path) => File::create(path).map_err(Error::io("create", path))?,
             None => appended.try_clone().map_err(Error::io("duplicate the descriptor of", log))?,
         };
-        let program = command.first().cloned().unwrap_or_default();
+        let mut words = command.iter().map(AsRef::as_ref);
+        let program = words.next().unwrap_or_default().to_owned();
         let mut prepared = Command::new(&program);
         prepared
-            .args(command.iter().skip(1))
+            .args(words)
             .env_remove("LD_PRELOAD")
             .env(MARK, self.logs.path())
             .stdin(Stdio::null())

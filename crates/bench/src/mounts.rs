@@ -52,9 +52,9 @@ pub(crate) fn in_private_namespace<T: Send>(
 /// A directory of the host that is covered by a file system in memory until the value is
 /// dropped. A directory that was created for the mount stays, empty: another benchmark may use
 /// it by now, and removing a directory unmounts what is mounted on it.
-pub(crate) struct Hidden(PathBuf);
+pub(crate) struct TmpfsMount(PathBuf);
 
-impl Hidden {
+impl TmpfsMount {
     pub(crate) fn new(path: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(path).map_err(Error::io("create", path))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -63,7 +63,7 @@ impl Hidden {
     }
 }
 
-impl Drop for Hidden {
+impl Drop for TmpfsMount {
     fn drop(&mut self) {
         // The end of the namespace unmounts in any case.
         let _ = unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
@@ -115,7 +115,7 @@ impl ChrootMounts {
     }
 
     /// Kills the processes that still run in the root, and unmounts.
-    pub(crate) fn dismantle(&mut self) -> Result<(), Error> {
+    pub(crate) fn unmount(&mut self) -> Result<(), Error> {
         processes::kill_rooted(&self.root);
         while let Some(target) = self.mounted.pop() {
             // Lazily as a last resort: an unmounted tree is safe to remove, a mounted one is
@@ -130,8 +130,8 @@ impl ChrootMounts {
 
 impl Drop for ChrootMounts {
     fn drop(&mut self) {
-        // `dismantle` reports errors; the end of the namespace unmounts in any case.
-        let _ = self.dismantle();
+        // `unmount` reports errors; the end of the namespace unmounts in any case.
+        let _ = self.unmount();
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
             assert_eq!(below(&dir.path().join("a r"))?, Vec::<PathBuf>::new());
             let refused = remove_tree(dir.path()).expect_err("it must not be removed");
             assert!(refused.to_string().contains("a root/proc is still mounted"), "{refused}");
-            furnished.dismantle()?;
+            furnished.unmount()?;
             assert!(!null.exists());
             Ok(())
         })

@@ -18,7 +18,7 @@ const LOOKS: u32 = 50;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What distinguishes the processes of one benchmark from all others.
-pub(crate) struct Family {
+pub(crate) struct OwnProcesses {
     /// An entry of the environment that all members inherit, "NAME=value". It identifies a
     /// daemon that is no longer a descendant.
     pub(crate) mark: String,
@@ -27,7 +27,7 @@ pub(crate) struct Family {
     pub(crate) spared: Option<(u64, u64)>,
 }
 
-impl Family {
+impl OwnProcesses {
     /// Kills a process with all its descendants, and every other process with the mark; gives
     /// up on processes that no signal ends.
     pub(crate) fn end(&self, top: Option<Pid>) {
@@ -183,9 +183,9 @@ mod tests {
     }
 
     /// Starts a command of a new family, and waits until the family has `members` members.
-    fn family(script: &str, members: usize) -> (Family, std::process::Child) {
+    fn family(script: &str, members: usize) -> (OwnProcesses, std::process::Child) {
         let value = format!("{}-{}", std::process::id(), fastrand::u64(..));
-        let family = Family { mark: format!("SYNCONCE_BENCH_TEST={value}"), spared: None };
+        let family = OwnProcesses { mark: format!("SYNCONCE_BENCH_TEST={value}"), spared: None };
         let child = std::process::Command::new("sh")
             .args(["-c", script])
             .env("SYNCONCE_BENCH_TEST", value)
@@ -197,7 +197,7 @@ mod tests {
         (family, child)
     }
 
-    fn end(family: &Family, mut child: std::process::Child) {
+    fn end(family: &OwnProcesses, mut child: std::process::Child) {
         family.end(Some(Pid::from_child(&child)));
         child.wait().expect("the child can be waited for");
         assert_eq!(family.members(None).0, []);

@@ -5,7 +5,7 @@ pub mod host;
 mod parts;
 pub mod table;
 
-pub use parts::JudgedPart;
+pub use parts::PartResult;
 
 use crate::Error;
 use crate::runner::{LeftOut, Measured, Record, Settings};
@@ -37,7 +37,7 @@ pub struct Report {
     /// The machine and the disk.
     pub host: Host,
     /// The variants with every sample and their statistics.
-    pub results: Vec<Judged>,
+    pub results: Vec<VariantResult>,
     /// The variants that could not run here.
     pub left_out: Vec<LeftOut>,
     /// Findings that are not times.
@@ -46,7 +46,7 @@ pub struct Report {
 
 /// A variant, its samples and their statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct VariantResult {
     /// The variant and its samples.
     #[serde(flatten)]
     pub measured: Measured,
@@ -56,7 +56,7 @@ pub struct Judged {
     pub comparison: Option<Comparison>,
     /// The parts of a variant whose commands are timed separately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<JudgedPart>,
+    pub parts: Vec<PartResult>,
 }
 
 impl Report {
@@ -163,11 +163,11 @@ impl Report {
     }
 }
 
-fn judge(one: &Measured, all: &[Measured], seed: u64) -> Judged {
+fn judge(one: &Measured, all: &[Measured], seed: u64) -> VariantResult {
     let values = |m: &Measured| m.samples.iter().map(|s| s.value).collect::<Vec<_>>();
     let baseline =
         all.iter().find(|m| m.variant.name == one.variant.against && !one.variant.is_baseline());
-    Judged {
+    VariantResult {
         measured: one.clone(),
         summary: summarize(&values(one)),
         comparison: baseline.and_then(|b| compare(&values(one), &values(b), seed)),
@@ -175,7 +175,7 @@ fn judge(one: &Measured, all: &[Measured], seed: u64) -> Judged {
     }
 }
 
-fn cells(result: &Judged, flushed: bool, settled: bool) -> Vec<String> {
+fn cells(result: &VariantResult, flushed: bool, settled: bool) -> Vec<String> {
     let variant = &result.measured.variant;
     let samples = &result.measured.samples;
     let unit = variant.measure.nanoseconds();

@@ -3,8 +3,9 @@
 //! A new scenario is a value of [`Scenario`] with an implementation of [`Steps`] for the parts
 //! that need code.
 
-use crate::Error;
+use crate::command::{show, words};
 use crate::launcher::Launcher;
+use crate::{Error, Failure};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,6 +36,19 @@ pub struct Tool {
     pub command: Vec<String>,
 }
 
+impl Tool {
+    /// Returns a tool that prints its version with `--version`.
+    pub(crate) fn new(name: &str, program: &str) -> Self {
+        Self { name: name.to_owned(), command: words(&[program, "--version"]) }
+    }
+
+    /// Returns synconce itself and other programs of their usual names.
+    pub(crate) fn with_synconce(synconce: &Path, others: &[&str]) -> Vec<Self> {
+        let own = std::iter::once(Self::new("synconce", &show(synconce)));
+        own.chain(others.iter().map(|name| Self::new(name, name))).collect()
+    }
+}
+
 /// One of the compared ways to do the work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
@@ -42,7 +56,7 @@ pub struct Variant {
     pub name: String,
     /// One-line description of the difference from the other variants.
     pub about: String,
-    /// The timed commands, one after another; each `{key}` is replaced from [`Place::values`].
+    /// The timed commands, one after another; each `{key}` is replaced from [`IterationConfig::values`].
     pub commands: Vec<Vec<String>>,
     /// The part to which each command's time belongs, in the order of the commands; commands
     /// of one name form one part. If empty, [`Steps::parts`] finds the parts of a sample.
@@ -79,6 +93,15 @@ impl Variant {
             repeat: 1,
             against: name.to_owned(),
         }
+    }
+
+    /// Returns the variant with its command run by `synconce run FLAGS`.
+    #[must_use]
+    pub(crate) fn held(mut self, synconce: &str, flags: &[&str]) -> Self {
+        let before = [&[synconce, "run"], flags, &["--"]].concat();
+        self.commands[0].splice(0..0, words(&before));
+        self.needs.push(Need::new(synconce, "synconce"));
+        self
     }
 
     /// Whether other variants are compared with this one.
@@ -181,15 +204,35 @@ pub struct Iteration<'a> {
 }
 
 impl Iteration<'_> {
-    /// Returns the base name of files about the iteration, without an extension.
-    pub fn file_name(&self) -> String {
-        format!("{}-{}", self.phase, self.variant.name).replace([' ', '/'], "-")
+    /// Returns the log of the commands.
+    pub(crate) fn log(&self, launcher: &Launcher) -> PathBuf {
+        self.other_log("", launcher)
+    }
+
+    /// Returns the log of another command of the iteration.
+    pub(crate) fn other_log(&self, suffix: &str, launcher: &Launcher) -> PathBuf {
+        let name = format!("{}-{}{suffix}", self.phase, self.variant.name);
+        launcher.log(&name.replace([' ', '/'], "-"))
+    }
+
+    /// Returns the error for a command whose work was not done.
+    pub(crate) fn error(
+        &self,
+        command: &[impl AsRef<str>],
+        ending: impl Into<String>,
+        log: &Path,
+    ) -> Error {
+        Error::Variant {
+            variant: self.variant.name.clone(),
+            phase: self.phase.to_string(),
+            failure: Failure::new(command, ending, log),
+        }
     }
 }
 
 /// The fixture of one iteration.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct IterationConfig {
     /// The values that replace `{key}` in the commands.
     pub values: BTreeMap<String, String>,
     /// The working directory of the commands; `None` is that of this process.
@@ -225,6 +268,13 @@ pub struct Finding {
     pub details: Vec<String>,
 }
 
+impl Finding {
+    /// Returns a finding without evidence about all variants.
+    pub(crate) fn new(summary: String) -> Self {
+        Self { variant: None, summary, details: Vec::new() }
+    }
+}
+
 /// The code of a scenario. None of it is timed.
 pub trait Steps {
     /// Runs once, before everything else.
@@ -240,7 +290,11 @@ pub trait Steps {
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error>;
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error>;
 
     /// Runs after an iteration with exit code 0: returns the parts of its time. `timed` are
     /// the parts of [`Variant::parts`], and `log` is the complete output.
@@ -249,11 +303,11 @@ pub trait Steps {
     /// Any error ends the benchmark, after [`Steps::clear`].
     fn parts(
         &mut self,
-        turn: &Iteration<'_>,
+        iteration: &Iteration<'_>,
         timed: Vec<Part>,
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
-        let _ = (turn, log);
+        let _ = (iteration, log);
         Ok(timed)
     }
 
@@ -261,8 +315,8 @@ pub trait Steps {
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let _ = (turn, launcher);
+    fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let _ = (iteration, launcher);
         Ok(())
     }
 
@@ -270,8 +324,8 @@ pub trait Steps {
     ///
     /// # Errors
     /// An error ends the benchmark unless the iteration already had one.
-    fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let _ = (turn, launcher);
+    fn clear(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let _ = (iteration, launcher);
         Ok(())
     }
 
@@ -282,18 +336,6 @@ pub trait Steps {
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
         Ok(Vec::new())
     }
-}
-
-/// Replaces every `{key}` of a command by its value; other braces stay.
-pub fn fill(command: &[String], values: &BTreeMap<String, String>) -> Vec<String> {
-    command
-        .iter()
-        .map(|word| {
-            values
-                .iter()
-                .fold(word.clone(), |word, (key, value)| word.replace(&format!("{{{key}}}"), value))
-        })
-        .collect()
 }
 
 /// Keeps the variants named in `names`, in the scenario's order; no names keep all.

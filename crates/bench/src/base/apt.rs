@@ -122,8 +122,7 @@ pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<Source>, E
 pub(super) fn host_configuration(launcher: &Launcher) -> Result<String, Error> {
     let log = launcher.log("apt-config");
     let dump = log.with_extension("out");
-    let command = ["apt-config", "dump"].map(str::to_owned);
-    match launcher.run(&command, &log, Some(&dump)) {
+    match launcher.run(&["apt-config", "dump"], &log, Some(&dump)) {
         Err(error @ Error::Interrupted { .. }) => Err(error),
         // A host without apt has no configuration.
         Err(_) => Ok(String::new()),

@@ -41,7 +41,7 @@ pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
 }
 
 /// Makes both bundles anew, because the wrapper changes one of them.
-pub(super) fn furnish(containers: &Path, synconce: &Path) -> Result<(), Error> {
+pub(super) fn make_bundles(containers: &Path, synconce: &Path) -> Result<(), Error> {
     let put = |path: &Path, text: &str| fs::write(path, text).map_err(Error::io("write", path));
     for place in ["executor", "shim"] {
         let bundle = containers.join(place).join(ID);

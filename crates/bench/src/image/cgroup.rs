@@ -15,8 +15,8 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// Returns a name that is unique while the workplace is locked, and that a later benchmark can
 /// compute again after this one was killed.
-pub(super) fn name(workplace: &Path) -> Result<String, Error> {
-    let own = fs::metadata(workplace).map_err(Error::io("stat", workplace))?;
+pub(super) fn name(work_dir: &Path) -> Result<String, Error> {
+    let own = fs::metadata(work_dir).map_err(Error::io("stat", work_dir))?;
     Ok(format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino()))
 }
 

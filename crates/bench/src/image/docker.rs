@@ -1,9 +1,9 @@
 //! The benchmark's own dockerd, and its client.
 
 use super::cgroup;
+use crate::command::{fill, show};
 use crate::launcher::{Daemon, Launcher};
-use crate::mounts::{self, Hidden};
-use crate::scenario::fill;
+use crate::mounts::{self, TmpfsMount};
 use crate::{Error, Failure};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Sockets, locks and the state of containers. Hidden, because dockerd would use a containerd
+/// Sockets, locks and the state of containers. TmpfsMount, because dockerd would use a containerd
 /// of the host that it finds there.
 pub(super) const RUN: &str = "/run";
 /// dockerd stores a key there.
@@ -22,9 +22,9 @@ const SETTINGS: &str = "/etc/docker";
 const SOCKET: &str = "unix:///run/docker.sock";
 
 /// Prefixes of the user's variables that would redirect clients and daemons.
-const FOREIGN: [&str; 4] = ["DOCKER_", "BUILDX_", "BUILDKIT_", "SYNCONCE_OCI_"];
+const OVERRIDES: [&str; 4] = ["DOCKER_", "BUILDX_", "BUILDKIT_", "SYNCONCE_OCI_"];
 /// Characters with a special meaning in an option of overlay, in PATH or in a command.
-const ODD: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
+const UNSUPPORTED: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
 /// The first version whose client cannot build without a plugin.
 const NEEDS_BUILDX: u32 = 23;
 
@@ -50,19 +50,20 @@ pub(super) struct Docker {
     /// The cgroup of its containers, which no other process uses.
     cgroup: String,
     /// Unmounted after the daemon has exited.
-    _hidden: [Hidden; 2],
+    _mounts: [TmpfsMount; 2],
 }
 
 impl Docker {
     /// Prepares the state in `dir`; starts no process.
     pub(super) fn new(dir: &Path, synconce: &Path) -> Result<Self, Error> {
-        if let Some(odd) = dir.to_string_lossy().chars().find(|letter| ODD.contains(letter)) {
+        if let Some(odd) = dir.to_string_lossy().chars().find(|letter| UNSUPPORTED.contains(letter))
+        {
             return Err(Error::Unsuitable {
                 what: dir.display().to_string(),
                 reason: format!("dockerd cannot have its images in a path with {odd:?}"),
             });
         }
-        let hidden = [Hidden::new(Path::new(RUN))?, Hidden::new(Path::new(SETTINGS))?];
+        let hidden = [TmpfsMount::new(Path::new(RUN))?, TmpfsMount::new(Path::new(SETTINGS))?];
         let before = dir.join("before");
         for made in [&dir.join("client"), &before] {
             fs::create_dir_all(made).map_err(Error::io("create", made))?;
@@ -78,7 +79,7 @@ impl Docker {
         }
         let cgroup = cgroup::name(dir.parent().unwrap_or(dir))?;
         let client = PathBuf::from("docker");
-        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden })
+        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _mounts: hidden })
     }
 
     /// Returns the directory of the images.
@@ -88,7 +89,6 @@ impl Docker {
 
     /// Returns the values of the placeholders in the client's words.
     pub(super) fn values(&self) -> BTreeMap<String, String> {
-        let show = |path: &Path| path.display().to_string();
         let client = show(&self.dir.join("client"));
         BTreeMap::from([("client".to_owned(), client), ("docker".to_owned(), show(&self.client))])
     }
@@ -100,16 +100,15 @@ impl Docker {
 
     /// Starts the daemon with a runtime, and waits until it answers.
     pub(super) fn start(&mut self, runtime: Runtime, launcher: &Launcher) -> Result<(), Error> {
-        let show = |path: PathBuf| path.display().to_string();
         let mut words = own_environment();
         if runtime == Runtime::Wrapped {
             // BuildKit inside dockerd uses the runc found in PATH; from 26.0 on a variable
             // names it.
             let path = std::env::var("PATH").unwrap_or_default();
-            let before = show(self.dir.join("before"));
+            let before = show(&self.dir.join("before"));
             words.push(format!("PATH={before}:{path}"));
             words.push(format!("DOCKER_BUILDKIT_RUNC_COMMAND={before}/synconce-oci"));
-            words.push(format!("SYNCONCE_OCI_FILE={}", show(self.dir.join("oci.toml"))));
+            words.push(format!("SYNCONCE_OCI_FILE={}", show(&self.dir.join("oci.toml"))));
         }
         // dockerd is killed when its parent exits. It has its own network namespace: its steps
         // have no network, and the host's configuration must not be changed.
@@ -121,8 +120,8 @@ impl Docker {
         words.extend(
             [&before[..], &flags, &network, &storage].concat().into_iter().map(str::to_owned),
         );
-        words.push(show(self.dir.join("daemon.json")));
-        words.push(format!("--data-root={}", show(self.data())));
+        words.push(show(&self.dir.join("daemon.json")));
+        words.push(format!("--data-root={}", show(&self.data())));
         words.push(format!("--cgroup-parent=/{}", self.cgroup));
         let log = launcher.log("dockerd");
         let daemon = self.running.insert(launcher.start(&words, &log)?);
@@ -146,7 +145,7 @@ impl Docker {
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
         if let Some(mut daemon) = self.running.take() {
             daemon.stop(PATIENCE)?;
-            launcher.end_strays();
+            launcher.kill_leftovers();
         }
         cgroup::remove(&self.cgroup);
         // Unmounts what a killed daemon has left mounted, for instance after an interrupt.
@@ -228,7 +227,7 @@ fn own_environment() -> Vec<String> {
     let mut words = vec!["env".to_owned()];
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        if FOREIGN.iter().any(|begin| name.starts_with(begin)) {
+        if OVERRIDES.iter().any(|begin| name.starts_with(begin)) {
             words.extend(["--unset".to_owned(), name.into_owned()]);
         }
     }

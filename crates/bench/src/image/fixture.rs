@@ -5,12 +5,13 @@ use super::cgroup;
 use super::docker::{Docker, Runtime};
 use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
+use crate::Error;
 use crate::base::{Base, Recipe};
+use crate::command::show;
 use crate::launcher::Launcher;
-use crate::scenario::{Finding, Iteration, Part, Place, Steps};
-use crate::workplace::Workplace;
-use crate::{Error, Failure};
-use std::fs::{self, File};
+use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
+use crate::work_dir::WorkDir;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Number of files in the context, and the bytes of each: a source tree of some size.
@@ -30,7 +31,7 @@ pub(super) struct Fixture {
     synconce: PathBuf,
     base: Option<Base>,
     docker: Option<Docker>,
-    work: Workplace,
+    work: WorkDir,
 }
 
 impl Fixture {
@@ -40,7 +41,7 @@ impl Fixture {
             synconce: synconce.to_owned(),
             base: None,
             docker: None,
-            work: Workplace::new(&options.dir, false),
+            work: WorkDir::new(&options.common.dir, false),
             options: options.clone(),
         })
     }
@@ -60,7 +61,7 @@ impl Fixture {
             fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
             fs::write(path, bytes).map_err(Error::io("write", path))
         };
-        let mut random = fastrand::Rng::with_seed(self.options.seed);
+        let mut random = fastrand::Rng::with_seed(self.options.common.settings.seed);
         for number in 0..FILES {
             let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
             put(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
@@ -77,11 +78,11 @@ impl Fixture {
     }
 
     /// Loads the images from which builds start into the daemon.
-    fn furnish(&mut self, launcher: &Launcher) -> Result<(), Error> {
+    fn load_images(&mut self, launcher: &Launcher) -> Result<(), Error> {
         let base = Base::obtain(&self.recipe, launcher)?;
-        let tar = base.tar.display().to_string();
+        let tar = show(&base.tar);
         self.base = Some(base);
-        let dirs = ["tool", "default"].map(|name| self.dir(name).display().to_string());
+        let dirs = ["tool", "default"].map(|name| show(&self.dir(name)));
         let mut docker = Docker::new(&self.dir("docker"), &self.synconce)?;
         docker.choose_client(launcher)?;
         let docker = self.docker.insert(docker);
@@ -98,12 +99,15 @@ impl Fixture {
     }
 
     /// Fails unless the packages are installed in the image.
-    fn require_installed(&self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn require_installed(
+        &self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
         let Some(docker) = &self.docker else { return Ok(()) };
         let container = docker.ask(&["create", "--network", "none", RESULT, "true"], launcher)?;
         let status = self.dir("status");
-        let (from, to) =
-            (format!("{container}:/var/lib/dpkg/status"), status.display().to_string());
+        let (from, to) = (format!("{container}:/var/lib/dpkg/status"), show(&status));
         docker.client("look into the image", &["cp", &from, &to], launcher)?;
         docker.client("remove a container", &["rm", &container], launcher)?;
         let text = fs::read_to_string(&status).map_err(Error::io("read", &status))?;
@@ -111,12 +115,7 @@ impl Fixture {
             self.options.base.packages.iter().find(|package| !is_installed(&text, package));
         let Some(package) = lacking else { return Ok(()) };
         let ending = format!("exit code 0, yet {package} is not installed in the image");
-        let log = launcher.log(&turn.file_name());
-        Err(Error::Variant {
-            variant: turn.variant.name.clone(),
-            phase: turn.phase.to_string(),
-            failure: Failure::new(&turn.variant.commands[0], ending, &log),
-        })
+        Err(iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher)))
     }
 }
 
@@ -137,7 +136,7 @@ impl Steps for Fixture {
         cgroup::remove(&cgroup::name(self.work.path())?);
         self.work.empty()?;
         self.write()?;
-        let result = self.furnish(launcher);
+        let result = self.load_images(launcher);
         if result.is_err()
             && let Some(docker) = &mut self.docker
         {
@@ -146,27 +145,27 @@ impl Steps for Fixture {
         result
     }
 
-    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
-        let context = self.context().display().to_string();
-        let mut place = Place::default();
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error> {
+        let mut config = IterationConfig::default();
         if let Some(docker) = &mut self.docker {
             let mut ways = variants::ways();
-            let way = ways.find(|way| way.name == turn.variant.name);
+            let way = ways.find(|way| way.name == iteration.variant.name);
             docker.start(way.map_or(Runtime::Plain, |way| way.runtime), launcher)?;
-            place.values = docker.values();
-            place.settle = Some(docker.data());
-            place.server = docker.pid();
-            let data = docker.data();
-            let dir = File::open(&data).map_err(Error::io("open", &data))?;
-            rustix::fs::syncfs(&dir).map_err(Error::io("sync", &data))?;
+            config.values = docker.values();
+            config.settle = Some(docker.data());
+            config.server = docker.pid();
         }
-        place.values.insert("context".to_owned(), context);
-        Ok(place)
+        config.values.insert("context".to_owned(), show(&self.context()));
+        Ok(config)
     }
 
     fn parts(
         &mut self,
-        _turn: &Iteration<'_>,
+        _iteration: &Iteration<'_>,
         _timed: Vec<Part>,
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
@@ -174,11 +173,11 @@ impl Steps for Fixture {
         Ok(progress::parts(&text))
     }
 
-    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        self.require_installed(turn, launcher)
+    fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        self.require_installed(iteration, launcher)
     }
 
-    fn clear(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, _iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let Some(docker) = &mut self.docker else { return Ok(()) };
         let forgotten = match docker.pid() {
             None => Ok(()),
@@ -195,9 +194,8 @@ impl Steps for Fixture {
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
         let summary = self.base.as_ref().map(Base::summary);
         self.docker = None;
-        self.work.vacate()?;
-        let finding = |summary| Finding { variant: None, summary, details: Vec::new() };
-        Ok(summary.map(finding).into_iter().collect())
+        self.work.remove()?;
+        Ok(summary.map(Finding::new).into_iter().collect())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The parts of samples, side by side.
 
-use super::Judged;
+use super::VariantResult;
 use super::format::{quantity, shown_p};
 use super::table::{Align, Table};
 use crate::runner::{Measured, Sample};
@@ -12,7 +12,7 @@ const MS: f64 = 1e6;
 
 /// The statistics of one part of a variant's samples, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JudgedPart {
+pub struct PartResult {
     /// The part's name.
     pub name: String,
     /// Summary of its times.
@@ -23,14 +23,14 @@ pub struct JudgedPart {
 }
 
 /// Returns the parts of a variant whose commands are timed separately; otherwise none.
-pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<JudgedPart> {
+pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<PartResult> {
     if one.variant.parts.is_empty() {
         return Vec::new();
     }
     let judged = |name: &str| {
         let own = times(&one.samples, name);
         let other = baseline.map(|baseline| times(&baseline.samples, name));
-        JudgedPart {
+        PartResult {
             name: name.to_owned(),
             summary: summarize(&own),
             comparison: other.and_then(|other| compare(&own, &other, seed)),
@@ -41,7 +41,7 @@ pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> V
 
 /// Returns the text: a table of medians for each group of variants, and a table for each part
 /// with statistics; empty if no sample has parts.
-pub(super) fn text(results: &[Judged]) -> String {
+pub(super) fn text(results: &[VariantResult]) -> String {
     let mut text = String::new();
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
         if let Some(table) = medians(group) {
@@ -55,12 +55,12 @@ pub(super) fn text(results: &[Judged]) -> String {
 }
 
 /// Returns the group of a variant: the word before a slash in its name.
-fn group(result: &Judged) -> Option<&str> {
+fn group(result: &VariantResult) -> Option<&str> {
     result.measured.variant.name.split_once('/').map(|(group, _)| group)
 }
 
 /// Returns a table with a row per variant and a column per part.
-fn medians(results: &[Judged]) -> Option<Table> {
+fn medians(results: &[VariantResult]) -> Option<Table> {
     let names = all_names(results);
     if names.is_empty() {
         return None;
@@ -79,7 +79,7 @@ fn medians(results: &[Judged]) -> Option<Table> {
 }
 
 /// Returns one table per part, with spread and ratio.
-fn apart(results: &[Judged]) -> String {
+fn apart(results: &[VariantResult]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for part in results.iter().flat_map(|result| &result.parts) {
         if !names.contains(&part.name.as_str()) {
@@ -106,7 +106,7 @@ fn apart(results: &[Judged]) -> String {
     names.into_iter().map(table).collect()
 }
 
-fn cells(result: &Judged, part: &JudgedPart) -> Vec<String> {
+fn cells(result: &VariantResult, part: &PartResult) -> Vec<String> {
     let variant = &result.measured.variant;
     let mut cells = vec![variant.name.clone()];
     match &part.summary {
@@ -133,7 +133,7 @@ fn cells(result: &Judged, part: &JudgedPart) -> Vec<String> {
     cells
 }
 
-fn all_names(results: &[Judged]) -> Vec<&str> {
+fn all_names(results: &[VariantResult]) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for name in results.iter().flat_map(|result| names(&result.measured.samples)) {
         if !all.contains(&name) {

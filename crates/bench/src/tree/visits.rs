@@ -1,6 +1,7 @@
 //! Entering and leaving a clone, and mounting and unmounting one.
 
-use super::commands::{BASE, ours, tree, variant, words};
+use super::commands::{BASE, ours, tree, variant};
+use crate::command::words;
 use crate::scenario::{Need, Variant};
 
 /// The single command of a visit; its parts are [`ENTER`] and [`LEAVE`].

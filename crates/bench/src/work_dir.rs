@@ -11,13 +11,13 @@ const NAME: &str = "synconce-bench";
 
 /// A directory on the disk under test. It is locked while it is occupied, because two
 /// benchmarks on one disk would disturb each other.
-pub(crate) struct Workplace {
+pub(crate) struct WorkDir {
     path: PathBuf,
     keep: bool,
     lock: Option<File>,
 }
 
-impl Workplace {
+impl WorkDir {
     /// Returns the workplace in a directory; its content stays if `keep` is set.
     pub(crate) fn new(dir: &Path, keep: bool) -> Self {
         let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
@@ -30,7 +30,7 @@ impl Workplace {
     }
 
     /// Locks the directory, and removes what an earlier benchmark left in it.
-    pub(crate) fn occupy(&mut self) -> Result<(), Error> {
+    pub(crate) fn lock_and_clear(&mut self) -> Result<(), Error> {
         self.take()?;
         self.empty()
     }
@@ -54,7 +54,7 @@ impl Workplace {
     }
 
     /// Unlocks the directory, and removes it unless it is to be kept.
-    pub(crate) fn vacate(&mut self) -> Result<(), Error> {
+    pub(crate) fn remove(&mut self) -> Result<(), Error> {
         if self.lock.take().is_some() && !self.keep {
             remove_tree(&self.path)?;
         }
@@ -62,10 +62,10 @@ impl Workplace {
     }
 }
 
-impl Drop for Workplace {
+impl Drop for WorkDir {
     fn drop(&mut self) {
         // After a failure or an interrupt no other code removes the trees.
-        let _ = self.vacate();
+        let _ = self.remove();
     }
 }
 
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn a_second_benchmark_in_one_directory_is_refused_while_the_first_is_there() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut first = Workplace::new(dir.path(), false);
-        first.occupy().expect("it is free");
-        let refused = Workplace::new(dir.path(), false).occupy().expect_err("it is taken");
+        let mut first = WorkDir::new(dir.path(), false);
+        first.lock_and_clear().expect("it is free");
+        let refused = WorkDir::new(dir.path(), false).lock_and_clear().expect_err("it is taken");
         assert!(refused.to_string().contains("is another benchmark running?"), "{refused}");
         assert!(first.path().exists(), "the second removed what it had not taken");
         drop(first);
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn what_an_earlier_benchmark_left_is_removed() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut place = Workplace::new(dir.path(), false);
+        let mut place = WorkDir::new(dir.path(), false);
         let left = place.path().join("root-1/file");
         fs::create_dir_all(&left).expect("a directory can be made");
         let file = place.path().join("file");
         fs::write(&file, "").expect("a file can be made");
-        place.occupy().expect("it is free");
+        place.lock_and_clear().expect("it is free");
         assert!(!left.exists() && !file.exists());
     }
 }

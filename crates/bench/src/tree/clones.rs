@@ -1,7 +1,8 @@
 //! The life of a clone: created, changed by a small build, and removed.
 
-use super::commands::{BASE, ours, sync, tree, variant, words};
-use super::payload::SCRIPT;
+use super::build_script::SCRIPT;
+use super::commands::{BASE, ours, sync, tree, variant};
+use crate::command::words;
 use crate::scenario::{Need, Promise, Variant};
 
 /// The parts of a clone's life; each is followed by its sync.
