@@ -4,18 +4,17 @@
 mod apt;
 
 use self::apt::Source;
-use crate::Error;
 use crate::command::{show, words};
 use crate::launcher::Launcher;
 use crate::mounts::{self, ChrootMounts};
 use crate::scenario::Need;
+use crate::{Error, files};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -143,12 +142,11 @@ impl Base {
         let kind = if recipe.options.installed { "tree" } else { "install" };
         let tar = recipe.options.cache.join(format!("{kind}-{key}.tar"));
         let note = tar.with_extension("json");
-        let kept = || recall(&note).filter(|base| base.tar == tar && tar.is_file());
+        let kept = || read_note(&note).filter(|base| base.tar == tar && tar.is_file());
         if let Some(base) = kept() {
             return Ok(base);
         }
-        fs::create_dir_all(&recipe.options.cache)
-            .map_err(Error::io("create", &recipe.options.cache))?;
+        files::create_dir(&recipe.options.cache)?;
         let _lock = lock_cache(&recipe.options.cache, launcher)?;
         if let Some(base) = kept() {
             return Ok(base);
@@ -168,21 +166,21 @@ impl Base {
         let part = self.tar.with_extension("part");
         let (tar, from) = (show(&part), show(root));
         let pack = ["tar", "-c", "--numeric-owner", "--xattrs", "-f", &tar, "-C", &from, "."];
-        launcher.help("pack the base", &pack)?;
+        launcher.run_helper("pack the base", &pack)?;
         fs::File::open(&part).and_then(|file| file.sync_all()).map_err(Error::io("sync", &part))?;
         fs::rename(&part, &self.tar).map_err(Error::io("rename", &part))?;
         let text = serde_json::to_string_pretty(self)
             .map_err(Error::io::<serde_json::Error>("encode", note))?;
-        fs::write(note, text).map_err(Error::io("write", note))
+        files::write(note, text)
     }
 
     /// Unpacks the base into a new directory.
     pub(crate) fn unpack(&self, root: &Path, launcher: &Launcher) -> Result<(), Error> {
-        fs::create_dir_all(root).map_err(Error::io("create", root))?;
+        files::create_dir(root)?;
         let (tar, to) = (show(&self.tar), show(root));
         let flags = ["--numeric-owner", "--xattrs", "--xattrs-include=*"];
         let command = [&["tar", "-xp"][..], &flags, &["-f", &tar, "-C", &to]].concat();
-        launcher.help("unpack the base", &command)
+        launcher.run_helper("unpack the base", &command)
     }
 
     /// Returns one line for the report.
@@ -229,7 +227,7 @@ impl Drop for BuildDir {
     }
 }
 
-fn recall(note: &Path) -> Option<Base> {
+fn read_note(note: &Path) -> Option<Base> {
     serde_json::from_slice(&fs::read(note).ok()?).ok()
 }
 
@@ -241,7 +239,7 @@ fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Er
     let command: Vec<String>;
     if Need::new("mmdebstrap", "").is_met() {
         let list = root.with_extension("sources");
-        fs::write(&list, apt::render(sources)).map_err(Error::io("write", &list))?;
+        files::write(&list, apt::render(sources))?;
         let before = ["env", &scratch, "mmdebstrap", "--mode=root", "--variant=apt"];
         command = words(&[&before[..], &[suite, &target, &show(&list)]].concat());
     } else if Need::new("debootstrap", "").is_met() {
@@ -257,7 +255,7 @@ fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Er
                     .to_owned(),
         });
     }
-    launcher.help("make the base", &command)
+    launcher.run_helper("make the base", &command)
 }
 
 /// Configures apt in the root, and downloads or installs the packages.
@@ -274,7 +272,7 @@ fn add_packages(
         let before = ["chroot", &root, "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive"];
         let before = [&before[..], &["apt-get", "-y"], words].concat();
         let packages = packages.iter().map(String::as_str);
-        launcher.help(purpose, &before.into_iter().chain(packages).collect::<Vec<_>>())
+        launcher.run_helper(purpose, &before.into_iter().chain(packages).collect::<Vec<_>>())
     };
     apt("read the package lists", &["update"], &[])?;
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
@@ -300,16 +298,16 @@ fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Er
         .and_then(|()| fs::create_dir(&lists))
         .map_err(Error::io("empty", &lists))?;
     let _ = fs::remove_file(etc.join("sources.list"));
-    put(&lists.join("base.sources"), &apt::render(&recipe.sources), 0o644)?;
+    write_file(&lists.join("base.sources"), &apt::render(&recipe.sources), 0o644)?;
     let recommends = format!("APT::Install-Recommends \"{}\";\n", recipe.options.recommends);
     let own = format!("{KEEP_PACKAGES}{recommends}{configuration}");
-    put(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
-    put(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
+    write_file(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
+    write_file(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
     for keyring in recipe.sources.iter().filter_map(Source::keyring) {
         let inside = root.join(keyring.strip_prefix("/").unwrap_or(&keyring));
         if !inside.exists() {
             let dir = inside.parent().unwrap_or(root);
-            fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+            files::create_dir(dir)?;
             fs::copy(&keyring, &inside).map_err(Error::io("copy", &keyring))?;
         }
     }
@@ -320,19 +318,16 @@ fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Er
         .map_err(Error::io("copy", "/etc/resolv.conf"))
 }
 
-fn put(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    fs::write(path, text).map_err(Error::io("write", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(Error::io("change the mode of", path))
+fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+    files::write(path, text)?;
+    files::set_mode(path, mode)
 }
 
 fn versions(root: &Path, launcher: &Launcher) -> Result<BTreeMap<String, String>, Error> {
     let log = launcher.log("versions");
-    let out = log.with_extension("out");
     let root = show(root);
     let before = ["chroot", &root, "dpkg-query", "-W", "-f", "${Package} ${Version}\n"];
-    launcher.run(&[&before[..], &VERSIONED].concat(), &log, Some(&out))?;
-    let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
+    let (_, text) = launcher.output(&[&before[..], &VERSIONED].concat(), &log)?;
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     Ok(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
 }
@@ -385,6 +380,6 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let note = dir.path().join("x.json");
         fs::write(&note, "{\"tar\": \"/x").expect("a file can be written");
-        assert_eq!(recall(&note), None);
+        assert_eq!(read_note(&note), None);
     }
 }

@@ -7,7 +7,7 @@ use crate::report::{Report, host::Host};
 use crate::runner::{Settings, WarmUp, run};
 use crate::scenario::{Finding, Need, Scenario, select};
 use crate::work_dir::WorkDir;
-use crate::{Error, mounts};
+use crate::{Error, files, mounts};
 use std::path::{Path, PathBuf};
 
 /// File systems without a disk.
@@ -90,7 +90,7 @@ impl Harness<'_> {
             let reason = format!("{program} is not installed; the package {package} brings it");
             return unsuitable("this host".to_owned(), reason);
         }
-        std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+        files::create_dir(dir)?;
         let kind = Mount::of(dir).map(|mount| mount.kind).unwrap_or_default();
         if self.disk && MEMORY.contains(&kind.as_str()) {
             let reason =

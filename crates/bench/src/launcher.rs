@@ -2,7 +2,7 @@
 
 use crate::interrupt::Watch;
 use crate::processes::OwnProcesses;
-use crate::{Error, Failure};
+use crate::{Error, Failure, files};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -19,7 +19,7 @@ const MARK: &str = "SYNCONCE_BENCH";
 /// Starts commands, waits for them and for Ctrl-C, and keeps their logs.
 pub struct Launcher {
     watch: Watch,
-    family: OwnProcesses,
+    own: OwnProcesses,
     logs: tempfile::TempDir,
 }
 
@@ -61,9 +61,8 @@ impl Launcher {
             .prefix("synconce-bench-")
             .tempdir_in(&parent)
             .map_err(Error::io("make a log directory in", &parent))?;
-        let family =
-            OwnProcesses { mark: format!("{MARK}={}", logs.path().display()), spared: None };
-        Ok(Self { watch: Watch::new()?, family, logs })
+        let own = OwnProcesses { mark: format!("{MARK}={}", logs.path().display()), spared: None };
+        Ok(Self { watch: Watch::new()?, own, logs })
     }
 
     /// Lets `program` end by itself on an interrupt, after its commands were killed: synconce
@@ -71,7 +70,7 @@ impl Launcher {
     #[must_use]
     pub(crate) fn sparing(mut self, program: &Path) -> Self {
         let file = std::fs::metadata(program).ok();
-        self.family.spared = file.map(|metadata| (metadata.dev(), metadata.ino()));
+        self.own.spared = file.map(|metadata| (metadata.dev(), metadata.ino()));
         self
     }
 
@@ -105,11 +104,10 @@ impl Launcher {
 
     /// Kills the processes that outlived the commands that started them.
     pub(crate) fn kill_leftovers(&self) {
-        self.family.end(None);
+        self.own.end(None);
     }
 
-    /// Runs a command to its end, with no input and its output appended to `log`; if `stdout`
-    /// is given, it receives the standard output instead.
+    /// Runs a command to its end, with no input and its output appended to `log`.
     ///
     /// The environment is this process's own, without LD_PRELOAD and with a mark that
     /// identifies this benchmark.
@@ -117,20 +115,24 @@ impl Launcher {
     /// # Errors
     /// The command cannot be started or waited for; or an interrupt, after the command and its
     /// descendants were killed. A failure of the command itself is no error.
-    pub fn run(
+    pub(crate) fn run(&self, command: &[impl AsRef<str>], log: &Path) -> Result<Outcome, Error> {
+        self.run_in(None, command, log, None)
+    }
+
+    /// Like [`Launcher::run`]; returns the standard output, too.
+    pub(crate) fn output(
         &self,
         command: &[impl AsRef<str>],
         log: &Path,
-        stdout: Option<&Path>,
-    ) -> Result<Outcome, Error> {
-        self.run_in(None, command, log, stdout)
+    ) -> Result<(Outcome, String), Error> {
+        let out = log.with_extension("out");
+        let outcome = self.run_in(None, command, log, Some(&out))?;
+        Ok((outcome, files::read(&out)?))
     }
 
-    /// Like [`Launcher::run`], in the directory `dir`.
-    ///
-    /// # Errors
-    /// Those of [`Launcher::run`].
-    pub fn run_in(
+    /// Like [`Launcher::run`], in the directory `dir`; if `stdout` is given, it receives the
+    /// standard output.
+    pub(crate) fn run_in(
         &self,
         dir: Option<&Path>,
         command: &[impl AsRef<str>],
@@ -167,19 +169,18 @@ impl Launcher {
         Ok(Daemon { child, program })
     }
 
-    /// Runs a command that prepares or clears the fixture.
-    ///
-    /// # Errors
-    /// Also if the command fails; the error contains `purpose`: "unpack the base".
-    pub fn help(&self, purpose: &str, command: &[impl AsRef<str>]) -> Result<(), Error> {
-        self.help_in(None, purpose, command)
+    /// Runs a command that makes or clears the fixture; its failure is an error with the
+    /// `purpose`: "unpack the base".
+    pub(crate) fn run_helper(
+        &self,
+        purpose: &str,
+        command: &[impl AsRef<str>],
+    ) -> Result<(), Error> {
+        self.run_helper_in(None, purpose, command)
     }
 
-    /// Like [`Launcher::help`], in the directory `dir`.
-    ///
-    /// # Errors
-    /// Those of [`Launcher::help`].
-    pub(crate) fn help_in(
+    /// Like [`Launcher::run_helper`], in the directory `dir`.
+    pub(crate) fn run_helper_in(
         &self,
         dir: Option<&Path>,
         purpose: &str,
@@ -226,7 +227,7 @@ impl Launcher {
             .map_err(Error::io("watch", program))
             .and_then(|pidfd| self.watch.wait(Some(pidfd.as_fd()), None));
         if ended.is_err() {
-            self.family.end(Some(pid));
+            self.own.end(Some(pid));
         }
         let status = child.wait().map_err(Error::io("wait for", program))?;
         ended?;
@@ -255,14 +256,14 @@ impl Daemon {
         Ok(ended.is_some())
     }
 
-    /// Terminates the daemon and waits; kills it after `patience`.
-    pub(crate) fn stop(&mut self, patience: Duration) -> Result<(), Error> {
+    /// Terminates the daemon and waits; kills it after `timeout`.
+    pub(crate) fn stop(&mut self, timeout: Duration) -> Result<(), Error> {
         let start = Instant::now();
         if !self.has_ended()? {
             kill_process(self.pid(), Signal::TERM).map_err(Error::io("end", &self.program))?;
         }
         while !self.has_ended()? {
-            if start.elapsed() > patience {
+            if start.elapsed() > timeout {
                 self.child.kill().map_err(Error::io("kill", &self.program))?;
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -24,6 +24,7 @@ pub mod compile;
 pub mod cost;
 mod error;
 mod failure;
+mod files;
 mod harness;
 pub mod image;
 pub mod install;
@@ -37,7 +38,6 @@ pub mod runner;
 pub mod scenario;
 pub mod statistics;
 pub mod tree;
-mod walk;
 mod work_dir;
 
 pub use call_loop::{LoopKind, measure_loop};

@@ -63,8 +63,11 @@ impl Report {
     /// Evaluates a record. `host` must be read before the rounds, so that its load does not
     /// include the benchmark.
     pub fn new(scenario: &Scenario, settings: Settings, host: Host, record: Record) -> Self {
-        let results =
-            record.measured.iter().map(|one| judge(one, &record.measured, settings.seed)).collect();
+        let results = record
+            .measured
+            .iter()
+            .map(|one| evaluate(one, &record.measured, settings.seed))
+            .collect();
         Self {
             schema: SCHEMA,
             scenario: scenario.name.clone(),
@@ -163,7 +166,7 @@ impl Report {
     }
 }
 
-fn judge(one: &Measured, all: &[Measured], seed: u64) -> VariantResult {
+fn evaluate(one: &Measured, all: &[Measured], seed: u64) -> VariantResult {
     let values = |m: &Measured| m.samples.iter().map(|s| s.value).collect::<Vec<_>>();
     let baseline =
         all.iter().find(|m| m.variant.name == one.variant.against && !one.variant.is_baseline());
@@ -171,7 +174,7 @@ fn judge(one: &Measured, all: &[Measured], seed: u64) -> VariantResult {
         measured: one.clone(),
         summary: summarize(&values(one)),
         comparison: baseline.and_then(|b| compare(&values(one), &values(b), seed)),
-        parts: parts::judge(one, baseline, seed),
+        parts: parts::evaluate(one, baseline, seed),
     }
 }
 

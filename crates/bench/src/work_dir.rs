@@ -1,7 +1,7 @@
 //! The directory in which a benchmark creates and removes trees.
 
-use crate::Error;
 use crate::mounts::remove_tree;
+use crate::{Error, files};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -31,13 +31,13 @@ impl WorkDir {
 
     /// Locks the directory, and removes what an earlier benchmark left in it.
     pub(crate) fn lock_and_clear(&mut self) -> Result<(), Error> {
-        self.take()?;
-        self.empty()
+        self.lock()?;
+        self.clear()
     }
 
     /// Locks the directory and keeps its content.
-    pub(crate) fn take(&mut self) -> Result<(), Error> {
-        fs::create_dir_all(&self.path).map_err(Error::io("create", &self.path))?;
+    pub(crate) fn lock(&mut self) -> Result<(), Error> {
+        files::create_dir(&self.path)?;
         let dir = File::open(&self.path).map_err(Error::io("open", &self.path))?;
         flock(&dir, FlockOperation::NonBlockingLockExclusive)
             .map_err(Error::io("lock (is another benchmark running?)", &self.path))?;
@@ -46,7 +46,7 @@ impl WorkDir {
     }
 
     /// Removes the directory's content.
-    pub(crate) fn empty(&self) -> Result<(), Error> {
+    pub(crate) fn clear(&self) -> Result<(), Error> {
         for entry in fs::read_dir(&self.path).map_err(Error::io("list", &self.path))? {
             remove_tree(&entry.map_err(Error::io("list", &self.path))?.path())?;
         }
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn what_an_earlier_benchmark_left_is_removed() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut place = WorkDir::new(dir.path(), false);
-        let left = place.path().join("root-1/file");
+        let mut work = WorkDir::new(dir.path(), false);
+        let left = work.path().join("root-1/file");
         fs::create_dir_all(&left).expect("a directory can be made");
-        let file = place.path().join("file");
+        let file = work.path().join("file");
         fs::write(&file, "").expect("a file can be made");
-        place.lock_and_clear().expect("it is free");
+        work.lock_and_clear().expect("it is free");
         assert!(!left.exists() && !file.exists());
     }
 }

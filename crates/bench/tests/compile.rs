@@ -79,8 +79,8 @@ fn every_variant_builds_a_fresh_copy_and_the_source_stays_as_it_was() {
     let held = "synconce input";
     assert_eq!(seen, ["input", "input", held, held, held], "bare is warmed up once");
     assert_eq!(entries(&fixture.path("source")), ["input"]);
-    let judged = report.findings.iter().filter_map(|finding| finding.variant.as_deref());
-    assert_eq!(judged.collect::<Vec<_>>(), names[1..]);
+    let evaluated = report.findings.iter().filter_map(|finding| finding.variant.as_deref());
+    assert_eq!(evaluated.collect::<Vec<_>>(), names[1..]);
 }
 
 #[test]

@@ -13,12 +13,12 @@ use synconce_bench::scenario::{
 };
 
 /// Records the steps that it is asked to do.
-struct Diary {
+struct Recorder {
     lines: Rc<RefCell<Vec<String>>>,
     file: PathBuf,
 }
 
-impl Steps for Diary {
+impl Steps for Recorder {
     fn reset(&mut self, iteration: &Iteration<'_>, _: &Launcher) -> Result<IterationConfig, Error> {
         self.note("reset", iteration);
         Ok(IterationConfig {
@@ -44,7 +44,7 @@ impl Steps for Diary {
     }
 }
 
-impl Diary {
+impl Recorder {
     fn note(&self, act: &str, iteration: &Iteration<'_>) {
         let last = if iteration.last { " last" } else { "" };
         self.lines
@@ -63,7 +63,7 @@ struct Bench {
 fn bench(variants: Vec<Variant>) -> Bench {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let lines = Rc::new(RefCell::new(Vec::new()));
-    let steps = Diary { lines: Rc::clone(&lines), file: dir.path().join("file") };
+    let steps = Recorder { lines: Rc::clone(&lines), file: dir.path().join("file") };
     Bench {
         scenario: Scenario {
             name: "dummy".to_owned(),

@@ -121,15 +121,11 @@ pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<Source>, E
 /// Returns the lines of the host's apt configuration that a root needs, too.
 pub(super) fn host_configuration(launcher: &Launcher) -> Result<String, Error> {
     let log = launcher.log("apt-config");
-    let dump = log.with_extension("out");
-    match launcher.run(&["apt-config", "dump"], &log, Some(&dump)) {
+    match launcher.output(&["apt-config", "dump"], &log) {
         Err(error @ Error::Interrupted { .. }) => Err(error),
         // A host without apt has no configuration.
         Err(_) => Ok(String::new()),
-        Ok(_) => {
-            let text = std::fs::read_to_string(&dump).map_err(Error::io("read", &dump))?;
-            Ok(carried(&text))
-        }
+        Ok((_, text)) => Ok(carried(&text)),
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{Options, program, shell};
 use crate::Error;
 use crate::command::{fill, show};
+use crate::files::walk;
 use crate::launcher::Launcher;
 use crate::mounts::remove_tree;
 use crate::scenario::{Finding, Iteration, IterationConfig, Steps};
-use crate::walk::walk;
 use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -78,7 +78,7 @@ fn require(line: &str, launcher: &Launcher) -> Result<(), Error> {
     };
     let mut command = shell("command -v -- \"$1\"");
     command.extend(["sh", program].map(str::to_owned));
-    if launcher.run(&command, &launcher.log("programs"), None)?.status.success() {
+    if launcher.run(&command, &launcher.log("programs"))?.status.success() {
         return Ok(());
     }
     Err(Error::Unsuitable {
@@ -91,7 +91,7 @@ fn require(line: &str, launcher: &Launcher) -> Result<(), Error> {
 fn copy(purpose: &str, from: &Path, to: &Path, launcher: &Launcher) -> Result<(), Error> {
     fs::create_dir(to).map_err(Error::io("create", to))?;
     let command = ["cp", "-a", "--reflink=auto", "--", &show(&from.join(".")), &show(to)];
-    launcher.help(purpose, &command)
+    launcher.run_helper(purpose, &command)
 }
 
 /// Path, inode, size and time of the last change of every entry of a tree.
@@ -115,7 +115,7 @@ impl Steps for Fixture {
         self.work.lock_and_clear()?;
         copy("copy the source tree", &self.source, &self.tree(), launcher)?;
         if let Some(line) = &self.prepare {
-            launcher.help_in(Some(&self.tree()), "prepare the tree", &shell(line))?;
+            launcher.run_helper_in(Some(&self.tree()), "prepare the tree", &shell(line))?;
         }
         fs::rename(self.tree(), self.template()).map_err(Error::io("rename", self.tree()))
     }

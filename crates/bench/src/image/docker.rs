@@ -4,10 +4,9 @@ use super::cgroup;
 use crate::command::{fill, show};
 use crate::launcher::{Daemon, Launcher};
 use crate::mounts::{self, TmpfsMount};
-use crate::{Error, Failure};
+use crate::{Error, Failure, files};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
@@ -29,9 +28,9 @@ const UNSUPPORTED: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
 const NEEDS_BUILDX: u32 = 23;
 
 /// How long dockerd may take to start answering or to exit.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one answer may take.
-const SOON: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The runtime of a build's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +65,12 @@ impl Docker {
         let hidden = [TmpfsMount::new(Path::new(RUN))?, TmpfsMount::new(Path::new(SETTINGS))?];
         let before = dir.join("before");
         for made in [&dir.join("client"), &before] {
-            fs::create_dir_all(made).map_err(Error::io("create", made))?;
+            files::create_dir(made)?;
         }
         // Empty settings, so that neither dockerd nor synconce-oci reads the host's.
         for (name, text) in [("daemon.json", "{}\n"), ("oci.toml", "")] {
             let file = dir.join(name);
-            fs::write(&file, text).map_err(Error::io("write", &file))?;
+            files::write(&file, text)?;
         }
         for name in ["runc", "synconce-oci"] {
             let link = before.join(name);
@@ -128,11 +127,11 @@ impl Docker {
         let start = Instant::now();
         loop {
             launcher.check()?;
-            if answers() {
+            if is_ready() {
                 return Ok(());
             }
             let ended = daemon.has_ended()?;
-            if ended || start.elapsed() > PATIENCE {
+            if ended || start.elapsed() > TIMEOUT {
                 let why = if ended { "it ended" } else { "it does not answer" };
                 let failure = Failure::new(&words, why, &log);
                 return Err(Error::Helper { purpose: "start dockerd".to_owned(), failure });
@@ -144,7 +143,7 @@ impl Docker {
     /// Stops the daemon if it runs, and ends the processes that it leaves.
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
         if let Some(mut daemon) = self.running.take() {
-            daemon.stop(PATIENCE)?;
+            daemon.stop(TIMEOUT)?;
             launcher.kill_leftovers();
         }
         cgroup::remove(&self.cgroup);
@@ -159,21 +158,19 @@ impl Docker {
         words: &[&str],
         launcher: &Launcher,
     ) -> Result<(), Error> {
-        launcher.help(purpose, &self.words(words))
+        launcher.run_helper(purpose, &self.words(words))
     }
 
     /// Returns the client's output, without the final newline.
-    pub(super) fn ask(&self, words: &[&str], launcher: &Launcher) -> Result<String, Error> {
+    pub(super) fn output(&self, words: &[&str], launcher: &Launcher) -> Result<String, Error> {
         let log = launcher.log("docker");
-        let out = log.with_extension("out");
         let words = self.words(words);
-        let outcome = launcher.run(&words, &log, Some(&out))?;
+        let (outcome, text) = launcher.output(&words, &log)?;
         if !outcome.status.success() {
             let failure = Failure::new(&words, outcome.status.to_string(), &log);
             return Err(Error::Helper { purpose: "ask dockerd".to_owned(), failure });
         }
-        let said = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
-        Ok(said.trim_end().to_owned())
+        Ok(text.trim_end().to_owned())
     }
 
     /// Selects the first client in PATH that can build: Docker's own packages have the builder
@@ -186,8 +183,8 @@ impl Docker {
                 continue;
             }
             let log = launcher.log("docker");
-            let plugin = launcher.run(&self.words(&["buildx", "version"]), &log, None)?;
-            let version = self.ask(&["--version"], launcher)?;
+            let plugin = launcher.run(&self.words(&["buildx", "version"]), &log)?;
+            let version = self.output(&["--version"], launcher)?;
             if plugin.status.success() || major(&version).is_some_and(|it| it < NEEDS_BUILDX) {
                 return Ok(());
             }
@@ -235,10 +232,10 @@ fn own_environment() -> Vec<String> {
 }
 
 /// Whether the daemon answers; its socket exists long before.
-fn answers() -> bool {
+fn is_ready() -> bool {
     let ask = || {
         let mut socket = UnixStream::connect("/run/docker.sock")?;
-        socket.set_read_timeout(Some(SOON))?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         socket.write_all(b"GET /_ping HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer)?;

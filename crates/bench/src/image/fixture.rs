@@ -5,12 +5,12 @@ use super::cgroup;
 use super::docker::{Docker, Runtime};
 use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
-use crate::Error;
 use crate::base::{Base, Recipe};
 use crate::command::show;
 use crate::launcher::Launcher;
 use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
 use crate::work_dir::WorkDir;
+use crate::{Error, files};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -56,23 +56,23 @@ impl Fixture {
 
     /// Writes the contexts and the Dockerfiles.
     fn write(&self) -> Result<(), Error> {
-        let put = |path: &Path, bytes: &[u8]| {
+        let write_file = |path: &Path, bytes: &[u8]| {
             let dir = path.parent().unwrap_or(path);
-            fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
-            fs::write(path, bytes).map_err(Error::io("write", path))
+            files::create_dir(dir)?;
+            files::write(path, bytes)
         };
         let mut random = fastrand::Rng::with_seed(self.options.common.settings.seed);
         for number in 0..FILES {
             let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
-            put(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
+            write_file(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
         }
         for way in variants::ways() {
             let text = way.dockerfile(&self.options.base.packages);
-            put(&self.dir(&format!("{}.Dockerfile", way.name)), text.as_bytes())?;
+            write_file(&self.dir(&format!("{}.Dockerfile", way.name)), text.as_bytes())?;
         }
-        put(&self.dir("default/docker-apt-speedup"), SPEEDUP.as_bytes())?;
-        put(&self.dir("default/Dockerfile"), DEFAULT_STEPS.as_bytes())?;
-        put(&self.dir("tool/Dockerfile"), TOOL_STEPS.as_bytes())?;
+        write_file(&self.dir("default/docker-apt-speedup"), SPEEDUP.as_bytes())?;
+        write_file(&self.dir("default/Dockerfile"), DEFAULT_STEPS.as_bytes())?;
+        write_file(&self.dir("tool/Dockerfile"), TOOL_STEPS.as_bytes())?;
         let tool = self.dir("tool/synconce");
         fs::copy(&self.synconce, &tool).map(drop).map_err(Error::io("copy", &self.synconce))
     }
@@ -105,12 +105,13 @@ impl Fixture {
         launcher: &Launcher,
     ) -> Result<(), Error> {
         let Some(docker) = &self.docker else { return Ok(()) };
-        let container = docker.ask(&["create", "--network", "none", RESULT, "true"], launcher)?;
+        let container =
+            docker.output(&["create", "--network", "none", RESULT, "true"], launcher)?;
         let status = self.dir("status");
         let (from, to) = (format!("{container}:/var/lib/dpkg/status"), show(&status));
         docker.client("look into the image", &["cp", &from, &to], launcher)?;
         docker.client("remove a container", &["rm", &container], launcher)?;
-        let text = fs::read_to_string(&status).map_err(Error::io("read", &status))?;
+        let text = files::read(&status)?;
         let lacking =
             self.options.base.packages.iter().find(|package| !is_installed(&text, package));
         let Some(package) = lacking else { return Ok(()) };
@@ -131,10 +132,10 @@ fn is_installed(status: &str, package: &str) -> bool {
 
 impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.work.take()?;
+        self.work.lock()?;
         // A step of a killed benchmark continues without its daemon.
         cgroup::remove(&cgroup::name(self.work.path())?);
-        self.work.empty()?;
+        self.work.clear()?;
         self.write()?;
         let result = self.load_images(launcher);
         if result.is_err()
@@ -169,7 +170,7 @@ impl Steps for Fixture {
         _timed: Vec<Part>,
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
-        let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
+        let text = files::read(log)?;
         Ok(progress::parts(&text))
     }
 

@@ -41,9 +41,9 @@ fn part(title: &str) -> Option<&'static str> {
     if title.starts_with("exporting ") {
         return Some("export");
     }
-    let (place, instruction) = title.strip_prefix('[')?.split_once("] ")?;
+    let (stage, instruction) = title.strip_prefix('[')?.split_once("] ")?;
     match instruction.split(' ').next()? {
-        "load" if place == "internal" => Some("load"),
+        "load" if stage == "internal" => Some("load"),
         "COPY" | "ADD" => Some("copy"),
         "RUN" => Some("run"),
         _ => None,

@@ -11,7 +11,6 @@ use crate::mounts::{ChrootMounts, remove_tree};
 use crate::scenario::{Finding, Iteration, IterationConfig, Phase, Steps};
 use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::PathBuf;
 
 /// Unpacks, mounts, checks and removes roots.
@@ -50,12 +49,10 @@ impl Fixture {
         launcher: &Launcher,
     ) -> Result<(), Error> {
         let log = iteration.other_log("-check", launcher);
-        let out = log.with_extension("out");
         let root = show(&self.root);
         let before = ["chroot", &root, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}\n"];
         let command = [words(&before), self.options.base.packages.clone()].concat();
-        let outcome = launcher.run(&command, &log, Some(&out))?;
-        let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
+        let (outcome, text) = launcher.output(&command, &log)?;
         let installed = text.lines().filter(|line| line.trim_end() == "ii").count();
         if outcome.status.success() && installed >= self.options.base.packages.len() {
             return Ok(());

@@ -145,7 +145,7 @@ fn versions(tools: &[Tool], launcher: &Launcher) -> Result<BTreeMap<String, Stri
     let mut found = BTreeMap::new();
     for tool in tools {
         let log = launcher.log(&format!("version-{}", tool.name));
-        let version = match launcher.run(&tool.command, &log, None) {
+        let version = match launcher.run(&tool.command, &log) {
             Err(error @ Error::Interrupted { .. }) => return Err(error),
             Ok(outcome) if outcome.status.success() => first_line(&log),
             Ok(_) | Err(_) => None,

@@ -23,11 +23,11 @@ pub struct PartResult {
 }
 
 /// Returns the parts of a variant whose commands are timed separately; otherwise none.
-pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<PartResult> {
+pub(super) fn evaluate(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<PartResult> {
     if one.variant.parts.is_empty() {
         return Vec::new();
     }
-    let judged = |name: &str| {
+    let evaluated = |name: &str| {
         let own = times(&one.samples, name);
         let other = baseline.map(|baseline| times(&baseline.samples, name));
         PartResult {
@@ -36,7 +36,7 @@ pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> V
             comparison: other.and_then(|other| compare(&own, &other, seed)),
         }
     };
-    names(&one.samples).into_iter().map(judged).collect()
+    names(&one.samples).into_iter().map(evaluated).collect()
 }
 
 /// Returns the text: a table of medians for each group of variants, and a table for each part
@@ -49,7 +49,7 @@ pub(super) fn text(results: &[VariantResult]) -> String {
         }
     }
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
-        text.push_str(&apart(group));
+        text.push_str(&part_tables(group));
     }
     text
 }
@@ -79,7 +79,7 @@ fn medians(results: &[VariantResult]) -> Option<Table> {
 }
 
 /// Returns one table per part, with spread and ratio.
-fn apart(results: &[VariantResult]) -> String {
+fn part_tables(results: &[VariantResult]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for part in results.iter().flat_map(|result| &result.parts) {
         if !names.contains(&part.name.as_str()) {

@@ -1,7 +1,7 @@
 //! The kernel's caches: written back, and emptied.
 
-use crate::Error;
-use std::fs::{self, File};
+use crate::{Error, files};
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,5 +23,5 @@ pub(super) fn write_back(path: &Path) -> Result<Duration, Error> {
 /// would stay cached, so the disk under test is synced first.
 pub(super) fn empty(path: Option<&Path>) -> Result<(), Error> {
     path.map(write_back).transpose()?;
-    fs::write(DROP, ALL).map_err(Error::io("write", DROP))
+    files::write(DROP, ALL)
 }

@@ -1,10 +1,10 @@
 //! The writes of a small build: unpacks and changes files, and appends to, removes and changes
 //! the mode of files of the root.
 
-use crate::Error;
 use crate::command::show;
+use crate::files::walk;
 use crate::launcher::Launcher;
-use crate::walk::walk;
+use crate::{Error, files};
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -46,11 +46,11 @@ pub(super) struct BuildScript {
     pub(super) entries: u64,
     /// Bytes of its files.
     pub(super) bytes: u64,
-    touched: Vec<Touched>,
+    changed: Vec<Changed>,
 }
 
 /// A file of the base that the script changes in a clone.
-struct Touched {
+struct Changed {
     path: PathBuf,
     size: u64,
     mode: u32,
@@ -76,33 +76,32 @@ impl BuildScript {
         let chosen: Vec<&PathBuf> = found.ordinary.iter().step_by(step).take(wanted).collect();
         let dir = base.join(DIR);
         fs::create_dir(&dir).map_err(Error::io("create", &dir))?;
-        put(&dir.join("build.sh"), BUILD)?;
-        fs::set_permissions(dir.join("build.sh"), Permissions::from_mode(0o755))
-            .map_err(Error::io("change the mode of", &dir))?;
+        files::write(&dir.join("build.sh"), BUILD)?;
+        files::set_mode(&dir.join("build.sh"), 0o755)?;
         let (removed, kept) = chosen.split_at(REMOVED);
         let (appended, private) = kept.split_at(APPENDED);
         for (name, paths) in [("removed", removed), ("appended", appended), ("private", private)] {
-            put(&dir.join(name), &lines(paths))?;
+            files::write(&dir.join(name), &lines(paths))?;
         }
         pack(&dir, seed, launcher)?;
-        let touched = kept.iter().map(|path| Touched::new(base, path));
-        let touched = touched.collect::<Result<_, _>>()?;
-        Ok(Self { entries: found.entries, bytes: found.bytes, touched })
+        let changed = kept.iter().map(|path| Changed::new(base, path));
+        let changed = changed.collect::<Result<_, _>>()?;
+        Ok(Self { entries: found.entries, bytes: found.bytes, changed })
     }
 
     /// Returns the files of the base that have changed, and restores them.
     pub(super) fn restore(&self) -> Result<Vec<PathBuf>, Error> {
         let mut damaged = Vec::new();
-        for touched in &self.touched {
-            if touched.restore()? {
-                damaged.push(touched.path.clone());
+        for changed in &self.changed {
+            if changed.restore()? {
+                damaged.push(changed.path.clone());
             }
         }
         Ok(damaged)
     }
 }
 
-impl Touched {
+impl Changed {
     fn new(base: &Path, inside: &Path) -> Result<Self, Error> {
         let path = base.join(inside);
         let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
@@ -166,25 +165,21 @@ fn pack(dir: &Path, seed: u64, launcher: &Launcher) -> Result<(), Error> {
         let inside = PathBuf::from(format!("{}/file-{number}.c", number % DIRECTORIES));
         let path = source.join(&inside);
         let parent = path.parent().unwrap_or(&source);
-        fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+        files::create_dir(parent)?;
         let length = random.usize(64..BYTES);
         let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(length).collect();
-        put(&path, &text)?;
+        files::write(&path, &text)?;
         names.push(inside);
     }
-    put(&dir.join("unpacked"), &lines(&names.iter().collect::<Vec<_>>()))?;
+    files::write(&dir.join("unpacked"), &lines(&names.iter().collect::<Vec<_>>()))?;
     let (tar, from) = (show(&dir.join("build.tar")), show(&source));
     let command = ["tar", "-cf", &tar, "-C", &from, "."];
-    launcher.help("pack the files of the build", &command)?;
+    launcher.run_helper("pack the files of the build", &command)?;
     fs::remove_dir_all(&source).map_err(Error::io("remove", &source))
 }
 
 fn lines(paths: &[&PathBuf]) -> String {
     paths.iter().map(|path| format!("{}\n", path.display())).collect()
-}
-
-fn put(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(Error::io("write", path))
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ fn rivals() -> Vec<Variant> {
     let subvolume = |rest: &[&str]| [words(&["btrfs", "subvolume"]), words(rest)].concat();
     let probe = words(&["cp", "--reflink=always", "{base}/synconce-bench/build.sh", "{clone}"]);
     let snapshot = subvolume(&["snapshot", "{subvolume}", "{clone}"]);
-    let mut by_snapshot = life(
+    let mut by_snapshot = lifecycle(
         SNAPSHOT,
         "a snapshot of a subvolume",
         snapshot.clone(),
@@ -74,11 +74,11 @@ fn rivals() -> Vec<Variant> {
     by_snapshot.commands.push(subvolume(&["sync", "{work}"]));
     by_snapshot.parts.push(EMPTY.to_owned());
     vec![
-        life(HARD_LINKS, "hard links: the base is written with the clone", cp(&["-al"]), rm()),
-        life(WHOLE, "a whole copy", cp(&["-a"]), rm()),
+        lifecycle(HARD_LINKS, "hard links: the base is written with the clone", cp(&["-al"]), rm()),
+        lifecycle(WHOLE, "a whole copy", cp(&["-a"]), rm()),
         Variant {
             trial: Some(probe),
-            ..life(
+            ..lifecycle(
                 REFLINK,
                 "a whole copy that shares its data",
                 cp(&["-a", "--reflink=always"]),
@@ -92,12 +92,12 @@ fn rivals() -> Vec<Variant> {
         },
         fuc("clone/cpz", "a whole copy without owners, times and attributes", &["cpz"]),
         fuc("clone/cpz-l", "hard links", &["cpz", "-l"]),
-        cow(),
+        cowdancer(),
     ]
 }
 
 /// Returns the commands of one variant that is entered by chroot(8).
-fn life(name: &str, about: &str, clone: Vec<String>, remove: Vec<String>) -> Variant {
+fn lifecycle(name: &str, about: &str, clone: Vec<String>, remove: Vec<String>) -> Variant {
     let write = words(&["chroot", "{clone}", "/bin/sh", SCRIPT]);
     let steps = vec![
         (CLONE, clone),
@@ -115,29 +115,29 @@ fn fuc(name: &str, about: &str, copy: &[&str]) -> Variant {
     Variant {
         needs: vec![Need::new("cpz", "fuc"), Need::new("rmz", "fuc")],
         trial: Some(words(&["sh", "-c", NO_DEVICES, "sh", "{base}"])),
-        ..life(name, about, clone, words(&["rmz", "{clone}"]))
+        ..lifecycle(name, about, clone, words(&["rmz", "{clone}"]))
     }
 }
 
 /// Returns the steps of cowbuilder: hard links, a list of them, and a library that breaks
 /// them.
-fn cow() -> Variant {
+fn cowdancer() -> Variant {
     let list = "cp -al -- \"$1\" \"$2\" && exec chroot \"$2\" cowdancer-ilistcreate /.ilist \"$3\"";
     let clone = words(&["sh", "-c", list, "sh", "{base}", "{clone}", SHARED]);
-    let life = life(
+    let cycle = lifecycle(
         COWDANCER,
         "hard links that a library breaks",
         clone,
         words(&["rm", "-rf", "--", "{clone}"]),
     );
-    let mut commands = life.commands.clone();
+    let mut commands = cycle.commands.clone();
     let environment =
         ["chroot", "{clone}", "env", "COWDANCER_ILISTFILE=/.ilist", "COWDANCER_REUSE=yes"];
     commands[2] = [words(&environment), words(&["cow-shell", "/bin/sh", SCRIPT])].concat();
     Variant {
         commands,
         trial: Some(words(&["chroot", "{base}", "/bin/sh", "-c", HAS_COWDANCER])),
-        ..life
+        ..cycle
     }
 }
 

@@ -2,18 +2,18 @@
 //! for one clone per iteration.
 
 use super::build_script::BuildScript;
-use super::cleanup::{empty, is_btrfs, thaw};
+use super::cleanup::{empty, is_btrfs, make_writable};
 use super::commands::{BASE, tree};
 
 use super::visits::{ENTER, LEAVE};
 use super::{Options, clones, visits};
-use crate::Error;
 use crate::base::{Base, Recipe};
 use crate::command::{fill, show};
 use crate::launcher::Launcher;
 use crate::mounts::{remove_tree, unmount_below};
 use crate::scenario::{Finding, Iteration, IterationConfig, Need, Part, Phase, Steps};
 use crate::work_dir::WorkDir;
+use crate::{Error, files};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,10 +92,10 @@ impl Fixture {
         }
         let subvolume = show(&self.path("subvolume"));
         let create = ["btrfs", "subvolume", "create", &subvolume];
-        launcher.help("make a subvolume", &create)?;
+        launcher.run_helper("make a subvolume", &create)?;
         let from = show(&self.base().join("."));
         let copy = ["cp", "-a", "--reflink=always", "--", &from, &subvolume];
-        launcher.help("copy the base into a subvolume", &copy)
+        launcher.run_helper("copy the base into a subvolume", &copy)
     }
 
     /// Fills the base from the given source or from the prepared root.
@@ -108,7 +108,7 @@ impl Fixture {
                 self.require_apart(&real)?;
                 let from = show(&real.join("."));
                 let copy = ["cp", "-a", "-x", "--reflink=auto", "--", &from, &show(&base)];
-                launcher.help("copy the source", &copy)?;
+                launcher.run_helper("copy the source", &copy)?;
                 format!("a copy of {}", source.display())
             }
             (None, Some(recipe)) => {
@@ -118,27 +118,27 @@ impl Fixture {
             }
             (None, None) => String::new(),
         };
-        self.set_devices_aside(launcher)?;
+        self.move_devices_away(launcher)?;
         Ok(from)
     }
 
     /// Moves the base's devices away: variants that enter a clone mount a /dev, and cpz would
     /// read the devices to their end.
-    fn set_devices_aside(&self, launcher: &Launcher) -> Result<(), Error> {
+    fn move_devices_away(&self, launcher: &Launcher) -> Result<(), Error> {
         let dev = self.base().join("dev");
         if dev.is_dir() {
             let rename = ["mv", "--", &show(&dev), &show(&self.path("dev"))];
-            launcher.help("set the devices aside", &rename)?;
+            launcher.run_helper("set the devices aside", &rename)?;
         }
-        fs::create_dir_all(&dev).map_err(Error::io("create", &dev))?;
+        files::create_dir(&dev)?;
         let aside = self.path("dev");
-        fs::create_dir_all(&aside).map_err(Error::io("create", &aside))
+        files::create_dir(&aside)
     }
 
     /// Copies the devices into the base for variants that need them there.
-    fn bring_devices(&self, launcher: &Launcher) -> Result<(), Error> {
+    fn restore_devices(&self, launcher: &Launcher) -> Result<(), Error> {
         let (from, to) = (show(&self.path("dev").join(".")), show(&self.base().join("dev")));
-        launcher.help("bring the devices back", &["cp", "-a", "--", &from, &to])
+        launcher.run_helper("bring the devices back", &["cp", "-a", "--", &from, &to])
     }
 
     fn require_apart(&self, source: &Path) -> Result<(), Error> {
@@ -162,11 +162,11 @@ impl Fixture {
     /// variants' trials fail.
     fn import(&self, launcher: &Launcher) -> Result<(), Error> {
         let known = [&show(&self.synconce), "tree", "--help"];
-        if !launcher.run(&known, &launcher.log("tree-help"), None)?.status.success() {
+        if !launcher.run(&known, &launcher.log("tree-help"))?.status.success() {
             return Ok(());
         }
-        launcher.help("make a store", &self.tree(&["init"]))?;
-        launcher.help("import the base", &self.tree(&["import", BASE, &show(&self.base())]))
+        launcher.run_helper("make a store", &self.tree(&["init"]))?;
+        launcher.run_helper("import the base", &self.tree(&["import", BASE, &show(&self.base())]))
     }
 
     /// Checks whether the base is unchanged, and adds a finding in the last round.
@@ -182,7 +182,7 @@ impl Fixture {
             return Ok(());
         }
         let log = iteration.other_log("-verify", launcher);
-        let outcome = launcher.run(&self.tree(&["verify", BASE]), &log, None)?;
+        let outcome = launcher.run(&self.tree(&["verify", BASE]), &log)?;
         let text = fs::read_to_string(&log).unwrap_or_default();
         let (summary, details) = if outcome.status.success() {
             ("its base is as it was (tree verify)", Vec::new())
@@ -235,10 +235,10 @@ impl Fixture {
 
 impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.work.take()?;
+        self.work.lock()?;
         unmount_below(self.work.path())?;
-        thaw(self.work.path());
-        self.work.empty()?;
+        make_writable(self.work.path());
+        self.work.clear()?;
         let from = self.fill_base(launcher)?;
         let script =
             BuildScript::install(&self.base(), self.options.common.settings.seed, launcher)?;
@@ -247,7 +247,7 @@ impl Steps for Fixture {
         self.script = Some(script);
         let settings = self.path("pbuilderrc");
         let text = format!("{SETTINGS}BUILDRESULT='{}'\n", show(self.work.path()));
-        fs::write(&settings, text).map_err(Error::io("write", &settings))?;
+        files::write(&settings, text)?;
         self.make_subvolume(launcher)?;
         self.import(launcher)
     }
@@ -261,13 +261,13 @@ impl Steps for Fixture {
         self.clone = format!("clone-{}", self.iterations);
         for name in ["overlay/upper", "overlay/work", "point"] {
             let path = self.path(name);
-            fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+            files::create_dir(&path)?;
         }
         if Self::needs_clone(iteration) {
-            launcher.help("clone the base", &self.tree(&["clone", BASE, &self.clone]))?;
+            launcher.run_helper("clone the base", &self.tree(&["clone", BASE, &self.clone]))?;
         }
         if NEED_DEVICES.contains(&iteration.variant.name.as_str()) {
-            self.bring_devices(launcher)?;
+            self.restore_devices(launcher)?;
         }
         let cold = if self.options.cold { COLD.map(str::to_owned).to_vec() } else { Vec::new() };
         Ok(IterationConfig {
@@ -285,7 +285,7 @@ impl Steps for Fixture {
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
         if iteration.variant.name.starts_with("enter/") {
-            let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
+            let text = files::read(log)?;
             return visit(&text).ok_or_else(|| {
                 let command = &iteration.variant.commands[0];
                 iteration.error(command, "it said no three times", log)
@@ -308,7 +308,7 @@ impl Steps for Fixture {
     fn clear(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let removed = if Self::needs_clone(iteration) {
             // The clone's mount is gone if the iteration succeeded.
-            launcher.help("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
+            launcher.run_helper("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
         } else {
             Ok(())
         };
@@ -318,7 +318,7 @@ impl Steps for Fixture {
 
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
         unmount_below(self.work.path())?;
-        thaw(self.work.path());
+        make_writable(self.work.path());
         self.work.remove()?;
         let base = Finding::new(self.summary.clone());
         let altered = std::mem::take(&mut self.altered).into_iter();
@@ -336,7 +336,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         // After a failure or an interrupt; the workplace is removed next.
         let _ = unmount_below(self.work.path());
-        thaw(self.work.path());
+        make_writable(self.work.path());
     }
 }
 
