@@ -7,47 +7,16 @@
 mod fixture;
 mod target;
 
+pub use fixture::Options;
+
 use crate::Error;
-use crate::command::{show, words};
-use crate::harness::{Common, Harness};
+use crate::command::{program, shell, show};
+use crate::harness::Harness;
 use crate::report::Report;
-use crate::runner::WarmUp;
 use crate::scenario::{Promise, Scenario, Tool, Variant};
 use fixture::Fixture;
-use std::path::{Path, PathBuf};
-
-/// What to build, where and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The work directory, the variants and the rounds. One round of the baseline before the
-    /// rounds fills the page cache with the compiler, and shows that the command builds
-    /// something.
-    pub common: Common,
-    /// The source tree; it is copied and never written.
-    pub source: PathBuf,
-    /// The value of `{jobs}` in the commands.
-    pub jobs: u32,
-    /// The build command, a line for sh(1).
-    pub command: String,
-    /// The command that prepares the tree, once and untimed, a line for sh(1).
-    pub prepare: Option<String>,
-}
-
-impl Options {
-    /// Returns the defaults for a source tree and a work directory.
-    pub fn new(source: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
-        Self {
-            common: Common::new(dir, 10, WarmUp::Baselines),
-            source: source.into(),
-            jobs: 2,
-            command: "make -j{jobs}".to_owned(),
-            prepare: None,
-        }
-    }
-}
-
-/// The name of the baseline.
-const BARE: &str = "bare";
+use std::path::Path;
+use target::BARE;
 
 /// The other variants: name, difference, promise of exit code 0, flags of `synconce run`. Only
 /// the disk of the tree is committed: a commit of other disks would measure other work of this
@@ -110,18 +79,6 @@ fn variants(command: &str, synconce: &Path) -> Vec<Variant> {
     std::iter::once(bare).chain(held).collect()
 }
 
-/// Returns the command with which sh(1) executes a line.
-fn shell(line: &str) -> Vec<String> {
-    words(&["sh", "-c", line])
-}
-
-/// Returns the program with which a line starts, if no shell is needed to find out.
-fn program(line: &str) -> Option<&str> {
-    let first = line.split_whitespace().find(|word| !word.contains('='))?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.+".contains(c);
-    first.chars().all(plain).then_some(first)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,13 +103,5 @@ mod tests {
         assert_eq!(durable.len(), 1);
         let start = ["/opt/synconce", "run", "--commit-only", "{tree}", "--", "sh"];
         assert_eq!(durable[0].commands[0][..6], start);
-    }
-
-    #[test]
-    fn a_program_is_told_from_assignments_before_it_and_not_guessed() {
-        assert_eq!(program("CC=gcc make -j2 && true"), Some("make"));
-        assert_eq!(program("(cd src; make)"), None);
-        assert_eq!(program("./build.sh"), None);
-        assert_eq!(program(""), None);
     }
 }

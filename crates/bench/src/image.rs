@@ -12,32 +12,15 @@ mod fixture;
 mod progress;
 mod variants;
 
+pub use fixture::Options;
+
+use crate::Error;
 use crate::command::show;
-use crate::harness::{Common, Harness};
+use crate::harness::Harness;
 use crate::report::Report;
-use crate::runner::WarmUp;
 use crate::scenario::{Need, Scenario, Tool};
-use crate::{Error, base};
 use fixture::Fixture;
-use std::path::{Path, PathBuf};
-
-/// What to build, where and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The work directory, the variants and the rounds. The seed also makes the content of the
-    /// build's context.
-    pub common: Common,
-    /// The packages, and the base that they are installed into.
-    pub base: base::Options,
-}
-
-impl Options {
-    /// Returns the defaults for a work directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let common = Common::new(dir, 5, WarmUp::Baselines);
-        Self { common, base: base::Options::default() }
-    }
-}
+use std::path::Path;
 
 /// Runs the scenario and returns its report.
 ///

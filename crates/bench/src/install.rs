@@ -8,39 +8,14 @@ mod fixture;
 mod manifest;
 mod variants;
 
-use crate::harness::{Common, Harness};
+pub use fixture::Options;
+
+use crate::Error;
+use crate::harness::Harness;
 use crate::report::Report;
-use crate::runner::WarmUp;
 use crate::scenario::{Scenario, Tool};
-use crate::{Error, base};
 use fixture::Fixture;
-use std::path::{Path, PathBuf};
-
-/// What to install, where and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The work directory, the variants and the rounds. One round of the baseline before the
-    /// rounds also supplies the first of the two plain trees that the identity check needs.
-    pub common: Common,
-    /// The packages, and the base that they are installed into.
-    pub base: base::Options,
-    /// Compare the trees of the last round, path by path.
-    pub identity: bool,
-    /// Leave the last root of each variant and the logs in place.
-    pub keep: bool,
-}
-
-impl Options {
-    /// Returns the defaults for a work directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            common: Common::new(dir, 5, WarmUp::Baselines),
-            base: base::Options::default(),
-            identity: true,
-            keep: false,
-        }
-    }
-}
+use std::path::Path;
 
 /// Runs the scenario and returns its report.
 ///

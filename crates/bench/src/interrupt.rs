@@ -1,4 +1,7 @@
 //! Waits for Ctrl-C, so that a benchmark can clean up.
+//!
+//! The signals are handled, not blocked and read by signalfd(2): commands inherit a blocked mask
+//! (std::process::Command keeps it), and a handler also works in a process with other threads.
 
 use crate::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

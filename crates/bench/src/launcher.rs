@@ -3,8 +3,6 @@
 use crate::interrupt::Watch;
 use crate::processes::OwnProcesses;
 use crate::{Error, Failure, files};
-use nix::sys::resource::{Usage, UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -12,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use synconce_sys::process;
 
 /// The variable in every command's environment that identifies the benchmark.
 const MARK: &str = "SYNCONCE_BENCH";
@@ -25,21 +24,21 @@ pub struct Launcher {
 
 /// How a command ended and what it cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Time from before the start to after the wait.
-    pub wall: Duration,
+    pub(crate) wall: Duration,
     /// User time of the command and of the descendants it waited for.
-    pub user: Duration,
+    pub(crate) user: Duration,
     /// System time of the same processes.
-    pub system: Duration,
+    pub(crate) system: Duration,
     /// How it ended.
-    pub status: ExitStatus,
+    pub(crate) status: ExitStatus,
 }
 
 impl Outcome {
     /// Returns the sum of both costs, with the later status.
     #[must_use]
-    pub fn plus(&self, later: &Self) -> Self {
+    pub(crate) fn plus(&self, later: &Self) -> Self {
         Self {
             wall: self.wall + later.wall,
             user: self.user + later.user,
@@ -81,7 +80,7 @@ impl Launcher {
     }
 
     /// Returns the log file of the given name.
-    pub fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.logs.path().join(format!("{name}.log"))
     }
 
@@ -89,7 +88,7 @@ impl Launcher {
     ///
     /// # Errors
     /// [`Error::Interrupted`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         self.watch.check()
     }
 
@@ -144,18 +143,14 @@ impl Launcher {
         if let Some(dir) = dir {
             prepared.current_dir(dir);
         }
-        let before = children_usage()?;
+        let before = times_of_children()?;
         let start = Instant::now();
         let mut child = prepared.spawn().map_err(Error::io("run", &program))?;
         let status = self.wait(&mut child, &program)?;
         let wall = start.elapsed();
-        let after = children_usage()?;
-        Ok(Outcome {
-            wall,
-            user: difference(before.user_time(), after.user_time()),
-            system: difference(before.system_time(), after.system_time()),
-            status,
-        })
+        let after = times_of_children()?;
+        let [user, system] = [0, 1].map(|kind| after[kind].saturating_sub(before[kind]));
+        Ok(Outcome { wall, user, system, status })
     }
 
     /// Starts a daemon in the same environment, with its output appended to `log`.
@@ -279,11 +274,6 @@ impl Drop for Daemon {
     }
 }
 
-fn children_usage() -> Result<Usage, Error> {
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::io("read the usage of", "child processes"))
-}
-
-fn difference(before: nix::sys::time::TimeVal, after: nix::sys::time::TimeVal) -> Duration {
-    let microseconds = after.num_microseconds() - before.num_microseconds();
-    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+fn times_of_children() -> Result<[Duration; 2], Error> {
+    process::times_of_children().map_err(Error::io("read the usage of", "child processes"))
 }

@@ -1,10 +1,10 @@
 //! Side-by-side measurements of `synconce` and its rivals.
 //!
-//! A *scenario* is data: variants, their commands, and hooks that prepare a fixture
-//! ([`scenario`]). One *runner* interleaves all variants round by round ([`runner`]), pure
-//! *statistics* evaluate the samples ([`statistics`]), and a *report* is printed as tables or
-//! as JSON ([`report`]). The scenarios are [`mod@install`], [`mod@image`], [`mod@compile`],
-//! [`mod@cost`] and [`mod@tree`].
+//! A *scenario* is data: variants, their commands, and hooks that make a fixture
+//! ([`scenario`]). The *harness* checks the host and makes the report, one *runner* interleaves
+//! all variants round by round ([`runner`]), pure *statistics* evaluate the samples
+//! ([`statistics`]), and a *report* is printed as tables or as JSON ([`report`]). The scenarios
+//! are [`mod@install`], [`mod@image`], [`mod@compile`], [`mod@cost`] and [`mod@tree`].
 //!
 //! The binary under test runs as a process and is never linked, so that a measurement is what
 //! a user would get.
@@ -38,9 +38,10 @@ pub mod runner;
 pub mod scenario;
 pub mod statistics;
 pub mod tree;
+mod walk;
 mod work_dir;
 
 pub use call_loop::{LoopKind, measure_loop};
 pub use error::Error;
-pub use failure::Failure;
+use failure::Failure;
 pub use harness::Common;

@@ -3,16 +3,15 @@
 mod format;
 pub mod host;
 mod parts;
-pub mod table;
-
-pub use parts::PartResult;
+mod results;
+mod table;
 
 use crate::Error;
-use crate::runner::{LeftOut, Measured, Record, Settings};
+use crate::runner::{LeftOut, Record, Settings};
 use crate::scenario::{Finding, Promise, Scenario};
-use crate::statistics::{Comparison, Summary, compare, summarize};
 use format::{quantity, shown_p};
 use host::Host;
+use results::{VariantResult, evaluate};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use table::{Align, Table};
@@ -42,21 +41,6 @@ pub struct Report {
     pub left_out: Vec<LeftOut>,
     /// Findings that are not times.
     pub findings: Vec<Finding>,
-}
-
-/// A variant, its samples and their statistics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VariantResult {
-    /// The variant and its samples.
-    #[serde(flatten)]
-    pub measured: Measured,
-    /// Summary of the values, in the unit of the variant's measure.
-    pub summary: Option<Summary>,
-    /// Comparison with the baseline; `None` for a baseline.
-    pub comparison: Option<Comparison>,
-    /// The parts of a variant whose commands are timed separately.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<PartResult>,
 }
 
 impl Report {
@@ -163,18 +147,6 @@ impl Report {
     fn any(&self, has: impl Fn(&crate::runner::Sample) -> bool) -> bool {
         let mut samples = self.results.iter().flat_map(|r| &r.measured.samples);
         samples.any(has)
-    }
-}
-
-fn evaluate(one: &Measured, all: &[Measured], seed: u64) -> VariantResult {
-    let values = |m: &Measured| m.samples.iter().map(|s| s.value).collect::<Vec<_>>();
-    let baseline =
-        all.iter().find(|m| m.variant.name == one.variant.against && !one.variant.is_baseline());
-    VariantResult {
-        measured: one.clone(),
-        summary: summarize(&values(one)),
-        comparison: baseline.and_then(|b| compare(&values(one), &values(b), seed)),
-        parts: parts::evaluate(one, baseline, seed),
     }
 }
 

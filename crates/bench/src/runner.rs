@@ -327,7 +327,7 @@ fn measure(
 fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
     match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => part.ms += ms,
-        None => parts.push(Part { name: name.to_owned(), ms }),
+        None => parts.push(Part::new(name, ms)),
     }
 }
 

@@ -31,9 +31,9 @@ pub struct Scenario {
 #[derive(Clone, Debug)]
 pub struct Tool {
     /// Name in the report.
-    pub name: String,
+    pub(crate) name: String,
     /// Command whose first line of output is the version.
-    pub command: Vec<String>,
+    pub(crate) command: Vec<String>,
 }
 
 impl Tool {
@@ -135,7 +135,7 @@ pub enum Measure {
 
 impl Measure {
     /// Returns the nanoseconds in one unit of the measure.
-    pub fn nanoseconds(self) -> f64 {
+    pub(crate) fn nanoseconds(self) -> f64 {
         match self {
             Self::Wall => 1e6,
             Self::Printed => 1.0,
@@ -255,6 +255,12 @@ pub struct Part {
     pub name: String,
     /// The duration in milliseconds.
     pub ms: f64,
+}
+
+impl Part {
+    pub(crate) fn new(name: &str, ms: f64) -> Self {
+        Self { name: name.to_owned(), ms }
+    }
 }
 
 /// A finding that is not a time.

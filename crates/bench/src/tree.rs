@@ -13,55 +13,15 @@ mod copies;
 mod fixture;
 mod visits;
 
+pub use fixture::Options;
+
+use crate::Error;
 use crate::command::show;
-use crate::harness::{Common, Harness};
+use crate::harness::Harness;
 use crate::report::Report;
-use crate::runner::WarmUp;
 use crate::scenario::{Scenario, Tool, Variant};
-use crate::{Error, base};
 use fixture::Fixture;
-use std::path::{Path, PathBuf};
-
-/// Packages for a root of about 100,000 entries: a compiler, headers and sources, as in roots
-/// for builds, and the programs that cowbuilder needs in the root.
-const PACKAGES: [&str; 6] = [
-    "build-essential",
-    "cowdancer",
-    "golang-src",
-    "libboost-dev",
-    "linux-headers-amd64",
-    "rust-src",
-];
-
-/// What to clone, where and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The work directory, the variants and the rounds. Each variant runs once before the
-    /// rounds, which also fills the caches. The seed also makes the data of the build.
-    pub common: Common,
-    /// A root to clone instead of the prepared one; it is copied and never written.
-    pub source: Option<PathBuf>,
-    /// The prepared root.
-    pub base: base::Options,
-    /// Start with cold caches the parts clone, write, remove, enter and mount.
-    pub cold: bool,
-}
-
-impl Options {
-    /// Returns the defaults for a work directory.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            common: Common::new(dir, 5, WarmUp::All),
-            source: None,
-            base: base::Options {
-                packages: PACKAGES.map(str::to_owned).to_vec(),
-                installed: true,
-                ..base::Options::default()
-            },
-            cold: false,
-        }
-    }
-}
+use std::path::Path;
 
 /// Runs the scenario and returns its report.
 ///

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The directory's name.
 const NAME: &str = "synconce-bench";
 
-/// A directory on the disk under test. It is locked while it is occupied, because two
+/// A directory on the disk under test. It is locked while it is in use, because two
 /// benchmarks on one disk would disturb each other.
 pub(crate) struct WorkDir {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub(crate) struct WorkDir {
 }
 
 impl WorkDir {
-    /// Returns the workplace in a directory; its content stays if `keep` is set.
+    /// Returns the work directory in a directory; its content stays if `keep` is set.
     pub(crate) fn new(dir: &Path, keep: bool) -> Self {
         let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
         Self { path: dir.join(NAME), keep, lock: None }

@@ -1,17 +1,48 @@
-//! The fixture of the compile scenario: a fresh copy of the tree per iteration.
+//! The fixture of the compile scenario and its options: a fresh copy of the tree per iteration.
 
-use super::{Options, program, shell};
 use crate::Error;
-use crate::command::{fill, show};
-use crate::files::walk;
+use crate::command::{fill, program, shell, show};
+use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::remove_tree;
+use crate::runner::WarmUp;
 use crate::scenario::{Finding, Iteration, IterationConfig, Steps};
+use crate::walk::walk;
 use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// What to build, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. One round of the baseline before the
+    /// rounds fills the page cache with the compiler, and shows that the command builds
+    /// something.
+    pub common: Common,
+    /// The source tree; it is copied and never written.
+    pub source: PathBuf,
+    /// The value of `{jobs}` in the commands.
+    pub jobs: u32,
+    /// The build command, a line for sh(1).
+    pub command: String,
+    /// The command that prepares the tree, once and untimed, a line for sh(1).
+    pub prepare: Option<String>,
+}
+
+impl Options {
+    /// Returns the defaults for a source tree and a work directory.
+    pub fn new(source: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
+        Self {
+            common: Common::new(dir, 10, WarmUp::Baselines),
+            source: source.into(),
+            jobs: 2,
+            command: "make -j{jobs}".to_owned(),
+            prepare: None,
+        }
+    }
+}
 
 /// Copies, prepares and removes trees.
 pub(super) struct Fixture {

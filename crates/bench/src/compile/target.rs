@@ -1,9 +1,11 @@
 //! Compares the tool's overhead on a build with the target.
 
-use super::BARE;
 use crate::runner::{Measured, Sample};
 use crate::scenario::Finding;
 use crate::statistics::{Comparison, Verdict, compare};
+
+/// The name of the baseline.
+pub(super) const BARE: &str = "bare";
 
 /// The target: the ratio of a build under the tool to the same build without it.
 const TARGET: f64 = 1.01;

@@ -45,9 +45,9 @@ pub(super) fn make_bundles(containers: &Path, synconce: &Path) -> Result<(), Err
     for dir in ["executor", "shim"] {
         let bundle = containers.join(dir).join(ID);
         fs::create_dir_all(bundle.join("rootfs")).map_err(Error::io("create", &bundle))?;
-        files::write(&bundle.join("config.json"), config().to_string())?;
+        files::write(bundle.join("config.json"), config().to_string())?;
     }
-    files::write(&containers.join("oci.toml"), "runtime = \"/bin/true\"\n")?;
+    files::write(containers.join("oci.toml"), "runtime = \"/bin/true\"\n")?;
     let link = containers.join("synconce-oci");
     if !link.exists() {
         symlink(synconce, &link).map_err(Error::io("link", &link))?;

@@ -1,18 +1,37 @@
 //! The fixture of the build scenario: a daemon, its images and a context.
 
-use super::Options;
 use super::cgroup;
 use super::docker::{Docker, Runtime};
 use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
-use crate::base::{Base, Recipe};
+use crate::base::{self, Base, Recipe};
 use crate::command::show;
+use crate::harness::Common;
 use crate::launcher::Launcher;
+use crate::runner::WarmUp;
 use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
 use crate::work_dir::WorkDir;
 use crate::{Error, files};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What to build, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. The seed also makes the content of the
+    /// build's context.
+    pub common: Common,
+    /// The packages, and the base that they are installed into.
+    pub base: base::Options,
+}
+
+impl Options {
+    /// Returns the defaults for a work directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        let common = Common::new(dir, 5, WarmUp::Baselines);
+        Self { common, base: base::Options::default() }
+    }
+}
 
 /// Number of files in the context, and the bytes of each: a source tree of some size.
 pub(super) const FILES: usize = 1000;

@@ -28,7 +28,7 @@ pub(super) fn parts(log: &str) -> Vec<Part> {
             names.entry(step).or_insert(part);
         }
     }
-    let found = |name: &&str| Some(Part { name: (*name).to_owned(), ms: *sums.get(name)? });
+    let found = |name: &&str| Some(Part::new(name, *sums.get(name)?));
     PARTS.iter().filter_map(found).collect()
 }
 

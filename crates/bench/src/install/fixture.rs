@@ -1,17 +1,44 @@
 //! The fixture of the install scenario: a fresh root per iteration.
 
-use super::Options;
 use super::manifest::{self, Manifest};
 use super::variants::{NSPAWN, PLAIN};
 use crate::Error;
-use crate::base::{Base, Recipe};
+use crate::base::{self, Base, Recipe};
 use crate::command::{show, words};
+use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{ChrootMounts, remove_tree};
+use crate::runner::WarmUp;
 use crate::scenario::{Finding, Iteration, IterationConfig, Phase, Steps};
 use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+
+/// What to install, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. One round of the baseline before the
+    /// rounds also supplies the first of the two plain trees that the identity check needs.
+    pub common: Common,
+    /// The packages, and the base that they are installed into.
+    pub base: base::Options,
+    /// Compare the trees of the last round, path by path.
+    pub identity: bool,
+    /// Leave the last root of each variant and the logs in place.
+    pub keep: bool,
+}
+
+impl Options {
+    /// Returns the defaults for a work directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            common: Common::new(dir, 5, WarmUp::Baselines),
+            base: base::Options::default(),
+            identity: true,
+            keep: false,
+        }
+    }
+}
 
 /// Unpacks, mounts, checks and removes roots.
 pub(super) struct Fixture {

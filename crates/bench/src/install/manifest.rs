@@ -3,8 +3,8 @@
 mod attributes;
 
 use crate::Error;
-use crate::files::walk;
 use crate::launcher::Launcher;
+use crate::walk::walk;
 use attributes::{Attributes, Reader};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};

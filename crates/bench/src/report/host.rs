@@ -1,11 +1,10 @@
 //! The machine of a benchmark: enough to judge the figures, nothing that identifies the
 //! machine.
 
-pub use crate::mount::Mount;
-
 use super::format::quantity;
 use crate::Error;
 use crate::launcher::Launcher;
+use crate::mount::Mount;
 use crate::scenario::Tool;
 use crate::statistics;
 use serde::{Deserialize, Serialize};
@@ -73,7 +72,7 @@ impl Host {
     }
 
     /// Returns the lines of the report.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mount = self.mount.as_ref().map_or_else(
             || "unknown".to_owned(),
             |m| format!("{} on {} ({})", m.kind, m.device, m.options),

@@ -1,43 +1,12 @@
 //! The parts of samples, side by side.
 
-use super::VariantResult;
 use super::format::{quantity, shown_p};
+use super::results::{PartResult, VariantResult, names, times};
 use super::table::{Align, Table};
-use crate::runner::{Measured, Sample};
-use crate::statistics::{Comparison, Summary, compare, median, summarize};
-use serde::{Deserialize, Serialize};
+use crate::statistics::median;
 
 /// Nanoseconds per millisecond.
 const MS: f64 = 1e6;
-
-/// The statistics of one part of a variant's samples, in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PartResult {
-    /// The part's name.
-    pub name: String,
-    /// Summary of its times.
-    pub summary: Option<Summary>,
-    /// Comparison with the same part of the baseline; `None` for a baseline, or if the
-    /// baseline lacks the part.
-    pub comparison: Option<Comparison>,
-}
-
-/// Returns the parts of a variant whose commands are timed separately; otherwise none.
-pub(super) fn evaluate(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<PartResult> {
-    if one.variant.parts.is_empty() {
-        return Vec::new();
-    }
-    let evaluated = |name: &str| {
-        let own = times(&one.samples, name);
-        let other = baseline.map(|baseline| times(&baseline.samples, name));
-        PartResult {
-            name: name.to_owned(),
-            summary: summarize(&own),
-            comparison: other.and_then(|other| compare(&own, &other, seed)),
-        }
-    };
-    names(&one.samples).into_iter().map(evaluated).collect()
-}
 
 /// Returns the text: a table of medians for each group of variants, and a table for each part
 /// with statistics; empty if no sample has parts.
@@ -141,20 +110,4 @@ fn all_names(results: &[VariantResult]) -> Vec<&str> {
         }
     }
     all
-}
-
-/// Returns the names of the parts of samples, in order of appearance.
-fn names(samples: &[Sample]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for part in samples.iter().flat_map(|sample| &sample.parts) {
-        if !names.contains(&part.name.as_str()) {
-            names.push(&part.name);
-        }
-    }
-    names
-}
-
-fn times(samples: &[Sample], name: &str) -> Vec<f64> {
-    let parts = samples.iter().flat_map(|sample| &sample.parts);
-    parts.filter(|part| part.name == name).map(|part| part.ms).collect()
 }

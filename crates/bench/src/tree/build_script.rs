@@ -2,8 +2,8 @@
 //! the mode of files of the root.
 
 use crate::command::show;
-use crate::files::walk;
 use crate::launcher::Launcher;
+use crate::walk::walk;
 use crate::{Error, files};
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -76,12 +76,12 @@ impl BuildScript {
         let chosen: Vec<&PathBuf> = found.ordinary.iter().step_by(step).take(wanted).collect();
         let dir = base.join(DIR);
         fs::create_dir(&dir).map_err(Error::io("create", &dir))?;
-        files::write(&dir.join("build.sh"), BUILD)?;
+        files::write(dir.join("build.sh"), BUILD)?;
         files::set_mode(&dir.join("build.sh"), 0o755)?;
         let (removed, kept) = chosen.split_at(REMOVED);
         let (appended, private) = kept.split_at(APPENDED);
         for (name, paths) in [("removed", removed), ("appended", appended), ("private", private)] {
-            files::write(&dir.join(name), &lines(paths))?;
+            files::write(dir.join(name), lines(paths))?;
         }
         pack(&dir, seed, launcher)?;
         let changed = kept.iter().map(|path| Changed::new(base, path));
@@ -171,7 +171,7 @@ fn pack(dir: &Path, seed: u64, launcher: &Launcher) -> Result<(), Error> {
         files::write(&path, &text)?;
         names.push(inside);
     }
-    files::write(&dir.join("unpacked"), &lines(&names.iter().collect::<Vec<_>>()))?;
+    files::write(dir.join("unpacked"), lines(&names.iter().collect::<Vec<_>>()))?;
     let (tar, from) = (show(&dir.join("build.tar")), show(&source));
     let command = ["tar", "-cf", &tar, "-C", &from, "."];
     launcher.run_helper("pack the files of the build", &command)?;

@@ -4,19 +4,60 @@
 use super::build_script::BuildScript;
 use super::cleanup::{empty, is_btrfs, make_writable};
 use super::commands::{BASE, tree};
-
-use super::visits::{ENTER, LEAVE};
-use super::{Options, clones, visits};
-use crate::base::{Base, Recipe};
+use super::{clones, visits};
+use crate::base::{self, Base, Recipe};
 use crate::command::{fill, show};
+use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{remove_tree, unmount_below};
+use crate::runner::WarmUp;
 use crate::scenario::{Finding, Iteration, IterationConfig, Need, Part, Phase, Steps};
 use crate::work_dir::WorkDir;
 use crate::{Error, files};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Packages for a root of about 100,000 entries: a compiler, headers and sources, as in roots
+/// for builds, and the programs that cowbuilder needs in the root.
+const PACKAGES: [&str; 6] = [
+    "build-essential",
+    "cowdancer",
+    "golang-src",
+    "libboost-dev",
+    "linux-headers-amd64",
+    "rust-src",
+];
+
+/// What to clone, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. Each variant runs once before the
+    /// rounds, which also fills the caches. The seed also makes the data of the build.
+    pub common: Common,
+    /// A root to clone instead of the prepared one; it is copied and never written.
+    pub source: Option<PathBuf>,
+    /// The prepared root.
+    pub base: base::Options,
+    /// Start with cold caches the parts clone, write, remove, enter and mount.
+    pub cold: bool,
+}
+
+impl Options {
+    /// Returns the defaults for a work directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            common: Common::new(dir, 5, WarmUp::All),
+            source: None,
+            base: base::Options {
+                packages: PACKAGES.map(str::to_owned).to_vec(),
+                installed: true,
+                ..base::Options::default()
+            },
+            cold: false,
+        }
+    }
+}
 
 /// The parts that begin with cold caches, if requested.
 const COLD: [&str; 7] = [
@@ -32,9 +73,6 @@ const COLD: [&str; 7] = [
 /// Variants that see no /dev in a clone but the base's: cowbuilder mounts only parts of a
 /// /dev.
 const NEED_DEVICES: [&str; 2] = [clones::COWDANCER, clones::COWBUILDER];
-
-/// The part for the whole removal: until it returned, plus its end in the background.
-const REMOVED: &str = "remove + empty";
 
 /// pbuilder's settings, which keep all its files inside the work directory.
 const SETTINGS: &str = "APTCACHE=\nHOOKDIR=\nUSECGROUP=no\nCCACHEDIR=\nUSECOLORS=no\n\
@@ -286,12 +324,12 @@ impl Steps for Fixture {
     ) -> Result<Vec<Part>, Error> {
         if iteration.variant.name.starts_with("enter/") {
             let text = files::read(log)?;
-            return visit(&text).ok_or_else(|| {
+            return visits::parts(&text).ok_or_else(|| {
                 let command = &iteration.variant.commands[0];
                 iteration.error(command, "it said no three times", log)
             });
         }
-        Ok(with_removal(timed))
+        Ok(clones::with_removal(timed))
     }
 
     fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
@@ -334,7 +372,7 @@ impl Steps for Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // After a failure or an interrupt; the workplace is removed next.
+        // After a failure or an interrupt; the work directory is removed next.
         let _ = unmount_below(self.work.path());
         make_writable(self.work.path());
     }
@@ -342,50 +380,4 @@ impl Drop for Fixture {
 
 fn is_ours(variant: &str) -> bool {
     variant.contains("/synconce")
-}
-
-/// Adds the removal as a whole to its parts.
-fn with_removal(mut timed: Vec<Part>) -> Vec<Part> {
-    let of = |name: &str| timed.iter().find(|part| part.name == name).map(|part| part.ms);
-    if let Some(removed) = of(clones::REMOVE) {
-        let ms = removed + of(clones::EMPTY).unwrap_or(0.0);
-        timed.push(Part { name: REMOVED.to_owned(), ms });
-    }
-    timed
-}
-
-/// Returns the parts of a visit from three clock values in nanoseconds.
-fn visit(log: &str) -> Option<Vec<Part>> {
-    let numbers = log.lines().filter_map(|line| line.trim().parse::<u64>().ok());
-    let [before, inside, after] = numbers.collect::<Vec<_>>().try_into().ok()?;
-    #[expect(clippy::cast_precision_loss, reason = "a visit is far below 2^52 ns")]
-    let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
-    let part = |name: &str, ms| Part { name: name.to_owned(), ms };
-    Some(vec![part(ENTER, ms(before, inside)), part(LEAVE, ms(inside, after))])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(name: &str, ms: f64) -> Part {
-        Part { name: name.to_owned(), ms }
-    }
-
-    #[test]
-    fn a_removal_is_shown_as_a_whole_beside_its_return() {
-        let timed = vec![part("clone", 1.0), part("remove", 2.0), part("empty", 30.0)];
-        let all = with_removal(timed.clone());
-        assert_eq!(all[..3], timed);
-        assert_eq!(all[3], part("remove + empty", 32.0));
-        assert_eq!(with_removal(vec![part("remove", 5.0)])[1].ms.to_bits(), 5f64.to_bits());
-        assert_eq!(with_removal(vec![part("mount", 5.0)]), [part("mount", 5.0)]);
-    }
-
-    #[test]
-    fn the_parts_of_a_visit_are_told_by_its_three_clocks() {
-        let log = "1700000000000000000\n1700000000004000000\na word\n1700000000005500000\n";
-        assert_eq!(visit(log), Some(vec![part("enter", 4.0), part("leave", 1.5)]));
-        assert_eq!(visit("1\n2\n"), None);
-    }
 }
