@@ -194,10 +194,10 @@ impl Base {
 /// Locks the cache, so that another benchmark neither makes the same base at the same time nor
 /// writes into this base. The kernel releases the lock when the process ends in any way.
 fn lock_cache(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
-    let iteration = fs::File::open(cache).map_err(Error::io("open", cache))?;
+    let dir = fs::File::open(cache).map_err(Error::io("open", cache))?;
     loop {
-        match flock(&iteration, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(iteration),
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(dir),
             Err(Errno::WOULDBLOCK) => launcher.pause(Duration::from_millis(100))?,
             Err(errno) => return Err(Error::io("lock", cache)(errno)),
         }

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(ticks("7 (a b) S 1"), None);
     }
 
-    /// Starts a command of a new own, and waits until the own has `members` members.
+    /// Starts a script with a new mark, and waits until `members` processes have the mark.
     fn start(script: &str, members: usize) -> (OwnProcesses, std::process::Child) {
         let value = format!("{}-{}", std::process::id(), fastrand::u64(..));
         let own = OwnProcesses { mark: format!("SYNCONCE_BENCH_TEST={value}"), spared: None };

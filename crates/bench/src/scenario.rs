@@ -56,7 +56,8 @@ pub struct Variant {
     pub name: String,
     /// One-line description of the difference from the other variants.
     pub about: String,
-    /// The timed commands, one after another; each `{key}` is replaced from [`IterationConfig::values`].
+    /// The timed commands, one after another; each `{key}` is replaced from
+    /// [`IterationConfig::values`].
     pub commands: Vec<Vec<String>>,
     /// The part to which each command's time belongs, in the order of the commands; commands
     /// of one name form one part. If empty, [`Steps::parts`] finds the parts of a sample.

@@ -3,8 +3,8 @@
 //! Supports both formats of sources.list(5). auth.conf is never read, because a cached base
 //! must not contain passwords.
 
-use crate::Error;
 use crate::launcher::Launcher;
+use crate::{Error, files};
 use std::path::{Path, PathBuf};
 
 /// Settings of the host that apt needs in the root as well: proxies, and checks that would
@@ -121,11 +121,12 @@ pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<Source>, E
 /// Returns the lines of the host's apt configuration that a root needs, too.
 pub(super) fn host_configuration(launcher: &Launcher) -> Result<String, Error> {
     let log = launcher.log("apt-config");
-    match launcher.output(&["apt-config", "dump"], &log) {
+    let dump = log.with_extension("out");
+    match launcher.run_in(None, &["apt-config", "dump"], &log, Some(&dump)) {
         Err(error @ Error::Interrupted { .. }) => Err(error),
         // A host without apt has no configuration.
         Err(_) => Ok(String::new()),
-        Ok((_, text)) => Ok(carried(&text)),
+        Ok(_) => Ok(carried(&files::read(&dump)?)),
     }
 }
 

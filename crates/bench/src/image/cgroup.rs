@@ -13,8 +13,8 @@ const TOP: &str = "/sys/fs/cgroup";
 /// How long a killed process may take to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns a name that is unique while the work directory is locked, and that a later benchmark can
-/// compute again after this one was killed.
+/// Returns a name that is unique while the work directory is locked, and that a later
+/// benchmark can compute again after this one was killed.
 pub(super) fn name(work_dir: &Path) -> Result<String, Error> {
     let own = fs::metadata(work_dir).map_err(Error::io("stat", work_dir))?;
     Ok(format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino()))

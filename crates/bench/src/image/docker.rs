@@ -13,8 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Sockets, locks and the state of containers. TmpfsMount, because dockerd would use a containerd
-/// of the host that it finds there.
+/// Sockets, locks and the state of containers. Covered by a file system in memory, because
+/// dockerd would use a containerd of the host that it finds there.
 pub(super) const RUN: &str = "/run";
 /// dockerd stores a key there.
 const SETTINGS: &str = "/etc/docker";
@@ -62,7 +62,7 @@ impl Docker {
                 reason: format!("dockerd cannot have its images in a path with {odd:?}"),
             });
         }
-        let hidden = [TmpfsMount::new(Path::new(RUN))?, TmpfsMount::new(Path::new(SETTINGS))?];
+        let mounts = [TmpfsMount::new(Path::new(RUN))?, TmpfsMount::new(Path::new(SETTINGS))?];
         let before = dir.join("before");
         for made in [&dir.join("client"), &before] {
             files::create_dir(made)?;
@@ -78,7 +78,7 @@ impl Docker {
         }
         let cgroup = cgroup::name(dir.parent().unwrap_or(dir))?;
         let client = PathBuf::from("docker");
-        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _mounts: hidden })
+        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _mounts: mounts })
     }
 
     /// Returns the directory of the images.

@@ -43,7 +43,7 @@ const NSPAWN_COMMAND: [&str; 13] = [
     "{root}",
 ];
 
-/// The variable that the eatmydata script sets, without the time to start the script.
+/// The variable that the script `eatmydata` sets; starting the script would take time.
 const PRELOAD: [&str; 1] = ["LD_PRELOAD=libeatmydata.so"];
 
 /// The variants of synconce: name, difference, promise of exit code 0, flags of `synconce run`.
