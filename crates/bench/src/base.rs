@@ -4,17 +4,17 @@
 mod apt;
 
 use self::apt::Source;
-use crate::Error;
+use crate::command::{show, words};
 use crate::launcher::Launcher;
 use crate::mounts::{self, ChrootMounts};
 use crate::scenario::Need;
+use crate::{Error, files};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -142,20 +142,19 @@ impl Base {
         let kind = if recipe.options.installed { "tree" } else { "install" };
         let tar = recipe.options.cache.join(format!("{kind}-{key}.tar"));
         let note = tar.with_extension("json");
-        let kept = || recall(&note).filter(|base| base.tar == tar && tar.is_file());
+        let kept = || read_note(&note).filter(|base| base.tar == tar && tar.is_file());
         if let Some(base) = kept() {
             return Ok(base);
         }
-        fs::create_dir_all(&recipe.options.cache)
-            .map_err(Error::io("create", &recipe.options.cache))?;
-        let _turn = take_turn(&recipe.options.cache, launcher)?;
+        files::create_dir(&recipe.options.cache)?;
+        let _lock = lock_cache(&recipe.options.cache, launcher)?;
         if let Some(base) = kept() {
             return Ok(base);
         }
-        let site = Site::new(&recipe.options.cache)?;
-        let root = site.root();
+        let dir = BuildDir::new(&recipe.options.cache)?;
+        let root = dir.root();
         bootstrap(&root, recipe, launcher)?;
-        let versions = furnish(&root, recipe, &configuration, launcher)?;
+        let versions = add_packages(&root, recipe, &configuration, launcher)?;
         let base = Self { archives: count_archives(&root), versions, tar };
         base.store(&root, &note, launcher)?;
         Ok(base)
@@ -165,24 +164,23 @@ impl Base {
     /// the note is written last.
     fn store(&self, root: &Path, note: &Path, launcher: &Launcher) -> Result<(), Error> {
         let part = self.tar.with_extension("part");
-        let words = ["tar", "-c", "--numeric-owner", "--xattrs", "-f"].map(str::to_owned);
-        let mut command = words.to_vec();
-        command.extend([show(&part), "-C".to_owned(), show(root), ".".to_owned()]);
-        launcher.help("pack the base", &command)?;
+        let (tar, from) = (show(&part), show(root));
+        let pack = ["tar", "-c", "--numeric-owner", "--xattrs", "-f", &tar, "-C", &from, "."];
+        launcher.run_helper("pack the base", &pack)?;
         fs::File::open(&part).and_then(|file| file.sync_all()).map_err(Error::io("sync", &part))?;
         fs::rename(&part, &self.tar).map_err(Error::io("rename", &part))?;
         let text = serde_json::to_string_pretty(self)
             .map_err(Error::io::<serde_json::Error>("encode", note))?;
-        fs::write(note, text).map_err(Error::io("write", note))
+        files::write(note, text)
     }
 
     /// Unpacks the base into a new directory.
     pub(crate) fn unpack(&self, root: &Path, launcher: &Launcher) -> Result<(), Error> {
-        fs::create_dir_all(root).map_err(Error::io("create", root))?;
-        let words = ["tar", "-xp", "--numeric-owner", "--xattrs", "--xattrs-include=*", "-f"];
-        let mut command = words.map(str::to_owned).to_vec();
-        command.extend([show(&self.tar), "-C".to_owned(), show(root)]);
-        launcher.help("unpack the base", &command)
+        files::create_dir(root)?;
+        let (tar, to) = (show(&self.tar), show(root));
+        let flags = ["--numeric-owner", "--xattrs", "--xattrs-include=*"];
+        let command = [&["tar", "-xp"][..], &flags, &["-f", &tar, "-C", &to]].concat();
+        launcher.run_helper("unpack the base", &command)
     }
 
     /// Returns one line for the report.
@@ -195,11 +193,11 @@ impl Base {
 
 /// Locks the cache, so that another benchmark neither makes the same base at the same time nor
 /// writes into this base. The kernel releases the lock when the process ends in any way.
-fn take_turn(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
-    let turn = fs::File::open(cache).map_err(Error::io("open", cache))?;
+fn lock_cache(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
+    let dir = fs::File::open(cache).map_err(Error::io("open", cache))?;
     loop {
-        match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(turn),
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(dir),
             Err(Errno::WOULDBLOCK) => launcher.pause(Duration::from_millis(100))?,
             Err(errno) => return Err(Error::io("lock", cache)(errno)),
         }
@@ -208,9 +206,9 @@ fn take_turn(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
 
 /// The directory in which a base is made. Mounts that an interrupted debootstrap left are
 /// unmounted before the directory is removed.
-struct Site(tempfile::TempDir);
+struct BuildDir(tempfile::TempDir);
 
-impl Site {
+impl BuildDir {
     fn new(parent: &Path) -> Result<Self, Error> {
         let dir = tempfile::Builder::new().prefix("building-").tempdir_in(parent);
         Ok(Self(dir.map_err(Error::io("make a directory in", parent))?))
@@ -221,7 +219,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for BuildDir {
     fn drop(&mut self) {
         // Dropping the directory must not remove files below a mount.
         let cleared = mounts::unmount_below(self.0.path()).is_ok();
@@ -229,28 +227,26 @@ impl Drop for Site {
     }
 }
 
-fn show(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn recall(note: &Path) -> Option<Base> {
+fn read_note(note: &Path) -> Option<Base> {
     serde_json::from_slice(&fs::read(note).ok()?).ok()
 }
 
 fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Error> {
-    let suite = recipe.options.suite.clone();
+    let (suite, target) = (&recipe.options.suite, show(root));
     let sources = &recipe.sources;
-    let mut command: Vec<String>;
+    // Temporary files of an interrupted debootstrap are removed with the directory.
+    let scratch = format!("TMPDIR={}", show(root.parent().unwrap_or(root)));
+    let command: Vec<String>;
     if Need::new("mmdebstrap", "").is_met() {
         let list = root.with_extension("sources");
-        fs::write(&list, apt::render(sources)).map_err(Error::io("write", &list))?;
-        command = ["mmdebstrap", "--mode=root", "--variant=apt"].map(str::to_owned).to_vec();
-        command.extend([suite, show(root), show(&list)]);
+        files::write(&list, apt::render(sources))?;
+        let before = ["env", &scratch, "mmdebstrap", "--mode=root", "--variant=apt"];
+        command = words(&[&before[..], &[suite, &target, &show(&list)]].concat());
     } else if Need::new("debootstrap", "").is_met() {
-        let main = sources.iter().find(|s| s.has_suite(&suite));
-        let uri = main.map_or("", Source::uri).to_owned();
-        command = ["debootstrap", "--variant=minbase"].map(str::to_owned).to_vec();
-        command.extend([suite, show(root), uri]);
+        let main = sources.iter().find(|s| s.has_suite(suite));
+        let uri = main.map_or("", Source::uri);
+        let before = ["env", &scratch, "debootstrap", "--variant=minbase"];
+        command = words(&[&before[..], &[suite, &target, uri]].concat());
     } else {
         return Err(Error::Unsuitable {
             what: "this host".to_owned(),
@@ -259,26 +255,24 @@ fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Er
                     .to_owned(),
         });
     }
-    // Temporary files of an interrupted debootstrap are removed with the site.
-    let scratch = format!("TMPDIR={}", show(root.parent().unwrap_or(root)));
-    command.splice(0..0, ["env".to_owned(), scratch]);
-    launcher.help("make the base", &command)
+    launcher.run_helper("make the base", &command)
 }
 
-/// Configures apt in the root, and downloads the packages to install.
-fn furnish(
+/// Configures apt in the root, and downloads or installs the packages.
+fn add_packages(
     root: &Path,
     recipe: &Recipe,
     configuration: &str,
     launcher: &Launcher,
 ) -> Result<BTreeMap<String, String>, Error> {
     configure(root, recipe, configuration)?;
-    let mut inside = ChrootMounts::new(root)?;
+    let mut mounts = ChrootMounts::new(root)?;
     let apt = |purpose: &str, words: &[&str], packages: &[String]| {
-        let before = ["chroot", &show(root), "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive"];
-        let before = before.into_iter().chain(["apt-get", "-y"]).chain(words.iter().copied());
-        let words = before.map(str::to_owned).chain(packages.iter().cloned());
-        launcher.help(purpose, &words.collect::<Vec<_>>())
+        let root = show(root);
+        let before = ["chroot", &root, "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive"];
+        let before = [&before[..], &["apt-get", "-y"], words].concat();
+        let packages = packages.iter().map(String::as_str);
+        launcher.run_helper(purpose, &before.into_iter().chain(packages).collect::<Vec<_>>())
     };
     apt("read the package lists", &["update"], &[])?;
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
@@ -293,7 +287,7 @@ fn furnish(
         apt("download the packages", &["install", "--download-only"], &recipe.options.packages)?;
     }
     let versions = versions(root, launcher)?;
-    inside.dismantle()?;
+    mounts.unmount()?;
     Ok(versions)
 }
 
@@ -304,16 +298,16 @@ fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Er
         .and_then(|()| fs::create_dir(&lists))
         .map_err(Error::io("empty", &lists))?;
     let _ = fs::remove_file(etc.join("sources.list"));
-    put(&lists.join("base.sources"), &apt::render(&recipe.sources), 0o644)?;
+    write_file(&lists.join("base.sources"), &apt::render(&recipe.sources), 0o644)?;
     let recommends = format!("APT::Install-Recommends \"{}\";\n", recipe.options.recommends);
     let own = format!("{KEEP_PACKAGES}{recommends}{configuration}");
-    put(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
-    put(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
+    write_file(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
+    write_file(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
     for keyring in recipe.sources.iter().filter_map(Source::keyring) {
         let inside = root.join(keyring.strip_prefix("/").unwrap_or(&keyring));
         if !inside.exists() {
             let dir = inside.parent().unwrap_or(root);
-            fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+            files::create_dir(dir)?;
             fs::copy(&keyring, &inside).map_err(Error::io("copy", &keyring))?;
         }
     }
@@ -324,19 +318,16 @@ fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Er
         .map_err(Error::io("copy", "/etc/resolv.conf"))
 }
 
-fn put(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    fs::write(path, text).map_err(Error::io("write", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(Error::io("change the mode of", path))
+fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+    files::write(path, text)?;
+    files::set_mode(path, mode)
 }
 
 fn versions(root: &Path, launcher: &Launcher) -> Result<BTreeMap<String, String>, Error> {
     let log = launcher.log("versions");
-    let out = log.with_extension("out");
-    let words = ["chroot", &show(root), "dpkg-query", "-W", "-f", "${Package} ${Version}\n"];
-    let words = words.into_iter().chain(VERSIONED).map(str::to_owned);
-    launcher.run(&words.collect::<Vec<_>>(), &log, Some(&out))?;
-    let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
+    let root = show(root);
+    let before = ["chroot", &root, "dpkg-query", "-W", "-f", "${Package} ${Version}\n"];
+    let (_, text) = launcher.output(&[&before[..], &VERSIONED].concat(), &log)?;
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     Ok(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
 }
@@ -371,16 +362,16 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_second_to_an_empty_cache_waits_for_the_first() {
+    fn the_second_user_of_an_empty_cache_waits_for_the_first() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let launcher = Launcher::new().expect("signals can be watched");
-        let first = take_turn(dir.path(), &launcher).expect("nobody else is there");
+        let first = lock_cache(dir.path(), &launcher).expect("it is free");
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| take_turn(dir.path(), &launcher).map(|_| ()));
+            let second = scope.spawn(|| lock_cache(dir.path(), &launcher).map(|_| ()));
             std::thread::sleep(Duration::from_millis(300));
             assert!(!second.is_finished());
             drop(first);
-            second.join().expect("no panic").expect("the turn passes on");
+            second.join().expect("no panic").expect("the lock passes on");
         });
     }
 
@@ -389,6 +380,6 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let note = dir.path().join("x.json");
         fs::write(&note, "{\"tar\": \"/x").expect("a file can be written");
-        assert_eq!(recall(&note), None);
+        assert_eq!(read_note(&note), None);
     }
 }

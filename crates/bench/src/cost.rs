@@ -7,13 +7,13 @@
 mod container;
 
 use crate::Error;
-use crate::install::resolve;
+use crate::command::{show, words};
+use crate::harness::{Common, Harness};
 use crate::launcher::Launcher;
 use crate::report::Report;
-use crate::report::host::Host;
-use crate::runner::{Settings, WarmUp, run};
+use crate::runner::WarmUp;
 use crate::scenario::{
-    Iteration, Measure, Need, Place, Promise, Scenario, Steps, Tool, Variant, select,
+    Iteration, IterationConfig, Measure, Need, Promise, Scenario, Steps, Tool, Variant,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,9 @@ use std::path::{Path, PathBuf};
 /// Where and how often to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Directory for the file that is synced; its disk matters for the bare fsync.
-    pub dir: PathBuf,
-    /// Measured rounds.
-    pub rounds: u32,
+    /// The work directory, the variants and the rounds. The disk of the directory matters for
+    /// the bare fsync.
+    pub common: Common,
     /// Starts of `true` per sample.
     pub starts: u32,
     /// Held fsync calls per sample. A sample has five times as many openat calls and fifty
@@ -32,24 +31,13 @@ pub struct Options {
     pub calls: u64,
     /// Real fsync calls per sample: fewer, because each may wait for a disk.
     pub syncs: u64,
-    /// Names of the variants; empty means all.
-    pub variants: Vec<String>,
-    /// Seed of the order and of the bootstrap.
-    pub seed: u64,
 }
 
 impl Options {
     /// Returns the defaults for a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: dir.into(),
-            rounds: 20,
-            starts: 20,
-            calls: 20_000,
-            syncs: 200,
-            variants: Vec::new(),
-            seed: 1,
-        }
+        let common = Common::new(dir, 20, WarmUp::All);
+        Self { common, starts: 20, calls: 20_000, syncs: 200 }
     }
 }
 
@@ -64,64 +52,47 @@ const WAYS: [(&str, Option<&[&str]>); 5] = [
 
 /// The loops: call, operand, and the number of calls relative to the held fsync loop. The
 /// factors make all loops take about as long, so that none measures only the warm-up.
-const LOOPS: [(&str, &str, u64); 3] =
-    [("fsync", "{file}", 1), ("getppid", "", 50), ("openat", "{file}", 5)];
+const LOOPS: [(&str, Option<&str>, u64); 3] =
+    [("fsync", Some("{file}"), 1), ("getppid", None, 50), ("openat", Some("{file}"), 5)];
 
 /// Runs the scenario and returns its report.
 ///
 /// # Errors
-/// See [`crate::cost()`].
+/// A variant fails, or an interrupt arrives. The logs of a failure stay in place, and the error
+/// names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
-    std::fs::create_dir_all(&options.dir).map_err(Error::io("create", &options.dir))?;
-    let synconce = resolve(synconce);
-    let launcher = Launcher::new()?.sparing(&synconce);
-    let result = with_launcher(options, &synconce, &launcher);
-    if matches!(result, Err(Error::Variant { .. } | Error::Helper { .. })) {
-        launcher.keep_logs();
-    }
-    result
-}
-
-fn with_launcher(options: &Options, synconce: &Path, launcher: &Launcher) -> Result<Report, Error> {
-    let settings = Settings { rounds: options.rounds, warm_up: WarmUp::All, seed: options.seed };
-    let mut scenario = scenario(options, synconce)?;
-    let host = Host::read(&options.dir, &scenario.tools, launcher)?;
-    let record = run(&mut scenario, &settings, launcher)?;
-    Ok(Report::new(&scenario, settings, host, record))
+    let harness = Harness { scenario: "cost", spared: true, ..Harness::default() };
+    harness.measure(&options.common, synconce, |synconce| scenario(options, synconce))
 }
 
 fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
     Ok(Scenario {
         name: "cost".to_owned(),
         about: "start of a command, and time per system call".to_owned(),
-        dir: options.dir.clone(),
-        variants: select(variants(options, synconce), &options.variants)?,
-        tools: vec![Tool {
-            name: "synconce".to_owned(),
-            command: vec![synconce.display().to_string(), "--version".to_owned()],
-        }],
-        steps: Box::new(Stage::new(&options.dir, synconce)?),
+        dir: options.common.dir.clone(),
+        variants: variants(options, synconce),
+        tools: Tool::with_synconce(synconce, &[]),
+        steps: Box::new(Fixture::new(&options.common.dir, synconce)?),
     })
 }
 
 fn variants(options: &Options, synconce: &Path) -> Vec<Variant> {
-    let program = synconce.display().to_string();
+    let program = show(synconce);
     let mut found = Vec::new();
     for (way, flags) in WAYS {
         found.push(Variant {
             repeat: options.starts,
-            ..variant("start", way, flags, &program, vec!["true".to_owned()])
+            ..variant("start", way, flags, &program, words(&["true"]))
         });
     }
     found.extend(container::variants(synconce));
-    for (kind, inner, factor) in LOOPS {
+    for (kind, operand, factor) in LOOPS {
         // The commit is not part of the time that a loop prints.
         for (way, flags) in WAYS.into_iter().filter(|(way, _)| !is_committing(way)) {
             let bare_fsync = kind == "fsync" && flags.is_none();
             let count = if bare_fsync { options.syncs } else { options.calls * factor };
-            let words = [&program, "bench", "loop", kind, &count.to_string(), inner];
-            let words = words.into_iter().filter(|word| !word.is_empty());
-            let command = words.map(str::to_owned).collect();
+            let mut command = words(&[&program, "bench", "loop", kind, &count.to_string()]);
+            command.extend(operand.map(str::to_owned));
             found.push(Variant {
                 measure: Measure::Printed,
                 needs: vec![Need::new(&program, "synconce")],
@@ -141,33 +112,27 @@ fn variant(
     way: &str,
     flags: Option<&[&str]>,
     program: &str,
-    inner: Vec<String>,
+    command: Vec<String>,
 ) -> Variant {
-    let mut command = Vec::new();
-    let mut needs = Vec::new();
-    if let Some(flags) = flags {
-        command.extend([program, "run"].map(str::to_owned));
-        command.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        command.push("--".to_owned());
-        needs.push(Need::new(program, "synconce"));
-    }
-    command.extend(inner);
-    Variant {
-        needs,
+    let bare = Variant {
         about: format!("{group}, {way}"),
         promise: Promise::Nothing,
         against: format!("{group}/bare"),
         ..Variant::new(&format!("{group}/{way}"), command)
+    };
+    match flags {
+        None => bare,
+        Some(flags) => bare.held(program, flags),
     }
 }
 
 /// The fixture: one file for all loops, and bundles for containers.
-struct Stage {
+struct Fixture {
     dir: tempfile::TempDir,
     synconce: PathBuf,
 }
 
-impl Stage {
+impl Fixture {
     fn new(parent: &Path, synconce: &Path) -> Result<Self, Error> {
         let dir = tempfile::Builder::new()
             .prefix("synconce-bench-")
@@ -177,14 +142,19 @@ impl Stage {
     }
 }
 
-impl Steps for Stage {
-    fn reset(&mut self, turn: &Iteration<'_>, _launcher: &Launcher) -> Result<Place, Error> {
+impl Steps for Fixture {
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        _launcher: &Launcher,
+    ) -> Result<IterationConfig, Error> {
         let path = |name: &str| self.dir.path().join(name);
-        if turn.variant.name.starts_with("container/") {
-            container::furnish(&path("containers"), &self.synconce)?;
+        if iteration.variant.name.starts_with("container/") {
+            container::make_bundles(&path("containers"), &self.synconce)?;
         }
-        let value = |name: &str| (name.to_owned(), path(name).display().to_string());
-        Ok(Place { values: BTreeMap::from(["file", "containers"].map(value)), ..Place::default() })
+        let value = |name: &str| (name.to_owned(), show(&path(name)));
+        let values = BTreeMap::from(["file", "containers"].map(value));
+        Ok(IterationConfig { values, ..IterationConfig::default() })
     }
 }
 

@@ -25,9 +25,13 @@ pub struct Failure {
 
 impl Failure {
     /// Describes a command that has ended; reads the end of its log.
-    pub(crate) fn new(command: &[String], ending: impl Into<String>, log: &Path) -> Box<Self> {
+    pub(crate) fn new(
+        command: &[impl AsRef<str>],
+        ending: impl Into<String>,
+        log: &Path,
+    ) -> Box<Self> {
         Box::new(Self {
-            command: command.to_vec(),
+            command: command.iter().map(|word| word.as_ref().to_owned()).collect(),
             ending: ending.into(),
             log: log.to_path_buf(),
             tail: tail(log).unwrap_or_default(),
@@ -81,8 +85,7 @@ mod tests {
         let log = dir.path().join("log");
         let text: String = (1..=5000).map(|n| format!("line {n}\n")).collect();
         std::fs::write(&log, text).expect("a file can be written");
-        let command = ["sh", "-c", "make -j2"].map(str::to_owned);
-        let failure = Failure::new(&command, "exit status: 2", &log);
+        let failure = Failure::new(&["sh", "-c", "make -j2"], "exit status: 2", &log);
         assert_eq!(failure.tail.len(), LINES);
         let shown = failure.to_string();
         let start = "sh -c \"make -j2\" (exit status: 2); its output is in ";
@@ -91,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_command_that_printed_nothing_has_no_tail() {
-        let failure = Failure::new(&["false".to_owned()], "exit status: 1", Path::new("/no/log"));
+        let failure = Failure::new(&["false"], "exit status: 1", Path::new("/no/log"));
         assert_eq!(failure.to_string(), "false (exit status: 1); its output is in /no/log");
     }
 }

@@ -1,4 +1,7 @@
 //! Waits for Ctrl-C, so that a benchmark can clean up.
+//!
+//! The signals are handled, not blocked and read by signalfd(2): commands inherit a blocked mask
+//! (std::process::Command keeps it), and a handler also works in a process with other threads.
 
 use crate::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,7 +22,7 @@ pub(crate) struct Watch {
 /// One signal, and the descriptor that it makes readable.
 struct Watched {
     signal: i32,
-    woken: UnixStream,
+    readable: UnixStream,
     registered: SigId,
 }
 
@@ -45,7 +48,7 @@ impl Watch {
     ) -> Result<bool, Error> {
         let timeout =
             milliseconds.map(|ms| Timespec { tv_sec: ms / 1000, tv_nsec: (ms % 1000) * 1_000_000 });
-        let signals = self.watched.iter().map(|watched| watched.woken.as_fd());
+        let signals = self.watched.iter().map(|watched| watched.readable.as_fd());
         let descriptors = signals.chain(other);
         let mut polled: Vec<PollFd<'_>> =
             descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -67,9 +70,9 @@ impl Watch {
 
 impl Watched {
     fn new(signal: i32) -> io::Result<Self> {
-        let (woken, writer) = UnixStream::pair()?;
+        let (readable, writer) = UnixStream::pair()?;
         let registered = signal_hook::low_level::pipe::register(signal, writer)?;
-        Ok(Self { signal, woken, registered })
+        Ok(Self { signal, readable, registered })
     }
 }
 

@@ -1,10 +1,8 @@
 //! Starts every command of a benchmark.
 
 use crate::interrupt::Watch;
-use crate::processes::Family;
-use crate::{Error, Failure};
-use nix::sys::resource::{Usage, UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
+use crate::processes::OwnProcesses;
+use crate::{Error, Failure, files};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -12,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use synconce_sys::process;
 
 /// The variable in every command's environment that identifies the benchmark.
 const MARK: &str = "SYNCONCE_BENCH";
@@ -19,27 +18,27 @@ const MARK: &str = "SYNCONCE_BENCH";
 /// Starts commands, waits for them and for Ctrl-C, and keeps their logs.
 pub struct Launcher {
     watch: Watch,
-    family: Family,
+    own: OwnProcesses,
     logs: tempfile::TempDir,
 }
 
 /// How a command ended and what it cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Time from before the start to after the wait.
-    pub wall: Duration,
+    pub(crate) wall: Duration,
     /// User time of the command and of the descendants it waited for.
-    pub user: Duration,
+    pub(crate) user: Duration,
     /// System time of the same processes.
-    pub system: Duration,
+    pub(crate) system: Duration,
     /// How it ended.
-    pub status: ExitStatus,
+    pub(crate) status: ExitStatus,
 }
 
 impl Outcome {
     /// Returns the sum of both costs, with the later status.
     #[must_use]
-    pub fn plus(&self, later: &Self) -> Self {
+    pub(crate) fn plus(&self, later: &Self) -> Self {
         Self {
             wall: self.wall + later.wall,
             user: self.user + later.user,
@@ -61,8 +60,8 @@ impl Launcher {
             .prefix("synconce-bench-")
             .tempdir_in(&parent)
             .map_err(Error::io("make a log directory in", &parent))?;
-        let family = Family { mark: format!("{MARK}={}", logs.path().display()), spared: None };
-        Ok(Self { watch: Watch::new()?, family, logs })
+        let own = OwnProcesses { mark: format!("{MARK}={}", logs.path().display()), spared: None };
+        Ok(Self { watch: Watch::new()?, own, logs })
     }
 
     /// Lets `program` end by itself on an interrupt, after its commands were killed: synconce
@@ -70,7 +69,7 @@ impl Launcher {
     #[must_use]
     pub(crate) fn sparing(mut self, program: &Path) -> Self {
         let file = std::fs::metadata(program).ok();
-        self.family.spared = file.map(|metadata| (metadata.dev(), metadata.ino()));
+        self.own.spared = file.map(|metadata| (metadata.dev(), metadata.ino()));
         self
     }
 
@@ -81,7 +80,7 @@ impl Launcher {
     }
 
     /// Returns the log file of the given name.
-    pub fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.logs.path().join(format!("{name}.log"))
     }
 
@@ -89,7 +88,7 @@ impl Launcher {
     ///
     /// # Errors
     /// [`Error::Interrupted`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         self.watch.check()
     }
 
@@ -103,12 +102,11 @@ impl Launcher {
     }
 
     /// Kills the processes that outlived the commands that started them.
-    pub(crate) fn end_strays(&self) {
-        self.family.end(None);
+    pub(crate) fn kill_leftovers(&self) {
+        self.own.end(None);
     }
 
-    /// Runs a command to its end, with no input and its output appended to `log`; if `stdout`
-    /// is given, it receives the standard output instead.
+    /// Runs a command to its end, with no input and its output appended to `log`.
     ///
     /// The environment is this process's own, without LD_PRELOAD and with a mark that
     /// identifies this benchmark.
@@ -116,23 +114,27 @@ impl Launcher {
     /// # Errors
     /// The command cannot be started or waited for; or an interrupt, after the command and its
     /// descendants were killed. A failure of the command itself is no error.
-    pub fn run(
-        &self,
-        command: &[String],
-        log: &Path,
-        stdout: Option<&Path>,
-    ) -> Result<Outcome, Error> {
-        self.run_in(None, command, log, stdout)
+    pub(crate) fn run(&self, command: &[impl AsRef<str>], log: &Path) -> Result<Outcome, Error> {
+        self.run_in(None, command, log, None)
     }
 
-    /// Like [`Launcher::run`], in the directory `dir`.
-    ///
-    /// # Errors
-    /// Those of [`Launcher::run`].
-    pub fn run_in(
+    /// Like [`Launcher::run`]; returns the standard output, too.
+    pub(crate) fn output(
+        &self,
+        command: &[impl AsRef<str>],
+        log: &Path,
+    ) -> Result<(Outcome, String), Error> {
+        let out = log.with_extension("out");
+        let outcome = self.run_in(None, command, log, Some(&out))?;
+        Ok((outcome, files::read(&out)?))
+    }
+
+    /// Like [`Launcher::run`], in the directory `dir`; if `stdout` is given, it receives the
+    /// standard output.
+    pub(crate) fn run_in(
         &self,
         dir: Option<&Path>,
-        command: &[String],
+        command: &[impl AsRef<str>],
         log: &Path,
         stdout: Option<&Path>,
     ) -> Result<Outcome, Error> {
@@ -141,48 +143,43 @@ impl Launcher {
         if let Some(dir) = dir {
             prepared.current_dir(dir);
         }
-        let before = children_usage()?;
+        let before = times_of_children()?;
         let start = Instant::now();
         let mut child = prepared.spawn().map_err(Error::io("run", &program))?;
         let status = self.wait(&mut child, &program)?;
         let wall = start.elapsed();
-        let after = children_usage()?;
-        Ok(Outcome {
-            wall,
-            user: difference(before.user_time(), after.user_time()),
-            system: difference(before.system_time(), after.system_time()),
-            status,
-        })
+        let after = times_of_children()?;
+        let [user, system] = [0, 1].map(|kind| after[kind].saturating_sub(before[kind]));
+        Ok(Outcome { wall, user, system, status })
     }
 
     /// Starts a daemon in the same environment, with its output appended to `log`.
     ///
     /// # Errors
     /// The daemon cannot be started, or an interrupt.
-    pub(crate) fn start(&self, command: &[String], log: &Path) -> Result<Daemon, Error> {
+    pub(crate) fn start(&self, command: &[impl AsRef<str>], log: &Path) -> Result<Daemon, Error> {
         self.watch.check()?;
         let (program, mut prepared) = self.prepare(command, log, None)?;
         let child = prepared.spawn().map_err(Error::io("run", &program))?;
         Ok(Daemon { child, program })
     }
 
-    /// Runs a command that prepares or clears the fixture.
-    ///
-    /// # Errors
-    /// Also if the command fails; the error contains `purpose`: "unpack the base".
-    pub fn help(&self, purpose: &str, command: &[String]) -> Result<(), Error> {
-        self.help_in(None, purpose, command)
+    /// Runs a command that makes or clears the fixture; its failure is an error with the
+    /// `purpose`: "unpack the base".
+    pub(crate) fn run_helper(
+        &self,
+        purpose: &str,
+        command: &[impl AsRef<str>],
+    ) -> Result<(), Error> {
+        self.run_helper_in(None, purpose, command)
     }
 
-    /// Like [`Launcher::help`], in the directory `dir`.
-    ///
-    /// # Errors
-    /// Those of [`Launcher::help`].
-    pub(crate) fn help_in(
+    /// Like [`Launcher::run_helper`], in the directory `dir`.
+    pub(crate) fn run_helper_in(
         &self,
         dir: Option<&Path>,
         purpose: &str,
-        command: &[String],
+        command: &[impl AsRef<str>],
     ) -> Result<(), Error> {
         let log = self.log(&purpose.replace([' ', '/'], "-"));
         let outcome = self.run_in(dir, command, &log, None)?;
@@ -196,7 +193,7 @@ impl Launcher {
     /// Returns the program's name, and the command ready to be started.
     fn prepare(
         &self,
-        command: &[String],
+        command: &[impl AsRef<str>],
         log: &Path,
         stdout: Option<&Path>,
     ) -> Result<(String, Command), Error> {
@@ -206,10 +203,11 @@ impl Launcher {
             Some(path) => File::create(path).map_err(Error::io("create", path))?,
             None => appended.try_clone().map_err(Error::io("duplicate the descriptor of", log))?,
         };
-        let program = command.first().cloned().unwrap_or_default();
+        let mut words = command.iter().map(AsRef::as_ref);
+        let program = words.next().unwrap_or_default().to_owned();
         let mut prepared = Command::new(&program);
         prepared
-            .args(command.iter().skip(1))
+            .args(words)
             .env_remove("LD_PRELOAD")
             .env(MARK, self.logs.path())
             .stdin(Stdio::null())
@@ -224,7 +222,7 @@ impl Launcher {
             .map_err(Error::io("watch", program))
             .and_then(|pidfd| self.watch.wait(Some(pidfd.as_fd()), None));
         if ended.is_err() {
-            self.family.end(Some(pid));
+            self.own.end(Some(pid));
         }
         let status = child.wait().map_err(Error::io("wait for", program))?;
         ended?;
@@ -253,14 +251,14 @@ impl Daemon {
         Ok(ended.is_some())
     }
 
-    /// Terminates the daemon and waits; kills it after `patience`.
-    pub(crate) fn stop(&mut self, patience: Duration) -> Result<(), Error> {
+    /// Terminates the daemon and waits; kills it after `timeout`.
+    pub(crate) fn stop(&mut self, timeout: Duration) -> Result<(), Error> {
         let start = Instant::now();
         if !self.has_ended()? {
             kill_process(self.pid(), Signal::TERM).map_err(Error::io("end", &self.program))?;
         }
         while !self.has_ended()? {
-            if start.elapsed() > patience {
+            if start.elapsed() > timeout {
                 self.child.kill().map_err(Error::io("kill", &self.program))?;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -276,11 +274,6 @@ impl Drop for Daemon {
     }
 }
 
-fn children_usage() -> Result<Usage, Error> {
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_err(Error::io("read the usage of", "child processes"))
-}
-
-fn difference(before: nix::sys::time::TimeVal, after: nix::sys::time::TimeVal) -> Duration {
-    let microseconds = after.num_microseconds() - before.num_microseconds();
-    Duration::from_micros(u64::try_from(microseconds).unwrap_or(0))
+fn times_of_children() -> Result<[Duration; 2], Error> {
+    process::times_of_children().map_err(Error::io("read the usage of", "child processes"))
 }

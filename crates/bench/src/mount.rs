@@ -19,7 +19,7 @@ pub struct Mount {
 impl Mount {
     /// Returns the mount of a path by its id (statx, Linux 5.8), as the calling thread sees
     /// it.
-    pub fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let id = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?.stx_mnt_id;
         let mounts = mounts::read("thread-self").ok()?;
         mounts.into_iter().find(|mount| mount.id == id).map(Self::from)

@@ -4,13 +4,13 @@
 //! unmounts the namespace's mounts when its last process exits, even if this program is
 //! killed.
 
-use crate::{Error, processes};
+use crate::{Error, files, processes};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
 };
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use synconce_probe::mounts;
 
@@ -52,18 +52,18 @@ pub(crate) fn in_private_namespace<T: Send>(
 /// A directory of the host that is covered by a file system in memory until the value is
 /// dropped. A directory that was created for the mount stays, empty: another benchmark may use
 /// it by now, and removing a directory unmounts what is mounted on it.
-pub(crate) struct Hidden(PathBuf);
+pub(crate) struct TmpfsMount(PathBuf);
 
-impl Hidden {
+impl TmpfsMount {
     pub(crate) fn new(path: &Path) -> Result<Self, Error> {
-        std::fs::create_dir_all(path).map_err(Error::io("create", path))?;
+        files::create_dir(path)?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", path, "tmpfs", flags, c"mode=755").map_err(Error::io("mount", path))?;
         Ok(Self(path.to_path_buf()))
     }
 }
 
-impl Drop for Hidden {
+impl Drop for TmpfsMount {
     fn drop(&mut self) {
         // The end of the namespace unmounts in any case.
         let _ = unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
@@ -103,19 +103,19 @@ impl ChrootMounts {
     fn mount(
         &mut self,
         kind: &str,
-        place: &str,
+        point: &str,
         flags: MountFlags,
         data: &std::ffi::CStr,
     ) -> Result<(), Error> {
-        let target = self.root.join(place);
-        std::fs::create_dir_all(&target).map_err(Error::io("create", &target))?;
+        let target = self.root.join(point);
+        files::create_dir(&target)?;
         mount(kind, &target, kind, flags, data).map_err(Error::io("mount", &target))?;
         self.mounted.push(target);
         Ok(())
     }
 
     /// Kills the processes that still run in the root, and unmounts.
-    pub(crate) fn dismantle(&mut self) -> Result<(), Error> {
+    pub(crate) fn unmount(&mut self) -> Result<(), Error> {
         processes::kill_rooted(&self.root);
         while let Some(target) = self.mounted.pop() {
             // Lazily as a last resort: an unmounted tree is safe to remove, a mounted one is
@@ -130,8 +130,8 @@ impl ChrootMounts {
 
 impl Drop for ChrootMounts {
     fn drop(&mut self) {
-        // `dismantle` reports errors; the end of the namespace unmounts in any case.
-        let _ = self.dismantle();
+        // `unmount` reports errors; the end of the namespace unmounts in any case.
+        let _ = self.unmount();
     }
 }
 
@@ -139,16 +139,15 @@ fn node(path: &Path, number: u64) -> Result<(), Error> {
     mknodat(CWD, path, FileType::CharacterDevice, Mode::from_raw_mode(0o666), number)
         .map_err(Error::io("make the device", path))?;
     // The umask applies to mknod.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
-        .map_err(Error::io("change the mode of", path))
+    files::set_mode(path, 0o666)
 }
 
 /// Removes a tree or a file; fails if anything is mounted in it.
 pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
-    if let Some(place) = below(tree)?.first() {
+    if let Some(point) = below(tree)?.first() {
         return Err(Error::Unsuitable {
             what: tree.display().to_string(),
-            reason: format!("{} is still mounted, so it is not removed", place.display()),
+            reason: format!("{} is still mounted, so it is not removed", point.display()),
         });
     }
     let removed = std::fs::remove_dir_all(tree);
@@ -166,9 +165,9 @@ pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
 /// Unmounts every mount strictly below a tree, as the calling thread sees it.
 pub(crate) fn unmount_below(tree: &Path) -> Result<(), Error> {
     // The table lists a parent before the mounts in it.
-    for place in below(tree)?.into_iter().rev() {
-        unmount(&place, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-            .map_err(Error::io("unmount", &place))?;
+    for point in below(tree)?.into_iter().rev() {
+        unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+            .map_err(Error::io("unmount", &point))?;
     }
     Ok(())
 }
@@ -198,8 +197,8 @@ mod tests {
         }
         let dir = tempfile::tempdir().expect("a directory can be made");
         in_private_namespace(|| {
-            let furnished = ChrootMounts::new(dir.path())?;
-            std::mem::forget(furnished);
+            let mounts = ChrootMounts::new(dir.path())?;
+            std::mem::forget(mounts);
             assert!(below(dir.path())?.len() >= 3);
             unmount_below(dir.path())?;
             assert_eq!(below(dir.path())?, Vec::<PathBuf>::new());
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_furnished_root_is_seen_inside_only_and_gone_afterwards() {
+    fn chroot_mounts_are_seen_inside_only_and_gone_afterwards() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounting needs root");
             return;
@@ -218,12 +217,12 @@ mod tests {
         let root = dir.path().join("a root");
         let null = root.join("dev/null");
         in_private_namespace(|| {
-            let mut furnished = ChrootMounts::new(&root)?;
+            let mut mounts = ChrootMounts::new(&root)?;
             assert!(null.exists());
             assert_eq!(below(&dir.path().join("a r"))?, Vec::<PathBuf>::new());
             let refused = remove_tree(dir.path()).expect_err("it must not be removed");
             assert!(refused.to_string().contains("a root/proc is still mounted"), "{refused}");
-            furnished.dismantle()?;
+            mounts.unmount()?;
             assert!(!null.exists());
             Ok(())
         })

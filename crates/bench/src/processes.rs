@@ -1,6 +1,6 @@
 //! Finds and kills processes that a measured command left behind.
 
-use crate::Error;
+use crate::{Error, files};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -8,17 +8,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Number of searches for processes that start while others are being killed.
-const SWEEPS: u32 = 50;
+const SEARCHES: u32 = 50;
 
 /// Number of checks, 2 ms apart, of processes that may be inside execve(2) and turn out to be
 /// members. A program with an empty environment looks the same permanently.
-const LOOKS: u32 = 50;
+const CHECKS: u32 = 50;
 
 /// How long a spared program may take to end by itself.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What distinguishes the processes of one benchmark from all others.
-pub(crate) struct Family {
+pub(crate) struct OwnProcesses {
     /// An entry of the environment that all members inherit, "NAME=value". It identifies a
     /// daemon that is no longer a descendant.
     pub(crate) mark: String,
@@ -27,18 +27,18 @@ pub(crate) struct Family {
     pub(crate) spared: Option<(u64, u64)>,
 }
 
-impl Family {
+impl OwnProcesses {
     /// Kills a process with all its descendants, and every other process with the mark; gives
     /// up on processes that no signal ends.
     pub(crate) fn end(&self, top: Option<Pid>) {
-        let (start, mut looks) = (Instant::now(), 0);
+        let (start, mut checks) = (Instant::now(), 0);
         loop {
             let (members, unknown) = self.members(top);
-            if members.is_empty() && (looks == LOOKS || !unknown) {
+            if members.is_empty() && (checks == CHECKS || !unknown) {
                 return;
             }
-            looks += u32::from(members.is_empty());
-            if start.elapsed() > PATIENCE {
+            checks += u32::from(members.is_empty());
+            if start.elapsed() > TIMEOUT {
                 return kill(members);
             }
             kill(members.into_iter().filter(|pid| !self.is_spared(*pid)).collect());
@@ -93,7 +93,7 @@ fn kill(parents_first: Vec<Pid>) {
 /// started by a package would keep the mounts busy.
 pub(crate) fn kill_rooted(root: &Path) -> usize {
     let mut ended = 0;
-    for _ in 0..SWEEPS {
+    for _ in 0..SEARCHES {
         let inside: Vec<Pid> = all()
             .into_keys()
             .filter(|pid| {
@@ -141,7 +141,7 @@ fn all() -> HashMap<Pid, Option<Pid>> {
 /// Returns user and system time of a process and of the children that it has reaped.
 pub(crate) fn times(pid: Pid) -> Result<(Duration, Duration), Error> {
     let path = format!("/proc/{}/stat", pid.as_raw_pid());
-    let stat = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let stat = files::read(&path)?;
     let ticks = ticks(&stat).ok_or(std::io::ErrorKind::InvalidData);
     let [user, system, childrens_user, childrens_system] =
         ticks.map_err(Error::io("read", &path))?;
@@ -182,43 +182,43 @@ mod tests {
         assert_eq!(ticks("7 (a b) S 1"), None);
     }
 
-    /// Starts a command of a new family, and waits until the family has `members` members.
-    fn family(script: &str, members: usize) -> (Family, std::process::Child) {
+    /// Starts a script with a new mark, and waits until `members` processes have the mark.
+    fn start(script: &str, members: usize) -> (OwnProcesses, std::process::Child) {
         let value = format!("{}-{}", std::process::id(), fastrand::u64(..));
-        let family = Family { mark: format!("SYNCONCE_BENCH_TEST={value}"), spared: None };
+        let own = OwnProcesses { mark: format!("SYNCONCE_BENCH_TEST={value}"), spared: None };
         let child = std::process::Command::new("sh")
             .args(["-c", script])
             .env("SYNCONCE_BENCH_TEST", value)
             .spawn()
             .expect("sh runs");
-        while family.members(None).0.len() < members {
+        while own.members(None).0.len() < members {
             std::thread::sleep(Duration::from_millis(5));
         }
-        (family, child)
+        (own, child)
     }
 
-    fn end(family: &Family, mut child: std::process::Child) {
-        family.end(Some(Pid::from_child(&child)));
+    fn end(own: &OwnProcesses, mut child: std::process::Child) {
+        own.end(Some(Pid::from_child(&child)));
         child.wait().expect("the child can be waited for");
-        assert_eq!(family.members(None).0, []);
+        assert_eq!(own.members(None).0, []);
     }
 
     #[test]
     fn a_tree_is_ended_down_to_the_last_grandchild() {
-        let (family, child) = family("env -i sh -c 'sleep 100 & sleep 100' & sleep 100 & wait", 2);
-        while family.members(Some(Pid::from_child(&child))).0.len() < 5 {
+        let (own, child) = start("env -i sh -c 'sleep 100 & sleep 100' & sleep 100 & wait", 2);
+        while own.members(Some(Pid::from_child(&child))).0.len() < 5 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let below = family.members(Some(Pid::from_child(&child))).0;
-        end(&family, child);
+        let below = own.members(Some(Pid::from_child(&child))).0;
+        end(&own, child);
         let alive = all();
         assert!(below.iter().all(|pid| !alive.contains_key(pid)));
     }
 
     #[test]
-    fn a_daemon_that_left_its_parents_behind_is_ended_with_the_family() {
-        let (family, child) = family("setsid sh -c 'setsid sleep 100 & exit' & sleep 100", 3);
-        end(&family, child);
+    fn a_daemon_that_left_its_parents_behind_is_ended_with_the_others() {
+        let (own, child) = start("setsid sh -c 'setsid sleep 100 & exit' & sleep 100", 3);
+        end(&own, child);
     }
 
     #[test]
@@ -227,9 +227,9 @@ mod tests {
         let trace = dir.path().join("trace");
         let shell = std::fs::metadata("/bin/sh").expect("there is a shell");
         let script = format!("sleep 100; echo cleared > {}", trace.display());
-        let (mut family, child) = family(&script, 2);
-        family.spared = Some((shell.dev(), shell.ino()));
-        end(&family, child);
+        let (mut own, child) = start(&script, 2);
+        own.spared = Some((shell.dev(), shell.ino()));
+        end(&own, child);
         let text = std::fs::read_to_string(&trace).expect("it was left to do this");
         assert_eq!(text, "cleared\n");
     }

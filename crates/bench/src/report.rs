@@ -3,16 +3,15 @@
 mod format;
 pub mod host;
 mod parts;
-pub mod table;
-
-pub use parts::JudgedPart;
+mod results;
+mod table;
 
 use crate::Error;
-use crate::runner::{LeftOut, Measured, Record, Settings};
+use crate::runner::{LeftOut, Record, Settings};
 use crate::scenario::{Finding, Promise, Scenario};
-use crate::statistics::{Comparison, Summary, compare, summarize};
 use format::{quantity, shown_p};
 use host::Host;
+use results::{VariantResult, evaluate};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use table::{Align, Table};
@@ -37,34 +36,22 @@ pub struct Report {
     /// The machine and the disk.
     pub host: Host,
     /// The variants with every sample and their statistics.
-    pub results: Vec<Judged>,
+    pub results: Vec<VariantResult>,
     /// The variants that could not run here.
     pub left_out: Vec<LeftOut>,
     /// Findings that are not times.
     pub findings: Vec<Finding>,
 }
 
-/// A variant, its samples and their statistics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
-    /// The variant and its samples.
-    #[serde(flatten)]
-    pub measured: Measured,
-    /// Summary of the values, in the unit of the variant's measure.
-    pub summary: Option<Summary>,
-    /// Comparison with the baseline; `None` for a baseline.
-    pub comparison: Option<Comparison>,
-    /// The parts of a variant whose commands are timed separately.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<JudgedPart>,
-}
-
 impl Report {
     /// Evaluates a record. `host` must be read before the rounds, so that its load does not
     /// include the benchmark.
     pub fn new(scenario: &Scenario, settings: Settings, host: Host, record: Record) -> Self {
-        let results =
-            record.measured.iter().map(|one| judge(one, &record.measured, settings.seed)).collect();
+        let results = record
+            .measured
+            .iter()
+            .map(|one| evaluate(one, &record.measured, settings.seed))
+            .collect();
         Self {
             schema: SCHEMA,
             scenario: scenario.name.clone(),
@@ -163,19 +150,7 @@ impl Report {
     }
 }
 
-fn judge(one: &Measured, all: &[Measured], seed: u64) -> Judged {
-    let values = |m: &Measured| m.samples.iter().map(|s| s.value).collect::<Vec<_>>();
-    let baseline =
-        all.iter().find(|m| m.variant.name == one.variant.against && !one.variant.is_baseline());
-    Judged {
-        measured: one.clone(),
-        summary: summarize(&values(one)),
-        comparison: baseline.and_then(|b| compare(&values(one), &values(b), seed)),
-        parts: parts::judge(one, baseline, seed),
-    }
-}
-
-fn cells(result: &Judged, flushed: bool, settled: bool) -> Vec<String> {
+fn cells(result: &VariantResult, flushed: bool, settled: bool) -> Vec<String> {
     let variant = &result.measured.variant;
     let samples = &result.measured.samples;
     let unit = variant.measure.nanoseconds();

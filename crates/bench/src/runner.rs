@@ -3,18 +3,19 @@
 //! The order within a round is shuffled from a seed, so that a slow drift of the machine
 //! affects all variants equally.
 
-mod cache;
+mod caches;
 mod device;
 
+use crate::command::fill;
 use crate::launcher::{Launcher, Outcome};
-use crate::processes;
-use crate::scenario::{Finding, Iteration, Measure, Part, Phase, Place, Scenario, Variant, fill};
-use crate::{Error, Failure};
+use crate::scenario::{
+    Finding, Iteration, IterationConfig, Measure, Part, Phase, Scenario, Variant,
+};
+use crate::{Error, processes};
 use device::Flushes;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::time::Instant;
 
 /// How to run a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,13 +128,17 @@ pub fn run(
         let mut order: Vec<usize> = (0..variants.len()).collect();
         random.shuffle(&mut order);
         for (position, index) in (1..).zip(order) {
-            let turn = Iteration {
+            let iteration = Iteration {
                 phase: Phase::Round(round),
                 last: round == settings.rounds,
                 variant: &variants[index],
             };
-            bar.set_message(format!("{} {}", turn.phase, turn.variant.name));
-            samples[index].push(Sample { round, position, ..play(scenario, &turn, launcher)? });
+            bar.set_message(format!("{} {}", iteration.phase, iteration.variant.name));
+            samples[index].push(Sample {
+                round,
+                position,
+                ..run_iteration(scenario, &iteration, launcher)?
+            });
             bar.inc(1);
         }
     }
@@ -187,10 +192,10 @@ fn take_usable(
             usable.push(variant);
             continue;
         };
-        let turn = Iteration { phase: Phase::Trial, last: false, variant: &variant };
-        let log = launcher.log(&turn.file_name());
-        let outcome = on_stage(scenario, &turn, launcher, |_, place| {
-            launcher.run_in(place.dir.as_deref(), &fill(&trial, &place.values), &log, None)
+        let iteration = Iteration { phase: Phase::Trial, last: false, variant: &variant };
+        let log = iteration.log(launcher);
+        let outcome = with_fixture(scenario, &iteration, launcher, |_, config| {
+            launcher.run_in(config.dir.as_deref(), &fill(&trial, &config.values), &log, None)
         })?;
         if outcome.status.success() {
             usable.push(variant);
@@ -218,67 +223,68 @@ fn warm_up(
         WarmUp::All => true,
     };
     for variant in variants.iter().filter(wanted) {
-        let turn = Iteration { phase: Phase::WarmUp, last: false, variant };
-        bar.set_message(format!("{} {}", turn.phase, variant.name));
-        play(scenario, &turn, launcher)?;
+        let iteration = Iteration { phase: Phase::WarmUp, last: false, variant };
+        bar.set_message(format!("{} {}", iteration.phase, variant.name));
+        run_iteration(scenario, &iteration, launcher)?;
     }
     Ok(())
 }
 
-/// Prepares the fixture, runs the action, and clears the fixture however the action ended.
-fn on_stage<T>(
+/// Makes the fixture, runs the action, and clears the fixture however the action ended.
+fn with_fixture<T>(
     scenario: &mut Scenario,
-    turn: &Iteration<'_>,
+    iteration: &Iteration<'_>,
     launcher: &Launcher,
-    act: impl FnOnce(&mut Scenario, &Place) -> Result<T, Error>,
+    action: impl FnOnce(&mut Scenario, &IterationConfig) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let result = match scenario.steps.reset(turn, launcher) {
-        Ok(place) => act(scenario, &place),
-        Err(error) => Err(error),
-    };
-    let cleared = scenario.steps.clear(turn, launcher);
+    let made = scenario.steps.reset(iteration, launcher).and_then(|config| {
+        // Write-back of the fixture must not fall into the measured time.
+        config.settle.as_deref().map(caches::write_back).transpose()?;
+        Ok(config)
+    });
+    let result = made.and_then(|config| action(scenario, &config));
+    let cleared = scenario.steps.clear(iteration, launcher);
     let value = result?;
     cleared.map(|()| value)
 }
 
-fn play(
+fn run_iteration(
     scenario: &mut Scenario,
-    turn: &Iteration<'_>,
+    iteration: &Iteration<'_>,
     launcher: &Launcher,
 ) -> Result<Sample, Error> {
-    on_stage(scenario, turn, launcher, |scenario, place| {
-        let sample = measure(turn, place, launcher)?;
-        let log = launcher.log(&turn.file_name());
-        let parts = scenario.steps.parts(turn, sample.parts.clone(), &log)?;
-        scenario.steps.check(turn, launcher)?;
+    with_fixture(scenario, iteration, launcher, |scenario, config| {
+        let sample = measure(iteration, config, launcher)?;
+        let log = iteration.log(launcher);
+        let parts = scenario.steps.parts(iteration, sample.parts.clone(), &log)?;
+        scenario.steps.check(iteration, launcher)?;
         Ok(Sample { parts, ..sample })
     })
 }
 
-fn measure(turn: &Iteration<'_>, place: &Place, launcher: &Launcher) -> Result<Sample, Error> {
-    let variant = turn.variant;
-    let commands: Vec<_> = variant.commands.iter().map(|c| fill(c, &place.values)).collect();
-    let log = launcher.log(&turn.file_name());
+fn measure(
+    iteration: &Iteration<'_>,
+    config: &IterationConfig,
+    launcher: &Launcher,
+) -> Result<Sample, Error> {
+    let variant = iteration.variant;
+    let commands: Vec<_> = variant.commands.iter().map(|c| fill(c, &config.values)).collect();
+    let log = iteration.log(launcher);
     let printed = log.with_extension("out");
     let stdout = (variant.measure == Measure::Printed).then_some(printed.as_path());
-    let fail = |command: &[String], ending: String| Error::Variant {
-        variant: variant.name.clone(),
-        phase: turn.phase.to_string(),
-        failure: Failure::new(command, ending, &log),
-    };
-    let flushes = Flushes::of(place.settle.as_deref());
-    let served = place.server.map(processes::times).transpose()?;
+    let flushes = Flushes::of(config.settle.as_deref());
+    let served = config.server.map(processes::times).transpose()?;
     let mut total = Outcome::default();
     let mut parts = Vec::new();
     for _ in 0..variant.repeat {
         for (index, command) in commands.iter().enumerate() {
             let part = variant.parts.get(index);
-            if part.is_some_and(|name| place.cold.contains(name)) {
-                cache::empty(place.settle.as_deref())?;
+            if part.is_some_and(|name| config.cold.contains(name)) {
+                caches::empty(config.settle.as_deref())?;
             }
-            let outcome = launcher.run_in(place.dir.as_deref(), command, &log, stdout)?;
+            let outcome = launcher.run_in(config.dir.as_deref(), command, &log, stdout)?;
             if !outcome.status.success() {
-                return Err(fail(command, outcome.status.to_string()));
+                return Err(iteration.error(command, outcome.status.to_string(), &log));
             }
             total = total.plus(&outcome);
             if let Some(name) = part {
@@ -288,7 +294,7 @@ fn measure(turn: &Iteration<'_>, place: &Place, launcher: &Launcher) -> Result<S
         }
     }
     let flushes = flushes.and_then(|before| before.since());
-    if let (Some(server), Some((user, system))) = (place.server, served) {
+    if let (Some(server), Some((user, system))) = (config.server, served) {
         let after = processes::times(server)?;
         total.user += after.0.saturating_sub(user);
         total.system += after.1.saturating_sub(system);
@@ -300,8 +306,9 @@ fn measure(turn: &Iteration<'_>, place: &Place, launcher: &Launcher) -> Result<S
             .split_whitespace()
             .next_back()
             .and_then(|word| word.parse().ok())
-            .ok_or_else(|| fail(&commands.concat(), "it printed no number".to_owned()))?,
+            .ok_or_else(|| iteration.error(&commands.concat(), "it printed no number", &log))?,
     };
+    let settled = config.settle.as_deref().map(caches::write_back).transpose()?;
     Ok(Sample {
         round: 0,
         position: 0,
@@ -311,7 +318,7 @@ fn measure(turn: &Iteration<'_>, place: &Place, launcher: &Launcher) -> Result<S
         system_ms: total.system.as_secs_f64() * 1e3,
         exit_code: total.status.code().unwrap_or(-1),
         flushes,
-        settle_ms: place.settle.as_deref().map(settle).transpose()?,
+        settle_ms: settled.map(|time| time.as_secs_f64() * 1e3),
         parts,
     })
 }
@@ -320,16 +327,8 @@ fn measure(turn: &Iteration<'_>, place: &Place, launcher: &Launcher) -> Result<S
 fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
     match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => part.ms += ms,
-        None => parts.push(Part { name: name.to_owned(), ms }),
+        None => parts.push(Part::new(name, ms)),
     }
-}
-
-/// Syncs the file system of `path` and returns the time of the sync.
-fn settle(path: &Path) -> Result<f64, Error> {
-    let dir = std::fs::File::open(path).map_err(Error::io("open", path))?;
-    let start = Instant::now();
-    rustix::fs::syncfs(&dir).map_err(Error::io("sync", path))?;
-    Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
 /// Returns the line of a log that contains the error: the first line that begins with the

@@ -3,8 +3,9 @@
 //! A new scenario is a value of [`Scenario`] with an implementation of [`Steps`] for the parts
 //! that need code.
 
-use crate::Error;
+use crate::command::{show, words};
 use crate::launcher::Launcher;
+use crate::{Error, Failure};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,9 +31,22 @@ pub struct Scenario {
 #[derive(Clone, Debug)]
 pub struct Tool {
     /// Name in the report.
-    pub name: String,
+    pub(crate) name: String,
     /// Command whose first line of output is the version.
-    pub command: Vec<String>,
+    pub(crate) command: Vec<String>,
+}
+
+impl Tool {
+    /// Returns a tool that prints its version with `--version`.
+    pub(crate) fn new(name: &str, program: &str) -> Self {
+        Self { name: name.to_owned(), command: words(&[program, "--version"]) }
+    }
+
+    /// Returns synconce itself and other programs of their usual names.
+    pub(crate) fn with_synconce(synconce: &Path, others: &[&str]) -> Vec<Self> {
+        let own = std::iter::once(Self::new("synconce", &show(synconce)));
+        own.chain(others.iter().map(|name| Self::new(name, name))).collect()
+    }
 }
 
 /// One of the compared ways to do the work.
@@ -42,7 +56,8 @@ pub struct Variant {
     pub name: String,
     /// One-line description of the difference from the other variants.
     pub about: String,
-    /// The timed commands, one after another; each `{key}` is replaced from [`Place::values`].
+    /// The timed commands, one after another; each `{key}` is replaced from
+    /// [`IterationConfig::values`].
     pub commands: Vec<Vec<String>>,
     /// The part to which each command's time belongs, in the order of the commands; commands
     /// of one name form one part. If empty, [`Steps::parts`] finds the parts of a sample.
@@ -81,6 +96,15 @@ impl Variant {
         }
     }
 
+    /// Returns the variant with its command run by `synconce run FLAGS`.
+    #[must_use]
+    pub(crate) fn held(mut self, synconce: &str, flags: &[&str]) -> Self {
+        let before = [&[synconce, "run"], flags, &["--"]].concat();
+        self.commands[0].splice(0..0, words(&before));
+        self.needs.push(Need::new(synconce, "synconce"));
+        self
+    }
+
     /// Whether other variants are compared with this one.
     pub(crate) fn is_baseline(&self) -> bool {
         self.against == self.name
@@ -112,7 +136,7 @@ pub enum Measure {
 
 impl Measure {
     /// Returns the nanoseconds in one unit of the measure.
-    pub fn nanoseconds(self) -> f64 {
+    pub(crate) fn nanoseconds(self) -> f64 {
         match self {
             Self::Wall => 1e6,
             Self::Printed => 1.0,
@@ -181,15 +205,35 @@ pub struct Iteration<'a> {
 }
 
 impl Iteration<'_> {
-    /// Returns the base name of files about the iteration, without an extension.
-    pub fn file_name(&self) -> String {
-        format!("{}-{}", self.phase, self.variant.name).replace([' ', '/'], "-")
+    /// Returns the log of the commands.
+    pub(crate) fn log(&self, launcher: &Launcher) -> PathBuf {
+        self.other_log("", launcher)
+    }
+
+    /// Returns the log of another command of the iteration.
+    pub(crate) fn other_log(&self, suffix: &str, launcher: &Launcher) -> PathBuf {
+        let name = format!("{}-{}{suffix}", self.phase, self.variant.name);
+        launcher.log(&name.replace([' ', '/'], "-"))
+    }
+
+    /// Returns the error for a command whose work was not done.
+    pub(crate) fn error(
+        &self,
+        command: &[impl AsRef<str>],
+        ending: impl Into<String>,
+        log: &Path,
+    ) -> Error {
+        Error::Variant {
+            variant: self.variant.name.clone(),
+            phase: self.phase.to_string(),
+            failure: Failure::new(command, ending, log),
+        }
     }
 }
 
 /// The fixture of one iteration.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct IterationConfig {
     /// The values that replace `{key}` in the commands.
     pub values: BTreeMap<String, String>,
     /// The working directory of the commands; `None` is that of this process.
@@ -214,6 +258,12 @@ pub struct Part {
     pub ms: f64,
 }
 
+impl Part {
+    pub(crate) fn new(name: &str, ms: f64) -> Self {
+        Self { name: name.to_owned(), ms }
+    }
+}
+
 /// A finding that is not a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
@@ -223,6 +273,13 @@ pub struct Finding {
     pub summary: String,
     /// The evidence, one line each.
     pub details: Vec<String>,
+}
+
+impl Finding {
+    /// Returns a finding without evidence about all variants.
+    pub(crate) fn new(summary: String) -> Self {
+        Self { variant: None, summary, details: Vec::new() }
+    }
 }
 
 /// The code of a scenario. None of it is timed.
@@ -240,7 +297,11 @@ pub trait Steps {
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error>;
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error>;
 
     /// Runs after an iteration with exit code 0: returns the parts of its time. `timed` are
     /// the parts of [`Variant::parts`], and `log` is the complete output.
@@ -249,11 +310,11 @@ pub trait Steps {
     /// Any error ends the benchmark, after [`Steps::clear`].
     fn parts(
         &mut self,
-        turn: &Iteration<'_>,
+        iteration: &Iteration<'_>,
         timed: Vec<Part>,
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
-        let _ = (turn, log);
+        let _ = (iteration, log);
         Ok(timed)
     }
 
@@ -261,8 +322,8 @@ pub trait Steps {
     ///
     /// # Errors
     /// Any error ends the benchmark, after [`Steps::clear`].
-    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let _ = (turn, launcher);
+    fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let _ = (iteration, launcher);
         Ok(())
     }
 
@@ -270,8 +331,8 @@ pub trait Steps {
     ///
     /// # Errors
     /// An error ends the benchmark unless the iteration already had one.
-    fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let _ = (turn, launcher);
+    fn clear(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let _ = (iteration, launcher);
         Ok(())
     }
 
@@ -282,18 +343,6 @@ pub trait Steps {
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
         Ok(Vec::new())
     }
-}
-
-/// Replaces every `{key}` of a command by its value; other braces stay.
-pub fn fill(command: &[String], values: &BTreeMap<String, String>) -> Vec<String> {
-    command
-        .iter()
-        .map(|word| {
-            values
-                .iter()
-                .fold(word.clone(), |word, (key, value)| word.replace(&format!("{{{key}}}"), value))
-        })
-        .collect()
 }
 
 /// Keeps the variants named in `names`, in the scenario's order; no names keep all.

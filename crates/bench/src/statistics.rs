@@ -4,7 +4,7 @@
 
 mod mann_whitney;
 
-pub use mann_whitney::{RankTest, mann_whitney};
+pub use mann_whitney::mann_whitney;
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub struct Interval {
 
 impl Interval {
     /// Whether `value` is inside the interval.
-    pub fn spans(&self, value: f64) -> bool {
+    fn spans(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 }

@@ -12,24 +12,24 @@ const STAND_IN: &str = "#!/bin/sh\nwhile [ $# -gt 0 ] && [ \"$1\" != -- ]; do sh
                         export UNDER=synconce\nexec \"$@\"\n";
 
 /// A source tree, a work directory, and the stand-in for synconce.
-struct Ground {
+struct Fixture {
     dir: tempfile::TempDir,
 }
 
-impl Ground {
+impl Fixture {
     fn new() -> Self {
         // The scenario rejects a directory in memory, which /tmp is on some machines.
         let dir =
             tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory can be made");
-        let ground = Self { dir };
+        let fixture = Self { dir };
         for name in ["source", "work"] {
-            fs::create_dir(ground.path(name)).expect("a directory can be made");
+            fs::create_dir(fixture.path(name)).expect("a directory can be made");
         }
-        fs::write(ground.path("source/input"), "text").expect("a file can be written");
-        fs::write(ground.path("synconce"), STAND_IN).expect("a file can be written");
-        fs::set_permissions(ground.path("synconce"), fs::Permissions::from_mode(0o755))
+        fs::write(fixture.path("source/input"), "text").expect("a file can be written");
+        fs::write(fixture.path("synconce"), STAND_IN).expect("a file can be written");
+        fs::set_permissions(fixture.path("synconce"), fs::Permissions::from_mode(0o755))
             .expect("the mode can be changed");
-        ground
+        fixture
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -37,11 +37,9 @@ impl Ground {
     }
 
     fn options(&self, command: &str) -> Options {
-        Options {
-            command: command.to_owned(),
-            rounds: 1,
-            ..Options::new(self.path("source"), self.path("work"))
-        }
+        let mut options = Options::new(self.path("source"), self.path("work"));
+        options.common.settings.rounds = 1;
+        Options { command: command.to_owned(), ..options }
     }
 
     fn measure(&self, options: &Options) -> Result<Report, Error> {
@@ -68,10 +66,10 @@ fn entries(dir: &Path) -> Vec<String> {
 
 #[test]
 fn every_variant_builds_a_fresh_copy_and_the_source_stays_as_it_was() {
-    let ground = Ground::new();
-    let seen = ground.path("seen");
+    let fixture = Fixture::new();
+    let seen = fixture.path("seen");
     let line = format!("ls | xargs echo $UNDER >> {}; cp input output", seen.display());
-    let report = ground.measure(&ground.options(&line)).expect("it is built");
+    let report = fixture.measure(&fixture.options(&line)).expect("it is built");
     let names: Vec<&str> =
         report.results.iter().map(|result| result.measured.variant.name.as_str()).collect();
     assert_eq!(names, ["bare", "supervised-no-commit", "supervised", "sealed-no-commit"]);
@@ -80,51 +78,51 @@ fn every_variant_builds_a_fresh_copy_and_the_source_stays_as_it_was() {
     seen.sort();
     let held = "synconce input";
     assert_eq!(seen, ["input", "input", held, held, held], "bare is warmed up once");
-    assert_eq!(entries(&ground.path("source")), ["input"]);
-    let judged = report.findings.iter().filter_map(|finding| finding.variant.as_deref());
-    assert_eq!(judged.collect::<Vec<_>>(), names[1..]);
+    assert_eq!(entries(&fixture.path("source")), ["input"]);
+    let evaluated = report.findings.iter().filter_map(|finding| finding.variant.as_deref());
+    assert_eq!(evaluated.collect::<Vec<_>>(), names[1..]);
 }
 
 #[test]
 fn a_tree_is_prepared_once_at_the_path_at_which_it_is_built() {
-    let ground = Ground::new();
-    let count = ground.path("count");
+    let fixture = Fixture::new();
+    let count = fixture.path("count");
     let options = Options {
         prepare: Some(format!("pwd > where; echo {{jobs}} >> {}", count.display())),
         jobs: 7,
-        ..ground.options("test \"$(cat where)\" = \"$(pwd)\" && test {jobs} = 7 && touch built")
+        ..fixture.options("test \"$(cat where)\" = \"$(pwd)\" && test {jobs} = 7 && touch built")
     };
-    let report = ground.measure(&options).expect("it is built where it was prepared");
+    let report = fixture.measure(&options).expect("it is built where it was prepared");
     assert!(report.about.contains("test 7 = 7"), "{}", report.about);
     assert_eq!(fs::read_to_string(count).expect("it was prepared"), "7\n");
 }
 
 #[test]
 fn a_source_that_is_absent_or_no_tree_or_around_the_copies_is_refused() {
-    let ground = Ground::new();
-    let mut options = ground.options("true");
-    options.source = ground.path("absent");
+    let fixture = Fixture::new();
+    let mut options = fixture.options("true");
+    options.source = fixture.path("absent");
     let expected = format!("cannot open the source tree {}: No such", options.source.display());
-    let text = ground.refuse(&options);
+    let text = fixture.refuse(&options);
     assert!(text.starts_with(&expected), "{text}");
-    options.source = ground.path("source/input");
-    assert!(ground.refuse(&options).ends_with("source/input: it is not a directory"));
-    options.source = ground.dir.path().to_path_buf();
-    let text = ground.refuse(&options);
+    options.source = fixture.path("source/input");
+    assert!(fixture.refuse(&options).ends_with("source/input: it is not a directory"));
+    options.source = fixture.dir.path().to_path_buf();
+    let text = fixture.refuse(&options);
     assert!(text.ends_with("work/synconce-bench, are inside each other"), "{text}");
 }
 
 #[test]
 fn a_program_that_is_not_installed_is_named_before_anything_is_copied() {
-    let ground = Ground::new();
-    let text = ground.refuse(&ground.options("no-such-make -j{jobs}"));
+    let fixture = Fixture::new();
+    let text = fixture.refuse(&fixture.options("no-such-make -j{jobs}"));
     assert_eq!(text, "cannot use the command `no-such-make -j2`: no-such-make is not installed");
 }
 
 #[test]
 fn a_build_that_fails_is_named_with_its_command_and_its_last_words() {
-    let ground = Ground::new();
-    let text = ground.refuse(&ground.options("echo main.c:1: no such thing >&2; exit 2"));
+    let fixture = Fixture::new();
+    let text = fixture.refuse(&fixture.options("echo main.c:1: no such thing >&2; exit 2"));
     let start = "variant bare failed in warm-up: sh -c \"echo main.c:1";
     assert!(text.starts_with(start), "{text}");
     assert!(text.contains("(exit status: 2); its output is in "), "{text}");
@@ -133,27 +131,27 @@ fn a_build_that_fails_is_named_with_its_command_and_its_last_words() {
 
 #[test]
 fn a_preparation_that_fails_is_told_from_a_build() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let options =
-        Options { prepare: Some("echo no compiler; false".to_owned()), ..ground.options("true") };
-    let text = ground.refuse(&options);
+        Options { prepare: Some("echo no compiler; false".to_owned()), ..fixture.options("true") };
+    let text = fixture.refuse(&options);
     assert!(text.starts_with("cannot prepare the tree: sh -c \"echo no compiler"), "{text}");
     assert!(text.ends_with("\n  no compiler"), "{text}");
 }
 
 #[test]
 fn a_tree_that_is_built_already_is_not_measured() {
-    let ground = Ground::new();
-    let text = ground.refuse(&ground.options("cat input"));
+    let fixture = Fixture::new();
+    let text = fixture.refuse(&fixture.options("cat input"));
     assert!(text.contains("yet nothing in the tree has changed"), "{text}");
 }
 
 #[test]
-fn a_server_that_a_build_started_is_ended_with_its_turn() {
-    let ground = Ground::new();
-    let pids = ground.path("pids");
+fn a_server_that_a_build_started_is_ended_with_its_iteration() {
+    let fixture = Fixture::new();
+    let pids = fixture.path("pids");
     let line = format!("touch built; setsid sleep 1000 & echo $! >> {}", pids.display());
-    ground.measure(&ground.options(&line)).expect("it is built");
+    fixture.measure(&fixture.options(&line)).expect("it is built");
     let pids = fs::read_to_string(pids).expect("the builds wrote it");
     assert_eq!(pids.lines().count(), 5);
     for pid in pids.lines() {

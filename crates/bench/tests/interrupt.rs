@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use synconce_bench::Error;
 use synconce_bench::launcher::Launcher;
 use synconce_bench::runner::{Settings, WarmUp, run};
-use synconce_bench::scenario::{Iteration, Place, Scenario, Steps, Variant};
+use synconce_bench::scenario::{Iteration, IterationConfig, Scenario, Steps, Variant};
 
-struct Stage(Rc<Cell<bool>>);
+struct Fixture(Rc<Cell<bool>>);
 
-impl Steps for Stage {
-    fn reset(&mut self, _: &Iteration<'_>, _: &Launcher) -> Result<Place, Error> {
-        Ok(Place::default())
+impl Steps for Fixture {
+    fn reset(&mut self, _: &Iteration<'_>, _: &Launcher) -> Result<IterationConfig, Error> {
+        Ok(IterationConfig::default())
     }
 
     fn clear(&mut self, _: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
@@ -22,7 +22,7 @@ impl Steps for Stage {
 }
 
 #[test]
-fn an_interrupt_ends_the_command_with_its_children_and_clears_the_stage() {
+fn an_interrupt_ends_the_command_with_its_children_and_clears_the_fixture() {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let pids = dir.path().join("pids");
     let cleared = Rc::new(Cell::new(false));
@@ -33,7 +33,7 @@ fn an_interrupt_ends_the_command_with_its_children_and_clears_the_stage() {
         dir: dir.path().to_path_buf(),
         variants: vec![Variant::new("endless", ["sh", "-c", &script])],
         tools: Vec::new(),
-        steps: Box::new(Stage(Rc::clone(&cleared))),
+        steps: Box::new(Fixture(Rc::clone(&cleared))),
     };
     let settings = Settings { rounds: 1, warm_up: WarmUp::Off, seed: 1 };
     let launcher = Launcher::new().expect("the launcher starts");

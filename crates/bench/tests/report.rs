@@ -3,15 +3,15 @@
 use synconce_bench::report::{Report, host::Host};
 use synconce_bench::runner::{LeftOut, Measured, Record, Sample, Settings, WarmUp};
 use synconce_bench::scenario::{
-    Finding, Iteration, Part, Place, Promise, Scenario, Steps, Variant,
+    Finding, Iteration, IterationConfig, Part, Promise, Scenario, Steps, Variant,
 };
 use synconce_bench::{Error, launcher::Launcher};
 
 struct Idle;
 
 impl Steps for Idle {
-    fn reset(&mut self, _: &Iteration<'_>, _: &Launcher) -> Result<Place, Error> {
-        Ok(Place::default())
+    fn reset(&mut self, _: &Iteration<'_>, _: &Launcher) -> Result<IterationConfig, Error> {
+        Ok(IterationConfig::default())
     }
 }
 

@@ -9,33 +9,33 @@ use synconce_bench::launcher::Launcher;
 use synconce_bench::report::{Report, host::Host};
 use synconce_bench::runner::{Record, Settings, WarmUp, run};
 use synconce_bench::scenario::{
-    Finding, Iteration, Measure, Need, Place, Scenario, Steps, Variant, select,
+    Finding, Iteration, IterationConfig, Measure, Need, Scenario, Steps, Variant, select,
 };
 
 /// Records the steps that it is asked to do.
-struct Diary {
+struct Recorder {
     lines: Rc<RefCell<Vec<String>>>,
     file: PathBuf,
 }
 
-impl Steps for Diary {
-    fn reset(&mut self, turn: &Iteration<'_>, _: &Launcher) -> Result<Place, Error> {
-        self.note("reset", turn);
-        Ok(Place {
+impl Steps for Recorder {
+    fn reset(&mut self, iteration: &Iteration<'_>, _: &Launcher) -> Result<IterationConfig, Error> {
+        self.note("reset", iteration);
+        Ok(IterationConfig {
             values: BTreeMap::from([("file".to_owned(), self.file.display().to_string())]),
             settle: self.file.parent().map(Path::to_path_buf),
             dir: self.file.parent().map(Path::to_path_buf),
-            ..Place::default()
+            ..IterationConfig::default()
         })
     }
 
-    fn check(&mut self, turn: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
-        self.note("check", turn);
+    fn check(&mut self, iteration: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
+        self.note("check", iteration);
         Ok(())
     }
 
-    fn clear(&mut self, turn: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
-        self.note("clear", turn);
+    fn clear(&mut self, iteration: &Iteration<'_>, _: &Launcher) -> Result<(), Error> {
+        self.note("clear", iteration);
         Ok(())
     }
 
@@ -44,10 +44,12 @@ impl Steps for Diary {
     }
 }
 
-impl Diary {
-    fn note(&self, act: &str, turn: &Iteration<'_>) {
-        let last = if turn.last { " last" } else { "" };
-        self.lines.borrow_mut().push(format!("{act} {} {}{last}", turn.phase, turn.variant.name));
+impl Recorder {
+    fn note(&self, act: &str, iteration: &Iteration<'_>) {
+        let last = if iteration.last { " last" } else { "" };
+        self.lines
+            .borrow_mut()
+            .push(format!("{act} {} {}{last}", iteration.phase, iteration.variant.name));
     }
 }
 
@@ -61,7 +63,7 @@ struct Bench {
 fn bench(variants: Vec<Variant>) -> Bench {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let lines = Rc::new(RefCell::new(Vec::new()));
-    let steps = Diary { lines: Rc::clone(&lines), file: dir.path().join("file") };
+    let steps = Recorder { lines: Rc::clone(&lines), file: dir.path().join("file") };
     Bench {
         scenario: Scenario {
             name: "dummy".to_owned(),
@@ -134,7 +136,7 @@ fn commands_of_one_name_are_one_part_of_the_time() {
 }
 
 #[test]
-fn the_steps_frame_every_turn_and_only_the_last_round_is_called_last() {
+fn the_steps_frame_every_iteration_and_only_the_last_round_is_called_last() {
     let mut bench = bench(vec![shell("a", "true")]);
     bench.run(2, WarmUp::All).expect("it runs");
     assert_eq!(
@@ -232,7 +234,7 @@ fn a_printed_value_is_the_last_word_of_the_last_line() {
 }
 
 #[test]
-fn all_commands_and_repeats_are_timed_and_the_places_are_filled_in() {
+fn all_commands_and_repeats_are_timed_and_the_placeholders_are_filled_in() {
     let mut variant = shell("two", "printf a >> {file}; sleep 0.02");
     variant.commands.push(["sh", "-c", "printf b >> {file}"].map(str::to_owned).to_vec());
     variant.repeat = 3;
@@ -247,7 +249,7 @@ fn all_commands_and_repeats_are_timed_and_the_places_are_filled_in() {
 }
 
 #[test]
-fn commands_and_trials_start_in_the_directory_of_the_place() {
+fn commands_and_trials_start_in_the_directory_of_the_iteration() {
     let variant = Variant {
         trial: Some(["sh", "-c", "pwd > trial"].map(str::to_owned).to_vec()),
         ..shell("a", "pwd > timed")

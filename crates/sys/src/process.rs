@@ -176,6 +176,21 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
     Ok(Some((pid as u32, change)))
 }
 
+/// Returns the user and the system time of the children that this process has waited for, and
+/// of the descendants that these have waited for (getrusage(2)).
+///
+/// # Errors
+/// None that the manual page names for this question.
+pub fn times_of_children() -> io::Result<[Duration; 2]> {
+    // SAFETY: rusage is plain data, valid when zeroed.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one rusage into `usage`.
+    let read = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    check(libc::c_long::from(read))?;
+    Ok([usage.ru_utime, usage.ru_stime]
+        .map(|time| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)))
+}
+
 /// Makes the calling process the subreaper, which becomes the parent of orphaned descendants
 /// (`PR_SET_CHILD_SUBREAPER`, Linux 3.4).
 ///

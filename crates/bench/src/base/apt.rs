@@ -3,8 +3,8 @@
 //! Supports both formats of sources.list(5). auth.conf is never read, because a cached base
 //! must not contain passwords.
 
-use crate::Error;
 use crate::launcher::Launcher;
+use crate::{Error, files};
 use std::path::{Path, PathBuf};
 
 /// Settings of the host that apt needs in the root as well: proxies, and checks that would
@@ -122,15 +122,11 @@ pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<Source>, E
 pub(super) fn host_configuration(launcher: &Launcher) -> Result<String, Error> {
     let log = launcher.log("apt-config");
     let dump = log.with_extension("out");
-    let command = ["apt-config", "dump"].map(str::to_owned);
-    match launcher.run(&command, &log, Some(&dump)) {
+    match launcher.run_in(None, &["apt-config", "dump"], &log, Some(&dump)) {
         Err(error @ Error::Interrupted { .. }) => Err(error),
         // A host without apt has no configuration.
         Err(_) => Ok(String::new()),
-        Ok(_) => {
-            let text = std::fs::read_to_string(&dump).map_err(Error::io("read", &dump))?;
-            Ok(carried(&text))
-        }
+        Ok(_) => Ok(carried(&files::read(&dump)?)),
     }
 }
 

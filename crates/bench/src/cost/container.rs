@@ -2,8 +2,8 @@
 //! One container is a BuildKit step, whose profile is changed; the other is an ordinary
 //! container, whose bundle is only read.
 
-use crate::Error;
 use crate::scenario::{Need, Promise, Variant};
+use crate::{Error, files};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -24,9 +24,9 @@ const STARTS: [(&str, &str, &str); 3] = [
 
 /// Returns all variants of the group.
 pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
-    let variant = |(name, program, place): (&str, &str, &str)| {
-        let log = format!("{{containers}}/{place}/runc-log.json");
-        let bundle = format!("{{containers}}/{place}/{ID}");
+    let variant = |(name, program, dir): (&str, &str, &str)| {
+        let log = format!("{{containers}}/{dir}/runc-log.json");
+        let bundle = format!("{{containers}}/{dir}/{ID}");
         let words = ["env", "SYNCONCE_OCI_FILE={containers}/oci.toml", program, "--log", &log];
         let words = words.into_iter().chain(["--log-format", "json", "run", "--bundle"]);
         Variant {
@@ -41,14 +41,13 @@ pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
 }
 
 /// Makes both bundles anew, because the wrapper changes one of them.
-pub(super) fn furnish(containers: &Path, synconce: &Path) -> Result<(), Error> {
-    let put = |path: &Path, text: &str| fs::write(path, text).map_err(Error::io("write", path));
-    for place in ["executor", "shim"] {
-        let bundle = containers.join(place).join(ID);
+pub(super) fn make_bundles(containers: &Path, synconce: &Path) -> Result<(), Error> {
+    for dir in ["executor", "shim"] {
+        let bundle = containers.join(dir).join(ID);
         fs::create_dir_all(bundle.join("rootfs")).map_err(Error::io("create", &bundle))?;
-        put(&bundle.join("config.json"), &config().to_string())?;
+        files::write(bundle.join("config.json"), config().to_string())?;
     }
-    put(&containers.join("oci.toml"), "runtime = \"/bin/true\"\n")?;
+    files::write(containers.join("oci.toml"), "runtime = \"/bin/true\"\n")?;
     let link = containers.join("synconce-oci");
     if !link.exists() {
         symlink(synconce, &link).map_err(Error::io("link", &link))?;

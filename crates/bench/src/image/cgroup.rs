@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 /// Mount point of the hierarchies, or of the unified one.
 const TOP: &str = "/sys/fs/cgroup";
 /// How long a killed process may take to exit.
-const SOON: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns a name that is unique while the workplace is locked, and that a later benchmark can
-/// compute again after this one was killed.
-pub(super) fn name(workplace: &Path) -> Result<String, Error> {
-    let own = fs::metadata(workplace).map_err(Error::io("stat", workplace))?;
+/// Returns a name that is unique while the work directory is locked, and that a later
+/// benchmark can compute again after this one was killed.
+pub(super) fn name(work_dir: &Path) -> Result<String, Error> {
+    let own = fs::metadata(work_dir).map_err(Error::io("stat", work_dir))?;
     Ok(format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino()))
 }
 
@@ -25,10 +25,10 @@ pub(super) fn name(workplace: &Path) -> Result<String, Error> {
 pub(super) fn remove(name: &str) {
     let top = Path::new(TOP);
     let hierarchies = directories(top).into_iter().chain([top.to_owned()]);
-    let groups: Vec<PathBuf> = hierarchies.map(|place| place.join(name)).collect();
+    let groups: Vec<PathBuf> = hierarchies.map(|dir| dir.join(name)).collect();
     let start = Instant::now();
     while groups.iter().map(|group| remove_group(group)).sum::<usize>() > 0
-        && start.elapsed() < SOON
+        && start.elapsed() < EXIT_TIMEOUT
     {
         std::thread::sleep(Duration::from_millis(20));
     }

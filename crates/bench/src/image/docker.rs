@@ -1,37 +1,36 @@
 //! The benchmark's own dockerd, and its client.
 
 use super::cgroup;
+use crate::command::{fill, show};
 use crate::launcher::{Daemon, Launcher};
-use crate::mounts::{self, Hidden};
-use crate::scenario::fill;
-use crate::{Error, Failure};
+use crate::mounts::{self, TmpfsMount};
+use crate::{Error, Failure, files};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Sockets, locks and the state of containers. Hidden, because dockerd would use a containerd
-/// of the host that it finds there.
+/// Sockets, locks and the state of containers. Covered by a file system in memory, because
+/// dockerd would use a containerd of the host that it finds there.
 pub(super) const RUN: &str = "/run";
 /// dockerd stores a key there.
 const SETTINGS: &str = "/etc/docker";
 const SOCKET: &str = "unix:///run/docker.sock";
 
 /// Prefixes of the user's variables that would redirect clients and daemons.
-const FOREIGN: [&str; 4] = ["DOCKER_", "BUILDX_", "BUILDKIT_", "SYNCONCE_OCI_"];
+const OVERRIDES: [&str; 4] = ["DOCKER_", "BUILDX_", "BUILDKIT_", "SYNCONCE_OCI_"];
 /// Characters with a special meaning in an option of overlay, in PATH or in a command.
-const ODD: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
+const UNSUPPORTED: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
 /// The first version whose client cannot build without a plugin.
 const NEEDS_BUILDX: u32 = 23;
 
 /// How long dockerd may take to start answering or to exit.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one answer may take.
-const SOON: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The runtime of a build's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,27 +49,28 @@ pub(super) struct Docker {
     /// The cgroup of its containers, which no other process uses.
     cgroup: String,
     /// Unmounted after the daemon has exited.
-    _hidden: [Hidden; 2],
+    _mounts: [TmpfsMount; 2],
 }
 
 impl Docker {
     /// Prepares the state in `dir`; starts no process.
     pub(super) fn new(dir: &Path, synconce: &Path) -> Result<Self, Error> {
-        if let Some(odd) = dir.to_string_lossy().chars().find(|letter| ODD.contains(letter)) {
+        if let Some(odd) = dir.to_string_lossy().chars().find(|letter| UNSUPPORTED.contains(letter))
+        {
             return Err(Error::Unsuitable {
                 what: dir.display().to_string(),
                 reason: format!("dockerd cannot have its images in a path with {odd:?}"),
             });
         }
-        let hidden = [Hidden::new(Path::new(RUN))?, Hidden::new(Path::new(SETTINGS))?];
+        let mounts = [TmpfsMount::new(Path::new(RUN))?, TmpfsMount::new(Path::new(SETTINGS))?];
         let before = dir.join("before");
         for made in [&dir.join("client"), &before] {
-            fs::create_dir_all(made).map_err(Error::io("create", made))?;
+            files::create_dir(made)?;
         }
         // Empty settings, so that neither dockerd nor synconce-oci reads the host's.
         for (name, text) in [("daemon.json", "{}\n"), ("oci.toml", "")] {
             let file = dir.join(name);
-            fs::write(&file, text).map_err(Error::io("write", &file))?;
+            files::write(&file, text)?;
         }
         for name in ["runc", "synconce-oci"] {
             let link = before.join(name);
@@ -78,7 +78,7 @@ impl Docker {
         }
         let cgroup = cgroup::name(dir.parent().unwrap_or(dir))?;
         let client = PathBuf::from("docker");
-        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _hidden: hidden })
+        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _mounts: mounts })
     }
 
     /// Returns the directory of the images.
@@ -88,7 +88,6 @@ impl Docker {
 
     /// Returns the values of the placeholders in the client's words.
     pub(super) fn values(&self) -> BTreeMap<String, String> {
-        let show = |path: &Path| path.display().to_string();
         let client = show(&self.dir.join("client"));
         BTreeMap::from([("client".to_owned(), client), ("docker".to_owned(), show(&self.client))])
     }
@@ -100,16 +99,15 @@ impl Docker {
 
     /// Starts the daemon with a runtime, and waits until it answers.
     pub(super) fn start(&mut self, runtime: Runtime, launcher: &Launcher) -> Result<(), Error> {
-        let show = |path: PathBuf| path.display().to_string();
         let mut words = own_environment();
         if runtime == Runtime::Wrapped {
             // BuildKit inside dockerd uses the runc found in PATH; from 26.0 on a variable
             // names it.
             let path = std::env::var("PATH").unwrap_or_default();
-            let before = show(self.dir.join("before"));
+            let before = show(&self.dir.join("before"));
             words.push(format!("PATH={before}:{path}"));
             words.push(format!("DOCKER_BUILDKIT_RUNC_COMMAND={before}/synconce-oci"));
-            words.push(format!("SYNCONCE_OCI_FILE={}", show(self.dir.join("oci.toml"))));
+            words.push(format!("SYNCONCE_OCI_FILE={}", show(&self.dir.join("oci.toml"))));
         }
         // dockerd is killed when its parent exits. It has its own network namespace: its steps
         // have no network, and the host's configuration must not be changed.
@@ -121,19 +119,19 @@ impl Docker {
         words.extend(
             [&before[..], &flags, &network, &storage].concat().into_iter().map(str::to_owned),
         );
-        words.push(show(self.dir.join("daemon.json")));
-        words.push(format!("--data-root={}", show(self.data())));
+        words.push(show(&self.dir.join("daemon.json")));
+        words.push(format!("--data-root={}", show(&self.data())));
         words.push(format!("--cgroup-parent=/{}", self.cgroup));
         let log = launcher.log("dockerd");
         let daemon = self.running.insert(launcher.start(&words, &log)?);
         let start = Instant::now();
         loop {
             launcher.check()?;
-            if answers() {
+            if is_ready() {
                 return Ok(());
             }
             let ended = daemon.has_ended()?;
-            if ended || start.elapsed() > PATIENCE {
+            if ended || start.elapsed() > TIMEOUT {
                 let why = if ended { "it ended" } else { "it does not answer" };
                 let failure = Failure::new(&words, why, &log);
                 return Err(Error::Helper { purpose: "start dockerd".to_owned(), failure });
@@ -145,8 +143,8 @@ impl Docker {
     /// Stops the daemon if it runs, and ends the processes that it leaves.
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
         if let Some(mut daemon) = self.running.take() {
-            daemon.stop(PATIENCE)?;
-            launcher.end_strays();
+            daemon.stop(TIMEOUT)?;
+            launcher.kill_leftovers();
         }
         cgroup::remove(&self.cgroup);
         // Unmounts what a killed daemon has left mounted, for instance after an interrupt.
@@ -160,21 +158,19 @@ impl Docker {
         words: &[&str],
         launcher: &Launcher,
     ) -> Result<(), Error> {
-        launcher.help(purpose, &self.words(words))
+        launcher.run_helper(purpose, &self.words(words))
     }
 
     /// Returns the client's output, without the final newline.
-    pub(super) fn ask(&self, words: &[&str], launcher: &Launcher) -> Result<String, Error> {
+    pub(super) fn output(&self, words: &[&str], launcher: &Launcher) -> Result<String, Error> {
         let log = launcher.log("docker");
-        let out = log.with_extension("out");
         let words = self.words(words);
-        let outcome = launcher.run(&words, &log, Some(&out))?;
+        let (outcome, text) = launcher.output(&words, &log)?;
         if !outcome.status.success() {
             let failure = Failure::new(&words, outcome.status.to_string(), &log);
             return Err(Error::Helper { purpose: "ask dockerd".to_owned(), failure });
         }
-        let said = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
-        Ok(said.trim_end().to_owned())
+        Ok(text.trim_end().to_owned())
     }
 
     /// Selects the first client in PATH that can build: Docker's own packages have the builder
@@ -187,8 +183,8 @@ impl Docker {
                 continue;
             }
             let log = launcher.log("docker");
-            let plugin = launcher.run(&self.words(&["buildx", "version"]), &log, None)?;
-            let version = self.ask(&["--version"], launcher)?;
+            let plugin = launcher.run(&self.words(&["buildx", "version"]), &log)?;
+            let version = self.output(&["--version"], launcher)?;
             if plugin.status.success() || major(&version).is_some_and(|it| it < NEEDS_BUILDX) {
                 return Ok(());
             }
@@ -228,7 +224,7 @@ fn own_environment() -> Vec<String> {
     let mut words = vec!["env".to_owned()];
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        if FOREIGN.iter().any(|begin| name.starts_with(begin)) {
+        if OVERRIDES.iter().any(|begin| name.starts_with(begin)) {
             words.extend(["--unset".to_owned(), name.into_owned()]);
         }
     }
@@ -236,10 +232,10 @@ fn own_environment() -> Vec<String> {
 }
 
 /// Whether the daemon answers; its socket exists long before.
-fn answers() -> bool {
+fn is_ready() -> bool {
     let ask = || {
         let mut socket = UnixStream::connect("/run/docker.sock")?;
-        socket.set_read_timeout(Some(SOON))?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         socket.write_all(b"GET /_ping HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer)?;

@@ -1,17 +1,37 @@
 //! The fixture of the build scenario: a daemon, its images and a context.
 
-use super::Options;
 use super::cgroup;
 use super::docker::{Docker, Runtime};
 use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
-use crate::base::{Base, Recipe};
+use crate::base::{self, Base, Recipe};
+use crate::command::show;
+use crate::harness::Common;
 use crate::launcher::Launcher;
-use crate::scenario::{Finding, Iteration, Part, Place, Steps};
-use crate::workplace::Workplace;
-use crate::{Error, Failure};
-use std::fs::{self, File};
+use crate::runner::WarmUp;
+use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
+use crate::work_dir::WorkDir;
+use crate::{Error, files};
+use std::fs;
 use std::path::{Path, PathBuf};
+
+/// What to build, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. The seed also makes the content of the
+    /// build's context.
+    pub common: Common,
+    /// The packages, and the base that they are installed into.
+    pub base: base::Options,
+}
+
+impl Options {
+    /// Returns the defaults for a work directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        let common = Common::new(dir, 5, WarmUp::Baselines);
+        Self { common, base: base::Options::default() }
+    }
+}
 
 /// Number of files in the context, and the bytes of each: a source tree of some size.
 pub(super) const FILES: usize = 1000;
@@ -30,7 +50,7 @@ pub(super) struct Fixture {
     synconce: PathBuf,
     base: Option<Base>,
     docker: Option<Docker>,
-    work: Workplace,
+    work: WorkDir,
 }
 
 impl Fixture {
@@ -40,7 +60,7 @@ impl Fixture {
             synconce: synconce.to_owned(),
             base: None,
             docker: None,
-            work: Workplace::new(&options.dir, false),
+            work: WorkDir::new(&options.common.dir, false),
             options: options.clone(),
         })
     }
@@ -55,33 +75,33 @@ impl Fixture {
 
     /// Writes the contexts and the Dockerfiles.
     fn write(&self) -> Result<(), Error> {
-        let put = |path: &Path, bytes: &[u8]| {
+        let write_file = |path: &Path, bytes: &[u8]| {
             let dir = path.parent().unwrap_or(path);
-            fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
-            fs::write(path, bytes).map_err(Error::io("write", path))
+            files::create_dir(dir)?;
+            files::write(path, bytes)
         };
-        let mut random = fastrand::Rng::with_seed(self.options.seed);
+        let mut random = fastrand::Rng::with_seed(self.options.common.settings.seed);
         for number in 0..FILES {
             let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
-            put(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
+            write_file(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
         }
         for way in variants::ways() {
             let text = way.dockerfile(&self.options.base.packages);
-            put(&self.dir(&format!("{}.Dockerfile", way.name)), text.as_bytes())?;
+            write_file(&self.dir(&format!("{}.Dockerfile", way.name)), text.as_bytes())?;
         }
-        put(&self.dir("default/docker-apt-speedup"), SPEEDUP.as_bytes())?;
-        put(&self.dir("default/Dockerfile"), DEFAULT_STEPS.as_bytes())?;
-        put(&self.dir("tool/Dockerfile"), TOOL_STEPS.as_bytes())?;
+        write_file(&self.dir("default/docker-apt-speedup"), SPEEDUP.as_bytes())?;
+        write_file(&self.dir("default/Dockerfile"), DEFAULT_STEPS.as_bytes())?;
+        write_file(&self.dir("tool/Dockerfile"), TOOL_STEPS.as_bytes())?;
         let tool = self.dir("tool/synconce");
         fs::copy(&self.synconce, &tool).map(drop).map_err(Error::io("copy", &self.synconce))
     }
 
     /// Loads the images from which builds start into the daemon.
-    fn furnish(&mut self, launcher: &Launcher) -> Result<(), Error> {
+    fn load_images(&mut self, launcher: &Launcher) -> Result<(), Error> {
         let base = Base::obtain(&self.recipe, launcher)?;
-        let tar = base.tar.display().to_string();
+        let tar = show(&base.tar);
         self.base = Some(base);
-        let dirs = ["tool", "default"].map(|name| self.dir(name).display().to_string());
+        let dirs = ["tool", "default"].map(|name| show(&self.dir(name)));
         let mut docker = Docker::new(&self.dir("docker"), &self.synconce)?;
         docker.choose_client(launcher)?;
         let docker = self.docker.insert(docker);
@@ -98,25 +118,24 @@ impl Fixture {
     }
 
     /// Fails unless the packages are installed in the image.
-    fn require_installed(&self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn require_installed(
+        &self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
         let Some(docker) = &self.docker else { return Ok(()) };
-        let container = docker.ask(&["create", "--network", "none", RESULT, "true"], launcher)?;
+        let container =
+            docker.output(&["create", "--network", "none", RESULT, "true"], launcher)?;
         let status = self.dir("status");
-        let (from, to) =
-            (format!("{container}:/var/lib/dpkg/status"), status.display().to_string());
+        let (from, to) = (format!("{container}:/var/lib/dpkg/status"), show(&status));
         docker.client("look into the image", &["cp", &from, &to], launcher)?;
         docker.client("remove a container", &["rm", &container], launcher)?;
-        let text = fs::read_to_string(&status).map_err(Error::io("read", &status))?;
+        let text = files::read(&status)?;
         let lacking =
             self.options.base.packages.iter().find(|package| !is_installed(&text, package));
         let Some(package) = lacking else { return Ok(()) };
         let ending = format!("exit code 0, yet {package} is not installed in the image");
-        let log = launcher.log(&turn.file_name());
-        Err(Error::Variant {
-            variant: turn.variant.name.clone(),
-            phase: turn.phase.to_string(),
-            failure: Failure::new(&turn.variant.commands[0], ending, &log),
-        })
+        Err(iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher)))
     }
 }
 
@@ -132,12 +151,12 @@ fn is_installed(status: &str, package: &str) -> bool {
 
 impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.work.take()?;
+        self.work.lock()?;
         // A step of a killed benchmark continues without its daemon.
         cgroup::remove(&cgroup::name(self.work.path())?);
-        self.work.empty()?;
+        self.work.clear()?;
         self.write()?;
-        let result = self.furnish(launcher);
+        let result = self.load_images(launcher);
         if result.is_err()
             && let Some(docker) = &mut self.docker
         {
@@ -146,39 +165,39 @@ impl Steps for Fixture {
         result
     }
 
-    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
-        let context = self.context().display().to_string();
-        let mut place = Place::default();
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error> {
+        let mut config = IterationConfig::default();
         if let Some(docker) = &mut self.docker {
             let mut ways = variants::ways();
-            let way = ways.find(|way| way.name == turn.variant.name);
+            let way = ways.find(|way| way.name == iteration.variant.name);
             docker.start(way.map_or(Runtime::Plain, |way| way.runtime), launcher)?;
-            place.values = docker.values();
-            place.settle = Some(docker.data());
-            place.server = docker.pid();
-            let data = docker.data();
-            let dir = File::open(&data).map_err(Error::io("open", &data))?;
-            rustix::fs::syncfs(&dir).map_err(Error::io("sync", &data))?;
+            config.values = docker.values();
+            config.settle = Some(docker.data());
+            config.server = docker.pid();
         }
-        place.values.insert("context".to_owned(), context);
-        Ok(place)
+        config.values.insert("context".to_owned(), show(&self.context()));
+        Ok(config)
     }
 
     fn parts(
         &mut self,
-        _turn: &Iteration<'_>,
+        _iteration: &Iteration<'_>,
         _timed: Vec<Part>,
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
-        let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
+        let text = files::read(log)?;
         Ok(progress::parts(&text))
     }
 
-    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        self.require_installed(turn, launcher)
+    fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        self.require_installed(iteration, launcher)
     }
 
-    fn clear(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, _iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let Some(docker) = &mut self.docker else { return Ok(()) };
         let forgotten = match docker.pid() {
             None => Ok(()),
@@ -195,9 +214,8 @@ impl Steps for Fixture {
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
         let summary = self.base.as_ref().map(Base::summary);
         self.docker = None;
-        self.work.vacate()?;
-        let finding = |summary| Finding { variant: None, summary, details: Vec::new() };
-        Ok(summary.map(finding).into_iter().collect())
+        self.work.remove()?;
+        Ok(summary.map(Finding::new).into_iter().collect())
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn parts(log: &str) -> Vec<Part> {
             names.entry(step).or_insert(part);
         }
     }
-    let found = |name: &&str| Some(Part { name: (*name).to_owned(), ms: *sums.get(name)? });
+    let found = |name: &&str| Some(Part::new(name, *sums.get(name)?));
     PARTS.iter().filter_map(found).collect()
 }
 
@@ -41,9 +41,9 @@ fn part(title: &str) -> Option<&'static str> {
     if title.starts_with("exporting ") {
         return Some("export");
     }
-    let (place, instruction) = title.strip_prefix('[')?.split_once("] ")?;
+    let (stage, instruction) = title.strip_prefix('[')?.split_once("] ")?;
     match instruction.split(' ').next()? {
-        "load" if place == "internal" => Some("load"),
+        "load" if stage == "internal" => Some("load"),
         "COPY" | "ADD" => Some("copy"),
         "RUN" => Some("run"),
         _ => None,

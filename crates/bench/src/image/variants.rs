@@ -26,52 +26,43 @@ pub(super) struct Way {
     pub(super) runtime: Runtime,
 }
 
+const IMAGE_DEFAULT: Way = Way {
+    name: DEFAULT,
+    about: "dpkg with force-unsafe-io, as in the official images",
+    promise: Promise::Nothing,
+    base: DEFAULT_BASE,
+    before: "",
+    prefix: "",
+    runtime: Runtime::Plain,
+};
+
 const WAYS: [Way; 5] = [
-    Way {
-        name: DEFAULT,
-        about: "dpkg with force-unsafe-io, as in the official images",
-        promise: Promise::Nothing,
-        base: DEFAULT_BASE,
-        before: "",
-        prefix: "",
-        runtime: Runtime::Plain,
-    },
+    IMAGE_DEFAULT,
     Way {
         name: "full-fsync",
         about: "dpkg with its own syncs",
         promise: Promise::OwnSyncs,
         base: BARE_BASE,
-        before: "",
-        prefix: "",
-        runtime: Runtime::Plain,
+        ..IMAGE_DEFAULT
     },
     Way {
         name: "eatmydata",
         about: "the default under eatmydata, which is in the base",
-        promise: Promise::Nothing,
-        base: DEFAULT_BASE,
-        before: "",
         prefix: "eatmydata ",
-        runtime: Runtime::Plain,
+        ..IMAGE_DEFAULT
     },
     Way {
         name: "wrapper",
         about: "the default, with synconce-oci as the builder's runtime",
-        promise: Promise::Nothing,
-        base: DEFAULT_BASE,
-        before: "",
-        prefix: "",
         runtime: Runtime::Wrapped,
+        ..IMAGE_DEFAULT
     },
     Way {
         name: "shell",
         about: "the default, with synconce as the Dockerfile's SHELL",
-        promise: Promise::Nothing,
-        base: DEFAULT_BASE,
         before: "COPY --from=synconce-bench-tool /synconce /usr/local/bin/\n\
             SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \"/bin/sh\", \"-c\"]\n",
-        prefix: "",
-        runtime: Runtime::Plain,
+        ..IMAGE_DEFAULT
     },
 ];
 

@@ -1,28 +1,55 @@
 //! The fixture of the install scenario: a fresh root per iteration.
 
-use super::Options;
 use super::manifest::{self, Manifest};
-use super::variants::{FURNISHES_ITSELF, PLAIN};
-use crate::base::{Base, Recipe};
+use super::variants::{NSPAWN, PLAIN};
+use crate::Error;
+use crate::base::{self, Base, Recipe};
+use crate::command::{show, words};
+use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{ChrootMounts, remove_tree};
-use crate::scenario::{Finding, Iteration, Phase, Place, Steps};
-use crate::workplace::Workplace;
-use crate::{Error, Failure};
+use crate::runner::WarmUp;
+use crate::scenario::{Finding, Iteration, IterationConfig, Phase, Steps};
+use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::path::PathBuf;
+
+/// What to install, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. One round of the baseline before the
+    /// rounds also supplies the first of the two plain trees that the identity check needs.
+    pub common: Common,
+    /// The packages, and the base that they are installed into.
+    pub base: base::Options,
+    /// Compare the trees of the last round, path by path.
+    pub identity: bool,
+    /// Leave the last root of each variant and the logs in place.
+    pub keep: bool,
+}
+
+impl Options {
+    /// Returns the defaults for a work directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            common: Common::new(dir, 5, WarmUp::Baselines),
+            base: base::Options::default(),
+            identity: true,
+            keep: false,
+        }
+    }
+}
 
 /// Unpacks, mounts, checks and removes roots.
 pub(super) struct Fixture {
     options: Options,
     recipe: Recipe,
     base: Option<Base>,
-    turns: u32,
+    iterations: u32,
     root: PathBuf,
-    furnished: Option<ChrootMounts>,
+    chroot_mounts: Option<ChrootMounts>,
     /// The directory of all roots; dropped after the mounts in a root.
-    work: Workplace,
+    work: WorkDir,
     /// The first plain tree, and the trees of the last round.
     reference: Option<Manifest>,
     last: BTreeMap<String, Manifest>,
@@ -34,51 +61,47 @@ impl Fixture {
             options: options.clone(),
             recipe: Recipe::new(&options.base)?,
             base: None,
-            work: Workplace::new(&options.dir, options.keep),
-            turns: 0,
+            work: WorkDir::new(&options.common.dir, options.keep),
+            iterations: 0,
             root: PathBuf::new(),
-            furnished: None,
+            chroot_mounts: None,
             reference: None,
             last: BTreeMap::new(),
         })
     }
 
-    fn require_installed(&self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let log =
-            launcher.log(&format!("{}-{}-check", turn.phase, turn.variant.name).replace(' ', "-"));
-        let out = log.with_extension("out");
-        let root = self.root.display().to_string();
-        let words = ["chroot", &root, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}\n"];
-        let words = words.into_iter().map(str::to_owned);
-        let command: Vec<String> =
-            words.chain(self.options.base.packages.iter().cloned()).collect();
-        let outcome = launcher.run(&command, &log, Some(&out))?;
-        let text = fs::read_to_string(&out).map_err(Error::io("read", &out))?;
+    fn require_installed(
+        &self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
+        let log = iteration.other_log("-check", launcher);
+        let root = show(&self.root);
+        let before = ["chroot", &root, "dpkg-query", "-W", "-f", "${db:Status-Abbrev}\n"];
+        let command = [words(&before), self.options.base.packages.clone()].concat();
+        let (outcome, text) = launcher.output(&command, &log)?;
         let installed = text.lines().filter(|line| line.trim_end() == "ii").count();
         if outcome.status.success() && installed >= self.options.base.packages.len() {
             return Ok(());
         }
-        Err(Error::Variant {
-            variant: turn.variant.name.clone(),
-            phase: turn.phase.to_string(),
-            failure: Failure::new(
-                &command,
-                "exit code 0, yet the packages are not installed",
-                &log,
-            ),
-        })
+        let ending = "exit code 0, yet the packages are not installed";
+        Err(iteration.error(&command, ending, &log))
     }
 
     /// Keeps the trees that the identity check needs.
-    fn remember(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let plain = turn.variant.name == PLAIN;
+    fn keep_manifest(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
+        let plain = iteration.variant.name == PLAIN;
         let first = plain && self.reference.is_none();
-        if !self.options.identity || turn.phase == Phase::Trial || !(turn.last || first) {
+        if !self.options.identity || iteration.phase == Phase::Trial || !(iteration.last || first) {
             return Ok(());
         }
         let manifest = manifest::read(&self.root, launcher)?;
-        if turn.last {
-            let name = turn.variant.name.clone();
+        if iteration.last {
+            let name = iteration.variant.name.clone();
             self.last.insert(name, manifest.clone());
         }
         if first {
@@ -93,18 +116,14 @@ impl Fixture {
             return findings;
         }
         let Some(reference) = &self.reference else {
-            return vec![Finding {
-                variant: None,
-                summary: format!("trees not compared: {PLAIN} was not measured"),
-                details: Vec::new(),
-            }];
+            return vec![Finding::new(format!("trees not compared: {PLAIN} was not measured"))];
         };
         let own: BTreeMap<PathBuf, String> = self
             .last
             .get(PLAIN)
             .map(|plain| manifest::differences(plain, reference))
             .unwrap_or_default();
-        findings.push(natural(&own));
+        findings.push(between_plain_runs(&own));
         let expected: BTreeSet<&PathBuf> = own.keys().collect();
         for (name, tree) in self.last.iter().filter(|(name, _)| *name != PLAIN) {
             let details: Vec<String> = manifest::differences(tree, reference)
@@ -123,7 +142,7 @@ impl Fixture {
 }
 
 /// Returns the differences between two plain runs, which are no defect of any variant.
-fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
+fn between_plain_runs(own: &BTreeMap<PathBuf, String>) -> Finding {
     let details = own.iter();
     Finding {
         variant: Some(PLAIN.to_owned()),
@@ -134,55 +153,52 @@ fn natural(own: &BTreeMap<PathBuf, String>) -> Finding {
 
 impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.work.occupy()?;
+        self.work.lock_and_clear()?;
         self.base = Some(Base::obtain(&self.recipe, launcher)?);
         Ok(())
     }
 
-    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
-        self.turns += 1;
-        self.root = self.work.path().join(format!("root-{}", self.turns));
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error> {
+        self.iterations += 1;
+        self.root = self.work.path().join(format!("root-{}", self.iterations));
         if let Some(base) = &self.base {
             base.unpack(&self.root, launcher)?;
         }
-        if turn.variant.name != FURNISHES_ITSELF {
-            self.furnished = Some(ChrootMounts::new(&self.root)?);
+        if iteration.variant.name != NSPAWN {
+            self.chroot_mounts = Some(ChrootMounts::new(&self.root)?);
         }
-        let dir = File::open(&self.root).map_err(Error::io("open", &self.root))?;
-        rustix::fs::syncfs(&dir).map_err(Error::io("sync", &self.root))?;
-        let root = self.root.display().to_string();
-        Ok(Place {
-            values: BTreeMap::from([("root".to_owned(), root)]),
+        Ok(IterationConfig {
+            values: BTreeMap::from([("root".to_owned(), show(&self.root))]),
             settle: Some(self.root.clone()),
-            ..Place::default()
+            ..IterationConfig::default()
         })
     }
 
-    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        self.require_installed(turn, launcher)?;
-        if let Some(mut furnished) = self.furnished.take() {
-            furnished.dismantle()?;
+    fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        self.require_installed(iteration, launcher)?;
+        if let Some(mut chroot_mounts) = self.chroot_mounts.take() {
+            chroot_mounts.unmount()?;
         }
-        self.remember(turn, launcher)
+        self.keep_manifest(iteration, launcher)
     }
 
-    fn clear(&mut self, turn: &Iteration<'_>, _launcher: &Launcher) -> Result<(), Error> {
-        if let Some(mut furnished) = self.furnished.take() {
-            furnished.dismantle()?;
+    fn clear(&mut self, iteration: &Iteration<'_>, _launcher: &Launcher) -> Result<(), Error> {
+        if let Some(mut chroot_mounts) = self.chroot_mounts.take() {
+            chroot_mounts.unmount()?;
         }
-        if self.options.keep && turn.last {
+        if self.options.keep && iteration.last {
             return Ok(());
         }
         remove_tree(&self.root)
     }
 
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
-        let base = self.base.as_ref().map(|base| Finding {
-            variant: None,
-            summary: base.summary(),
-            details: Vec::new(),
-        });
-        self.work.vacate()?;
+        let base = self.base.as_ref().map(|base| Finding::new(base.summary()));
+        self.work.remove()?;
         Ok(base.into_iter().chain(self.compare()).collect())
     }
 }

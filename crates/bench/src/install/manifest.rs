@@ -4,6 +4,7 @@ mod attributes;
 
 use crate::Error;
 use crate::launcher::Launcher;
+use crate::walk::walk;
 use attributes::{Attributes, Reader};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,21 +41,13 @@ pub(super) type Manifest = BTreeMap<PathBuf, Entry>;
 /// Reads a tree.
 pub(super) fn read(root: &Path, launcher: &Launcher) -> Result<Manifest, Error> {
     let mut found = Manifest::new();
-    let mut pending = vec![root.to_path_buf()];
     let mut reader = Reader::new();
-    while let Some(dir) = pending.pop() {
-        launcher.check()?;
-        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
-            let path = entry.map_err(Error::io("list", &dir))?.path();
-            let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
-            let described = describe(&path, &metadata, reader.read(&path)?)?;
-            if metadata.is_dir() {
-                pending.push(path.clone());
-            }
-            let inside = path.strip_prefix(root).unwrap_or(&path).to_path_buf();
-            found.insert(inside, described);
-        }
-    }
+    walk(root, launcher, |path, metadata| {
+        let described = describe(&path, metadata, reader.read(&path)?)?;
+        let inside = path.strip_prefix(root).unwrap_or(&path).to_path_buf();
+        found.insert(inside, described);
+        Ok(())
+    })?;
     Ok(found)
 }
 

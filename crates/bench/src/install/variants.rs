@@ -3,6 +3,7 @@
 //! All of them end in the same `env -i ... apt-get install` inside the root; the words before
 //! it are the tool under test and nothing else.
 
+use crate::command::{show, words};
 use crate::scenario::{Need, Promise, Variant};
 use std::path::Path;
 
@@ -10,14 +11,11 @@ use std::path::Path;
 pub(super) const PLAIN: &str = "plain";
 
 /// The only variant whose tool mounts /proc and /dev in the root by itself.
-pub(super) const FURNISHES_ITSELF: &str = "nspawn-suppress-sync";
-
-/// The only variant with a second command inside the measured time.
-const SYNCED_AFTER: &str = "eatmydata-sync";
+pub(super) const NSPAWN: &str = "nspawn-suppress-sync";
 
 const CHROOT: [&str; 2] = ["chroot", "{root}"];
 
-/// The payload's whole environment: the same under a tool that passes its own environment on
+/// The whole environment of apt-get: the same under a tool that passes its own environment on
 /// and under one that does not.
 const ENVIRONMENT: [&str; 4] = [
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -29,7 +27,7 @@ const ENVIRONMENT: [&str; 4] = [
 /// systemd-nspawn, with everything disabled that it adds to a chroot and that can be disabled:
 /// no machine registration, no own cgroup (which also makes it run without a system bus and
 /// under mixed hierarchies), no pty.
-const NSPAWN: [&str; 13] = [
+const NSPAWN_COMMAND: [&str; 13] = [
     "systemd-nspawn",
     "--quiet",
     "--suppress-sync=yes",
@@ -45,136 +43,67 @@ const NSPAWN: [&str; 13] = [
     "{root}",
 ];
 
-/// One way to run the payload: what differs between the variants.
-struct Way {
-    name: &'static str,
-    about: &'static str,
-    promise: Promise,
-    /// The words before the payload.
-    before: Vec<String>,
-    preload: bool,
-    /// Options of apt-get.
-    options: &'static [&'static str],
-}
+/// The variable that the script `eatmydata` sets; starting the script would take time.
+const PRELOAD: [&str; 1] = ["LD_PRELOAD=libeatmydata.so"];
+
+/// The variants of synconce: name, difference, promise of exit code 0, flags of `synconce run`.
+/// Only the disk of the root is committed, like the rival's sync -f: a commit of other disks
+/// would measure other work of this machine.
+const OURS: [(&str, &str, Promise, &[&str]); 4] = [
+    ("synconce", "held, one commit", Promise::Durable, &["--commit-only", "{root}"]),
+    ("synconce-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),
+    (
+        "synconce-sealed",
+        "held in the kernel, one commit",
+        Promise::Durable,
+        &["--sealed", "--commit-only", "{root}"],
+    ),
+    (
+        "synconce-sealed-no-commit",
+        "held in the kernel, no commit",
+        Promise::Nothing,
+        &["--sealed", "--no-commit"],
+    ),
+];
 
 /// Returns all variants, the baseline first.
 pub(super) fn all(synconce: &Path, packages: &[String]) -> Vec<Variant> {
-    let rivals = rivals().into_iter().map(|way| way.variant(packages));
-    rivals.chain(ours(synconce, packages)).collect()
-}
-
-fn rivals() -> [Way; 5] {
-    let plain = || Way {
-        name: PLAIN,
-        about: "dpkg with its own syncs",
-        promise: Promise::OwnSyncs,
-        before: CHROOT.map(str::to_owned).to_vec(),
-        preload: false,
-        options: &[],
+    let variant = |name: &str, about: &str, promise, command: Vec<String>| Variant {
+        about: about.to_owned(),
+        promise,
+        against: PLAIN.to_owned(),
+        ..Variant::new(name, command)
     };
-    [
-        plain(),
-        Way {
-            name: "force-unsafe-io",
-            about: "dpkg with force-unsafe-io",
-            promise: Promise::Nothing,
-            options: &["-o", "DPkg::Options::=--force-unsafe-io"],
-            ..plain()
+    let install = |preload: &[&str], options: &[&str]| {
+        let before = ["/usr/bin/env", "-i"];
+        let apt = ["apt-get", "install", "-y", "--no-download"];
+        let words = words(&[&before[..], &ENVIRONMENT, preload, &apt, options].concat());
+        [words, packages.to_vec()].concat()
+    };
+    let chroot =
+        |preload: &[&str], options: &[&str]| [words(&CHROOT), install(preload, options)].concat();
+    let unsafe_io = chroot(&[], &["-o", "DPkg::Options::=--force-unsafe-io"]);
+    let about = "the same, then sync -f inside the time";
+    let mut synced = variant("eatmydata-sync", about, Promise::Durable, chroot(&PRELOAD, &[]));
+    synced.commands.push(words(&["sync", "-f", "{root}"]));
+    let nspawn = words(&NSPAWN_COMMAND);
+    let about = "syncs dropped by systemd-nspawn's filter";
+    let command = [nspawn.clone(), install(&[], &[])].concat();
+    let rivals = [
+        variant(PLAIN, "dpkg with its own syncs", Promise::OwnSyncs, chroot(&[], &[])),
+        variant("force-unsafe-io", "dpkg with force-unsafe-io", Promise::Nothing, unsafe_io),
+        variant("eatmydata", "syncs dropped by a preload", Promise::Nothing, chroot(&PRELOAD, &[])),
+        synced,
+        Variant {
+            needs: vec![Need::new("systemd-nspawn", "systemd-container")],
+            trial: Some([nspawn, words(&["/bin/true"])].concat()),
+            ..variant(NSPAWN, about, Promise::Nothing, command)
         },
-        Way {
-            name: "eatmydata",
-            about: "syncs dropped by a preload",
-            promise: Promise::Nothing,
-            preload: true,
-            ..plain()
-        },
-        Way {
-            name: SYNCED_AFTER,
-            about: "the same, then sync -f inside the time",
-            promise: Promise::Durable,
-            preload: true,
-            ..plain()
-        },
-        Way {
-            name: FURNISHES_ITSELF,
-            about: "syncs dropped by systemd-nspawn's filter",
-            promise: Promise::Nothing,
-            before: NSPAWN.map(str::to_owned).to_vec(),
-            ..plain()
-        },
-    ]
-}
-
-fn ours(synconce: &Path, packages: &[String]) -> Vec<Variant> {
-    let program = synconce.display().to_string();
-    // Only the disk of the root, like the rival's sync -f: a commit of other disks would
-    // measure other work of this machine.
-    let ways: [(_, _, _, &[&str]); 4] = [
-        ("synconce", "held, one commit", Promise::Durable, &["--commit-only", "{root}"]),
-        ("synconce-no-commit", "held, no commit", Promise::Nothing, &["--no-commit"]),
-        (
-            "synconce-sealed",
-            "held in the kernel, one commit",
-            Promise::Durable,
-            &["--sealed", "--commit-only", "{root}"],
-        ),
-        (
-            "synconce-sealed-no-commit",
-            "held in the kernel, no commit",
-            Promise::Nothing,
-            &["--sealed", "--no-commit"],
-        ),
     ];
-    let make = |(name, about, promise, flags): (_, _, _, &[&str])| {
-        let before = [&[program.as_str(), "run"], flags, &["--"], &CHROOT].concat();
-        let way = Way {
-            name,
-            about,
-            promise,
-            before: before.into_iter().map(str::to_owned).collect(),
-            preload: false,
-            options: &[],
-        };
-        Variant { needs: vec![Need::new(&program, "synconce")], ..way.variant(packages) }
-    };
-    ways.into_iter().map(make).collect()
-}
-
-impl Way {
-    fn variant(self, packages: &[String]) -> Variant {
-        let mut command = self.before.clone();
-        command.extend(payload(self.preload, self.options, packages));
-        let mut variant = Variant {
-            about: self.about.to_owned(),
-            promise: self.promise,
-            against: PLAIN.to_owned(),
-            ..Variant::new(self.name, command)
-        };
-        if self.name == SYNCED_AFTER {
-            let sync = ["sync", "-f", "{root}"].map(str::to_owned);
-            variant.commands.push(sync.to_vec());
-        }
-        if self.name == FURNISHES_ITSELF {
-            variant.needs = vec![Need::new("systemd-nspawn", "systemd-container")];
-            let mut trial = self.before;
-            trial.push("/bin/true".to_owned());
-            variant.trial = Some(trial);
-        }
-        variant
-    }
-}
-
-fn payload(preload: bool, options: &[&str], packages: &[String]) -> Vec<String> {
-    let mut command = vec!["/usr/bin/env", "-i"];
-    command.extend(ENVIRONMENT);
-    if preload {
-        // The variable that the eatmydata script sets, without the time to start the script.
-        command.push("LD_PRELOAD=libeatmydata.so");
-    }
-    command.extend(["apt-get", "install", "-y", "--no-download"]);
-    command.extend(options);
-    let words = command.into_iter().map(str::to_owned);
-    words.chain(packages.iter().cloned()).collect()
+    let ours = OURS.map(|(name, about, promise, flags)| {
+        variant(name, about, promise, chroot(&[], &[])).held(&show(synconce), flags)
+    });
+    rivals.into_iter().chain(ours).collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! The machine of a benchmark: enough to judge the figures, nothing that identifies the
 //! machine.
 
-pub use crate::mount::Mount;
-
 use super::format::quantity;
 use crate::Error;
 use crate::launcher::Launcher;
+use crate::mount::Mount;
 use crate::scenario::Tool;
 use crate::statistics;
 use serde::{Deserialize, Serialize};
@@ -73,7 +72,7 @@ impl Host {
     }
 
     /// Returns the lines of the report.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mount = self.mount.as_ref().map_or_else(
             || "unknown".to_owned(),
             |m| format!("{} on {} ({})", m.kind, m.device, m.options),
@@ -145,7 +144,7 @@ fn versions(tools: &[Tool], launcher: &Launcher) -> Result<BTreeMap<String, Stri
     let mut found = BTreeMap::new();
     for tool in tools {
         let log = launcher.log(&format!("version-{}", tool.name));
-        let version = match launcher.run(&tool.command, &log, None) {
+        let version = match launcher.run(&tool.command, &log) {
             Err(error @ Error::Interrupted { .. }) => return Err(error),
             Ok(outcome) if outcome.status.success() => first_line(&log),
             Ok(_) | Err(_) => None,

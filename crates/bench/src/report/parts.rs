@@ -1,47 +1,16 @@
 //! The parts of samples, side by side.
 
-use super::Judged;
 use super::format::{quantity, shown_p};
+use super::results::{PartResult, VariantResult, names, times};
 use super::table::{Align, Table};
-use crate::runner::{Measured, Sample};
-use crate::statistics::{Comparison, Summary, compare, median, summarize};
-use serde::{Deserialize, Serialize};
+use crate::statistics::median;
 
 /// Nanoseconds per millisecond.
 const MS: f64 = 1e6;
 
-/// The statistics of one part of a variant's samples, in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JudgedPart {
-    /// The part's name.
-    pub name: String,
-    /// Summary of its times.
-    pub summary: Option<Summary>,
-    /// Comparison with the same part of the baseline; `None` for a baseline, or if the
-    /// baseline lacks the part.
-    pub comparison: Option<Comparison>,
-}
-
-/// Returns the parts of a variant whose commands are timed separately; otherwise none.
-pub(super) fn judge(one: &Measured, baseline: Option<&Measured>, seed: u64) -> Vec<JudgedPart> {
-    if one.variant.parts.is_empty() {
-        return Vec::new();
-    }
-    let judged = |name: &str| {
-        let own = times(&one.samples, name);
-        let other = baseline.map(|baseline| times(&baseline.samples, name));
-        JudgedPart {
-            name: name.to_owned(),
-            summary: summarize(&own),
-            comparison: other.and_then(|other| compare(&own, &other, seed)),
-        }
-    };
-    names(&one.samples).into_iter().map(judged).collect()
-}
-
 /// Returns the text: a table of medians for each group of variants, and a table for each part
 /// with statistics; empty if no sample has parts.
-pub(super) fn text(results: &[Judged]) -> String {
+pub(super) fn text(results: &[VariantResult]) -> String {
     let mut text = String::new();
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
         if let Some(table) = medians(group) {
@@ -49,18 +18,18 @@ pub(super) fn text(results: &[Judged]) -> String {
         }
     }
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
-        text.push_str(&apart(group));
+        text.push_str(&part_tables(group));
     }
     text
 }
 
 /// Returns the group of a variant: the word before a slash in its name.
-fn group(result: &Judged) -> Option<&str> {
+fn group(result: &VariantResult) -> Option<&str> {
     result.measured.variant.name.split_once('/').map(|(group, _)| group)
 }
 
 /// Returns a table with a row per variant and a column per part.
-fn medians(results: &[Judged]) -> Option<Table> {
+fn medians(results: &[VariantResult]) -> Option<Table> {
     let names = all_names(results);
     if names.is_empty() {
         return None;
@@ -79,7 +48,7 @@ fn medians(results: &[Judged]) -> Option<Table> {
 }
 
 /// Returns one table per part, with spread and ratio.
-fn apart(results: &[Judged]) -> String {
+fn part_tables(results: &[VariantResult]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for part in results.iter().flat_map(|result| &result.parts) {
         if !names.contains(&part.name.as_str()) {
@@ -106,7 +75,7 @@ fn apart(results: &[Judged]) -> String {
     names.into_iter().map(table).collect()
 }
 
-fn cells(result: &Judged, part: &JudgedPart) -> Vec<String> {
+fn cells(result: &VariantResult, part: &PartResult) -> Vec<String> {
     let variant = &result.measured.variant;
     let mut cells = vec![variant.name.clone()];
     match &part.summary {
@@ -133,7 +102,7 @@ fn cells(result: &Judged, part: &JudgedPart) -> Vec<String> {
     cells
 }
 
-fn all_names(results: &[Judged]) -> Vec<&str> {
+fn all_names(results: &[VariantResult]) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for name in results.iter().flat_map(|result| names(&result.measured.samples)) {
         if !all.contains(&name) {
@@ -141,20 +110,4 @@ fn all_names(results: &[Judged]) -> Vec<&str> {
         }
     }
     all
-}
-
-/// Returns the names of the parts of samples, in order of appearance.
-fn names(samples: &[Sample]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for part in samples.iter().flat_map(|sample| &sample.parts) {
-        if !names.contains(&part.name.as_str()) {
-            names.push(&part.name);
-        }
-    }
-    names
-}
-
-fn times(samples: &[Sample], name: &str) -> Vec<f64> {
-    let parts = samples.iter().flat_map(|sample| &sample.parts);
-    parts.filter(|part| part.name == name).map(|part| part.ms).collect()
 }

@@ -2,7 +2,7 @@
 
 /// How the cells of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
+pub(super) enum Align {
     /// Text.
     Left,
     /// Numbers.
@@ -11,7 +11,7 @@ pub enum Align {
 
 /// A table under construction.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub(super) struct Table {
     columns: Vec<(String, Align)>,
     /// `None` is an empty line.
     rows: Vec<Option<Vec<String>>>,
@@ -19,7 +19,7 @@ pub struct Table {
 
 impl Table {
     /// Returns a table with the given columns and no rows.
-    pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
+    pub(super) fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Self {
         let columns = columns.into_iter();
         Self {
             columns: columns.map(|(name, align)| (name.to_owned(), align)).collect(),
@@ -28,22 +28,22 @@ impl Table {
     }
 
     /// Adds a column on the right.
-    pub fn column(&mut self, name: &str, align: Align) {
+    pub(super) fn column(&mut self, name: &str, align: Align) {
         self.columns.push((name.to_owned(), align));
     }
 
     /// Adds a row; missing cells are empty and extra ones are not shown.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub(super) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(Some(cells));
     }
 
     /// Adds an empty line.
-    pub fn gap(&mut self) {
+    pub(super) fn gap(&mut self) {
         self.rows.push(None);
     }
 
     /// Returns the text, one line per row, without trailing blanks.
-    pub fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let all = || std::iter::once(&head).chain(self.rows.iter().flatten());
         let widths: Vec<usize> = (0..self.columns.len())

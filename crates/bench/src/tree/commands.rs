@@ -1,14 +1,10 @@
 //! Commands that several variants share, and the names of their parts.
 
+use crate::command::words;
 use crate::scenario::{Need, Variant};
 
 /// The name of the base in synconce's store.
 pub(super) const BASE: &str = "base";
-
-/// Returns the words of a command.
-pub(super) fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
 
 /// Returns a `synconce tree` command with the benchmark's own store.
 pub(super) fn tree(program: &str, rest: &[&str]) -> Vec<String> {

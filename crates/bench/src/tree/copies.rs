@@ -1,7 +1,8 @@
 //! Copies of a whole tree: the cost of a strategy that shares no layers.
 
-use super::commands::{BASE, ours, sync, tree, variant, words};
-use super::life::{COPY, EMPTY, REMOVE};
+use super::clones::{COPY, EMPTY, REMOVE};
+use super::commands::{BASE, ours, sync, tree, variant};
+use crate::command::words;
 use crate::scenario::{Need, Promise, Variant};
 
 /// The baselines of the copies.

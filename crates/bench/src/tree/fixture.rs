@@ -1,38 +1,78 @@
 //! The fixture of the tree scenario: a base as a directory and in synconce's store, and a path
 //! for one clone per iteration.
 
-use super::clearing::{empty, is_btrfs, thaw};
-use super::commands::BASE;
-use super::payload::Payload;
-use super::visits::{ENTER, LEAVE};
-use super::{Options, life, visits};
-use crate::base::{Base, Recipe};
+use super::build_script::BuildScript;
+use super::cleanup::{empty, is_btrfs, make_writable};
+use super::commands::{BASE, tree};
+use super::{clones, visits};
+use crate::base::{self, Base, Recipe};
+use crate::command::{fill, show};
+use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{remove_tree, unmount_below};
-use crate::scenario::{Finding, Iteration, Need, Part, Phase, Place, Steps};
-use crate::workplace::Workplace;
-use crate::{Error, Failure};
+use crate::runner::WarmUp;
+use crate::scenario::{Finding, Iteration, IterationConfig, Need, Part, Phase, Steps};
+use crate::work_dir::WorkDir;
+use crate::{Error, files};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Packages for a root of about 100,000 entries: a compiler, headers and sources, as in roots
+/// for builds, and the programs that cowbuilder needs in the root.
+const PACKAGES: [&str; 6] = [
+    "build-essential",
+    "cowdancer",
+    "golang-src",
+    "libboost-dev",
+    "linux-headers-amd64",
+    "rust-src",
+];
+
+/// What to clone, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. Each variant runs once before the
+    /// rounds, which also fills the caches. The seed also makes the data of the build.
+    pub common: Common,
+    /// A root to clone instead of the prepared one; it is copied and never written.
+    pub source: Option<PathBuf>,
+    /// The prepared root.
+    pub base: base::Options,
+    /// Start with cold caches the parts clone, write, remove, enter and mount.
+    pub cold: bool,
+}
+
+impl Options {
+    /// Returns the defaults for a work directory.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            common: Common::new(dir, 5, WarmUp::All),
+            source: None,
+            base: base::Options {
+                packages: PACKAGES.map(str::to_owned).to_vec(),
+                installed: true,
+                ..base::Options::default()
+            },
+            cold: false,
+        }
+    }
+}
 
 /// The parts that begin with cold caches, if requested.
 const COLD: [&str; 7] = [
-    life::CLONE,
-    life::WRITE,
-    life::REMOVE,
-    life::COPY,
-    life::SESSION,
+    clones::CLONE,
+    clones::WRITE,
+    clones::REMOVE,
+    clones::COPY,
+    clones::SESSION,
     visits::VISIT,
     visits::MOUNT,
 ];
 
 /// Variants that see no /dev in a clone but the base's: cowbuilder mounts only parts of a
 /// /dev.
-const NEED_DEVICES: [&str; 2] = [life::COWDANCER, life::COWBUILDER];
-
-/// The part for the whole removal: until it returned, plus its end in the background.
-const REMOVED: &str = "remove + empty";
+const NEED_DEVICES: [&str; 2] = [clones::COWDANCER, clones::COWBUILDER];
 
 /// pbuilder's settings, which keep all its files inside the work directory.
 const SETTINGS: &str = "APTCACHE=\nHOOKDIR=\nUSECGROUP=no\nCCACHEDIR=\nUSECOLORS=no\n\
@@ -43,14 +83,14 @@ pub(super) struct Fixture {
     options: Options,
     recipe: Option<Recipe>,
     synconce: PathBuf,
-    payload: Option<Payload>,
+    script: Option<BuildScript>,
     summary: String,
-    turns: u32,
+    iterations: u32,
     clone: String,
     /// The files of the base that each variant altered in its last iteration.
-    damage: BTreeMap<String, Vec<PathBuf>>,
+    altered: BTreeMap<String, Vec<PathBuf>>,
     findings: Vec<Finding>,
-    work: Workplace,
+    work: WorkDir,
 }
 
 impl Fixture {
@@ -59,16 +99,16 @@ impl Fixture {
             None => Some(Recipe::new(&options.base)?),
             Some(_) => None,
         };
-        let work = Workplace::new(&options.dir, false);
+        let work = WorkDir::new(&options.common.dir, false);
         Ok(Self {
             options: options.clone(),
             recipe,
             synconce: synconce.to_owned(),
-            payload: None,
+            script: None,
             summary: String::new(),
-            turns: 0,
+            iterations: 0,
             clone: String::new(),
-            damage: BTreeMap::new(),
+            altered: BTreeMap::new(),
             findings: Vec::new(),
             work,
         })
@@ -89,11 +129,11 @@ impl Fixture {
             return Ok(());
         }
         let subvolume = show(&self.path("subvolume"));
-        let words = ["btrfs", "subvolume", "create", &subvolume].map(str::to_owned);
-        launcher.help("make a subvolume", &words)?;
+        let create = ["btrfs", "subvolume", "create", &subvolume];
+        launcher.run_helper("make a subvolume", &create)?;
         let from = show(&self.base().join("."));
-        let words = ["cp", "-a", "--reflink=always", "--", &from, &subvolume].map(str::to_owned);
-        launcher.help("copy the base into a subvolume", &words)
+        let copy = ["cp", "-a", "--reflink=always", "--", &from, &subvolume];
+        launcher.run_helper("copy the base into a subvolume", &copy)
     }
 
     /// Fills the base from the given source or from the prepared root.
@@ -104,9 +144,9 @@ impl Fixture {
             (Some(source), _) => {
                 let real = fs::canonicalize(source).map_err(Error::io("find", source))?;
                 self.require_apart(&real)?;
-                let words = ["cp", "-a", "-x", "--reflink=auto", "--"].map(str::to_owned);
-                let ends = [show(&real.join(".")), show(&base)];
-                launcher.help("copy the source", &[&words[..], &ends].concat())?;
+                let from = show(&real.join("."));
+                let copy = ["cp", "-a", "-x", "--reflink=auto", "--", &from, &show(&base)];
+                launcher.run_helper("copy the source", &copy)?;
                 format!("a copy of {}", source.display())
             }
             (None, Some(recipe)) => {
@@ -116,28 +156,27 @@ impl Fixture {
             }
             (None, None) => String::new(),
         };
-        self.set_devices_aside(launcher)?;
+        self.move_devices_away(launcher)?;
         Ok(from)
     }
 
     /// Moves the base's devices away: variants that enter a clone mount a /dev, and cpz would
     /// read the devices to their end.
-    fn set_devices_aside(&self, launcher: &Launcher) -> Result<(), Error> {
+    fn move_devices_away(&self, launcher: &Launcher) -> Result<(), Error> {
         let dev = self.base().join("dev");
         if dev.is_dir() {
-            let words = ["mv", "--", &show(&dev), &show(&self.path("dev"))].map(str::to_owned);
-            launcher.help("set the devices aside", &words)?;
+            let rename = ["mv", "--", &show(&dev), &show(&self.path("dev"))];
+            launcher.run_helper("set the devices aside", &rename)?;
         }
-        fs::create_dir_all(&dev).map_err(Error::io("create", &dev))?;
+        files::create_dir(&dev)?;
         let aside = self.path("dev");
-        fs::create_dir_all(&aside).map_err(Error::io("create", &aside))
+        files::create_dir(&aside)
     }
 
     /// Copies the devices into the base for variants that need them there.
-    fn bring_devices(&self, launcher: &Launcher) -> Result<(), Error> {
-        let ends = [show(&self.path("dev").join(".")), show(&self.base().join("dev"))];
-        let words = ["cp", "-a", "--"].map(str::to_owned);
-        launcher.help("bring the devices back", &[&words[..], &ends].concat())
+    fn restore_devices(&self, launcher: &Launcher) -> Result<(), Error> {
+        let (from, to) = (show(&self.path("dev").join(".")), show(&self.base().join("dev")));
+        launcher.run_helper("bring the devices back", &["cp", "-a", "--", &from, &to])
     }
 
     fn require_apart(&self, source: &Path) -> Result<(), Error> {
@@ -151,36 +190,37 @@ impl Fixture {
         Ok(())
     }
 
+    /// Returns a `synconce tree` command with the benchmark's own store.
     fn tree(&self, words: &[&str]) -> Vec<String> {
-        let before = [&show(&self.synconce), "tree", "--store", &show(&self.path("store"))];
-        before.iter().chain(words).map(|word| (*word).to_owned()).collect()
+        let store = BTreeMap::from([("store".to_owned(), show(&self.path("store")))]);
+        fill(&tree(&show(&self.synconce), words), &store)
     }
 
     /// Imports the base into synconce's store if this binary has the command; otherwise the
     /// variants' trials fail.
     fn import(&self, launcher: &Launcher) -> Result<(), Error> {
-        let known = [show(&self.synconce), "tree".to_owned(), "--help".to_owned()];
-        if !launcher.run(&known, &launcher.log("tree-help"), None)?.status.success() {
+        let known = [&show(&self.synconce), "tree", "--help"];
+        if !launcher.run(&known, &launcher.log("tree-help"))?.status.success() {
             return Ok(());
         }
-        launcher.help("make a store", &self.tree(&["init"]))?;
-        launcher.help("import the base", &self.tree(&["import", BASE, &show(&self.base())]))
+        launcher.run_helper("make a store", &self.tree(&["init"]))?;
+        launcher.run_helper("import the base", &self.tree(&["import", BASE, &show(&self.base())]))
     }
 
     /// Checks whether the base is unchanged, and adds a finding in the last round.
-    fn judge_base(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let name = turn.variant.name.clone();
+    fn check_base(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let name = iteration.variant.name.clone();
         if !is_ours(&name) {
-            if let Some(payload) = &self.payload {
-                self.damage.insert(name, payload.mend()?);
+            if let Some(script) = &self.script {
+                self.altered.insert(name, script.restore()?);
             }
             return Ok(());
         }
-        if !turn.last || !name.starts_with("clone/") {
+        if !iteration.last || !name.starts_with("clone/") {
             return Ok(());
         }
-        let log = launcher.log(&format!("{}-verify", turn.file_name()));
-        let outcome = launcher.run(&self.tree(&["verify", BASE]), &log, None)?;
+        let log = iteration.other_log("-verify", launcher);
+        let outcome = launcher.run(&self.tree(&["verify", BASE]), &log)?;
         let text = fs::read_to_string(&log).unwrap_or_default();
         let (summary, details) = if outcome.status.success() {
             ("its base is as it was (tree verify)", Vec::new())
@@ -192,9 +232,9 @@ impl Fixture {
     }
 
     /// Whether the iteration begins with a clone by synconce.
-    fn is_visiting(turn: &Iteration<'_>) -> bool {
-        let name = &turn.variant.name;
-        turn.phase != Phase::Trial
+    fn needs_clone(iteration: &Iteration<'_>) -> bool {
+        let name = &iteration.variant.name;
+        iteration.phase != Phase::Trial
             && is_ours(name)
             && (name.starts_with("enter/") || name.starts_with("mount/"))
     }
@@ -219,7 +259,7 @@ impl Fixture {
 
     /// Removes everything that an iteration may have left, except the base and synconce's
     /// store.
-    fn sweep(&self) -> Result<(), Error> {
+    fn remove_clone(&self) -> Result<(), Error> {
         unmount_below(self.work.path())?;
         empty(&self.base().join("dev"))?;
         for name in [self.clone.as_str(), "overlay", "point"] {
@@ -233,159 +273,111 @@ impl Fixture {
 
 impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.work.take()?;
+        self.work.lock()?;
         unmount_below(self.work.path())?;
-        thaw(self.work.path());
-        self.work.empty()?;
+        make_writable(self.work.path());
+        self.work.clear()?;
         let from = self.fill_base(launcher)?;
-        let payload = Payload::place(&self.base(), self.options.seed, launcher)?;
-        let (entries, bytes) = (payload.entries, payload.bytes);
+        let script =
+            BuildScript::install(&self.base(), self.options.common.settings.seed, launcher)?;
+        let (entries, bytes) = (script.entries, script.bytes);
         self.summary = format!("base: {entries} entries, {} MiB in files; {from}", bytes >> 20);
-        self.payload = Some(payload);
+        self.script = Some(script);
         let settings = self.path("pbuilderrc");
         let text = format!("{SETTINGS}BUILDRESULT='{}'\n", show(self.work.path()));
-        fs::write(&settings, text).map_err(Error::io("write", &settings))?;
+        files::write(&settings, text)?;
         self.make_subvolume(launcher)?;
         self.import(launcher)
     }
 
-    fn reset(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
-        self.turns += 1;
-        self.clone = format!("clone-{}", self.turns);
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error> {
+        self.iterations += 1;
+        self.clone = format!("clone-{}", self.iterations);
         for name in ["overlay/upper", "overlay/work", "point"] {
             let path = self.path(name);
-            fs::create_dir_all(&path).map_err(Error::io("create", &path))?;
+            files::create_dir(&path)?;
         }
-        if Self::is_visiting(turn) {
-            launcher.help("clone the base", &self.tree(&["clone", BASE, &self.clone]))?;
+        if Self::needs_clone(iteration) {
+            launcher.run_helper("clone the base", &self.tree(&["clone", BASE, &self.clone]))?;
         }
-        if NEED_DEVICES.contains(&turn.variant.name.as_str()) {
-            self.bring_devices(launcher)?;
+        if NEED_DEVICES.contains(&iteration.variant.name.as_str()) {
+            self.restore_devices(launcher)?;
         }
-        let work = self.work.path().to_path_buf();
-        let dir = File::open(&work).map_err(Error::io("open", &work))?;
-        rustix::fs::syncfs(&dir).map_err(Error::io("sync", &work))?;
         let cold = if self.options.cold { COLD.map(str::to_owned).to_vec() } else { Vec::new() };
-        Ok(Place { values: self.values(), settle: Some(work), cold, ..Place::default() })
+        Ok(IterationConfig {
+            values: self.values(),
+            settle: Some(self.work.path().to_path_buf()),
+            cold,
+            ..IterationConfig::default()
+        })
     }
 
     fn parts(
         &mut self,
-        turn: &Iteration<'_>,
+        iteration: &Iteration<'_>,
         timed: Vec<Part>,
         log: &Path,
     ) -> Result<Vec<Part>, Error> {
-        if turn.variant.name.starts_with("enter/") {
-            let text = fs::read_to_string(log).map_err(Error::io("read", log))?;
-            return visit(&text).ok_or_else(|| Error::Variant {
-                variant: turn.variant.name.clone(),
-                phase: turn.phase.to_string(),
-                failure: Failure::new(&turn.variant.commands[0], "it said no three times", log),
+        if iteration.variant.name.starts_with("enter/") {
+            let text = files::read(log)?;
+            return visits::parts(&text).ok_or_else(|| {
+                let command = &iteration.variant.commands[0];
+                iteration.error(command, "it said no three times", log)
             });
         }
-        Ok(with_removal(timed))
+        Ok(clones::with_removal(timed))
     }
 
-    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let clone = self.path(&self.clone);
-        let removes = turn.variant.parts.iter().any(|part| part == life::REMOVE);
+        let removes = iteration.variant.parts.iter().any(|part| part == clones::REMOVE);
         if removes && clone.symlink_metadata().is_ok() {
             let ending = format!("exit code 0, yet {} is still there", clone.display());
-            let log = launcher.log(&turn.file_name());
-            return Err(Error::Variant {
-                variant: turn.variant.name.clone(),
-                phase: turn.phase.to_string(),
-                failure: Failure::new(&turn.variant.commands[0], ending, &log),
-            });
+            let command = &iteration.variant.commands[0];
+            return Err(iteration.error(command, ending, &iteration.log(launcher)));
         }
-        self.judge_base(turn, launcher)
+        self.check_base(iteration, launcher)
     }
 
-    fn clear(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let removed = if Self::is_visiting(turn) {
+    fn clear(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        let removed = if Self::needs_clone(iteration) {
             // The clone's mount is gone if the iteration succeeded.
-            launcher.help("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
+            launcher.run_helper("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
         } else {
             Ok(())
         };
-        launcher.end_strays();
-        self.sweep().and(removed)
+        launcher.kill_leftovers();
+        self.remove_clone().and(removed)
     }
 
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
         unmount_below(self.work.path())?;
-        thaw(self.work.path());
-        self.work.vacate()?;
-        let base = Finding { variant: None, summary: self.summary.clone(), details: Vec::new() };
-        let damaged = std::mem::take(&mut self.damage).into_iter();
-        let damaged = damaged.filter(|(_, paths)| !paths.is_empty()).map(|(name, paths)| Finding {
+        make_writable(self.work.path());
+        self.work.remove()?;
+        let base = Finding::new(self.summary.clone());
+        let altered = std::mem::take(&mut self.altered).into_iter();
+        let altered = altered.filter(|(_, paths)| !paths.is_empty()).map(|(name, paths)| Finding {
             variant: Some(name),
             summary: format!("{} files of its base were altered from the clone", paths.len()),
             details: paths.iter().map(|path| show(path)).collect(),
         });
         let findings = std::mem::take(&mut self.findings);
-        Ok(std::iter::once(base).chain(damaged).chain(findings).collect())
+        Ok(std::iter::once(base).chain(altered).chain(findings).collect())
     }
 }
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // After a failure or an interrupt; the workplace is removed next.
+        // After a failure or an interrupt; the work directory is removed next.
         let _ = unmount_below(self.work.path());
-        thaw(self.work.path());
+        make_writable(self.work.path());
     }
 }
 
 fn is_ours(variant: &str) -> bool {
     variant.contains("/synconce")
-}
-
-/// Adds the removal as a whole to its parts.
-fn with_removal(mut timed: Vec<Part>) -> Vec<Part> {
-    let of = |name: &str| timed.iter().find(|part| part.name == name).map(|part| part.ms);
-    if let Some(removed) = of(life::REMOVE) {
-        let ms = removed + of(life::EMPTY).unwrap_or(0.0);
-        timed.push(Part { name: REMOVED.to_owned(), ms });
-    }
-    timed
-}
-
-/// Returns the parts of a visit from three clock values in nanoseconds.
-fn visit(log: &str) -> Option<Vec<Part>> {
-    let numbers = log.lines().filter_map(|line| line.trim().parse::<u64>().ok());
-    let [before, inside, after] = numbers.collect::<Vec<_>>().try_into().ok()?;
-    #[expect(clippy::cast_precision_loss, reason = "a visit is far below 2^52 ns")]
-    let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
-    let part = |name: &str, ms| Part { name: name.to_owned(), ms };
-    Some(vec![part(ENTER, ms(before, inside)), part(LEAVE, ms(inside, after))])
-}
-
-fn show(path: &Path) -> String {
-    path.display().to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(name: &str, ms: f64) -> Part {
-        Part { name: name.to_owned(), ms }
-    }
-
-    #[test]
-    fn a_removal_is_shown_as_a_whole_beside_its_return() {
-        let timed = vec![part("clone", 1.0), part("remove", 2.0), part("empty", 30.0)];
-        let all = with_removal(timed.clone());
-        assert_eq!(all[..3], timed);
-        assert_eq!(all[3], part("remove + empty", 32.0));
-        assert_eq!(with_removal(vec![part("remove", 5.0)])[1].ms.to_bits(), 5f64.to_bits());
-        assert_eq!(with_removal(vec![part("mount", 5.0)]), [part("mount", 5.0)]);
-    }
-
-    #[test]
-    fn the_parts_of_a_visit_are_told_by_its_three_clocks() {
-        let log = "1700000000000000000\n1700000000004000000\na word\n1700000000005500000\n";
-        assert_eq!(visit(log), Some(vec![part("enter", 4.0), part("leave", 1.5)]));
-        assert_eq!(visit("1\n2\n"), None);
-    }
 }

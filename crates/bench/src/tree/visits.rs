@@ -1,14 +1,15 @@
 //! Entering and leaving a clone, and mounting and unmounting one.
 
-use super::commands::{BASE, ours, tree, variant, words};
-use crate::scenario::{Need, Variant};
+use super::commands::{BASE, ours, tree, variant};
+use crate::command::words;
+use crate::scenario::{Need, Part, Variant};
 
 /// The single command of a visit; its parts are [`ENTER`] and [`LEAVE`].
 pub(super) const VISIT: &str = "visit";
 /// From the start of the command to the clock value of the program inside.
-pub(super) const ENTER: &str = "enter";
+const ENTER: &str = "enter";
 /// From the clock value inside to the end of the command.
-pub(super) const LEAVE: &str = "leave";
+const LEAVE: &str = "leave";
 /// The parts of a mount.
 pub(super) const MOUNT: &str = "mount";
 const UMOUNT: &str = "umount";
@@ -96,4 +97,25 @@ fn mounts(program: &str) -> Vec<Variant> {
 
 fn mount(options: &str) -> Vec<String> {
     words(&["mount", "-t", "overlay", "overlay", "-o", &format!("{LAYERS}{options}"), "{point}"])
+}
+
+/// Returns the parts of a visit from three clock values in nanoseconds.
+pub(super) fn parts(log: &str) -> Option<Vec<Part>> {
+    let numbers = log.lines().filter_map(|line| line.trim().parse::<u64>().ok());
+    let [before, inside, after] = numbers.collect::<Vec<_>>().try_into().ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "a visit is far below 2^52 ns")]
+    let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+    Some(vec![Part::new(ENTER, ms(before, inside)), Part::new(LEAVE, ms(inside, after))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_visit_are_told_by_its_three_clocks() {
+        let log = "1700000000000000000\n1700000000004000000\na word\n1700000000005500000\n";
+        assert_eq!(parts(log), Some(vec![Part::new("enter", 4.0), Part::new("leave", 1.5)]));
+        assert_eq!(parts("1\n2\n"), None);
+    }
 }

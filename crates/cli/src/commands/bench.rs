@@ -8,39 +8,21 @@ use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
 use synconce_bench::{
-    Error, LoopKind, base, build, compile, cost, image, install, measure_loop, tree,
+    Common, Error, LoopKind, base, compile, cost, image, install, measure_loop, tree,
 };
 
-/// The binary under test: this one.
-const OURSELVES: &str = "/proc/self/exe";
-
-/// Runs a benchmark.
+/// Runs a benchmark of this binary.
 pub fn bench(arguments: Bench) -> ExitCode {
-    let out = &mut io::stdout().lock();
-    let result = match arguments.scenario {
-        Scenario::Install(arguments) => {
-            let json = arguments.json;
-            install(&install_options(arguments), Path::new(OURSELVES), out, json)
-        }
-        Scenario::Build(arguments) => {
-            let json = arguments.json;
-            build(&build_options(arguments), Path::new(OURSELVES), out, json)
-        }
-        Scenario::Compile(arguments) => {
-            let json = arguments.json;
-            compile(&compile_options(arguments), Path::new(OURSELVES), out, json)
-        }
-        Scenario::Cost(arguments) => {
-            let json = arguments.json;
-            cost(&cost_options(arguments), Path::new(OURSELVES), out, json)
-        }
-        Scenario::Tree(arguments) => {
-            let json = arguments.json;
-            tree(&tree_options(arguments), Path::new(OURSELVES), out, json)
-        }
+    let ours = Path::new("/proc/self/exe");
+    let (json, report) = match arguments.scenario {
+        Scenario::Install(it) => (it.json, install::measure(&install_options(it), ours)),
+        Scenario::Build(it) => (it.json, image::measure(&build_options(it), ours)),
+        Scenario::Compile(it) => (it.json, compile::measure(&compile_options(it), ours)),
+        Scenario::Cost(it) => (it.json, cost::measure(&cost_options(it), ours)),
+        Scenario::Tree(it) => (it.json, tree::measure(&tree_options(it), ours)),
         Scenario::Loop(arguments) => return print_loop(&arguments),
     };
-    match result {
+    match report.and_then(|report| report.write(&mut io::stdout().lock(), json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
@@ -62,49 +44,45 @@ fn base_options(arguments: Base) -> base::Options {
     base::Options { packages, suite, mirror, cache, ..defaults }
 }
 
+/// Returns the defaults of a scenario with the given rounds and variants.
+fn common(mut defaults: Common, rounds: u32, variants: Vec<String>) -> Common {
+    defaults.settings.rounds = rounds;
+    Common { variants, ..defaults }
+}
+
 fn install_options(arguments: Install) -> install::Options {
-    let defaults = install::Options::new(&arguments.dir);
-    install::Options {
-        base: base_options(arguments.base),
-        rounds: arguments.rounds,
-        // A single round cannot measure how much two plain installs differ.
-        warm_up: if arguments.rounds > 1 { defaults.warm_up } else { WarmUp::Off },
-        identity: arguments.rounds > 1,
-        variants: arguments.variants,
-        keep: arguments.keep,
-        ..defaults
+    let Install { dir, rounds, variants, keep, .. } = arguments;
+    let mut common = common(install::Options::new(dir).common, rounds, variants);
+    // A single round cannot measure how much two plain installs differ.
+    let identity = rounds > 1;
+    if !identity {
+        common.settings.warm_up = WarmUp::Off;
     }
+    install::Options { common, base: base_options(arguments.base), identity, keep }
 }
 
 fn build_options(arguments: Build) -> image::Options {
-    let defaults = image::Options::new(&arguments.dir);
-    image::Options {
-        base: base_options(arguments.base),
-        rounds: arguments.rounds,
-        variants: arguments.variants,
-        ..defaults
-    }
+    let Build { dir, rounds, variants, base, .. } = arguments;
+    let common = common(image::Options::new(dir).common, rounds, variants);
+    image::Options { common, base: base_options(base) }
 }
 
 fn compile_options(arguments: Compile) -> compile::Options {
-    let defaults = compile::Options::new(&arguments.source, &arguments.dir);
-    compile::Options {
-        jobs: arguments.jobs,
-        command: arguments.command,
-        prepare: arguments.prepare,
-        rounds: arguments.rounds,
-        variants: arguments.variants,
-        ..defaults
-    }
+    let Compile { source, dir, rounds, variants, jobs, command, prepare, .. } = arguments;
+    let defaults = compile::Options::new(source, dir);
+    let common = common(defaults.common, rounds, variants);
+    compile::Options { common, jobs, command, prepare, source: defaults.source }
 }
 
 fn cost_options(arguments: Cost) -> cost::Options {
-    let defaults = cost::Options::new(&arguments.dir);
-    cost::Options { rounds: arguments.rounds, variants: arguments.variants, ..defaults }
+    let defaults = cost::Options::new(arguments.dir);
+    let common = common(defaults.common.clone(), arguments.rounds, arguments.variants);
+    cost::Options { common, ..defaults }
 }
 
 fn tree_options(arguments: Clones) -> tree::Options {
-    let defaults = tree::Options::new(&arguments.dir);
+    let Clones { dir, rounds, variants, source, cold, .. } = arguments;
+    let defaults = tree::Options::new(dir);
     let packages = if arguments.packages.is_empty() {
         defaults.base.packages.clone()
     } else {
@@ -115,16 +93,10 @@ fn tree_options(arguments: Clones) -> tree::Options {
         suite: arguments.suite,
         mirror: arguments.mirror,
         cache: arguments.cache.unwrap_or(defaults.base.cache.clone()),
-        ..defaults.base.clone()
+        ..defaults.base
     };
-    tree::Options {
-        source: arguments.source,
-        base,
-        cold: arguments.cold,
-        rounds: arguments.rounds,
-        variants: arguments.variants,
-        ..defaults
-    }
+    let common = common(defaults.common, rounds, variants);
+    tree::Options { common, source, base, cold }
 }
 
 fn print_loop(arguments: &Loop) -> ExitCode {

@@ -48,7 +48,7 @@ fn is_root() -> bool {
 }
 
 /// Makes a root with some programs of this machine and their libraries.
-fn furnish(root: &Path) {
+fn make_root(root: &Path) {
     for dir in ["bin", "dev", "proc", "sys", "usr/share/data"] {
         fs::create_dir_all(root.join(dir)).expect("a directory can be made");
     }
@@ -141,12 +141,12 @@ fn part_names(result: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_report_has_the_parts_of_every_variant_and_names_who_altered_the_base() {
+fn a_report_has_the_parts_of_every_variant_and_names_the_variants_that_altered_the_base() {
     if !is_root() {
         return;
     }
     let place = Place::new("tree");
-    furnish(&place.0.join("source"));
+    make_root(&place.0.join("source"));
     let before = content(&place);
     let variants: Vec<&str> = RIVALS.iter().chain(&OURS).copied().collect();
     let output = command(&place, &variants.join(",")).output().expect("it runs");
@@ -176,7 +176,7 @@ fn a_report_has_the_parts_of_every_variant_and_names_who_altered_the_base() {
 }
 
 #[test]
-fn an_interrupted_turn_leaves_neither_clones_nor_mounts_nor_processes() {
+fn an_interrupted_iteration_leaves_neither_clones_nor_mounts_nor_processes() {
     if !is_root() {
         return;
     }
@@ -187,7 +187,7 @@ fn an_interrupted_turn_leaves_neither_clones_nor_mounts_nor_processes() {
     ] {
         let place = Place::new(&variant.replace('/', "-"));
         let root = place.0.join("source");
-        furnish(&root);
+        make_root(&root);
         let replaced = root.join("bin").join(program);
         fs::write(&replaced, ENDLESS).expect("a file can be written");
         fs::set_permissions(&replaced, fs::Permissions::from_mode(0o755)).expect("it has a mode");

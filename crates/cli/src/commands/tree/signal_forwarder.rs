@@ -1,4 +1,7 @@
 //! Forwards signals to a command that synconce waits for.
+//!
+//! The signals are handled, not blocked and read by signalfd(2): the command would inherit the
+//! blocked mask.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};

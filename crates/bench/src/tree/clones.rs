@@ -1,8 +1,9 @@
 //! The life of a clone: created, changed by a small build, and removed.
 
-use super::commands::{BASE, ours, sync, tree, variant, words};
-use super::payload::SCRIPT;
-use crate::scenario::{Need, Promise, Variant};
+use super::build_script::SCRIPT;
+use super::commands::{BASE, ours, sync, tree, variant};
+use crate::command::words;
+use crate::scenario::{Need, Part, Promise, Variant};
 
 /// The parts of a clone's life; each is followed by its sync.
 pub(super) const CLONE: &str = "clone";
@@ -14,6 +15,9 @@ pub(super) const EMPTY: &str = "empty";
 pub(super) const COPY: &str = "copy";
 /// The part for a session in one command.
 pub(super) const SESSION: &str = "session";
+
+/// The part for the whole removal: until it returned, plus its end in the background.
+const REMOVED: &str = "remove + empty";
 
 /// The variants with standard tools, and cowbuilder.
 const HARD_LINKS: &str = "clone/cp-al";
@@ -60,7 +64,7 @@ fn rivals() -> Vec<Variant> {
     let subvolume = |rest: &[&str]| [words(&["btrfs", "subvolume"]), words(rest)].concat();
     let probe = words(&["cp", "--reflink=always", "{base}/synconce-bench/build.sh", "{clone}"]);
     let snapshot = subvolume(&["snapshot", "{subvolume}", "{clone}"]);
-    let mut by_snapshot = life(
+    let mut by_snapshot = lifecycle(
         SNAPSHOT,
         "a snapshot of a subvolume",
         snapshot.clone(),
@@ -73,11 +77,11 @@ fn rivals() -> Vec<Variant> {
     by_snapshot.commands.push(subvolume(&["sync", "{work}"]));
     by_snapshot.parts.push(EMPTY.to_owned());
     vec![
-        life(HARD_LINKS, "hard links: the base is written with the clone", cp(&["-al"]), rm()),
-        life(WHOLE, "a whole copy", cp(&["-a"]), rm()),
+        lifecycle(HARD_LINKS, "hard links: the base is written with the clone", cp(&["-al"]), rm()),
+        lifecycle(WHOLE, "a whole copy", cp(&["-a"]), rm()),
         Variant {
             trial: Some(probe),
-            ..life(
+            ..lifecycle(
                 REFLINK,
                 "a whole copy that shares its data",
                 cp(&["-a", "--reflink=always"]),
@@ -91,12 +95,12 @@ fn rivals() -> Vec<Variant> {
         },
         fuc("clone/cpz", "a whole copy without owners, times and attributes", &["cpz"]),
         fuc("clone/cpz-l", "hard links", &["cpz", "-l"]),
-        cow(),
+        cowdancer(),
     ]
 }
 
 /// Returns the commands of one variant that is entered by chroot(8).
-fn life(name: &str, about: &str, clone: Vec<String>, remove: Vec<String>) -> Variant {
+fn lifecycle(name: &str, about: &str, clone: Vec<String>, remove: Vec<String>) -> Variant {
     let write = words(&["chroot", "{clone}", "/bin/sh", SCRIPT]);
     let steps = vec![
         (CLONE, clone),
@@ -114,29 +118,29 @@ fn fuc(name: &str, about: &str, copy: &[&str]) -> Variant {
     Variant {
         needs: vec![Need::new("cpz", "fuc"), Need::new("rmz", "fuc")],
         trial: Some(words(&["sh", "-c", NO_DEVICES, "sh", "{base}"])),
-        ..life(name, about, clone, words(&["rmz", "{clone}"]))
+        ..lifecycle(name, about, clone, words(&["rmz", "{clone}"]))
     }
 }
 
 /// Returns the steps of cowbuilder: hard links, a list of them, and a library that breaks
 /// them.
-fn cow() -> Variant {
+fn cowdancer() -> Variant {
     let list = "cp -al -- \"$1\" \"$2\" && exec chroot \"$2\" cowdancer-ilistcreate /.ilist \"$3\"";
     let clone = words(&["sh", "-c", list, "sh", "{base}", "{clone}", SHARED]);
-    let life = life(
+    let cycle = lifecycle(
         COWDANCER,
         "hard links that a library breaks",
         clone,
         words(&["rm", "-rf", "--", "{clone}"]),
     );
-    let mut commands = life.commands.clone();
+    let mut commands = cycle.commands.clone();
     let environment =
         ["chroot", "{clone}", "env", "COWDANCER_ILISTFILE=/.ilist", "COWDANCER_REUSE=yes"];
     commands[2] = [words(&environment), words(&["cow-shell", "/bin/sh", SCRIPT])].concat();
     Variant {
         commands,
         trial: Some(words(&["chroot", "{base}", "/bin/sh", "-c", HAS_COWDANCER])),
-        ..life
+        ..cycle
     }
 }
 
@@ -191,4 +195,30 @@ pub(super) fn sessions(program: &str) -> Vec<Variant> {
         },
         ours(program, None, mine),
     ]
+}
+
+/// Adds the removal as a whole to its parts.
+pub(super) fn with_removal(mut timed: Vec<Part>) -> Vec<Part> {
+    let of = |name: &str| timed.iter().find(|part| part.name == name).map(|part| part.ms);
+    if let Some(removed) = of(REMOVE) {
+        let ms = removed + of(EMPTY).unwrap_or(0.0);
+        timed.push(Part::new(REMOVED, ms));
+    }
+    timed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_is_shown_as_a_whole_beside_its_return() {
+        let timed =
+            vec![Part::new("clone", 1.0), Part::new("remove", 2.0), Part::new("empty", 30.0)];
+        let all = with_removal(timed.clone());
+        assert_eq!(all[..3], timed);
+        assert_eq!(all[3], Part::new("remove + empty", 32.0));
+        assert_eq!(with_removal(vec![Part::new("remove", 5.0)])[1].ms.to_bits(), 5f64.to_bits());
+        assert_eq!(with_removal(vec![Part::new("mount", 5.0)]), [Part::new("mount", 5.0)]);
+    }
 }

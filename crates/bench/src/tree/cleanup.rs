@@ -15,7 +15,7 @@ pub(super) fn is_btrfs(path: &Path) -> bool {
 
 /// Makes frozen subvolumes of synconce's store writable; nothing can be removed from a
 /// read-only subvolume.
-pub(super) fn thaw(work: &Path) {
+pub(super) fn make_writable(work: &Path) {
     if !is_btrfs(work) {
         return;
     }

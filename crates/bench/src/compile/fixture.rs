@@ -1,32 +1,65 @@
-//! The fixture of the compile scenario: a fresh copy of the tree per iteration.
+//! The fixture of the compile scenario and its options: a fresh copy of the tree per iteration.
 
-use super::{Options, program, shell};
+use crate::Error;
+use crate::command::{fill, program, shell, show};
+use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::remove_tree;
-use crate::scenario::{Finding, Iteration, Place, Steps, fill};
-use crate::workplace::Workplace;
-use crate::{Error, Failure};
+use crate::runner::WarmUp;
+use crate::scenario::{Finding, Iteration, IterationConfig, Steps};
+use crate::walk::walk;
+use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// What to build, where and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The work directory, the variants and the rounds. One round of the baseline before the
+    /// rounds fills the page cache with the compiler, and shows that the command builds
+    /// something.
+    pub common: Common,
+    /// The source tree; it is copied and never written.
+    pub source: PathBuf,
+    /// The value of `{jobs}` in the commands.
+    pub jobs: u32,
+    /// The build command, a line for sh(1).
+    pub command: String,
+    /// The command that prepares the tree, once and untimed, a line for sh(1).
+    pub prepare: Option<String>,
+}
+
+impl Options {
+    /// Returns the defaults for a source tree and a work directory.
+    pub fn new(source: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
+        Self {
+            common: Common::new(dir, 10, WarmUp::Baselines),
+            source: source.into(),
+            jobs: 2,
+            command: "make -j{jobs}".to_owned(),
+            prepare: None,
+        }
+    }
+}
+
 /// Copies, prepares and removes trees.
-pub(super) struct Stage {
+pub(super) struct Fixture {
     source: PathBuf,
     command: String,
     prepare: Option<String>,
-    work: Workplace,
+    work: WorkDir,
     /// The entries of the tree before the first build; `None` once that build has ended.
     untouched: Option<State>,
     seen: bool,
 }
 
-impl Stage {
+impl Fixture {
     pub(super) fn new(options: &Options) -> Result<Self, Error> {
         let source = fs::canonicalize(&options.source)
             .map_err(Error::io("open the source tree", &options.source))?;
-        let work = Workplace::new(&options.dir, false);
+        let work = WorkDir::new(&options.common.dir, false);
         let refuse = |reason: String| Error::Unsuitable {
             what: format!("the source tree {}", source.display()),
             reason,
@@ -76,7 +109,7 @@ fn require(line: &str, launcher: &Launcher) -> Result<(), Error> {
     };
     let mut command = shell("command -v -- \"$1\"");
     command.extend(["sh", program].map(str::to_owned));
-    if launcher.run(&command, &launcher.log("programs"), None)?.status.success() {
+    if launcher.run(&command, &launcher.log("programs"))?.status.success() {
         return Ok(());
     }
     Err(Error::Unsuitable {
@@ -88,89 +121,74 @@ fn require(line: &str, launcher: &Launcher) -> Result<(), Error> {
 /// Copies a tree with all metadata. Times matter most, because make decides by them.
 fn copy(purpose: &str, from: &Path, to: &Path, launcher: &Launcher) -> Result<(), Error> {
     fs::create_dir(to).map_err(Error::io("create", to))?;
-    let words = ["cp", "-a", "--reflink=auto", "--"].map(str::to_owned);
-    let ends = [from.join("."), to.to_path_buf()].map(|path| path.display().to_string());
-    launcher.help(purpose, &[&words[..], &ends].concat())
+    let command = ["cp", "-a", "--reflink=auto", "--", &show(&from.join(".")), &show(to)];
+    launcher.run_helper(purpose, &command)
 }
 
 /// Path, inode, size and time of the last change of every entry of a tree.
 type State = BTreeSet<(PathBuf, u64, u64, (i64, i64))>;
 
-fn state(tree: &Path) -> Result<State, Error> {
+fn state(tree: &Path, launcher: &Launcher) -> Result<State, Error> {
     let mut found = State::new();
-    let mut pending = vec![tree.to_path_buf()];
-    while let Some(dir) = pending.pop() {
-        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
-            let path = entry.map_err(Error::io("list", &dir))?.path();
-            let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
-            if metadata.is_dir() {
-                pending.push(path.clone());
-            }
-            let time = (metadata.mtime(), metadata.mtime_nsec());
-            found.insert((path, metadata.ino(), metadata.size(), time));
-        }
-    }
+    walk(tree, launcher, |path, metadata| {
+        let time = (metadata.mtime(), metadata.mtime_nsec());
+        found.insert((path, metadata.ino(), metadata.size(), time));
+        Ok(())
+    })?;
     Ok(found)
 }
 
-impl Steps for Stage {
+impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         for line in self.prepare.iter().chain([&self.command]) {
             require(line, launcher)?;
         }
-        self.work.occupy()?;
+        self.work.lock_and_clear()?;
         copy("copy the source tree", &self.source, &self.tree(), launcher)?;
         if let Some(line) = &self.prepare {
-            launcher.help_in(Some(&self.tree()), "prepare the tree", &shell(line))?;
+            launcher.run_helper_in(Some(&self.tree()), "prepare the tree", &shell(line))?;
         }
         fs::rename(self.tree(), self.template()).map_err(Error::io("rename", self.tree()))
     }
 
-    fn reset(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<Place, Error> {
+    fn reset(
+        &mut self,
+        _iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error> {
         let tree = self.tree();
         copy("copy the prepared tree", &self.template(), &tree, launcher)?;
         if !self.seen {
-            self.untouched = Some(state(&tree)?);
+            self.untouched = Some(state(&tree, launcher)?);
         }
-        // Write-back of the copy must not fall into the build.
-        let dir = File::open(&tree).map_err(Error::io("open", &tree))?;
-        rustix::fs::syncfs(&dir).map_err(Error::io("sync", &tree))?;
-        Ok(Place {
-            values: BTreeMap::from([("tree".to_owned(), tree.display().to_string())]),
+        Ok(IterationConfig {
+            values: BTreeMap::from([("tree".to_owned(), show(&tree))]),
             settle: Some(tree.clone()),
             dir: Some(tree),
-            ..Place::default()
+            ..IterationConfig::default()
         })
     }
 
-    fn check(&mut self, turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         self.seen = true;
         let Some(before) = self.untouched.take() else {
             return Ok(());
         };
-        if before != state(&self.tree())? {
+        if before != state(&self.tree(), launcher)? {
             return Ok(());
         }
         let ending = "exit code 0, yet nothing in the tree has changed; is it built already?";
-        Err(Error::Variant {
-            variant: turn.variant.name.clone(),
-            phase: turn.phase.to_string(),
-            failure: Failure::new(
-                &turn.variant.commands[0],
-                ending,
-                &launcher.log(&turn.file_name()),
-            ),
-        })
+        Err(iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher)))
     }
 
-    fn clear(&mut self, _turn: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+    fn clear(&mut self, _iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         // A server that a build has started would take time from the next build.
-        launcher.end_strays();
+        launcher.kill_leftovers();
         remove_tree(&self.tree())
     }
 
     fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
-        self.work.vacate()?;
+        self.work.remove()?;
         Ok(Vec::new())
     }
 }

@@ -1,7 +1,7 @@
 //! The directory in which a benchmark creates and removes trees.
 
-use crate::Error;
 use crate::mounts::remove_tree;
+use crate::{Error, files};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 /// The directory's name.
 const NAME: &str = "synconce-bench";
 
-/// A directory on the disk under test. It is locked while it is occupied, because two
+/// A directory on the disk under test. It is locked while it is in use, because two
 /// benchmarks on one disk would disturb each other.
-pub(crate) struct Workplace {
+pub(crate) struct WorkDir {
     path: PathBuf,
     keep: bool,
     lock: Option<File>,
 }
 
-impl Workplace {
-    /// Returns the workplace in a directory; its content stays if `keep` is set.
+impl WorkDir {
+    /// Returns the work directory in a directory; its content stays if `keep` is set.
     pub(crate) fn new(dir: &Path, keep: bool) -> Self {
         let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
         Self { path: dir.join(NAME), keep, lock: None }
@@ -30,14 +30,14 @@ impl Workplace {
     }
 
     /// Locks the directory, and removes what an earlier benchmark left in it.
-    pub(crate) fn occupy(&mut self) -> Result<(), Error> {
-        self.take()?;
-        self.empty()
+    pub(crate) fn lock_and_clear(&mut self) -> Result<(), Error> {
+        self.lock()?;
+        self.clear()
     }
 
     /// Locks the directory and keeps its content.
-    pub(crate) fn take(&mut self) -> Result<(), Error> {
-        fs::create_dir_all(&self.path).map_err(Error::io("create", &self.path))?;
+    pub(crate) fn lock(&mut self) -> Result<(), Error> {
+        files::create_dir(&self.path)?;
         let dir = File::open(&self.path).map_err(Error::io("open", &self.path))?;
         flock(&dir, FlockOperation::NonBlockingLockExclusive)
             .map_err(Error::io("lock (is another benchmark running?)", &self.path))?;
@@ -46,7 +46,7 @@ impl Workplace {
     }
 
     /// Removes the directory's content.
-    pub(crate) fn empty(&self) -> Result<(), Error> {
+    pub(crate) fn clear(&self) -> Result<(), Error> {
         for entry in fs::read_dir(&self.path).map_err(Error::io("list", &self.path))? {
             remove_tree(&entry.map_err(Error::io("list", &self.path))?.path())?;
         }
@@ -54,7 +54,7 @@ impl Workplace {
     }
 
     /// Unlocks the directory, and removes it unless it is to be kept.
-    pub(crate) fn vacate(&mut self) -> Result<(), Error> {
+    pub(crate) fn remove(&mut self) -> Result<(), Error> {
         if self.lock.take().is_some() && !self.keep {
             remove_tree(&self.path)?;
         }
@@ -62,10 +62,10 @@ impl Workplace {
     }
 }
 
-impl Drop for Workplace {
+impl Drop for WorkDir {
     fn drop(&mut self) {
         // After a failure or an interrupt no other code removes the trees.
-        let _ = self.vacate();
+        let _ = self.remove();
     }
 }
 
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn a_second_benchmark_in_one_directory_is_refused_while_the_first_is_there() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut first = Workplace::new(dir.path(), false);
-        first.occupy().expect("it is free");
-        let refused = Workplace::new(dir.path(), false).occupy().expect_err("it is taken");
+        let mut first = WorkDir::new(dir.path(), false);
+        first.lock_and_clear().expect("it is free");
+        let refused = WorkDir::new(dir.path(), false).lock_and_clear().expect_err("it is taken");
         assert!(refused.to_string().contains("is another benchmark running?"), "{refused}");
         assert!(first.path().exists(), "the second removed what it had not taken");
         drop(first);
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn what_an_earlier_benchmark_left_is_removed() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut place = Workplace::new(dir.path(), false);
-        let left = place.path().join("root-1/file");
+        let mut work = WorkDir::new(dir.path(), false);
+        let left = work.path().join("root-1/file");
         fs::create_dir_all(&left).expect("a directory can be made");
-        let file = place.path().join("file");
+        let file = work.path().join("file");
         fs::write(&file, "").expect("a file can be made");
-        place.occupy().expect("it is free");
+        work.lock_and_clear().expect("it is free");
         assert!(!left.exists() && !file.exists());
     }
 }

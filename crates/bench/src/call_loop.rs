@@ -20,7 +20,7 @@ pub enum LoopKind {
 
 impl LoopKind {
     /// Returns the name on the command line.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Fsync => "fsync",
             Self::Getppid => "getppid",

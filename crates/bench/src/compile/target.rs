@@ -1,16 +1,18 @@
 //! Compares the tool's overhead on a build with the target.
 
-use super::BARE;
 use crate::runner::{Measured, Sample};
 use crate::scenario::Finding;
 use crate::statistics::{Comparison, Verdict, compare};
 
+/// The name of the baseline.
+pub(super) const BARE: &str = "bare";
+
 /// The target: the ratio of a build under the tool to the same build without it.
-const MARK: f64 = 1.01;
+const TARGET: f64 = 1.01;
 
 /// Returns a finding for each variant about its wall time and its processor time. On a busy
 /// machine the processor time is the more precise one.
-pub(super) fn judge(measured: &[Measured], seed: u64) -> Vec<Finding> {
+pub(super) fn compare_with_target(measured: &[&Measured], seed: u64) -> Vec<Finding> {
     let Some(bare) = measured.iter().find(|one| one.variant.name == BARE) else {
         return Vec::new();
     };
@@ -45,9 +47,9 @@ fn side_by_side(ours: &Measured, bare: &Measured, of: fn(&Sample) -> f64, seed: 
 fn verdict(found: &Comparison) -> &'static str {
     if found.verdict == Verdict::TooFewRounds {
         "too few rounds to tell"
-    } else if found.ratio_interval.high <= MARK {
+    } else if found.ratio_interval.high <= TARGET {
         "within 1 %"
-    } else if found.ratio_interval.low > MARK {
+    } else if found.ratio_interval.low > TARGET {
         "more than 1 % over"
     } else {
         "not told from 1 %"
@@ -80,33 +82,33 @@ mod tests {
         }
     }
 
-    fn judged(factor: f64, rounds: usize, cpu: f64) -> String {
+    fn compared(factor: f64, rounds: usize, cpu: f64) -> String {
         let slower = BASE.map(|value| value * factor);
         let all = [measured(BARE, &BASE[..rounds], 1.0), measured("held", &slower[..rounds], cpu)];
-        judge(&all, 1).remove(0).summary
+        compare_with_target(&[&all[0], &all[1]], 1).remove(0).summary
     }
 
     #[test]
-    fn a_build_is_within_the_mark_or_over_it_by_the_whole_interval() {
-        let text = judged(1.005, 6, 1.02);
+    fn a_build_is_within_the_target_or_over_it_by_the_whole_interval() {
+        let text = compared(1.005, 6, 1.02);
         assert!(text.starts_with("wall 1.005 [1.00"), "{text}");
         assert!(text.contains("of bare, within 1 %; user+sys 1.025"), "{text}");
         assert!(text.ends_with("of bare, more than 1 % over"), "{text}");
     }
 
     #[test]
-    fn an_interval_around_the_mark_decides_nothing() {
-        let text = judged(1.01, 6, 1.0);
+    fn an_interval_around_the_target_decides_nothing() {
+        let text = compared(1.01, 6, 1.0);
         assert!(text.contains("of bare, not told from 1 %;"), "{text}");
     }
 
     #[test]
     fn so_few_rounds_that_nothing_can_be_told_are_said_to_be_too_few() {
-        assert!(judged(1.5, 2, 1.0).contains("too few rounds to tell"));
+        assert!(compared(1.5, 2, 1.0).contains("too few rounds to tell"));
     }
 
     #[test]
-    fn without_a_bare_build_nothing_is_judged() {
-        assert_eq!(judge(&[measured("held", &BASE, 1.0)], 1), []);
+    fn without_a_bare_build_nothing_is_compared() {
+        assert_eq!(compare_with_target(&[&measured("held", &BASE, 1.0)], 1), []);
     }
 }

@@ -1,14 +1,16 @@
 //! The writes of a small build: unpacks and changes files, and appends to, removes and changes
 //! the mode of files of the root.
 
-use crate::Error;
+use crate::command::show;
 use crate::launcher::Launcher;
-use std::fs::{self, File, OpenOptions, Permissions};
+use crate::walk::walk;
+use crate::{Error, files};
+use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The directory of the payload in the root.
-const PLACE: &str = "synconce-bench";
+/// The directory of the script in the root.
+const DIR: &str = "synconce-bench";
 /// The path of the script inside the root.
 pub(super) const SCRIPT: &str = "/synconce-bench/build.sh";
 
@@ -39,25 +41,25 @@ chmod 0600 -- "$@"
 "#;
 
 /// The script's files in the base, and the original state of the base's own files.
-pub(super) struct Payload {
-    /// Entries of the base, without those of the payload.
+pub(super) struct BuildScript {
+    /// Entries of the base, without those of the script.
     pub(super) entries: u64,
     /// Bytes of its files.
     pub(super) bytes: u64,
-    touched: Vec<Touched>,
+    changed: Vec<Changed>,
 }
 
 /// A file of the base that the script changes in a clone.
-struct Touched {
+struct Changed {
     path: PathBuf,
     size: u64,
     mode: u32,
 }
 
-impl Payload {
+impl BuildScript {
     /// Scans the base and puts the script with its lists into it.
-    pub(super) fn place(base: &Path, seed: u64, launcher: &Launcher) -> Result<Self, Error> {
-        let mut found = look(base, launcher)?;
+    pub(super) fn install(base: &Path, seed: u64, launcher: &Launcher) -> Result<Self, Error> {
+        let mut found = scan(base, launcher)?;
         let wanted = APPENDED + REMOVED + PRIVATE;
         if found.ordinary.len() < wanted {
             return Err(Error::Unsuitable {
@@ -72,35 +74,34 @@ impl Payload {
         // Spread over the base, like the changes of a build.
         let step = found.ordinary.len() / wanted;
         let chosen: Vec<&PathBuf> = found.ordinary.iter().step_by(step).take(wanted).collect();
-        let place = base.join(PLACE);
-        fs::create_dir(&place).map_err(Error::io("create", &place))?;
-        put(&place.join("build.sh"), BUILD)?;
-        fs::set_permissions(place.join("build.sh"), Permissions::from_mode(0o755))
-            .map_err(Error::io("change the mode of", &place))?;
+        let dir = base.join(DIR);
+        fs::create_dir(&dir).map_err(Error::io("create", &dir))?;
+        files::write(dir.join("build.sh"), BUILD)?;
+        files::set_mode(&dir.join("build.sh"), 0o755)?;
         let (removed, kept) = chosen.split_at(REMOVED);
         let (appended, private) = kept.split_at(APPENDED);
         for (name, paths) in [("removed", removed), ("appended", appended), ("private", private)] {
-            put(&place.join(name), &lines(paths))?;
+            files::write(dir.join(name), lines(paths))?;
         }
-        pack(&place, seed, launcher)?;
-        let touched = kept.iter().map(|path| Touched::new(base, path));
-        let touched = touched.collect::<Result<_, _>>()?;
-        Ok(Self { entries: found.entries, bytes: found.bytes, touched })
+        pack(&dir, seed, launcher)?;
+        let changed = kept.iter().map(|path| Changed::new(base, path));
+        let changed = changed.collect::<Result<_, _>>()?;
+        Ok(Self { entries: found.entries, bytes: found.bytes, changed })
     }
 
     /// Returns the files of the base that have changed, and restores them.
-    pub(super) fn mend(&self) -> Result<Vec<PathBuf>, Error> {
+    pub(super) fn restore(&self) -> Result<Vec<PathBuf>, Error> {
         let mut damaged = Vec::new();
-        for touched in &self.touched {
-            if touched.mend()? {
-                damaged.push(touched.path.clone());
+        for changed in &self.changed {
+            if changed.restore()? {
+                damaged.push(changed.path.clone());
             }
         }
         Ok(damaged)
     }
 }
 
-impl Touched {
+impl Changed {
     fn new(base: &Path, inside: &Path) -> Result<Self, Error> {
         let path = base.join(inside);
         let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
@@ -108,7 +109,7 @@ impl Touched {
     }
 
     /// Restores size and mode; the script changes nothing else.
-    fn mend(&self) -> Result<bool, Error> {
+    fn restore(&self) -> Result<bool, Error> {
         let metadata = fs::symlink_metadata(&self.path).map_err(Error::io("stat", &self.path))?;
         if metadata.size() == self.size && metadata.mode() & 0o7777 == self.mode {
             return Ok(false);
@@ -132,26 +133,19 @@ struct Found {
     ordinary: Vec<PathBuf>,
 }
 
-fn look(base: &Path, launcher: &Launcher) -> Result<Found, Error> {
+fn scan(base: &Path, launcher: &Launcher) -> Result<Found, Error> {
     let mut found = Found::default();
-    let mut pending = vec![base.to_path_buf()];
-    while let Some(dir) = pending.pop() {
-        launcher.check()?;
-        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
-            let path = entry.map_err(Error::io("list", &dir))?.path();
-            let metadata = fs::symlink_metadata(&path).map_err(Error::io("stat", &path))?;
-            found.entries += 1;
-            if metadata.is_dir() {
-                pending.push(path);
-            } else if metadata.is_file() {
-                found.bytes += metadata.size();
-                let inside = path.strip_prefix(base).unwrap_or(&path);
-                if is_ordinary(inside) && metadata.nlink() == 1 && metadata.mode() & 0o111 == 0 {
-                    found.ordinary.push(inside.to_path_buf());
-                }
+    walk(base, launcher, |path, metadata| {
+        found.entries += 1;
+        if metadata.is_file() {
+            found.bytes += metadata.size();
+            let inside = path.strip_prefix(base).unwrap_or(&path);
+            if is_ordinary(inside) && metadata.nlink() == 1 && metadata.mode() & 0o111 == 0 {
+                found.ordinary.push(inside.to_path_buf());
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(found)
 }
 
@@ -163,37 +157,29 @@ fn is_ordinary(inside: &Path) -> bool {
 }
 
 /// Creates the files of the build and packs them.
-fn pack(place: &Path, seed: u64, launcher: &Launcher) -> Result<(), Error> {
-    let source = place.join("source");
+fn pack(dir: &Path, seed: u64, launcher: &Launcher) -> Result<(), Error> {
+    let source = dir.join("source");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut names = Vec::new();
     for number in 0..UNPACKED {
         let inside = PathBuf::from(format!("{}/file-{number}.c", number % DIRECTORIES));
         let path = source.join(&inside);
-        let dir = path.parent().unwrap_or(&source);
-        fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+        let parent = path.parent().unwrap_or(&source);
+        files::create_dir(parent)?;
         let length = random.usize(64..BYTES);
         let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(length).collect();
-        put(&path, &text)?;
+        files::write(&path, &text)?;
         names.push(inside);
     }
-    put(&place.join("unpacked"), &lines(&names.iter().collect::<Vec<_>>()))?;
-    let (tar, from) = (place.join("build.tar"), source.display().to_string());
-    let words = ["tar", "-cf", &tar.display().to_string(), "-C", &from, "."].map(str::to_owned);
-    launcher.help("pack the files of the build", &words)?;
+    files::write(dir.join("unpacked"), lines(&names.iter().collect::<Vec<_>>()))?;
+    let (tar, from) = (show(&dir.join("build.tar")), show(&source));
+    let command = ["tar", "-cf", &tar, "-C", &from, "."];
+    launcher.run_helper("pack the files of the build", &command)?;
     fs::remove_dir_all(&source).map_err(Error::io("remove", &source))
 }
 
 fn lines(paths: &[&PathBuf]) -> String {
     paths.iter().map(|path| format!("{}\n", path.display())).collect()
-}
-
-fn put(path: &Path, text: &str) -> Result<(), Error> {
-    let written = File::create(path).and_then(|mut file| {
-        use std::io::Write;
-        file.write_all(text.as_bytes())
-    });
-    written.map_err(Error::io("write", path))
 }
 
 #[cfg(test)]
@@ -212,15 +198,15 @@ mod tests {
     }
 
     fn list(base: &Path, name: &str) -> Vec<String> {
-        let text = fs::read_to_string(base.join(PLACE).join(name)).expect("the list is there");
+        let text = fs::read_to_string(base.join(DIR).join(name)).expect("the list is there");
         text.lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn the_lists_name_different_files_that_are_there() {
         let (dir, launcher) = (base(200), Launcher::new().expect("signals can be watched"));
-        let payload = Payload::place(dir.path(), 1, &launcher).expect("it is placed");
-        assert_eq!(payload.entries, 202);
+        let script = BuildScript::install(dir.path(), 1, &launcher).expect("it is installed");
+        assert_eq!(script.entries, 202);
         let mut all = Vec::new();
         for (name, count) in [("appended", APPENDED), ("removed", REMOVED), ("private", PRIVATE)] {
             assert_eq!(list(dir.path(), name).len(), count);
@@ -234,27 +220,27 @@ mod tests {
     }
 
     #[test]
-    fn a_base_that_a_clone_wrote_to_is_named_and_mended() {
+    fn a_base_that_a_clone_wrote_to_is_named_and_restored() {
         let (dir, launcher) = (base(75), Launcher::new().expect("signals can be watched"));
-        let payload = Payload::place(dir.path(), 1, &launcher).expect("it is placed");
-        assert_eq!(payload.mend().expect("it is looked at"), Vec::<PathBuf>::new());
+        let script = BuildScript::install(dir.path(), 1, &launcher).expect("it is installed");
+        assert_eq!(script.restore().expect("it is checked"), Vec::<PathBuf>::new());
         let appended = dir.path().join(&list(dir.path(), "appended")[0]);
         let private = dir.path().join(&list(dir.path(), "private")[0]);
         fs::write(&appended, "text and more").expect("a file can be written");
         fs::set_permissions(&private, Permissions::from_mode(0o600)).expect("it has a mode");
-        let mut damaged = payload.mend().expect("it is mended");
+        let mut damaged = script.restore().expect("it is restored");
         damaged.sort();
         let mut expected = vec![appended.clone(), private];
         expected.sort();
         assert_eq!(damaged, expected);
         assert_eq!(fs::read_to_string(&appended).expect("it is there"), "text");
-        assert_eq!(payload.mend().expect("it is looked at"), Vec::<PathBuf>::new());
+        assert_eq!(script.restore().expect("it is checked"), Vec::<PathBuf>::new());
     }
 
     #[test]
     fn a_base_of_few_files_is_refused_with_their_number() {
         let (dir, launcher) = (base(74), Launcher::new().expect("signals can be watched"));
-        let refused = Payload::place(dir.path(), 1, &launcher).err().expect("it is refused");
+        let refused = BuildScript::install(dir.path(), 1, &launcher).err().expect("it is refused");
         assert!(refused.to_string().contains("has 74 ordinary files"), "{refused}");
     }
 }
