@@ -3,6 +3,7 @@
 //! `synconce run` exits with the command's exit code, or dies by the signal that ended the
 //! command. The other codes follow `env(1)` and `timeout(1)`.
 
+use rustix::io::Errno;
 use std::process::ExitCode;
 use synconce_hold::RunError;
 use synconce_sys::signals;
@@ -30,12 +31,15 @@ impl From<Code> for ExitCode {
 
 /// Returns the exit code of a run that ends with `error`.
 pub fn of(error: &RunError) -> Code {
-    const ENOENT: i32 = 2;
     match error {
-        RunError::Exec { errno: ENOENT, .. } => NOT_FOUND,
-        RunError::Exec { .. } => CANNOT_EXECUTE,
+        RunError::Exec { errno, .. } => not_executed(*errno),
         _ => FAILED,
     }
+}
+
+/// Returns the exit code for a command whose execve(2) failed with `errno`.
+pub fn not_executed(errno: i32) -> Code {
+    if errno == Errno::NOENT.raw_os_error() { NOT_FOUND } else { CANNOT_EXECUTE }
 }
 
 /// Ends the process by `signal`; returns an exit code if the signal does not kill.

@@ -29,6 +29,8 @@ use crate::supervisor::{Stopped, Supervisor};
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -46,9 +48,6 @@ use synconce_sys::signals::{Reader, Set, send as kill};
 
 /// The process name; equal to `process_tree::SUPERVISOR`.
 const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
-const EBUSY: i32 = 16;
-const SIGKILL: i32 = 9;
-const SIGCHLD: i32 = 17;
 
 /// Supervises a run to its end and serves its survivors. Returns an exit code, which no
 /// process reads. `mask` is the signal mask for the command.
@@ -95,7 +94,7 @@ fn start(
 ) -> Result<Started, RunError> {
     let set_up = |act: &str, error: std::io::Error| RunError::set_up(act, &error);
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
-    let children = Set::of(&[SIGCHLD]);
+    let children = Set::of(&[Signal::CHILD.as_raw()]);
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut active = prepare::prepare(options)?;
@@ -175,7 +174,7 @@ fn launch_held(
     let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
     match launch(&command, filter, mask, takeover) {
         // EBUSY: a listener of another program is installed already (seccomp(2)).
-        Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
+        Err(LaunchError::Filter(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
             launch_sealed(active)
         }
         Err(error) => Err(launch_trouble(error, options)),
@@ -254,7 +253,7 @@ impl Started {
             }
             Stopped::FrontendGone => {
                 // Like a kill of the command itself: the command ends, its children do not.
-                kill(command, SIGKILL);
+                kill(command, Signal::KILL.as_raw());
                 over.active.iter_mut().for_each(Active::abandon);
             }
         }

@@ -12,7 +12,7 @@ use crate::rewrite::{Rewrite, Rewritten};
 use crate::rights::Gain;
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +21,7 @@ use synconce_durable::mutant;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
-use synconce_sys::write_back;
+use synconce_sys::{signals, write_back};
 
 /// `PIDFD_THREAD` of pidfd_open(2), Linux 6.9; rustix does not define it.
 const PIDFD_THREAD: u32 = 0o200;
@@ -65,8 +65,6 @@ pub(crate) struct Responder {
     disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
 }
-
-const SIGTERM: i32 = 15;
 
 impl Responder {
     pub(crate) fn new(
@@ -229,7 +227,7 @@ impl Responder {
                         .for_each(|notice| try_send(&*frontend, &Message::Notice(notice)));
                 }
                 // The command cannot be held as was asked, so it is terminated.
-                Err(_) => drop(synconce_sys::signals::send(command, SIGTERM)),
+                Err(_) => drop(signals::send(command, Signal::TERM.as_raw())),
             }
         };
         work.start(conclude);

@@ -12,6 +12,7 @@ use crate::serve::released_answer;
 use crate::state::Shared;
 use crate::workers::{After, Workers};
 use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -236,14 +237,13 @@ impl<'a> Supervisor<'a> {
 /// ends.
 const WAKES: u32 = 20;
 const TICK: Duration = Duration::from_millis(5);
-const SIGCONT: i32 = 18;
 
 /// Continues the frontend if it is stopped. The frontend is the parent as long as it lives.
 fn wake_frontend() {
     let frontend = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
     if let Some(frontend) = frontend.filter(|frontend| process_tree::job(*frontend) == Job::Stopped)
     {
-        signals::send(frontend, SIGCONT);
+        signals::send(frontend, Signal::CONT.as_raw());
     }
 }
 

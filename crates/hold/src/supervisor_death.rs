@@ -3,6 +3,7 @@
 
 use crate::process_tree;
 use crate::serve::serve;
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::trace::{Mask, Stop, Tracee};
 
-const EPERM: i32 = 1;
 const MOMENT: Duration = Duration::from_millis(1);
 /// The timeout for restoring the signal masks of stopped threads.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -63,7 +63,9 @@ fn seize(id: u32) -> Option<Tracee> {
     loop {
         match Tracee::seize(id) {
             Ok(tracee) => return Some(tracee),
-            Err(error) if error.raw_os_error() == Some(EPERM) && Instant::now() < end => {
+            Err(error)
+                if Errno::from_io_error(&error) == Some(Errno::PERM) && Instant::now() < end =>
+            {
                 thread::sleep(MOMENT);
             }
             Err(_) => return None,

@@ -1,6 +1,7 @@
 //! The system that is set up, and all reads of it.
 
 use crate::error::{Error, Fault};
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -123,8 +124,7 @@ impl Host {
             };
             links += 1;
             if links > LINKS {
-                let error = std::io::Error::from_raw_os_error(ELOOP);
-                return Err(Failed::new("cannot follow", &self.real(path), error));
+                return Err(Failed::new("cannot follow", &self.real(path), Errno::LOOP));
             }
             if target.is_absolute() {
                 resolved = PathBuf::from("/");
@@ -206,8 +206,6 @@ impl Host {
         Ok(found)
     }
 }
-
-const ELOOP: i32 = 40;
 
 /// Returns the components of `path`, without the root and dots.
 fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {

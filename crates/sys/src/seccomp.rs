@@ -18,9 +18,6 @@ pub struct Instruction {
     pub operand: u32,
 }
 
-/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, Linux 5.19.
-const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
-
 /// Whether the filter gets a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
@@ -47,7 +44,7 @@ pub fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<Own
         return Ok(None);
     }
     let listener = spec | libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let fd = match install_with(program, listener | WAIT_KILLABLE_RECV) {
+    let fd = match install_with(program, listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             install_with(program, listener)?
         }

@@ -6,6 +6,7 @@ use crate::held::RUN_VARIABLE;
 use crate::options::Options;
 use crate::run_error::{Act, RunError};
 use crate::runfile::RunFile;
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::env;
 use std::path::Path;
@@ -17,8 +18,6 @@ use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, ne
 use synconce_durable::standard_paths;
 use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, DeviceId, Mount};
-
-const ENODEV: i32 = 19;
 
 /// Finds the file systems, arms the markers, and writes the run file.
 pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
@@ -91,8 +90,8 @@ fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> 
 fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
     if !options.commit_only.is_empty() {
         let pins = Pins::open_only(&options.commit_only, mounts);
-        let pins = pins.map_err(|error| match error.io().raw_os_error() {
-            Some(ENODEV) => RunError::NoDisk(error.path().to_owned()),
+        let pins = pins.map_err(|error| match Errno::from_io_error(error.io()) {
+            Some(Errno::NODEV) => RunError::NoDisk(error.path().to_owned()),
             _ => RunError::Path(Act::from(&error)),
         })?;
         let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
