@@ -1,9 +1,12 @@
 //! Interrupted earlier runs, as found at the start of a run.
 
 use crate::error::{Context, Error};
-use crate::marker::{PRIVATE, PUBLIC, Part, RUNS, Unnamed, open_directory, remove};
+use crate::marker::RUNS;
 use crate::record::boot_id;
-use crate::recovery::{is_in_flight, is_locked, open, read};
+use crate::recovery::is_in_flight;
+use crate::state_file::{
+    PRIVATE, PUBLIC, Part, Unnamed, is_locked, open, open_directory, read, remove,
+};
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -14,6 +14,7 @@ use crate::protocol::Notice;
 use crate::run_error::{Act, RunError};
 use crate::runfile::{Phase, RunFile};
 use std::collections::{HashMap, HashSet};
+use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use synconce_durable::earlier::News;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
-use synconce_durable::record::{FileSystem, Record};
+use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
 use synconce_probe::device::Writes;
 use synconce_probe::mounts::{self, DeviceId};
 pub(crate) use work::{Done, Via, Work};
@@ -307,6 +308,27 @@ impl Active {
     }
 }
 
+/// Returns the record of a run that begins now, with `pins`.
+pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
+    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+    let file_systems = pins.iter().map(FileSystem::of);
+    Record {
+        version: VERSION,
+        id: new_id(),
+        private: Some(Private {
+            command: words.collect(),
+            directory: env::current_dir().unwrap_or_default(),
+            root: options.root.clone(),
+        }),
+        started: now(),
+        boot: boot_id(),
+        user: rustix::process::geteuid().as_raw(),
+        supervisor: std::process::id(),
+        sealed: options.sealed,
+        file_systems: file_systems.collect(),
+    }
+}
+
 #[cfg(test)]
 impl Active {
     /// Returns a run that commits nothing.
@@ -322,7 +344,7 @@ impl Active {
             io_uring: crate::options::IoUring::Refuse,
             by_program: false,
         };
-        let record = crate::lifecycle::record(&options, &Pins::default());
+        let record = record(&options, &Pins::default());
         Self::new(&options, record, Pins::default(), HashSet::new(), Vec::new(), None)
     }
 }

@@ -201,7 +201,7 @@ impl Frontend<'_> {
     /// this even if the command had ended before.
     fn release(&self) {
         if let Some(listener) = self.takeover.mailbox.take() {
-            supervisor_death::release(&listener, &self.takeover.handover);
+            supervisor_death::release(&listener.into(), &self.takeover.handover);
         }
     }
 

@@ -11,9 +11,6 @@ mod near;
 mod notices;
 mod prepare;
 
-#[cfg(test)]
-pub(crate) use prepare::record;
-
 use crate::active::Active;
 use crate::launching;
 use crate::options::{IoUring, Options};

@@ -11,6 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
 
+/// The name of synconce-oci as a runtime, in the configuration of every engine.
+pub(crate) const RUNTIME_NAME: &str = "synconce";
+
 /// The kernel's limit on followed links (`path_resolution(7)`).
 const LINKS: usize = 40;
 

@@ -1,7 +1,7 @@
 //! Preparation of a run: everything that can fail is tried before the command starts.
 
 use super::near;
-use crate::active::Active;
+use crate::active::{Active, record};
 use crate::held::RUN_VARIABLE;
 use crate::options::Options;
 use crate::run_error::{Act, RunError};
@@ -14,7 +14,6 @@ use synconce_durable::earlier;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_of};
-use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
 use synconce_durable::standard_paths;
 use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, DeviceId, Mount};
@@ -112,24 +111,4 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
     }
     pins.drop_volatile();
     Ok(pins)
-}
-
-pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
-    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
-    let file_systems = pins.iter().map(FileSystem::of);
-    Record {
-        version: VERSION,
-        id: new_id(),
-        private: Some(Private {
-            command: words.collect(),
-            directory: env::current_dir().unwrap_or_default(),
-            root: options.root.clone(),
-        }),
-        started: now(),
-        boot: boot_id(),
-        user: rustix::process::geteuid().as_raw(),
-        supervisor: std::process::id(),
-        sealed: options.sealed,
-        file_systems: file_systems.collect(),
-    }
 }

@@ -1,7 +1,7 @@
 //! `synconce tree run`: a command in a clone, under a hold.
 
-use super::Failure;
 use super::bar::Bar;
+use super::failure::Failure;
 use super::signal_forwarder::SignalForwarder;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
