@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Executes the runtime for an engine that called it as `name`. Returns only on errors, with a
 /// message.
@@ -52,7 +53,7 @@ fn note(call: &Invocation, message: &str) {
     let line = json!({
         "level": "warning",
         "msg": format!("synconce-oci: {message}"),
-        "time": jiff::Timestamp::now().to_string(),
+        "time": humantime::format_rfc3339_nanos(SystemTime::now()).to_string(),
     });
     // crun also logs to journald:NAME, syslog:NAME and file:PATH.
     let is_file = |log: &&PathBuf| call.logs_json && !log.to_string_lossy().contains(':');
