@@ -39,7 +39,6 @@ mod workers;
 pub use accounts::{Accounts, Tally};
 pub use finished::{Ending, Finished, Observer, Outcome};
 pub use frontend::{is_held, run};
-pub use held::{RUN_VARIABLE, outer};
 pub use options::{IoUring, Options};
 pub use process_tree::{Process, descendants};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Notice};

@@ -12,7 +12,7 @@ use synconce_filter::{
 };
 
 /// A profile: the fields of `linux.seccomp`.
-pub type Profile = Map<String, Value>;
+pub(crate) type Profile = Map<String, Value>;
 
 /// The names of [`Call::SyncFileRange`] in ABIs that only a profile covers.
 const RANGES_ELSEWHERE: [&str; 2] = ["sync_file_range2", "arm_sync_file_range"];
@@ -22,22 +22,22 @@ const ERRNO: &str = "SCMP_ACT_ERRNO";
 
 /// A profile with the hold.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Edited {
+pub(crate) struct Edited {
     /// The profile with the hold.
-    pub profile: Profile,
+    pub(crate) profile: Profile,
     /// The names that are held, in the order of the rules.
-    pub held: Vec<&'static str>,
+    pub(crate) held: Vec<&'static str>,
     /// The names that are not held, because the profile restricts or forbids them.
-    pub left: Vec<&'static str>,
+    pub(crate) left: Vec<&'static str>,
     /// Whether io_uring is refused, so that programs fall back to calls that are held.
-    pub io_uring_refused: bool,
+    pub(crate) io_uring_refused: bool,
 }
 
 /// Adds the hold to `profile`, or to a new profile.
 ///
 /// # Errors
 /// A part of the profile that violates the specification.
-pub fn hold(profile: Option<Profile>) -> Result<Edited, String> {
+pub(crate) fn hold(profile: Option<Profile>) -> Result<Edited, String> {
     let mut profile = match profile {
         // An empty section counts as none, as in runc.
         Some(profile) if !profile.is_empty() => profile,
