@@ -115,7 +115,7 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
 ///
 /// # Errors
 /// Those of [`read`], for the public file.
-pub fn read_record(file: &File, path: &Path) -> io::Result<Record> {
+fn read_record(file: &File, path: &Path) -> io::Result<Record> {
     let mut record = Record::from_public(&content(file)?)?;
     if record.private.is_none() {
         record.private = read_private(path);

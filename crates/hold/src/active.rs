@@ -45,10 +45,6 @@ pub(crate) struct Active {
     /// was returned.
     in_memory: Option<PathBuf>,
     run_file: Option<RunFile>,
-    /// Whether there will be a commit. Without a commit every call may be held.
-    commits: bool,
-    /// Whether everything that is mounted is committed.
-    commits_all: bool,
     /// The only file systems on which calls are held, with `--commit-only`.
     only: Option<HashSet<DeviceId>>,
     /// The file systems that are committed: those that were named, and those on which a call
@@ -62,7 +58,8 @@ pub(crate) struct Active {
     earlier: Option<News>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
-    patience: Duration,
+    /// Without a commit every call may be held.
+    options: Options,
     /// How much had been written to each disk before the command started.
     written_before: Writes,
     /// Whether a sync() was held; the commit then calls sync(2).
@@ -100,7 +97,6 @@ impl Active {
         let only = (!options.commit_only.is_empty()).then(|| named.clone());
         let root = (markers.len() > 1).then(|| options.root.clone()).flatten();
         let in_memory = place_in_memory(&markers);
-        let commits = options.commit;
         Self {
             record,
             pins,
@@ -109,16 +105,14 @@ impl Active {
             works: HashMap::new(),
             in_memory,
             run_file,
-            commits,
-            commits_all: options.commit_all,
             only,
             scope: named,
             volatile: HashSet::new(),
             root,
             earlier: None,
             unmounts: Vec::new(),
-            patience: options.patience,
-            written_before: if commits { Writes::now() } else { Writes::default() },
+            options: options.clone(),
+            written_before: if options.commit { Writes::now() } else { Writes::default() },
             holds_sync: false,
             sealed: None,
         }
@@ -140,7 +134,7 @@ impl Active {
     /// # Errors
     /// The run would work on a file system that no commit reaches.
     pub(crate) fn seal(&mut self, options: &Options) -> Result<(), RunError> {
-        if !self.commits {
+        if !self.options.commit {
             return Ok(());
         }
         self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
@@ -217,7 +211,7 @@ impl Active {
     /// empty. `via` may lead to a file on them. Only a thread that `may_wait` gets [`Work`];
     /// other threads get [`Admission::Busy`].
     pub(crate) fn admit(&mut self, devices: &[DeviceId], via: Via, may_wait: bool) -> Admission {
-        if !self.commits {
+        if !self.options.commit {
             return Admission::Held { late: false };
         }
         if devices.iter().any(|device| self.volatile.contains(device)) {
@@ -298,7 +292,7 @@ impl Active {
         }
         let unmount = Arc::new(UnmountSync::of(&pin));
         self.unmounts.push(Arc::clone(&unmount));
-        let (markers, patience) = (self.markers.clone(), self.patience);
+        let (markers, patience) = (self.markers.clone(), self.options.patience);
         Some(Box::new(move || unmount.sync(pin, &markers, patience)))
     }
 
@@ -333,17 +327,7 @@ pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
 impl Active {
     /// Returns a run that commits nothing.
     pub(crate) fn for_tests() -> Self {
-        let options = Options {
-            command: Vec::new(),
-            sealed: false,
-            commit: false,
-            commit_only: Vec::new(),
-            commit_all: false,
-            patience: Duration::ZERO,
-            root: None,
-            io_uring: crate::options::IoUring::Refuse,
-            by_program: false,
-        };
+        let options = Options::default();
         let record = record(&options, &Pins::default());
         Self::new(&options, record, Pins::default(), HashSet::new(), Vec::new(), None)
     }

@@ -5,14 +5,14 @@
 //! of the commit.
 
 use crate::accounts::Accounts;
-use crate::finished::{Ending, Finished, Observer, Outcome};
+use crate::finished::{Finished, Observer, Outcome};
 use crate::held::{has_supervisor, outer};
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
 use crate::process_tree;
-use crate::protocol::{CommitReport, Message, Summary, receive};
+use crate::protocol::{CommitReport, Ending, Message, Summary, receive};
 use crate::run_error::RunError;
 use crate::supervisor_death;
 use rustix::event::{PollFd, PollFlags};
@@ -220,7 +220,7 @@ impl Frontend<'_> {
             }
             Message::Ended(end) => {
                 self.command = None;
-                self.ending = end.into();
+                self.ending = end;
             }
             Message::Progress { waiting, dirty } => {
                 self.observer.progress(&waiting, dirty);
@@ -238,7 +238,7 @@ impl Frontend<'_> {
     fn done(&mut self, summary: Summary) -> Finished {
         self.observer.progress_ends();
         if let Some(end) = summary.end {
-            self.ending = end.into();
+            self.ending = end;
         }
         if !summary.stays {
             // Reaping adds the command's processor time to this process's, as time(1) expects.

@@ -37,11 +37,11 @@ mod tracee_locks;
 mod workers;
 
 pub use accounts::{Accounts, Tally};
-pub use finished::{Ending, Finished, Observer, Outcome};
+pub use finished::{Finished, Observer, Outcome};
 pub use frontend::{is_held, run};
-pub use options::{IoUring, Options};
+pub use options::Options;
 pub use process_tree::{Process, descendants};
-pub use protocol::{CommitReport, Committed, CommittedEverything, Notice};
+pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice};
 pub use remains::processes_of;
 pub use rights::Gain;
 pub use run_error::{Act, RunError};

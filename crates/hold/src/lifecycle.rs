@@ -13,10 +13,10 @@ mod prepare;
 
 use crate::active::Active;
 use crate::launching;
-use crate::options::{IoUring, Options};
+use crate::options::Options;
 use crate::presence::Presence;
 use crate::process_tree::{self, Process};
-use crate::protocol::{CommandEnd, Message, Notice, Summary, send, try_send};
+use crate::protocol::{Ending, Message, Notice, Summary, send, try_send};
 use crate::rights::{self, Gain};
 use crate::run_error::RunError;
 use crate::runfile::Phase;
@@ -204,7 +204,7 @@ fn launch_trouble(error: LaunchError, options: &Options) -> RunError {
 fn spec(options: &Options, answer: Answer, watch_exec: bool) -> Spec {
     // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
     // that the supervisor counts it.
-    let io_uring_pass = options.io_uring == IoUring::Pass && answer == Answer::Sealed;
+    let io_uring_pass = options.io_uring_pass && answer == Answer::Sealed;
     Spec { answer, io_uring_pass, watch_exec, identity: None }
 }
 
@@ -284,7 +284,7 @@ impl Over {
         &mut self,
         options: &Options,
         frontend: &OwnedFd,
-        end: CommandEnd,
+        end: Ending,
         mut summary: Summary,
         mut notices: Notices,
     ) {

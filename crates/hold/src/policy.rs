@@ -3,7 +3,7 @@
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::mapping;
-use crate::options::{IoUring, Options};
+use crate::options::Options;
 use crate::paths::{self, Start};
 use crate::rights;
 use rustix::fs::{FileType, OFlags};
@@ -115,10 +115,8 @@ pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Opti
         Call::Openat2 => openat2(fd_info, pending).unwrap_or(Decision::Ignore),
         Call::Preadv2 | Call::Pwritev2 => transfer(fd_info, pending),
         Call::IoSubmit => io_submit(fd_info, pending).unwrap_or(Decision::Ignore),
-        Call::IoUringSetup => match options.io_uring {
-            IoUring::Refuse => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
-            IoUring::Pass => Decision::Pass,
-        },
+        Call::IoUringSetup if options.io_uring_pass => Decision::Pass,
+        Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
         Call::Umount => unmount(fd_info, pending),
         Call::Execve => execute(pending, rustix::fs::CWD.as_raw_fd(), 0),

@@ -24,7 +24,7 @@ pub(crate) enum Message {
     /// The command was stopped by this signal.
     Stopped(i32),
     /// The command ended; the commit begins.
-    Ended(CommandEnd),
+    Ended(Ending),
     /// The commit goes on.
     Progress {
         #[serde(serialize_with = "text::paths")]
@@ -37,11 +37,15 @@ pub(crate) enum Message {
     Failed(RunError),
 }
 
-/// How a command ended.
+/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum CommandEnd {
+pub enum Ending {
+    /// With this exit code.
     Exited(i32),
+    /// By this signal.
     Killed(i32),
+    /// The command did not start, or its exit status is unknown.
+    Unknown,
 }
 
 /// The result of a run.
@@ -52,7 +56,7 @@ pub(crate) struct Summary {
     /// Why the run failed although the command ended.
     pub error: Option<RunError>,
     /// How the command ended; `None` if it did not start.
-    pub end: Option<CommandEnd>,
+    pub end: Option<Ending>,
     /// Whether the supervisor stays, for survivors or a device that hangs.
     pub stays: bool,
 }

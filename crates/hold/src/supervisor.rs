@@ -5,7 +5,7 @@ use crate::fd_info::FdInfo;
 use crate::options::Options;
 use crate::policy::{PendingCall, may_block};
 use crate::process_tree::{self, Job};
-use crate::protocol::{CommandEnd, Message, try_send};
+use crate::protocol::{Ending, Message, try_send};
 use crate::responder::{Handled, Responder};
 use crate::rights::Gain;
 use crate::serve::released_answer;
@@ -25,7 +25,7 @@ use synconce_sys::signals::{self, Reader};
 #[derive(Debug)]
 pub(crate) enum Stopped {
     /// The command ended.
-    Ended(CommandEnd),
+    Ended(Ending),
     /// The frontend has exited: the run was cut short.
     FrontendGone,
 }
@@ -152,7 +152,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Reaps children that have exited, and passes the command's stops on to the frontend.
-    fn reap(&mut self) -> Option<CommandEnd> {
+    fn reap(&mut self) -> Option<Ending> {
         let mut end = None;
         let peek = WaitFor { ends: true, peek: true, ..WaitFor::default() };
         let take = WaitFor { ends: true, ..WaitFor::default() };
@@ -167,8 +167,8 @@ impl<'a> Supervisor<'a> {
             // The child has exited, so this wait takes exactly the change that was seen.
             let _ = process::wait(Whose::Id(pid), take);
             match change {
-                Change::Exited(code) if pid == self.command => end = Some(CommandEnd::Exited(code)),
-                Change::Killed(by) if pid == self.command => end = Some(CommandEnd::Killed(by)),
+                Change::Exited(code) if pid == self.command => end = Some(Ending::Exited(code)),
+                Change::Killed(by) if pid == self.command => end = Some(Ending::Killed(by)),
                 _ => {}
             }
         }

@@ -20,7 +20,7 @@ pub struct Instruction {
 
 /// Whether the filter gets a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listen {
+pub(crate) enum Listen {
     /// Return a notification descriptor.
     Yes,
     /// No listener: the filter alone answers.
@@ -37,7 +37,7 @@ pub enum Listen {
 /// # Errors
 /// `EACCES` without the privilege, `EBUSY` if another filter of the thread has a listener
 /// already, `EINVAL` or `ENOSYS` if the kernel has no seccomp.
-pub fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<OwnedFd>> {
     let spec = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     if listen == Listen::No {
         install_with(program, spec)?;

@@ -55,9 +55,9 @@ fn fail(error: &Error) -> ExitCode {
     }
 }
 
-fn base_options(arguments: Base) -> base::Options {
+fn base_options(arguments: Base, defaults: base::Options) -> base::Options {
     let Base { packages, suite, mirror, cache } = arguments;
-    let defaults = base::Options::default();
+    let packages = if packages.is_empty() { defaults.packages.clone() } else { packages };
     let cache = cache.unwrap_or(defaults.cache.clone());
     base::Options { packages, suite, mirror, cache, ..defaults }
 }
@@ -65,7 +65,7 @@ fn base_options(arguments: Base) -> base::Options {
 fn install_options(arguments: Install) -> install::Options {
     let defaults = install::Options::new(&arguments.dir);
     install::Options {
-        base: base_options(arguments.base),
+        base: base_options(arguments.base, base::Options::default()),
         rounds: arguments.rounds,
         // A single round cannot measure how much two plain installs differ.
         warm_up: if arguments.rounds > 1 { defaults.warm_up } else { WarmUp::Off },
@@ -79,7 +79,7 @@ fn install_options(arguments: Install) -> install::Options {
 fn build_options(arguments: Build) -> image::Options {
     let defaults = image::Options::new(&arguments.dir);
     image::Options {
-        base: base_options(arguments.base),
+        base: base_options(arguments.base, base::Options::default()),
         rounds: arguments.rounds,
         variants: arguments.variants,
         ..defaults
@@ -105,21 +105,11 @@ fn cost_options(arguments: Cost) -> cost::Options {
 
 fn tree_options(arguments: Clones) -> tree::Options {
     let defaults = tree::Options::new(&arguments.dir);
-    let packages = if arguments.packages.is_empty() {
-        defaults.base.packages.clone()
-    } else {
-        arguments.packages
-    };
-    let base = base::Options {
-        packages,
-        suite: arguments.suite,
-        mirror: arguments.mirror,
-        cache: arguments.cache.unwrap_or(defaults.base.cache.clone()),
-        ..defaults.base.clone()
-    };
+    let Clones { packages, suite, mirror, cache, .. } = arguments;
+    let base = Base { packages, suite, mirror, cache };
     tree::Options {
         source: arguments.source,
-        base,
+        base: base_options(base, defaults.base.clone()),
         cold: arguments.cold,
         rounds: arguments.rounds,
         variants: arguments.variants,

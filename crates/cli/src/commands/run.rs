@@ -12,8 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_hold::{
-    CommitReport, Committed, Ending, Finished, Gain, IoUring as Answer, Notice, Observer, Options,
-    Outcome, RunError,
+    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, RunError,
 };
 
 /// Runs the command under a hold and ends as the command did.
@@ -51,10 +50,7 @@ fn options(arguments: Run) -> Options {
         patience: Duration::from_secs(arguments.commit_timeout),
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
-        io_uring: match arguments.io_uring {
-            IoUring::Refuse => Answer::Refuse,
-            IoUring::Pass => Answer::Pass,
-        },
+        io_uring_pass: arguments.io_uring == IoUring::Pass,
         by_program: arguments.stats,
     }
 }
@@ -107,7 +103,7 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
 }
 
 /// Returns a line for each file system that is not durable by `report`, with the reason.
-pub fn not_durable(report: &CommitReport) -> Vec<String> {
+pub(crate) fn not_durable(report: &CommitReport) -> Vec<String> {
     let of_system = |one: &Committed| {
         let (point, kind, source) = (one.mount_point.display(), &one.type_name, &one.source);
         let error = one.error.as_ref()?;

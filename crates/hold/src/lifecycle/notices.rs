@@ -1,6 +1,6 @@
 //! The notices at the end of a run.
 
-use crate::options::{IoUring, Options};
+use crate::options::Options;
 use crate::process_tree::Process;
 use crate::protocol::Notice;
 use crate::state::{Closed, Unsynced};
@@ -30,7 +30,7 @@ impl Notices {
         let unsynced = std::mem::take(&mut closed.unsynced);
         let io_uring =
             closed.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
-                || (options.io_uring == IoUring::Pass && sealed);
+                || (options.io_uring_pass && sealed);
         let ends_all = rustix::process::getppid().is_some_and(Pid::is_init);
         Self { sealed, unsynced, unfinished, io_uring, ends_all, named: HashSet::new() }
     }
