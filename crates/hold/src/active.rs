@@ -18,7 +18,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use synconce_durable::earlier::News;
+use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
@@ -55,7 +55,7 @@ pub(crate) struct Active {
     /// The target of `--root`, if it has a marker of its own.
     root: Option<PathBuf>,
     /// Interrupted runs, of which a notice is to be printed.
-    earlier: Option<News>,
+    earlier: Option<Interrupted>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
     /// Without a commit every call may be held.
@@ -119,13 +119,13 @@ impl Active {
     }
 
     /// Returns this run with the `earlier` runs that it found.
-    pub(crate) fn after(self, earlier: Option<News>) -> Self {
+    pub(crate) fn after(self, earlier: Option<Interrupted>) -> Self {
         Self { earlier, ..self }
     }
 
     /// Returns, once, the notice that an earlier run was interrupted.
-    pub(crate) fn news_of_earlier(&mut self) -> Option<Notice> {
-        self.earlier.take().map(|news| news.note()).map(|()| Notice::EarlierInterrupted)
+    pub(crate) fn earlier_notice(&mut self) -> Option<Notice> {
+        self.earlier.take().map(|runs| runs.note()).map(|()| Notice::EarlierInterrupted)
     }
 
     /// Prepares for a filter that answers without a supervisor, on every file system: the
@@ -182,7 +182,7 @@ impl Active {
 
     /// Returns, once, the notice that the marker is on volatile storage although a disk is
     /// committed.
-    pub(crate) fn news_of_marker(&mut self) -> Option<Notice> {
+    pub(crate) fn marker_notice(&mut self) -> Option<Notice> {
         if self.in_memory.is_none() || self.pins.iter().all(|pin| pin.in_memory) {
             return None;
         }
@@ -273,7 +273,7 @@ impl Active {
             Done::Volatile(device) => drop(self.volatile.insert(device)),
             Done::Marked(marked) => self.marked = marked.map(|_| true)?,
         }
-        Ok(if self.marked { self.news_of_marker() } else { None })
+        Ok(if self.marked { self.marker_notice() } else { None })
     }
 
     /// Unpins `mount`, which is about to be unmounted. The returned closure finishes the

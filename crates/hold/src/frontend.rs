@@ -314,7 +314,7 @@ impl Frontend<'_> {
         if let (Ending::Unknown, Some(pid)) = (self.ending, started) {
             self.command_runs(pid);
         }
-        let masks = supervisor_death::give_masks_back(&self.takeover.handover, self.command);
+        let masks = supervisor_death::restore_masks(&self.takeover.handover, self.command);
         if let Some(pid) = self.command {
             self.attend_orphan(pid);
             supervisor_death::reap(pid);

@@ -5,7 +5,7 @@ use crate::fd_info::{FdInfo, Target};
 use crate::mapping;
 use crate::options::Options;
 use crate::paths::{self, Start};
-use crate::rights;
+use crate::privileges;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ pub(crate) enum Decision {
     Handshake,
     /// Release the pin of the mount with this id, then let the kernel unmount it.
     Unmount(Option<u64>),
-    /// Let the kernel execute this program, which would gain rights without no_new_privs.
-    GainRights(PathBuf),
+    /// Let the kernel execute this program, which would gain privileges without no_new_privs.
+    GainPrivileges(PathBuf),
 }
 
 /// How a call is changed before the kernel does it.
@@ -382,8 +382,8 @@ fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
     let path = memory.and_then(|memory| memory.path(pending.argument(path)));
     let start = Start::new(pending.thread(), directory);
     match path {
-        Ok(path) if paths::find(start, &path).is_ok_and(|file| rights::gains(&file)) => {
-            Decision::GainRights(path)
+        Ok(path) if paths::find(start, &path).is_ok_and(|file| privileges::gains(&file)) => {
+            Decision::GainPrivileges(path)
         }
         _ => Decision::Ignore,
     }

@@ -67,9 +67,9 @@ pub enum Notice {
     /// A listener of another program is installed already: the run is sealed.
     ForeignListener,
     /// A program was executed that is setuid, setgid or has file capabilities, and gained no
-    /// rights. Sent once for each [`Gain`](crate::Gain) of the run.
+    /// privileges. Sent once for each [`Gain`](crate::Gain) of the run.
     #[serde(serialize_with = "text::path")]
-    NoRightsGained(PathBuf),
+    NoPrivilegesGained(PathBuf),
     /// These processes outlive a sealed run with their syncs held.
     SealedSurvivors(Vec<String>),
     /// These processes keep descriptors whose O_SYNC was taken away.

@@ -4,10 +4,10 @@ use crate::accounts::End;
 use crate::fd_info::FdInfo;
 use crate::options::Options;
 use crate::policy::{PendingCall, may_block};
+use crate::privileges::Gain;
 use crate::process_tree::{self, Job};
 use crate::protocol::{Ending, Message, try_send};
 use crate::responder::{Handled, Responder};
-use crate::rights::Gain;
 use crate::serve::released_answer;
 use crate::state::Shared;
 use crate::workers::{After, Workers};
@@ -73,10 +73,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Notes that [`Notice::NoRightsGained`](crate::protocol::Notice) was printed for programs
+    /// Notes that [`Notice::NoPrivilegesGained`](crate::protocol::Notice) was printed for programs
     /// of this kind.
-    pub(crate) fn told_of(&self, gain: Gain) {
-        self.state.lock().rights_told.insert(gain);
+    pub(crate) fn note_gain(&self, gain: Gain) {
+        self.state.lock().gains_noticed.insert(gain);
     }
 
     /// Answers calls until the command ends or the frontend exits, then waits briefly for

@@ -260,10 +260,10 @@ impl Wanted<'_> {
 
     /// Returns runc's annotations and synconce's own.
     fn annotations(&self) -> Result<Array, Fault> {
-        let told = self.original.iter().find(|(keys, _)| *keys == ["pod_annotations"]);
-        let mut all = match told.map(|(_, value)| value.as_array()) {
+        let annotations = self.original.iter().find(|(keys, _)| *keys == ["pod_annotations"]);
+        let mut all = match annotations.map(|(_, value)| value.as_array()) {
             None => Array::new(),
-            Some(Some(told)) => told.clone(),
+            Some(Some(annotations)) => annotations.clone(),
             Some(None) => {
                 let reason = "has pod_annotations of runc that are no list";
                 return Err(Fault::new(reason, "mend the file"));

@@ -1,8 +1,8 @@
 //! `synconce run`
 
-mod rights;
+mod privileges;
 
-use self::rights::Typed;
+use self::privileges::Typed;
 use crate::arguments::{IoUring, Run};
 use crate::commands::{root, stats};
 use crate::exit;
@@ -18,7 +18,7 @@ use synconce_hold::{
 /// Runs the command under a hold and ends as the command did.
 pub fn run(arguments: Run) -> ExitCode {
     let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
-    if let Some(lines) = arguments.root.as_deref().and_then(|root| root::trouble(root, to_make)) {
+    if let Some(lines) = arguments.root.as_deref().and_then(|root| root::unusable(root, to_make)) {
         lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }
@@ -139,13 +139,13 @@ impl Observer for Screen {
             Notice::ForeignListener => {
                 say("another supervisor listens to this process: the run is sealed");
             }
-            Notice::NoRightsGained(path) => {
+            Notice::NoPrivilegesGained(path) => {
                 say(&format!(
-                    "{} gains no rights: a run of an ordinary user sets no_new_privs",
+                    "{} gains no privileges: a run of an ordinary user sets no_new_privs",
                     path.display()
                 ));
                 if let Some(typed) = &self.typed {
-                    say(&format!("hint: {}", typed.with_rights(Gain::of(path))));
+                    say(&format!("hint: {}", typed.with_privileges(Gain::of(path))));
                 }
             }
             Notice::SealedSurvivors(names) => say(&format!(

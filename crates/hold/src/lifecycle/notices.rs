@@ -36,25 +36,25 @@ impl Notices {
     }
 
     /// Returns the notices about a run with these `survivors` that were not returned before.
-    pub(super) fn news(&mut self, survivors: &[Process]) -> Vec<Notice> {
+    pub(super) fn pending(&mut self, survivors: &[Process]) -> Vec<Notice> {
         let Self { sealed, unsynced, unfinished, io_uring, ends_all, named } = self;
         let survivors = if *ends_all { &[] } else { survivors };
-        let mut news = Vec::new();
+        let mut pending = Vec::new();
         let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
             let some = survivors.iter().filter(|process| about(process.pid));
             let new = some.filter(|process| named.insert(process.pid));
             let names: Vec<_> = new.map(ToString::to_string).collect();
             if !names.is_empty() {
-                news.push(notice(names));
+                pending.push(notice(names));
             }
         };
         name(Notice::SealedSurvivors, &|_| *sealed);
         name(Notice::UnfinishedCalls, &|pid| has_any(pid, unfinished));
         name(Notice::UnsyncedDescriptors, &|pid| keeps(pid, unsynced));
         if std::mem::take(io_uring) {
-            news.push(Notice::IoUringPassed);
+            pending.push(Notice::IoUringPassed);
         }
-        news
+        pending
     }
 }
 

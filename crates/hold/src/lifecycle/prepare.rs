@@ -37,7 +37,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
         let marker = Marker::arm(&state, &record, None).map_err(unwritable)?;
         markers.push(marker.registered_in(standard_paths::registry()));
         // In a nested run, the outer run has already printed this notice.
-        earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::look(&state)).flatten();
+        earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::find(&state)).flatten();
         if let Some(root) = &options.root {
             let below = root.join(standard_paths::STATE_BELOW_ROOT);
             if !is_same(&below, &state) {

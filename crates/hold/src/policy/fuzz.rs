@@ -57,7 +57,7 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
             assert_eq!((call, pending.descriptor(0)), (Call::SyncFileRange, -1));
         }
         Decision::Unmount(_) => assert_eq!(call, Call::Umount),
-        Decision::GainRights(path) => {
+        Decision::GainPrivileges(path) => {
             assert!(matches!(call, Call::Execve | Call::Execveat));
             assert!(path.as_os_str().len() < PAGE as usize);
         }

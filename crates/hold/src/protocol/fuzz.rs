@@ -66,7 +66,7 @@ impl Parts {
             2 => Message::Ended(Ending::Exited(number)),
             3 => Message::Ended(Ending::Killed(number)),
             4 => Message::Progress { waiting: self.paths(), dirty },
-            5 => Message::Notice(Notice::NoRightsGained(self.path())),
+            5 => Message::Notice(Notice::NoPrivilegesGained(self.path())),
             6 => Message::Notice(Notice::MarkerInMemory(self.path())),
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),

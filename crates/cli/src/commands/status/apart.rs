@@ -25,21 +25,21 @@ const LONGEST: u64 = 8 << 20;
 /// The memory limit of a process, in bytes.
 const MEMORY: u64 = 512 << 20;
 
-/// Calls each of `looks` in a process of its own; returns their results in order, or why there
+/// Calls each of `jobs` in a process of its own; returns their results in order, or why there
 /// is none.
-pub fn each<T, F>(looks: Vec<F>) -> Vec<Result<T, String>>
+pub fn each<T, F>(jobs: Vec<F>) -> Vec<Result<T, String>>
 where
     T: Serialize + DeserializeOwned,
     F: FnOnce() -> T,
 {
     let end = Instant::now() + ALL;
-    let mut looks = looks.into_iter();
+    let mut jobs = jobs.into_iter();
     let mut answers = Vec::new();
-    while looks.len() > 0 && Instant::now() < end {
-        answers.extend(at_once(looks.by_ref().take(AT_ONCE)));
+    while jobs.len() > 0 && Instant::now() < end {
+        answers.extend(at_once(jobs.by_ref().take(AT_ONCE)));
     }
     let late = |_| Err(format!("other users took {} s", ALL.as_secs()));
-    answers.extend(looks.map(late));
+    answers.extend(jobs.map(late));
     answers
 }
 
@@ -48,12 +48,12 @@ pub fn one<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Result<
     each(vec![look]).remove(0)
 }
 
-fn at_once<T, F>(looks: impl Iterator<Item = F>) -> Vec<Result<T, String>>
+fn at_once<T, F>(jobs: impl Iterator<Item = F>) -> Vec<Result<T, String>>
 where
     T: Serialize + DeserializeOwned,
     F: FnOnce() -> T,
 {
-    let mut asked: Vec<_> = looks.map(start).collect();
+    let mut asked: Vec<_> = jobs.map(start).collect();
     let end = Instant::now() + LIMIT;
     loop {
         let mut open: Vec<_> = asked.iter_mut().flatten().filter(|one| !one.over).collect();
