@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_told_with_its_place() {
+    fn what_is_no_configuration_is_refused_with_its_place() {
         let directory = tempfile::tempdir().unwrap();
         let error = bundle(&directory, "{\n\"linux\": 7\n}").seccomp().unwrap_err();
         assert!(error.contains("config.json: invalid type"), "{error}");

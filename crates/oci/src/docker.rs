@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_keeps_data_or_serves_somebody_is_no_step_of_a_build() {
+    fn what_keeps_data_or_serves_clients_is_no_step_of_a_build() {
         let hosts: [(&str, Value); 9] = [
             ("Dns", json!([])),
             ("LogConfig", json!({"Type": "json-file"})),

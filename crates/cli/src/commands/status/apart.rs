@@ -43,9 +43,9 @@ where
     answers
 }
 
-/// Calls `look` in a process of its own; returns its result, or why there is none.
-pub fn one<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Result<T, String> {
-    each(vec![look]).remove(0)
+/// Calls `job` in a process of its own; returns its result, or why there is none.
+pub fn one<T: Serialize + DeserializeOwned>(job: impl FnOnce() -> T) -> Result<T, String> {
+    each(vec![job]).remove(0)
 }
 
 fn at_once<T, F>(jobs: impl Iterator<Item = F>) -> Vec<Result<T, String>>
@@ -82,23 +82,23 @@ struct Asked {
     over: bool,
 }
 
-fn start<T: Serialize>(look: impl FnOnce() -> T) -> Result<Asked, String> {
+fn start<T: Serialize>(job: impl FnOnce() -> T) -> Result<Asked, String> {
     let (pipe, answer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
     match fork().map_err(|error| error.to_string())? {
         Side::Parent(pid) => Ok(Asked { pid, pipe: pipe.into(), text: Vec::new(), over: false }),
         Side::Child => {
             drop(pipe);
-            exit_now(answer_with(look, answer))
+            exit_now(answer_with(job, answer))
         }
     }
 }
 
-/// Runs in the child: writes the result of `look` to `answer`; returns the exit code.
-fn answer_with<T: Serialize>(look: impl FnOnce() -> T, answer: OwnedFd) -> i32 {
+/// Runs in the child: writes the result of `job` to `answer`; returns the exit code.
+fn answer_with<T: Serialize>(job: impl FnOnce() -> T, answer: OwnedFd) -> i32 {
     // If this process is abandoned, it must not keep a pipe or a lock of its parent open.
     give_up_inherited(Some(answer.as_fd()));
     let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
-    let text = serde_json::to_vec(&look()).unwrap_or_default();
+    let text = serde_json::to_vec(&job()).unwrap_or_default();
     i32::from(File::from(answer).write_all(&text).is_err())
 }
 
