@@ -1,7 +1,7 @@
 //! What can be said on the command line. The help, the manual pages and the
 //! completions are made from this file.
 
-pub mod tree;
+pub(crate) mod tree;
 
 use self::tree::Tree;
 use clap::{Args, Parser, Subcommand, ValueEnum};

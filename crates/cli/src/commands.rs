@@ -1,11 +1,11 @@
 //! One module for each command.
 
-pub mod advice;
+pub(crate) mod advice;
 pub mod bench;
 pub mod oci;
-pub mod root;
+pub(crate) mod root;
 pub mod run;
 pub mod setup;
-pub mod stats;
+pub(crate) mod stats;
 pub mod status;
 pub mod tree;

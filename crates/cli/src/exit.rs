@@ -3,6 +3,7 @@
 //! `synconce run` exits with the command's exit code, or dies by the signal that ended the
 //! command. The other codes follow `env(1)` and `timeout(1)`.
 
+use rustix::io::Errno;
 use std::process::ExitCode;
 use synconce_hold::RunError;
 use synconce_sys::signals;
@@ -14,13 +15,13 @@ pub struct Code(pub u8);
 /// synconce itself failed, for example in the commit.
 pub const FAILED: Code = Code(125);
 /// The command was found but cannot be executed.
-pub const CANNOT_EXECUTE: Code = Code(126);
+pub(crate) const CANNOT_EXECUTE: Code = Code(126);
 /// The command was not found.
-pub const NOT_FOUND: Code = Code(127);
+pub(crate) const NOT_FOUND: Code = Code(127);
 /// `synconce status`: runs are in flight, none is interrupted.
-pub const IN_FLIGHT: Code = Code(3);
+pub(crate) const IN_FLIGHT: Code = Code(3);
 /// `synconce status`: a run was interrupted.
-pub const INTERRUPTED: Code = Code(4);
+pub(crate) const INTERRUPTED: Code = Code(4);
 
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
@@ -29,17 +30,20 @@ impl From<Code> for ExitCode {
 }
 
 /// Returns the exit code of a run that ends with `error`.
-pub fn of(error: &RunError) -> Code {
-    const ENOENT: i32 = 2;
+pub(crate) fn of(error: &RunError) -> Code {
     match error {
-        RunError::Exec { errno: ENOENT, .. } => NOT_FOUND,
-        RunError::Exec { .. } => CANNOT_EXECUTE,
+        RunError::Exec { errno, .. } => not_executed(*errno),
         _ => FAILED,
     }
 }
 
+/// Returns the exit code for a command whose execve(2) failed with `errno`.
+pub(crate) fn not_executed(errno: i32) -> Code {
+    if errno == Errno::NOENT.raw_os_error() { NOT_FOUND } else { CANNOT_EXECUTE }
+}
+
 /// Ends the process by `signal`; returns an exit code if the signal does not kill.
-pub fn by_signal(signal: i32) -> ExitCode {
+pub(crate) fn by_signal(signal: i32) -> ExitCode {
     signals::die_by(signal);
     ExitCode::from(128_u8.wrapping_add(signal as u8))
 }

@@ -5,4 +5,4 @@
 pub mod arguments;
 pub mod commands;
 pub mod exit;
-pub mod text;
+pub(crate) mod text;

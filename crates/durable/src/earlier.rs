@@ -1,9 +1,12 @@
 //! Interrupted earlier runs, as found at the start of a run.
 
 use crate::error::{Context, Error};
-use crate::marker::{PRIVATE, PUBLIC, Part, RUNS, Unnamed, open_directory, remove};
+use crate::marker::RUNS;
 use crate::record::boot_id;
-use crate::recovery::{is_in_flight, is_locked, open, read};
+use crate::recovery::is_in_flight;
+use crate::state_file::{
+    PRIVATE, PUBLIC, Part, Unnamed, is_locked, open, open_directory, read, remove,
+};
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -23,7 +26,7 @@ struct Reported {
 
 /// Interrupted runs, at least one of which had no notice since the boot.
 #[derive(Debug)]
-pub struct News {
+pub struct Interrupted {
     state: PathBuf,
     runs: BTreeSet<String>,
 }
@@ -32,7 +35,7 @@ pub struct News {
 /// without a public file, which remain if a run is killed between the two removals.
 ///
 /// Costs one read of a directory that is usually empty.
-pub fn look(state: &Path) -> Option<News> {
+pub fn find(state: &Path) -> Option<Interrupted> {
     let entries = fs::read_dir(state.join(RUNS)).into_iter().flatten().flatten();
     let mut runs = BTreeSet::new();
     for path in entries.map(|entry| entry.path()) {
@@ -49,10 +52,10 @@ pub fn look(state: &Path) -> Option<News> {
         }
     }
     let is_new = !runs.is_empty() && !reported(state).is_superset(&runs);
-    is_new.then(|| News { state: state.to_owned(), runs })
+    is_new.then(|| Interrupted { state: state.to_owned(), runs })
 }
 
-impl News {
+impl Interrupted {
     /// Records that the notice was printed.
     pub fn note(&self) {
         let reported = Reported { boot: boot_id(), runs: self.runs.clone() };

@@ -21,6 +21,7 @@ pub mod recovery;
 pub mod registry;
 pub mod replace;
 pub mod standard_paths;
+pub mod state_file;
 pub mod synced;
 #[doc(hidden)]
 pub mod text;

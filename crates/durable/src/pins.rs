@@ -205,17 +205,6 @@ impl Pins {
         self.0.iter().any(|pin| pin.device == device)
     }
 
-    /// Returns the writable disk file systems among `mounts` that could not be opened, as one
-    /// mount each.
-    pub fn missing<'a>(&self, mounts: &'a [Mount]) -> Vec<&'a Mount> {
-        let mut seen = HashSet::new();
-        mounts
-            .iter()
-            .filter(|mount| mount.writable && mount.kind().is_held())
-            .filter(|mount| !self.covers(mount.device) && seen.insert(mount.device))
-            .collect()
-    }
-
     /// Removes and returns the pin that keeps `mount` busy.
     pub fn take(&mut self, mount: u64) -> Option<Pin> {
         let at = self.0.iter().position(|pin| pin.mount == mount)?;

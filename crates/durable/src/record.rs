@@ -4,6 +4,7 @@ use crate::pins::Pin;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// The version of the format of [`Record`]. Version 1 had the whole record in one file that
 /// everyone could read.
@@ -120,7 +121,7 @@ pub fn boot_id() -> String {
 
 /// Returns the current time, RFC 3339 in UTC, to the second.
 pub fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 /// Returns a new run id: the time to the second, and random bits that make it unique.
@@ -131,6 +132,6 @@ pub fn new_id() -> String {
     if rustix::rand::getrandom(&mut chance, rustix::rand::GetRandomFlags::NONBLOCK).is_err() {
         chance = std::process::id().to_le_bytes();
     }
-    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let time = now().replace(['-', ':'], "");
     format!("{time}-{:08x}", u32::from_le_bytes(chance))
 }

@@ -2,22 +2,16 @@
 //! runs whose survivors are still served.
 
 use crate::error::{Context, Error};
-pub use crate::marker::PRIVATE;
 use crate::marker::{RUNS, is_marker};
 use crate::record::{Private, Record};
+use crate::state_file::{PRIVATE, content, is_locked, open, read};
 use crate::text;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-
-/// An upper bound of the size of a record, in bytes: a command's words are at most 6 MiB
-/// (execve(2)), each byte of which JSON may write as six.
-const LONGEST: u64 = 64 << 20;
 
 /// The state of a run, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +115,7 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
 ///
 /// # Errors
 /// Those of [`read`], for the public file.
-pub fn read_record(file: &File, path: &Path) -> io::Result<Record> {
+fn read_record(file: &File, path: &Path) -> io::Result<Record> {
     let mut record = Record::from_public(&content(file)?)?;
     if record.private.is_none() {
         record.private = read_private(path);
@@ -134,37 +128,6 @@ pub fn read_private(path: &Path) -> Option<Private> {
     read(&open(&path.with_extension(PRIVATE)).ok()?).ok()
 }
 
-/// Opens the marker or run file at `path` for reading. Follows no link and does not block:
-/// after a crash the directory may contain anything.
-///
-/// # Errors
-/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a directory,
-/// and those of open(2).
-pub fn open(path: &Path) -> Result<File, Errno> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-        FileType::Directory => Err(Errno::ISDIR),
-        _ => Ok(file.into()),
-    }
-}
-
-/// Reads the JSON in `file` from its start, up to the size limit of a record.
-///
-/// # Errors
-/// Those of reading, and `InvalidData` if the content is not a `T`.
-pub fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
-    Ok(serde_json::from_slice(&content(file)?)?)
-}
-
-fn content(mut file: &File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.take(LONGEST).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 /// Whether the run of the marker `file`, at `path`, goes on. Its supervisor has locked both
 /// files. Every user can lock the public file, so the private file decides if it can be
 /// opened.
@@ -173,11 +136,6 @@ pub(crate) fn is_in_flight(file: &File, path: &Path) -> bool {
         Ok(private) => is_locked(&private),
         Err(_) => is_locked(file),
     }
-}
-
-/// Whether a process holds the exclusive lock on `file`.
-pub fn is_locked(file: &File) -> bool {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
 /// Removes the marker `found` durably. A marker that is gone already, through another name of

@@ -6,10 +6,9 @@
 
 use crate::directories::{self, Directories};
 use crate::error::{Context, Error};
-use crate::marker::{Part, Unnamed};
 use crate::record::FileSystem;
-use crate::recovery;
 use crate::standard_paths;
+use crate::state_file::{self, Part, Unnamed};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -170,7 +169,7 @@ fn create(state: &Path, path: &Path, registry: &Path) -> io::Result<()> {
 }
 
 fn make_durable(path: &Path, registry: &Path) -> io::Result<()> {
-    let file = recovery::open(path)?;
+    let file = state_file::open(path)?;
     file.sync_all()?;
     fs::File::open(registry)?.sync_all()?;
     file.set_permissions(Permissions::from_mode(DURABLE))
@@ -213,13 +212,13 @@ pub fn pointers(registry: &Path) -> Result<(Vec<Registered>, usize), Error> {
 }
 
 fn read(path: &Path) -> Option<Registered> {
-    let file = recovery::open(path).ok()?;
+    let file = state_file::open(path).ok()?;
     let metadata = file.metadata().ok()?;
     // With a second link, the file may belong to another user.
     if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() > LONGEST {
         return None;
     }
-    let pointer: Pointer = recovery::read(&file).ok()?;
+    let pointer: Pointer = state_file::read(&file).ok()?;
     let owner = (metadata.uid(), metadata.gid());
     let registered = Registered { path: path.to_owned(), pointer, owner };
     registered.pointer.directory.is_absolute().then_some(registered)

@@ -45,6 +45,7 @@ mod interpret;
 mod numbers;
 mod program;
 mod rule;
+mod sealed;
 mod spec;
 
 pub use abi::{Abi, native_abis};
@@ -52,4 +53,5 @@ pub use call::Call;
 pub use instruction::{Instruction, Program};
 pub use interpret::{InterpretError, SeccompData, Trace, Verdict, interpret, trace};
 pub use program::program;
+pub use sealed::{SEALED, SealedAnswer};
 pub use spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Identity, Spec};

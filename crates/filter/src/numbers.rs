@@ -11,16 +11,45 @@ use crate::call::Call;
 /// `__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h.
 const X32_BIT: u32 = 0x4000_0000;
 
+/// The number of a call in the table `$abi`; `$open` is that of open(2), which aarch64 lacks.
+macro_rules! number {
+    ($call:expr, $abi:ident, $open:expr) => {{
+        let number = match $call {
+            Call::Fsync => $abi::Sysno::fsync,
+            Call::Fdatasync => $abi::Sysno::fdatasync,
+            Call::Sync => $abi::Sysno::sync,
+            Call::Syncfs => $abi::Sysno::syncfs,
+            Call::Msync => $abi::Sysno::msync,
+            Call::SyncFileRange => $abi::Sysno::sync_file_range,
+            Call::Open => $open,
+            Call::Openat => $abi::Sysno::openat,
+            Call::Openat2 => $abi::Sysno::openat2,
+            Call::OpenByHandleAt => $abi::Sysno::open_by_handle_at,
+            Call::Preadv2 => $abi::Sysno::preadv2,
+            Call::Pwritev2 => $abi::Sysno::pwritev2,
+            Call::IoSubmit => $abi::Sysno::io_submit,
+            Call::IoUringSetup => $abi::Sysno::io_uring_setup,
+            Call::Ioctl => $abi::Sysno::ioctl,
+            Call::Quotactl => $abi::Sysno::quotactl,
+            Call::QuotactlFd => $abi::Sysno::quotactl_fd,
+            Call::Umount => $abi::Sysno::umount2,
+            Call::Execve => $abi::Sysno::execve,
+            Call::Execveat => $abi::Sysno::execveat,
+        };
+        number.id().cast_unsigned()
+    }};
+}
+
 impl Call {
     /// Returns the number of this call, including bit 30 for x32, or `None` if the ABI does
     /// not have the call. For [`Call::Umount`] this is umount2.
     #[must_use]
     pub fn number(self, abi: Abi) -> Option<u32> {
         match abi {
-            Abi::X86_64 => Some(on_x86_64(self).id().cast_unsigned()),
+            Abi::X86_64 => Some(on_x86_64(self)),
             Abi::X32 => Some(on_x32(self)),
-            Abi::I386 => Some(on_i386(self).id().cast_unsigned()),
-            Abi::Aarch64 => on_aarch64(self).map(|number| number.id().cast_unsigned()),
+            Abi::I386 => Some(number!(self, x86, x86::Sysno::open)),
+            Abi::Aarch64 => Some(number!(self, aarch64, return None)),
         }
     }
 
@@ -57,85 +86,11 @@ fn on_x32(call: Call) -> u32 {
         Call::Execveat => 545,
         Call::Preadv2 => 546,
         Call::Pwritev2 => 547,
-        shared => on_x86_64(shared).id().cast_unsigned(),
+        shared => on_x86_64(shared),
     };
     X32_BIT | number
 }
 
-fn on_x86_64(call: Call) -> x86_64::Sysno {
-    use x86_64::Sysno;
-    match call {
-        Call::Fsync => Sysno::fsync,
-        Call::Fdatasync => Sysno::fdatasync,
-        Call::Sync => Sysno::sync,
-        Call::Syncfs => Sysno::syncfs,
-        Call::Msync => Sysno::msync,
-        Call::SyncFileRange => Sysno::sync_file_range,
-        Call::Open => Sysno::open,
-        Call::Openat => Sysno::openat,
-        Call::Openat2 => Sysno::openat2,
-        Call::OpenByHandleAt => Sysno::open_by_handle_at,
-        Call::Preadv2 => Sysno::preadv2,
-        Call::Pwritev2 => Sysno::pwritev2,
-        Call::IoSubmit => Sysno::io_submit,
-        Call::IoUringSetup => Sysno::io_uring_setup,
-        Call::Ioctl => Sysno::ioctl,
-        Call::Quotactl => Sysno::quotactl,
-        Call::QuotactlFd => Sysno::quotactl_fd,
-        Call::Umount => Sysno::umount2,
-        Call::Execve => Sysno::execve,
-        Call::Execveat => Sysno::execveat,
-    }
-}
-
-fn on_i386(call: Call) -> x86::Sysno {
-    use x86::Sysno;
-    match call {
-        Call::Fsync => Sysno::fsync,
-        Call::Fdatasync => Sysno::fdatasync,
-        Call::Sync => Sysno::sync,
-        Call::Syncfs => Sysno::syncfs,
-        Call::Msync => Sysno::msync,
-        Call::SyncFileRange => Sysno::sync_file_range,
-        Call::Open => Sysno::open,
-        Call::Openat => Sysno::openat,
-        Call::Openat2 => Sysno::openat2,
-        Call::OpenByHandleAt => Sysno::open_by_handle_at,
-        Call::Preadv2 => Sysno::preadv2,
-        Call::Pwritev2 => Sysno::pwritev2,
-        Call::IoSubmit => Sysno::io_submit,
-        Call::IoUringSetup => Sysno::io_uring_setup,
-        Call::Ioctl => Sysno::ioctl,
-        Call::Quotactl => Sysno::quotactl,
-        Call::QuotactlFd => Sysno::quotactl_fd,
-        Call::Umount => Sysno::umount2,
-        Call::Execve => Sysno::execve,
-        Call::Execveat => Sysno::execveat,
-    }
-}
-
-fn on_aarch64(call: Call) -> Option<aarch64::Sysno> {
-    use aarch64::Sysno;
-    Some(match call {
-        Call::Open => return None,
-        Call::Fsync => Sysno::fsync,
-        Call::Fdatasync => Sysno::fdatasync,
-        Call::Sync => Sysno::sync,
-        Call::Syncfs => Sysno::syncfs,
-        Call::Msync => Sysno::msync,
-        Call::SyncFileRange => Sysno::sync_file_range,
-        Call::Openat => Sysno::openat,
-        Call::Openat2 => Sysno::openat2,
-        Call::OpenByHandleAt => Sysno::open_by_handle_at,
-        Call::Preadv2 => Sysno::preadv2,
-        Call::Pwritev2 => Sysno::pwritev2,
-        Call::IoSubmit => Sysno::io_submit,
-        Call::IoUringSetup => Sysno::io_uring_setup,
-        Call::Ioctl => Sysno::ioctl,
-        Call::Quotactl => Sysno::quotactl,
-        Call::QuotactlFd => Sysno::quotactl_fd,
-        Call::Umount => Sysno::umount2,
-        Call::Execve => Sysno::execve,
-        Call::Execveat => Sysno::execveat,
-    })
+fn on_x86_64(call: Call) -> u32 {
+    number!(call, x86_64, x86_64::Sysno::open)
 }

@@ -3,6 +3,7 @@
 use crate::abi::Abi;
 use crate::args;
 use crate::call::Call;
+use crate::sealed::{SEALED, SealedAnswer};
 use crate::spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Spec};
 
 /// The result of a rule.
@@ -47,7 +48,6 @@ use Action::{Allow, Errno, Notify};
 use Condition::{AnyBit, Equal, MaskedEqual};
 
 const ALLOW: Rule = Rule::Done(Allow);
-const ENOSYS: u16 = 38;
 const SIGN_BIT: u32 = 1 << 31;
 
 /// Returns a rule that tests the low half of one argument.
@@ -92,13 +92,18 @@ fn supervised(spec: &Spec, call: Call, abi: Abi) -> Rule {
 
 fn sealed(spec: &Spec, call: Call, abi: Abi) -> Rule {
     let held = Rule::Done(Errno(0));
-    match call {
-        Call::Fsync | Call::Fdatasync | Call::Syncfs => unless_negative(held),
-        Call::Sync => held,
-        Call::Msync => sealed_msync(),
-        Call::SyncFileRange => sync_file_range(abi, sealed_handshake(spec), sealed_range(abi)),
-        Call::IoUringSetup if !spec.io_uring_pass => Rule::Done(Errno(ENOSYS)),
-        _ => ALLOW,
+    let Some((_, answer)) = SEALED.iter().find(|(calls, _)| calls.contains(&call)) else {
+        return ALLOW;
+    };
+    match answer {
+        SealedAnswer::Success if call == Call::Sync => held,
+        SealedAnswer::Success => unless_negative(held),
+        SealedAnswer::SuccessIfSync => sealed_msync(),
+        SealedAnswer::SuccessOrHandshake => {
+            sync_file_range(abi, sealed_handshake(spec), sealed_range(abi))
+        }
+        SealedAnswer::Refusal(_) if spec.io_uring_pass => ALLOW,
+        SealedAnswer::Refusal(errno) => Rule::Done(Errno(*errno)),
     }
 }
 

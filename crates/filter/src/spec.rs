@@ -41,4 +41,4 @@ pub const HANDSHAKE_FLAGS: u32 = u32::from_be_bytes(*b"SYNC");
 
 /// `ENOTUNIQ`: a sealed program's answer to the handshake. In the kernel, sync_file_range(2)
 /// never returns it.
-pub const HANDSHAKE_SEALED_ERRNO: u16 = 76;
+pub const HANDSHAKE_SEALED_ERRNO: u16 = libc::ENOTUNIQ as u16;

@@ -14,14 +14,15 @@ use crate::protocol::Notice;
 use crate::run_error::{Act, RunError};
 use crate::runfile::{Phase, RunFile};
 use std::collections::{HashMap, HashSet};
+use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use synconce_durable::earlier::News;
+use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
-use synconce_durable::record::{FileSystem, Record};
+use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
 use synconce_probe::device::Writes;
 use synconce_probe::mounts::{self, DeviceId};
 pub(crate) use work::{Done, Via, Work};
@@ -44,10 +45,6 @@ pub(crate) struct Active {
     /// was returned.
     in_memory: Option<PathBuf>,
     run_file: Option<RunFile>,
-    /// Whether there will be a commit. Without a commit every call may be held.
-    commits: bool,
-    /// Whether everything that is mounted is committed.
-    commits_all: bool,
     /// The only file systems on which calls are held, with `--commit-only`.
     only: Option<HashSet<DeviceId>>,
     /// The file systems that are committed: those that were named, and those on which a call
@@ -58,10 +55,11 @@ pub(crate) struct Active {
     /// The target of `--root`, if it has a marker of its own.
     root: Option<PathBuf>,
     /// Interrupted runs, of which a notice is to be printed.
-    earlier: Option<News>,
+    earlier: Option<Interrupted>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
-    patience: Duration,
+    /// Without a commit every call may be held.
+    options: Options,
     /// How much had been written to each disk before the command started.
     written_before: Writes,
     /// Whether a sync() was held; the commit then calls sync(2).
@@ -99,7 +97,6 @@ impl Active {
         let only = (!options.commit_only.is_empty()).then(|| named.clone());
         let root = (markers.len() > 1).then(|| options.root.clone()).flatten();
         let in_memory = place_in_memory(&markers);
-        let commits = options.commit;
         Self {
             record,
             pins,
@@ -108,29 +105,27 @@ impl Active {
             works: HashMap::new(),
             in_memory,
             run_file,
-            commits,
-            commits_all: options.commit_all,
             only,
             scope: named,
             volatile: HashSet::new(),
             root,
             earlier: None,
             unmounts: Vec::new(),
-            patience: options.patience,
-            written_before: if commits { Writes::now() } else { Writes::default() },
+            options: options.clone(),
+            written_before: if options.commit { Writes::now() } else { Writes::default() },
             holds_sync: false,
             sealed: None,
         }
     }
 
     /// Returns this run with the `earlier` runs that it found.
-    pub(crate) fn after(self, earlier: Option<News>) -> Self {
+    pub(crate) fn after(self, earlier: Option<Interrupted>) -> Self {
         Self { earlier, ..self }
     }
 
     /// Returns, once, the notice that an earlier run was interrupted.
-    pub(crate) fn news_of_earlier(&mut self) -> Option<Notice> {
-        self.earlier.take().map(|news| news.note()).map(|()| Notice::EarlierInterrupted)
+    pub(crate) fn earlier_notice(&mut self) -> Option<Notice> {
+        self.earlier.take().map(|runs| runs.note()).map(|()| Notice::EarlierInterrupted)
     }
 
     /// Prepares for a filter that answers without a supervisor, on every file system: the
@@ -139,7 +134,7 @@ impl Active {
     /// # Errors
     /// The run would work on a file system that no commit reaches.
     pub(crate) fn seal(&mut self, options: &Options) -> Result<(), RunError> {
-        if !self.commits {
+        if !self.options.commit {
             return Ok(());
         }
         self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
@@ -187,7 +182,7 @@ impl Active {
 
     /// Returns, once, the notice that the marker is on volatile storage although a disk is
     /// committed.
-    pub(crate) fn news_of_marker(&mut self) -> Option<Notice> {
+    pub(crate) fn marker_notice(&mut self) -> Option<Notice> {
         if self.in_memory.is_none() || self.pins.iter().all(|pin| pin.in_memory) {
             return None;
         }
@@ -216,7 +211,7 @@ impl Active {
     /// empty. `via` may lead to a file on them. Only a thread that `may_wait` gets [`Work`];
     /// other threads get [`Admission::Busy`].
     pub(crate) fn admit(&mut self, devices: &[DeviceId], via: Via, may_wait: bool) -> Admission {
-        if !self.commits {
+        if !self.options.commit {
             return Admission::Held { late: false };
         }
         if devices.iter().any(|device| self.volatile.contains(device)) {
@@ -278,7 +273,7 @@ impl Active {
             Done::Volatile(device) => drop(self.volatile.insert(device)),
             Done::Marked(marked) => self.marked = marked.map(|_| true)?,
         }
-        Ok(if self.marked { self.news_of_marker() } else { None })
+        Ok(if self.marked { self.marker_notice() } else { None })
     }
 
     /// Unpins `mount`, which is about to be unmounted. The returned closure finishes the
@@ -297,7 +292,7 @@ impl Active {
         }
         let unmount = Arc::new(UnmountSync::of(&pin));
         self.unmounts.push(Arc::clone(&unmount));
-        let (markers, patience) = (self.markers.clone(), self.patience);
+        let (markers, patience) = (self.markers.clone(), self.options.patience);
         Some(Box::new(move || unmount.sync(pin, &markers, patience)))
     }
 
@@ -307,22 +302,33 @@ impl Active {
     }
 }
 
+/// Returns the record of a run that begins now, with `pins`.
+pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
+    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+    let file_systems = pins.iter().map(FileSystem::of);
+    Record {
+        version: VERSION,
+        id: new_id(),
+        private: Some(Private {
+            command: words.collect(),
+            directory: env::current_dir().unwrap_or_default(),
+            root: options.root.clone(),
+        }),
+        started: now(),
+        boot: boot_id(),
+        user: rustix::process::geteuid().as_raw(),
+        supervisor: std::process::id(),
+        sealed: options.sealed,
+        file_systems: file_systems.collect(),
+    }
+}
+
 #[cfg(test)]
 impl Active {
     /// Returns a run that commits nothing.
     pub(crate) fn for_tests() -> Self {
-        let options = Options {
-            command: Vec::new(),
-            sealed: false,
-            commit: false,
-            commit_only: Vec::new(),
-            commit_all: false,
-            patience: Duration::ZERO,
-            root: None,
-            io_uring: crate::options::IoUring::Refuse,
-            by_program: false,
-        };
-        let record = crate::lifecycle::record(&options, &Pins::default());
+        let options = Options::default();
+        let record = record(&options, &Pins::default());
         Self::new(&options, record, Pins::default(), HashSet::new(), Vec::new(), None)
     }
 }

@@ -1,29 +1,9 @@
 //! What a run reports to its caller, while it goes on and at its end.
 
 use crate::accounts::Accounts;
-use crate::protocol::{CommandEnd, CommitReport, Notice};
+use crate::protocol::{CommitReport, Ending, Notice};
 use crate::run_error::RunError;
 use std::path::PathBuf;
-
-/// How the command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// With this exit code.
-    Exited(i32),
-    /// By this signal.
-    Killed(i32),
-    /// The command did not start, or its exit status is unknown.
-    Unknown,
-}
-
-impl From<CommandEnd> for Ending {
-    fn from(end: CommandEnd) -> Self {
-        match end {
-            CommandEnd::Exited(code) => Self::Exited(code),
-            CommandEnd::Killed(signal) => Self::Killed(signal),
-        }
-    }
-}
 
 /// What became of the work of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,19 +5,20 @@
 //! of the commit.
 
 use crate::accounts::Accounts;
-use crate::finished::{Ending, Finished, Observer, Outcome};
+use crate::finished::{Finished, Observer, Outcome};
 use crate::held::{has_supervisor, outer};
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
 use crate::options::Options;
 use crate::process_tree;
-use crate::protocol::{CommitReport, Message, Summary, receive};
+use crate::protocol::{CommitReport, Ending, Message, Summary, receive};
 use crate::run_error::RunError;
 use crate::supervisor_death;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::Signal;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -27,21 +28,19 @@ use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
 
-mod signal {
-    pub(super) const HUP: i32 = 1;
-    pub(super) const INT: i32 = 2;
-    pub(super) const QUIT: i32 = 3;
-    pub(super) const USR1: i32 = 10;
-    pub(super) const USR2: i32 = 12;
-    pub(super) const TERM: i32 = 15;
-    pub(super) const CONT: i32 = 18;
-    pub(super) const TSTP: i32 = 20;
-    pub(super) const TTIN: i32 = 21;
-    pub(super) const TTOU: i32 = 22;
-    pub(super) const XFSZ: i32 = 25;
-    pub(super) const ALL: [i32; 10] = [HUP, INT, QUIT, USR1, USR2, TERM, CONT, TSTP, TTIN, TTOU];
-    pub(super) const STOPS: [i32; 3] = [TSTP, TTIN, TTOU];
-}
+/// Signals that are passed on to the command.
+const PASSED_ON: [Signal; 10] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TERM,
+    Signal::CONT,
+    Signal::TSTP,
+    Signal::TTIN,
+    Signal::TTOU,
+];
 
 /// Makes the run that `options` describe. If this process is in a run already, executes the
 /// command in this process: the outermost run commits.
@@ -59,11 +58,11 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     }
     // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
-    let set = Set::of(&signal::ALL);
+    let set = Set::of(&PASSED_ON.map(Signal::as_raw));
     let mask = set.block();
     // At a limit of file sizes a write fails with EFBIG, instead of a signal that kills this
     // process.
-    Set::of(&[signal::XFSZ]).block();
+    Set::of(&[Signal::XFSZ.as_raw()]).block();
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -202,7 +201,7 @@ impl Frontend<'_> {
     /// this even if the command had ended before.
     fn release(&self) {
         if let Some(listener) = self.takeover.mailbox.take() {
-            supervisor_death::release(&listener, &self.takeover.handover);
+            supervisor_death::release(&listener.into(), &self.takeover.handover);
         }
     }
 
@@ -216,12 +215,12 @@ impl Frontend<'_> {
                     // The command has been continued already. The SIGCONT that continued this
                     // process is still to be read; passed on, it would undo the command's next
                     // stop.
-                    self.pass_signals(Some(signal::CONT));
+                    self.pass_signals(Some(Signal::CONT.as_raw()));
                 }
             }
             Message::Ended(end) => {
                 self.command = None;
-                self.ending = end.into();
+                self.ending = end;
             }
             Message::Progress { waiting, dirty } => {
                 self.observer.progress(&waiting, dirty);
@@ -239,7 +238,7 @@ impl Frontend<'_> {
     fn done(&mut self, summary: Summary) -> Finished {
         self.observer.progress_ends();
         if let Some(end) = summary.end {
-            self.ending = end.into();
+            self.ending = end;
         }
         if !summary.stays {
             // Reaping adds the command's processor time to this process's, as time(1) expects.
@@ -281,9 +280,7 @@ impl Frontend<'_> {
                 None if matches!(self.ending, Ending::Unknown) => {
                     self.early.push((received, process_tree::ticks()));
                 }
-                None if signal::STOPS.contains(&received.signal) => {
-                    signals::stop_by(received.signal);
-                }
+                None if is_stop(received.signal) => signals::stop_by(received.signal),
                 None if Self::is_of_no_interest(received.signal) => {}
                 None => return false,
             }
@@ -294,7 +291,8 @@ impl Frontend<'_> {
     /// Whether `signal` does not mean to stop waiting for the commit: it may have been meant
     /// for the command, or the caller made this process ignore it (nohup).
     fn is_of_no_interest(signal: i32) -> bool {
-        [signal::CONT, signal::USR1, signal::USR2].contains(&signal) || signals::is_ignored(signal)
+        [Signal::CONT, Signal::USR1, Signal::USR2].map(Signal::as_raw).contains(&signal)
+            || signals::is_ignored(signal)
     }
 
     fn unfinished(mut self) -> Finished {
@@ -316,7 +314,7 @@ impl Frontend<'_> {
         if let (Ending::Unknown, Some(pid)) = (self.ending, started) {
             self.command_runs(pid);
         }
-        let masks = supervisor_death::give_masks_back(&self.takeover.handover, self.command);
+        let masks = supervisor_death::restore_masks(&self.takeover.handover, self.command);
         if let Some(pid) = self.command {
             self.attend_orphan(pid);
             supervisor_death::reap(pid);
@@ -369,6 +367,11 @@ impl Frontend<'_> {
     }
 }
 
+/// Whether `signal` is one by which a terminal stops a job.
+fn is_stop(signal: i32) -> bool {
+    [Signal::TSTP, Signal::TTIN, Signal::TTOU].map(Signal::as_raw).contains(&signal)
+}
+
 /// Returns a descriptor that is readable once the process `pid` has exited. Returns `None`
 /// before Linux 5.3, if an outer filter refuses pidfd_open(2), and if the process was reaped.
 fn end_of(pid: u32) -> Option<OwnedFd> {
@@ -386,7 +389,7 @@ fn pass(received: &Received, command: u32) {
     if !received.by_process || received.sender == command {
         return;
     }
-    if received.signal == signal::CONT {
+    if received.signal == Signal::CONT.as_raw() {
         job::go_on(command);
     } else {
         signals::send(command, received.signal);

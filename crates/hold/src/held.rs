@@ -7,13 +7,13 @@ use synconce_sys::seccomp::{self, Outer};
 /// Set in the command's environment to the run's id, after which the run file is named:
 /// `/run/synconce/ID.json`. A process without this variable finds the run file by the supervisor
 /// recorded in it, which is one of the process's ancestors.
-pub const RUN_VARIABLE: &str = "SYNCONCE_RUN";
+pub(crate) const RUN_VARIABLE: &str = "SYNCONCE_RUN";
 
 /// The supervisor's answer to the question whether the caller is held.
 pub(crate) const HANDSHAKE_VALUE: i64 = 0x51;
 
 /// Returns the kind of hold that the calling process is under.
-pub fn outer() -> Outer {
+pub(crate) fn outer() -> Outer {
     seccomp::ask_outer(HANDSHAKE_FLAGS, HANDSHAKE_VALUE, i32::from(HANDSHAKE_SEALED_ERRNO))
 }
 

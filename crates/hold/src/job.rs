@@ -16,7 +16,7 @@ use synconce_sys::signals;
 /// The shell gives the terminal to this process's group, and this function passes the terminal
 /// on to the command's group. Needs SIGTTOU blocked.
 pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
-    if !is_stopped(pid, LOOKS_AT_STOP) {
+    if !is_stopped(pid, POLLS_FOR_STOP) {
         return false;
     }
     let own_group = own_group(pid);
@@ -33,16 +33,16 @@ pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
     true
 }
 
-/// Polls until `pid` is stopped, at most `looks` times while it runs: a just-detached thread
-/// needs a moment to re-enter its stop. Waits up to `TRACED_LOOKS` polls in total while the
+/// Polls until `pid` is stopped, at most `polls` times while it runs: a just-detached thread
+/// needs a moment to re-enter its stop. Waits up to `TRACED_POLLS` polls in total while the
 /// supervisor traces the thread.
-fn is_stopped(pid: u32, mut looks: u32) -> bool {
-    for _ in 0..TRACED_LOOKS {
+fn is_stopped(pid: u32, mut polls: u32) -> bool {
+    for _ in 0..TRACED_POLLS {
         match process_tree::job(pid) {
             Job::Stopped => return true,
             Job::GoesOn => return false,
-            Job::Runs if looks == 0 => return false,
-            Job::Runs => looks -= 1,
+            Job::Runs if polls == 0 => return false,
+            Job::Runs => polls -= 1,
             Job::Traced => {}
         }
         std::thread::sleep(MOMENT);
@@ -51,16 +51,16 @@ fn is_stopped(pid: u32, mut looks: u32) -> bool {
 }
 
 /// For a process whose stop the supervisor has seen.
-const LOOKS_AT_STOP: u32 = 20;
+const POLLS_FOR_STOP: u32 = 20;
 /// For a process that may have been continued already: continuing it would undo a later stop.
-const LOOKS_AT_CONTINUATION: u32 = 2;
-const TRACED_LOOKS: u32 = 100;
+const POLLS_FOR_CONTINUATION: u32 = 2;
+const TRACED_POLLS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Continues the command `pid`, unless it has been continued already: a shell continues the
 /// whole job, and a second SIGCONT could undo a new stop.
 pub(crate) fn go_on(pid: u32) {
-    if !is_stopped(pid, LOOKS_AT_CONTINUATION) {
+    if !is_stopped(pid, POLLS_FOR_CONTINUATION) {
         return;
     }
     // An error means that no process is left to continue.

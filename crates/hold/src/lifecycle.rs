@@ -11,16 +11,13 @@ mod near;
 mod notices;
 mod prepare;
 
-#[cfg(test)]
-pub(crate) use prepare::record;
-
 use crate::active::Active;
 use crate::launching;
-use crate::options::{IoUring, Options};
+use crate::options::Options;
 use crate::presence::Presence;
+use crate::privileges::{self, Gain};
 use crate::process_tree::{self, Process};
-use crate::protocol::{CommandEnd, Message, Notice, Summary, send, try_send};
-use crate::rights::{self, Gain};
+use crate::protocol::{Ending, Message, Notice, Summary, send, try_send};
 use crate::run_error::RunError;
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
@@ -29,6 +26,8 @@ use crate::supervisor::{Stopped, Supervisor};
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -46,9 +45,6 @@ use synconce_sys::signals::{Reader, Set, send as kill};
 
 /// The process name; equal to `process_tree::SUPERVISOR`.
 const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
-const EBUSY: i32 = 16;
-const SIGKILL: i32 = 9;
-const SIGCHLD: i32 = 17;
 
 /// Supervises a run to its end and serves its survivors. Returns an exit code, which no
 /// process reads. `mask` is the signal mask for the command.
@@ -80,8 +76,8 @@ struct Started {
     command: u32,
     /// A call that the command made before the supervisor could listen.
     first_call: Option<Notification>,
-    /// The kind of rights that the command itself does not gain, if a notice was printed.
-    told: Option<Gain>,
+    /// The kind of privileges that the command itself does not gain, if a notice was printed.
+    gain: Option<Gain>,
     /// In a sealed run: the socket that shows inner runs that the command has not ended.
     presence: Option<Presence>,
 }
@@ -95,7 +91,7 @@ fn start(
 ) -> Result<Started, RunError> {
     let set_up = |act: &str, error: std::io::Error| RunError::set_up(act, &error);
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
-    let children = Set::of(&[SIGCHLD]);
+    let children = Set::of(&[Signal::CHILD.as_raw()]);
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut active = prepare::prepare(options)?;
@@ -105,7 +101,8 @@ fn start(
         // missing one.
         let _ = active.clear(false);
     })?;
-    let no_rights = launched.no_new_privs.then(|| would_gain_rights(&launched.executed)).flatten();
+    let no_privileges =
+        launched.no_new_privs.then(|| would_gain_privileges(&launched.executed)).flatten();
     process::leave_session();
     let listener = launched.listener.map(|listener| Arc::new(listener.noting(takeover.handover)));
     if let Some(listener) = &listener {
@@ -113,23 +110,23 @@ fn start(
     }
     // The supervisor's loop detects a frontend that has exited.
     let _ = send(frontend, &Message::Started { pid: launched.pid });
-    if let Some(notice) = active.news_of_earlier() {
+    if let Some(notice) = active.earlier_notice() {
         let _ = send(frontend, &Message::Notice(notice));
     }
     if listener.is_none()
-        && let Some(notice) = active.news_of_marker()
+        && let Some(notice) = active.marker_notice()
     {
         let _ = send(frontend, &Message::Notice(notice));
     }
     if listener.is_none() && !options.sealed {
         let _ = send(frontend, &Message::Notice(Notice::ForeignListener));
     }
-    let told = no_rights.as_deref().map(Gain::of);
-    if let Some(path) = no_rights {
-        let _ = send(frontend, &Message::Notice(Notice::NoRightsGained(path)));
+    let gain = no_privileges.as_deref().map(Gain::of);
+    if let Some(path) = no_privileges {
+        let _ = send(frontend, &Message::Notice(Notice::NoPrivilegesGained(path)));
     }
     let first_call = launched.first_call;
-    Ok(Started { active, listener, signals, command: launched.pid, first_call, told, presence })
+    Ok(Started { active, listener, signals, command: launched.pid, first_call, gain, presence })
 }
 
 fn launch_held(
@@ -161,37 +158,37 @@ fn launch_held(
         let program = instructions(&program(&spec, native_abis()));
         let filter = Filter { supervised: false, stops_exec: false, program: &program };
         let launched = launch(&command, filter, mask, takeover);
-        let launched = launched.map_err(|error| launch_trouble(error, options))?;
+        let launched = launched.map_err(|error| launch_error(error, options))?;
         presence.iter().for_each(Presence::answer);
         Ok((launched, presence))
     };
     if options.sealed {
         return launch_sealed(active);
     }
-    // The filter stops execve(2) only for unprivileged users: root loses no rights.
+    // The filter stops execve(2) only for unprivileged users: root loses no privileges.
     let watch = !rustix::process::geteuid().is_root();
     let supervised =
         instructions(&program(&spec(options, Answer::Supervised, watch), native_abis()));
     let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
     match launch(&command, filter, mask, takeover) {
         // EBUSY: a listener of another program is installed already (seccomp(2)).
-        Err(LaunchError::Filter(error)) if error.raw_os_error() == Some(EBUSY) => {
+        Err(LaunchError::Filter(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
             launch_sealed(active)
         }
-        Err(error) => Err(launch_trouble(error, options)),
+        Err(error) => Err(launch_error(error, options)),
         Ok(launched) => Ok((launched, None)),
     }
 }
 
-/// Returns the path of the command itself, if its execution would gain rights.
-fn would_gain_rights(command: &CStr) -> Option<PathBuf> {
+/// Returns the path of the command itself, if its execution would gain privileges.
+fn would_gain_privileges(command: &CStr) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(command.to_bytes()));
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    rights::gains(&file).then(|| path.to_owned())
+    privileges::gains(&file).then(|| path.to_owned())
 }
 
-fn launch_trouble(error: LaunchError, options: &Options) -> RunError {
+fn launch_error(error: LaunchError, options: &Options) -> RunError {
     match error {
         LaunchError::Clone(error) => RunError::set_up("cannot make a process", &error),
         LaunchError::Filter(error) => RunError::Filter(error.raw_os_error().unwrap_or(0)),
@@ -208,7 +205,7 @@ fn launch_trouble(error: LaunchError, options: &Options) -> RunError {
 fn spec(options: &Options, answer: Answer, watch_exec: bool) -> Spec {
     // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
     // that the supervisor counts it.
-    let io_uring_pass = options.io_uring == IoUring::Pass && answer == Answer::Sealed;
+    let io_uring_pass = options.io_uring_pass && answer == Answer::Sealed;
     Spec { answer, io_uring_pass, watch_exec, identity: None }
 }
 
@@ -225,7 +222,7 @@ fn instructions(program: &Program) -> Vec<Instruction> {
 impl Started {
     fn go_on(self, options: &Options, frontend: OwnedFd) {
         let frontend = Arc::new(frontend);
-        let Self { active, listener, signals, command, first_call, told, presence } = self;
+        let Self { active, listener, signals, command, first_call, gain, presence } = self;
         let state = Shared::new(active);
         let supervisor = Supervisor::new(
             options,
@@ -235,7 +232,7 @@ impl Started {
             command,
             state.clone(),
         );
-        told.into_iter().for_each(|gain| supervisor.told_of(gain));
+        gain.into_iter().for_each(|gain| supervisor.note_gain(gain));
         let stopped = supervisor.run(first_call);
         drop(presence);
         let mut closed = state.close();
@@ -254,7 +251,7 @@ impl Started {
             }
             Stopped::FrontendGone => {
                 // Like a kill of the command itself: the command ends, its children do not.
-                kill(command, SIGKILL);
+                kill(command, Signal::KILL.as_raw());
                 over.active.iter_mut().for_each(Active::abandon);
             }
         }
@@ -288,16 +285,20 @@ impl Over {
         &mut self,
         options: &Options,
         frontend: &OwnedFd,
-        end: CommandEnd,
+        end: Ending,
         mut summary: Summary,
         mut notices: Notices,
     ) {
-        let tell = |message: &Message| drop(send(frontend, message));
+        let notify = |message: &Message| drop(send(frontend, message));
         let survivors = self.survivors();
         // Sent before the frontend may stop waiting.
-        notices.news(&survivors).into_iter().map(Message::Notice).for_each(|news| tell(&news));
+        notices
+            .pending(&survivors)
+            .into_iter()
+            .map(Message::Notice)
+            .for_each(|notice| notify(&notice));
         if options.commit {
-            tell(&Message::Ended(end));
+            notify(&Message::Ended(end));
         }
         if let Some(active) = &mut self.active {
             if mutant::is("clear-before-commit") {
@@ -318,9 +319,9 @@ impl Over {
                 summary.error.get_or_insert(error);
             }
         }
-        let mut news = notices.news(&self.survivors());
-        news.extend(self.active.as_ref().and_then(Active::uncommitted_fuse));
-        news.into_iter().map(Message::Notice).for_each(|news| tell(&news));
+        let mut pending = notices.pending(&self.survivors());
+        pending.extend(self.active.as_ref().and_then(Active::uncommitted_fuse));
+        pending.into_iter().map(Message::Notice).for_each(|notice| notify(&notice));
         let serves = self.stays();
         if serves {
             // Before the frontend exits: a reader of the run file must not see a commit in
@@ -334,7 +335,7 @@ impl Over {
         {
             // There were too many programs for one message. `calls` has their sums.
             summary.accounts.programs.clear();
-            tell(&done);
+            notify(&done);
         }
     }
 

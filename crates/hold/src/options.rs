@@ -4,18 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How `io_uring_setup(2)` is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IoUring {
-    /// `ENOSYS`, so that programs fall back to calls that can be held.
-    #[default]
-    Refuse,
-    /// Let through; its syncs are not held.
-    Pass,
-}
-
-/// The options of a run.
-#[derive(Clone, Debug)]
+/// The options of a run. By default it commits nothing.
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The command and its arguments; never empty.
     pub command: Vec<OsString>,
@@ -32,8 +22,9 @@ pub struct Options {
     pub patience: Duration,
     /// The root that the work is for: a second marker is kept there.
     pub root: Option<PathBuf>,
-    /// How `io_uring_setup(2)` is answered.
-    pub io_uring: IoUring,
+    /// Let `io_uring_setup(2)` through, whose syncs are not held. Otherwise it is answered with
+    /// `ENOSYS`, so that programs fall back to calls that can be held.
+    pub io_uring_pass: bool,
     /// Count calls by program as well.
     pub by_program: bool,
 }

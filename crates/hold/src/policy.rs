@@ -3,9 +3,9 @@
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::mapping;
-use crate::options::{IoUring, Options};
+use crate::options::Options;
 use crate::paths::{self, Start};
-use crate::rights;
+use crate::privileges;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -30,8 +30,8 @@ pub(crate) enum Decision {
     Handshake,
     /// Release the pin of the mount with this id, then let the kernel unmount it.
     Unmount(Option<u64>),
-    /// Let the kernel execute this program, which would gain rights without no_new_privs.
-    GainRights(PathBuf),
+    /// Let the kernel execute this program, which would gain privileges without no_new_privs.
+    GainPrivileges(PathBuf),
 }
 
 /// How a call is changed before the kernel does it.
@@ -115,10 +115,8 @@ pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Opti
         Call::Openat2 => openat2(fd_info, pending).unwrap_or(Decision::Ignore),
         Call::Preadv2 | Call::Pwritev2 => transfer(fd_info, pending),
         Call::IoSubmit => io_submit(fd_info, pending).unwrap_or(Decision::Ignore),
-        Call::IoUringSetup => match options.io_uring {
-            IoUring::Refuse => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
-            IoUring::Pass => Decision::Pass,
-        },
+        Call::IoUringSetup if options.io_uring_pass => Decision::Pass,
+        Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
         Call::Umount => unmount(fd_info, pending),
         Call::Execve => execute(pending, rustix::fs::CWD.as_raw_fd(), 0),
@@ -384,8 +382,8 @@ fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
     let path = memory.and_then(|memory| memory.path(pending.argument(path)));
     let start = Start::new(pending.thread(), directory);
     match path {
-        Ok(path) if paths::find(start, &path).is_ok_and(|file| rights::gains(&file)) => {
-            Decision::GainRights(path)
+        Ok(path) if paths::find(start, &path).is_ok_and(|file| privileges::gains(&file)) => {
+            Decision::GainPrivileges(path)
         }
         _ => Decision::Ignore,
     }

@@ -24,7 +24,7 @@ pub(crate) enum Message {
     /// The command was stopped by this signal.
     Stopped(i32),
     /// The command ended; the commit begins.
-    Ended(CommandEnd),
+    Ended(Ending),
     /// The commit goes on.
     Progress {
         #[serde(serialize_with = "text::paths")]
@@ -37,11 +37,15 @@ pub(crate) enum Message {
     Failed(RunError),
 }
 
-/// How a command ended.
+/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum CommandEnd {
+pub enum Ending {
+    /// With this exit code.
     Exited(i32),
+    /// By this signal.
     Killed(i32),
+    /// The command did not start, or its exit status is unknown.
+    Unknown,
 }
 
 /// The result of a run.
@@ -52,7 +56,7 @@ pub(crate) struct Summary {
     /// Why the run failed although the command ended.
     pub error: Option<RunError>,
     /// How the command ended; `None` if it did not start.
-    pub end: Option<CommandEnd>,
+    pub end: Option<Ending>,
     /// Whether the supervisor stays, for survivors or a device that hangs.
     pub stays: bool,
 }
@@ -63,9 +67,9 @@ pub enum Notice {
     /// A listener of another program is installed already: the run is sealed.
     ForeignListener,
     /// A program was executed that is setuid, setgid or has file capabilities, and gained no
-    /// rights. Sent once for each [`Gain`](crate::Gain) of the run.
+    /// privileges. Sent once for each [`Gain`](crate::Gain) of the run.
     #[serde(serialize_with = "text::path")]
-    NoRightsGained(PathBuf),
+    NoPrivilegesGained(PathBuf),
     /// These processes outlive a sealed run with their syncs held.
     SealedSurvivors(Vec<String>),
     /// These processes keep descriptors whose O_SYNC was taken away.

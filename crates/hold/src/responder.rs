@@ -6,13 +6,13 @@ use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::policy::{Change, Decision, PendingCall, decide};
+use crate::privileges::Gain;
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::rewrite::{Rewrite, Rewritten};
-use crate::rights::Gain;
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +21,7 @@ use synconce_durable::mutant;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
-use synconce_sys::write_back;
+use synconce_sys::{signals, write_back};
 
 /// `PIDFD_THREAD` of pidfd_open(2), Linux 6.9; rustix does not define it.
 const PIDFD_THREAD: u32 = 0o200;
@@ -58,15 +58,13 @@ pub(crate) struct Responder {
     command: u32,
     state: Shared,
     /// Whether `/proc` shows the callers.
-    looks: bool,
+    proc_is_ours: bool,
     /// Whether [`Notice::ForeignProc`] was sent.
     said_why: AtomicBool,
     /// Threads whose last call was interrupted by a signal before it could be changed.
     disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
 }
-
-const SIGTERM: i32 = 15;
 
 impl Responder {
     pub(crate) fn new(
@@ -77,8 +75,18 @@ impl Responder {
         state: Shared,
     ) -> Self {
         let (disturbed, traced, said_why) = Default::default();
-        let (options, looks) = (options.clone(), process_tree::proc_is_ours());
-        Self { options, listener, frontend, command, state, looks, said_why, disturbed, traced }
+        let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
+        Self {
+            options,
+            listener,
+            frontend,
+            command,
+            state,
+            proc_is_ours,
+            said_why,
+            disturbed,
+            traced,
+        }
     }
 
     /// Answers `pending`. Work that has to be done before, and may take long, is done only if
@@ -90,9 +98,9 @@ impl Responder {
         may_wait: bool,
     ) -> Handled {
         let decision = match decide(fd_info, pending, &self.options) {
-            Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.looks => {
+            Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.proc_is_ours => {
                 if !self.said_why.swap(true, Relaxed) {
-                    self.tell(Notice::ForeignProc);
+                    self.notify(Notice::ForeignProc);
                 }
                 Decision::Pass
             }
@@ -146,9 +154,9 @@ impl Responder {
                 }
                 Answer::Continue.into()
             }
-            Decision::GainRights(path) => {
-                if self.state.lock().rights_told.insert(Gain::of(&path)) {
-                    self.tell(Notice::NoRightsGained(path));
+            Decision::GainPrivileges(path) => {
+                if self.state.lock().gains_noticed.insert(Gain::of(&path)) {
+                    self.notify(Notice::NoPrivilegesGained(path));
                 }
                 Answer::Continue.into()
             }
@@ -224,12 +232,13 @@ impl Responder {
                 let _ = send(&*frontend, &Message::Marked { path: path.clone() });
             }
             match state.conclude(done) {
-                Ok(news) => {
-                    news.into_iter()
+                Ok(notice) => {
+                    notice
+                        .into_iter()
                         .for_each(|notice| try_send(&*frontend, &Message::Notice(notice)));
                 }
                 // The command cannot be held as was asked, so it is terminated.
-                Err(_) => drop(synconce_sys::signals::send(command, SIGTERM)),
+                Err(_) => drop(signals::send(command, Signal::TERM.as_raw())),
             }
         };
         work.start(conclude);
@@ -286,7 +295,7 @@ impl Responder {
         self.options.by_program.then(|| pending.program()).flatten()
     }
 
-    fn tell(&self, notice: Notice) {
+    fn notify(&self, notice: Notice) {
         try_send(&*self.frontend, &Message::Notice(notice));
     }
 }

@@ -1,5 +1,6 @@
 //! Why a run failed, and what the user can do about it.
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -67,16 +68,6 @@ pub enum RunError {
     },
 }
 
-mod errno {
-    pub(super) const AGAIN: i32 = 11;
-    pub(super) const NOMEM: i32 = 12;
-    pub(super) const NFILE: i32 = 23;
-    pub(super) const MFILE: i32 = 24;
-    pub(super) const FBIG: i32 = 27;
-    pub(super) const NOSPC: i32 = 28;
-    pub(super) const DQUOT: i32 = 122;
-}
-
 impl RunError {
     pub(crate) fn set_up(act: &str, error: &io::Error) -> Self {
         Self::SetUp(act.to_owned(), number(error))
@@ -85,29 +76,31 @@ impl RunError {
     /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<&'static str> {
         const FILES: &str = "raise the limit of open files (ulimit -n)";
-        Some(match self {
-            Self::SetUp(_, errno::MFILE | errno::NFILE)
-            | Self::Filter(errno::MFILE | errno::NFILE) => FILES,
-            Self::Path(act) if matches!(act.errno, errno::MFILE | errno::NFILE) => FILES,
-            Self::SetUp(_, errno::AGAIN) => "raise the limit of processes (ulimit -u)",
-            Self::Filter(errno::NOMEM) => return None,
-            Self::Filter(_) => "the kernel or a container's profile refuses seccomp(2)",
-            Self::VolatileOverlay(_) => {
+        let errno = match self {
+            Self::SetUp(_, errno) | Self::Filter(errno) => *errno,
+            Self::Path(act) | Self::MarkerUnwritable(act) | Self::Marker(act) => act.errno,
+            _ => 0,
+        };
+        Some(match (self, Errno::from_io_error(&error(errno))) {
+            (_, Some(Errno::MFILE | Errno::NFILE)) => FILES,
+            (Self::SetUp(..), Some(Errno::AGAIN)) => "raise the limit of processes (ulimit -u)",
+            (Self::Filter(_), Some(Errno::NOMEM)) => return None,
+            (Self::Filter(_), _) => "the kernel or a container's profile refuses seccomp(2)",
+            (Self::VolatileOverlay(_), _) => {
                 "use --no-commit when the result is thrown away, or --commit-only PATH"
             }
-            Self::FuseInSealed { .. } => {
+            (Self::FuseInSealed { .. }, _) => {
                 "leave --sealed out, or use --no-commit when the result is thrown away"
             }
-            Self::NoStateDirectory => "SYNCONCE_STATE_DIR names a directory for the marker",
-            Self::MarkerUnwritable(act) | Self::Marker(act) => match act.errno {
-                errno::NOSPC | errno::DQUOT => {
+            (Self::NoStateDirectory, _) => "SYNCONCE_STATE_DIR names a directory for the marker",
+            (Self::MarkerUnwritable(_) | Self::Marker(_), errno) => match errno {
+                Some(Errno::NOSPC | Errno::DQUOT) => {
                     "free some space there, or name another directory by SYNCONCE_STATE_DIR"
                 }
-                errno::FBIG => "raise the limit of file sizes (ulimit -f)",
-                errno::MFILE | errno::NFILE => FILES,
+                Some(Errno::FBIG) => "raise the limit of file sizes (ulimit -f)",
                 _ => "the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory",
             },
-            Self::RootUnwritable(_) => {
+            (Self::RootUnwritable(_), _) => {
                 "a second marker is kept below --root, which has to be writable"
             }
             _ => return None,
@@ -186,6 +179,5 @@ fn error(errno: i32) -> io::Error {
 
 /// Returns the errno of `error`, or EIO if it is not an error of the kernel.
 fn number(error: &io::Error) -> i32 {
-    const EIO: i32 = 5;
-    error.raw_os_error().unwrap_or(EIO)
+    Errno::from_io_error(error).unwrap_or(Errno::IO).raw_os_error()
 }

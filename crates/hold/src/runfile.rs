@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::record::Record;
-use synconce_durable::recovery::PRIVATE;
+use synconce_durable::state_file::{self, PRIVATE};
 use synconce_durable::{recovery, standard_paths};
 
 /// The phase of a living run.
@@ -136,7 +136,7 @@ fn remove(path: &Path) {
 
 /// Returns how the commit of this user's run `id` failed, if it failed since the boot.
 pub fn failed_commit(id: &str) -> Option<CommitReport> {
-    recovery::read(&recovery::open(&cause_of(id)?).ok()?).ok()
+    state_file::read(&state_file::open(&cause_of(id)?).ok()?).ok()
 }
 
 /// Removes the file that [`failed_commit`] reads.
@@ -182,18 +182,18 @@ fn read(path: &Path) -> Option<Live> {
     if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
         return None;
     }
-    let file = recovery::open(path).ok()?;
-    if !recovery::is_locked(&file) {
+    let file = state_file::open(path).ok()?;
+    if !state_file::is_locked(&file) {
         // The directory may belong to any user (SYNCONCE_RUNTIME_DIR): a file that is no run
         // file is not removed. A run file that may not be removed is skipped.
-        if recovery::read::<Content>(&file).is_ok() {
+        if state_file::read::<Content>(&file).is_ok() {
             remove(path);
         }
         return None;
     }
     // A rewrite may be read half done, but takes only a moment.
     (0..3).find_map(|_| {
-        let Content { phase, mut run } = recovery::read(&file).ok()?;
+        let Content { phase, mut run } = state_file::read(&file).ok()?;
         run.private = run.private.or_else(|| recovery::read_private(path));
         let supervisor = has_open(run.supervisor, &file).then_some(run.supervisor);
         Some(Live { phase, record: run, supervisor })

@@ -7,8 +7,8 @@
 
 use crate::accounts::{Accounts, End};
 use crate::active::{Active, Admission, Done, PATIENCE, Via, Work};
+use crate::privileges::Gain;
 use crate::protocol::Notice;
-use crate::rights::Gain;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -43,7 +43,7 @@ pub(crate) struct Changing {
 }
 
 /// Whether calls may be held.
-enum Stage {
+enum Hold {
     Active(Active),
     /// No call can be held any more; what was held before is committed.
     Failed(Active, RunError),
@@ -53,14 +53,14 @@ enum Stage {
 
 /// A run and what was done in it so far.
 pub(crate) struct State {
-    stage: Stage,
+    hold: Hold,
     pub accounts: Accounts,
     /// Files that were opened without their sync flag.
     pub unsynced: HashSet<Unsynced>,
     /// Calls in progress without their sync flag, by id.
     pub changing: HashMap<u64, Changing>,
-    /// The kinds for which [`Notice::NoRightsGained`] was printed.
-    pub rights_told: HashSet<Gain>,
+    /// The kinds for which [`Notice::NoPrivilegesGained`] was printed.
+    pub gains_noticed: HashSet<Gain>,
 }
 
 /// What remains of the state of a run when it is closed.
@@ -75,36 +75,36 @@ pub(crate) struct Closed {
 }
 
 impl State {
-    fn new(stage: Stage) -> Self {
+    fn new(hold: Hold) -> Self {
         Self {
-            stage,
+            hold,
             accounts: Accounts::default(),
             unsynced: HashSet::new(),
             changing: HashMap::new(),
-            rights_told: HashSet::new(),
+            gains_noticed: HashSet::new(),
         }
     }
 
     /// Returns the run, as long as calls may be held.
     fn active(&mut self) -> Option<&mut Active> {
-        match &mut self.stage {
-            Stage::Active(active) => Some(active),
-            Stage::Failed(..) | Stage::Over => None,
+        match &mut self.hold {
+            Hold::Active(active) => Some(active),
+            Hold::Failed(..) | Hold::Over => None,
         }
     }
 
     /// Returns the closure that unpins `mount`, which is about to be unmounted.
     pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
-        match &mut self.stage {
-            Stage::Active(active) | Stage::Failed(active, _) => active.unmount(mount),
-            Stage::Over => None,
+        match &mut self.hold {
+            Hold::Active(active) | Hold::Failed(active, _) => active.unmount(mount),
+            Hold::Over => None,
         }
     }
 
     /// Notes that the sync flag of call `id` is about to be taken away. Returns `false` if the
     /// run is over; the call must then keep its flag.
     pub(crate) fn begin(&mut self, id: u64, changing: Changing) -> bool {
-        let is_over = matches!(self.stage, Stage::Over);
+        let is_over = matches!(self.hold, Hold::Over);
         if !is_over {
             self.changing.insert(id, changing);
         }
@@ -115,18 +115,18 @@ impl State {
         let Some(active) = self.active() else { return Ok(None) };
         let concluded = active.conclude(done);
         if let Err(failure) = &concluded
-            && let Stage::Active(active) = std::mem::replace(&mut self.stage, Stage::Over)
+            && let Hold::Active(active) = std::mem::replace(&mut self.hold, Hold::Over)
         {
-            self.stage = Stage::Failed(active, failure.clone());
+            self.hold = Hold::Failed(active, failure.clone());
         }
         concluded
     }
 
     fn close(self) -> Closed {
-        let (active, failure) = match self.stage {
-            Stage::Active(active) => (Some(active), None),
-            Stage::Failed(active, failure) => (Some(active), Some(failure)),
-            Stage::Over => (None, None),
+        let (active, failure) = match self.hold {
+            Hold::Active(active) => (Some(active), None),
+            Hold::Failed(active, failure) => (Some(active), Some(failure)),
+            Hold::Over => (None, None),
         };
         let mut accounts = self.accounts;
         let mut unfinished = HashSet::new();
@@ -145,7 +145,7 @@ pub(crate) struct Shared(Arc<(Mutex<State>, Condvar)>);
 
 impl Shared {
     pub(crate) fn new(active: Active) -> Self {
-        Self(Arc::new((Mutex::new(State::new(Stage::Active(active))), Condvar::new())))
+        Self(Arc::new((Mutex::new(State::new(Hold::Active(active))), Condvar::new())))
     }
 
     /// Locks the state. A state that a panicking thread left is still valid.
@@ -217,7 +217,7 @@ impl Shared {
 
     /// Ends the holding: from here on every call goes to the kernel.
     pub(crate) fn close(&self) -> Closed {
-        let state = std::mem::replace(&mut *self.lock(), State::new(Stage::Over));
+        let state = std::mem::replace(&mut *self.lock(), State::new(Hold::Over));
         self.0.1.notify_all();
         state.close()
     }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_call_keeps_its_sync_flag_once_the_run_is_over() {
-        let mut over = State::new(Stage::Over);
+        let mut over = State::new(Hold::Over);
         assert!(!over.begin(1, changing()));
         assert!(over.close().unfinished.is_empty());
     }

@@ -4,14 +4,15 @@ use crate::accounts::End;
 use crate::fd_info::FdInfo;
 use crate::options::Options;
 use crate::policy::{PendingCall, may_block};
+use crate::privileges::Gain;
 use crate::process_tree::{self, Job};
-use crate::protocol::{CommandEnd, Message, try_send};
+use crate::protocol::{Ending, Message, try_send};
 use crate::responder::{Handled, Responder};
-use crate::rights::Gain;
 use crate::serve::released_answer;
 use crate::state::Shared;
 use crate::workers::{After, Workers};
 use rustix::event::{PollFd, PollFlags};
+use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use synconce_sys::signals::{self, Reader};
 #[derive(Debug)]
 pub(crate) enum Stopped {
     /// The command ended.
-    Ended(CommandEnd),
+    Ended(Ending),
     /// The frontend has exited: the run was cut short.
     FrontendGone,
 }
@@ -72,10 +73,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Notes that [`Notice::NoRightsGained`](crate::protocol::Notice) was printed for programs
+    /// Notes that [`Notice::NoPrivilegesGained`](crate::protocol::Notice) was printed for programs
     /// of this kind.
-    pub(crate) fn told_of(&self, gain: Gain) {
-        self.state.lock().rights_told.insert(gain);
+    pub(crate) fn note_gain(&self, gain: Gain) {
+        self.state.lock().gains_noticed.insert(gain);
     }
 
     /// Answers calls until the command ends or the frontend exits, then waits briefly for
@@ -151,7 +152,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Reaps children that have exited, and passes the command's stops on to the frontend.
-    fn reap(&mut self) -> Option<CommandEnd> {
+    fn reap(&mut self) -> Option<Ending> {
         let mut end = None;
         let peek = WaitFor { ends: true, peek: true, ..WaitFor::default() };
         let take = WaitFor { ends: true, ..WaitFor::default() };
@@ -166,8 +167,8 @@ impl<'a> Supervisor<'a> {
             // The child has exited, so this wait takes exactly the change that was seen.
             let _ = process::wait(Whose::Id(pid), take);
             match change {
-                Change::Exited(code) if pid == self.command => end = Some(CommandEnd::Exited(code)),
-                Change::Killed(by) if pid == self.command => end = Some(CommandEnd::Killed(by)),
+                Change::Exited(code) if pid == self.command => end = Some(Ending::Exited(code)),
+                Change::Killed(by) if pid == self.command => end = Some(Ending::Killed(by)),
                 _ => {}
             }
         }
@@ -236,14 +237,13 @@ impl<'a> Supervisor<'a> {
 /// ends.
 const WAKES: u32 = 20;
 const TICK: Duration = Duration::from_millis(5);
-const SIGCONT: i32 = 18;
 
 /// Continues the frontend if it is stopped. The frontend is the parent as long as it lives.
 fn wake_frontend() {
     let frontend = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
     if let Some(frontend) = frontend.filter(|frontend| process_tree::job(*frontend) == Job::Stopped)
     {
-        signals::send(frontend, SIGCONT);
+        signals::send(frontend, Signal::CONT.as_raw());
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::process_tree;
 use crate::serve::serve;
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,7 +12,6 @@ use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::trace::{Mask, Stop, Tracee};
 
-const EPERM: i32 = 1;
 const MOMENT: Duration = Duration::from_millis(1);
 /// The timeout for restoring the signal masks of stopped threads.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,23 +32,23 @@ pub(crate) fn release(listener: &Listener, handover: &Handover) {
 /// Restores the signal masks of threads that the supervisor had blocked during a call. Works
 /// on a thread that ends by itself, because a traced thread may be waiting for a disk. Leaves
 /// the command's exit status for the caller.
-pub(crate) fn give_masks_back(handover: &Handover, command: Option<u32>) -> Option<JoinHandle<()>> {
+pub(crate) fn restore_masks(handover: &Handover, command: Option<u32>) -> Option<JoinHandle<()>> {
     let masks = handover.masks();
     if masks.is_empty() {
         return None;
     }
-    let give_all = move || {
+    let restore_all = move || {
         for (thread, mask) in masks {
             if let Some(tracee) = seize(thread) {
-                give_mask_back(tracee, mask, command.unwrap_or(0));
+                restore_mask(tracee, mask, command.unwrap_or(0));
             }
         }
     };
     // Without a thread the masks stay as they are; there is no other way to restore them.
-    thread::Builder::new().spawn(give_all).ok()
+    thread::Builder::new().spawn(restore_all).ok()
 }
 
-/// Waits for the thread of [`give_masks_back`], but for no longer than `PATIENCE`.
+/// Waits for the thread of [`restore_masks`], but for no longer than `PATIENCE`.
 pub(crate) fn wait_for(masks: Option<JoinHandle<()>>) {
     let end = Instant::now() + PATIENCE;
     while masks.as_ref().is_some_and(|masks| !masks.is_finished()) && Instant::now() < end {
@@ -63,7 +63,9 @@ fn seize(id: u32) -> Option<Tracee> {
     loop {
         match Tracee::seize(id) {
             Ok(tracee) => return Some(tracee),
-            Err(error) if error.raw_os_error() == Some(EPERM) && Instant::now() < end => {
+            Err(error)
+                if Errno::from_io_error(&error) == Some(Errno::PERM) && Instant::now() < end =>
+            {
                 thread::sleep(MOMENT);
             }
             Err(_) => return None,
@@ -72,7 +74,7 @@ fn seize(id: u32) -> Option<Tracee> {
 }
 
 /// Restores the thread's mask, unless the thread has changed the mask itself.
-fn give_mask_back(tracee: Tracee, mask: Mask, command: u32) {
+fn restore_mask(tracee: Tracee, mask: Mask, command: u32) {
     let stop = tracee.interrupt().and_then(|()| tracee.wait());
     if tracee.mask().is_ok_and(|now| now == Mask::ALL) {
         // An error means that the thread has exited.

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_does_its_call() {
+    fn no_thread_waits_for_a_thread_that_does_its_call() {
         let claims = TraceeLocks::default();
         let claim = claims.take(7).expect("it is free");
         claim.call(|| assert!(claims.wait_for(7).is_none()));

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// `config.json` of a bundle, as it was read.
 #[derive(Debug)]
-pub struct Bundle {
+pub(crate) struct Bundle {
     path: PathBuf,
     text: String,
     metadata: std::fs::Metadata,
@@ -65,31 +65,29 @@ pub(crate) fn folded(key: &str) -> String {
 
 /// The parts of a configuration that the classification needs.
 #[derive(Debug, Default)]
-pub struct Facts {
-    /// `hostname`
-    pub hostname: String,
+pub(crate) struct Facts {
     /// `annotations`
-    pub annotations: IndexMap<String, String>,
+    pub(crate) annotations: IndexMap<String, String>,
     /// `mounts`
-    pub mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<Mount>,
     /// Whether the configuration is for a virtual machine or for another system than Linux.
-    pub foreign: bool,
+    pub(crate) foreign: bool,
 }
 
 /// A mount of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// The path in the container.
-    pub destination: PathBuf,
+    pub(crate) destination: PathBuf,
     /// What is mounted there.
-    pub source: Option<PathBuf>,
+    pub(crate) source: Option<PathBuf>,
     /// The options, as for mount(8).
-    pub options: Option<Vec<String>>,
+    pub(crate) options: Option<Vec<String>>,
 }
 
 impl Mount {
     /// Returns the source on the host if the mount is writable.
-    pub fn writable(&self) -> Option<&Path> {
+    pub(crate) fn writable(&self) -> Option<&Path> {
         let options = self.options.as_deref().unwrap_or_default();
         let has = |names: &[&str]| options.iter().any(|option| names.contains(&option.as_str()));
         let bound = has(&["bind", "rbind"]) && !has(&["ro", "rro"]);
@@ -99,7 +97,7 @@ impl Mount {
 
 impl Facts {
     /// Returns the source of the mount at `destination`.
-    pub fn source(&self, destination: &str) -> Option<&Path> {
+    pub(crate) fn source(&self, destination: &str) -> Option<&Path> {
         let there = |mount: &&Mount| mount.destination == Path::new(destination);
         self.mounts.iter().rfind(there)?.source.as_deref()
     }
@@ -110,7 +108,7 @@ impl Bundle {
     ///
     /// # Errors
     /// A message for the user: the act, the path and the errno.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let failed = |error| format!("cannot read {}: {error}", path.display());
         // If the path is a link, its target is replaced.
         let path = path.canonicalize().map_err(failed)?;
@@ -126,7 +124,6 @@ impl Bundle {
     pub(crate) fn facts(&self) -> Result<Facts, String> {
         let fields = self.fields()?;
         Ok(Facts {
-            hostname: self.field(&fields, "hostname")?,
             annotations: self.field(&fields, "annotations")?,
             mounts: self.field(&fields, "mounts")?,
             foreign: ["vm", "windows", "solaris", "zos"]
@@ -139,7 +136,7 @@ impl Bundle {
     ///
     /// # Errors
     /// The file is no valid configuration.
-    pub fn seccomp(&self) -> Result<Option<Map<String, Value>>, String> {
+    pub(crate) fn seccomp(&self) -> Result<Option<Map<String, Value>>, String> {
         let fields = self.fields()?;
         let linux: Fields<'_> = self.field(&fields, "linux")?;
         linux.0.get("seccomp").map_or(Ok(None), |raw| self.parse(raw.get()))
@@ -165,7 +162,7 @@ impl Bundle {
     /// # Errors
     /// The errors of making, writing and renaming a file in the directory. The old file is
     /// then unchanged.
-    pub fn replace(&self, text: &str) -> Result<(), String> {
+    pub(crate) fn replace(&self, text: &str) -> Result<(), String> {
         self.try_replace(text)
             .map_err(|error| format!("cannot replace {}: {error}", self.path.display()))
     }
@@ -208,7 +205,7 @@ impl Bundle {
     }
 
     /// Makes an error about the content of the file.
-    pub fn misunderstood(&self, error: &dyn fmt::Display) -> String {
+    pub(crate) fn misunderstood(&self, error: &dyn fmt::Display) -> String {
         format!("cannot understand {}: {error}", self.path.display())
     }
 }
@@ -261,12 +258,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let facts = bundle(&directory, CONFIG).facts().unwrap();
         assert_eq!(facts.source("/etc/hosts"), Some(Path::new("/x/hosts")));
-        assert!(facts.annotations.is_empty() && facts.hostname.is_empty() && !facts.foreign);
+        assert!(facts.annotations.is_empty() && !facts.foreign);
         assert!(bundle(&directory, r#"{"vm":{}}"#).facts().unwrap().foreign);
     }
 
     #[test]
-    fn what_is_no_configuration_is_told_with_its_place() {
+    fn what_is_no_configuration_is_refused_with_its_place() {
         let directory = tempfile::tempdir().unwrap();
         let error = bundle(&directory, "{\n\"linux\": 7\n}").seccomp().unwrap_err();
         assert!(error.contains("config.json: invalid type"), "{error}");

@@ -14,7 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The annotation, or Docker label, by which a container requests or refuses a hold.
-pub const HOLD: &str = "io.synconce.hold";
+pub(crate) const HOLD: &str = "io.synconce.hold";
 /// With this annotation crun loads a filter of its own in place of the profile.
 const CRUN_FILTER: &str = "run.oci.seccomp_bpf_data";
 /// With this annotation crun may start a virtual machine, in whose kernel the profile has no
@@ -23,7 +23,7 @@ const CRUN_HANDLER: &str = "run.oci.handler";
 
 /// Whether a container is held, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The container is held.
     Hold(Reason),
     /// The container is not held.
@@ -32,7 +32,7 @@ pub enum Verdict {
 
 /// Why a container is held or not held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// A build step of BuildKit's runc worker, also the one embedded in dockerd.
     BuildKit,
     /// A build step of BuildKit's containerd worker.
@@ -59,19 +59,19 @@ pub enum Reason {
 
 /// What is known when a runtime is called.
 #[derive(Debug)]
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// The runtime's arguments.
-    pub call: &'a Invocation,
+    pub(crate) call: &'a Invocation,
     /// The bundle, absolute.
-    pub bundle: &'a Path,
+    pub(crate) bundle: &'a Path,
     /// The directory in which the runtime was called.
-    pub directory: &'a Path,
+    pub(crate) directory: &'a Path,
     /// The container's configuration.
-    pub facts: &'a Facts,
+    pub(crate) facts: &'a Facts,
     /// The operator's configuration.
-    pub settings: &'a Settings,
+    pub(crate) settings: &'a Settings,
     /// The mounts in the namespace in which the runtime was called.
-    pub mounts: &'a [synconce_probe::mounts::Mount],
+    pub(crate) mounts: &'a [synconce_probe::mounts::Mount],
 }
 
 /// Returns whether the container of `context` is held.

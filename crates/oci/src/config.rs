@@ -14,31 +14,31 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The path of the file, unless [`FILE`] names another.
-pub const PATH: &str = "/etc/synconce/oci.toml";
+pub(crate) const PATH: &str = "/etc/synconce/oci.toml";
 /// The environment variable that names another file.
-pub const FILE: &str = "SYNCONCE_OCI_FILE";
+pub(crate) const FILE: &str = "SYNCONCE_OCI_FILE";
 
 /// The operator's file. An unknown field is an error: it may be a misspelled rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The runtime to execute.
-    pub runtime: Option<PathBuf>,
+    pub(crate) runtime: Option<PathBuf>,
     /// The rules, in order.
     #[serde(default, rename = "rule")]
-    pub rules: Vec<Rule>,
+    pub(crate) rules: Vec<Rule>,
 }
 
 /// A rule that decides for some containers whether they are held.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// containerd's namespace; any, when absent.
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// `KEY` or `KEY=VALUE`; any, when absent.
-    pub annotation: Option<String>,
+    pub(crate) annotation: Option<String>,
     /// Whether matching containers are held.
-    pub hold: bool,
+    pub(crate) hold: bool,
 }
 
 impl Settings {
@@ -55,7 +55,7 @@ impl Settings {
     ///
     /// # Errors
     /// A message for the user.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
         match std::fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text)
                 .map_err(|error| format!("cannot understand {}: {error}", path.display())),
@@ -67,7 +67,7 @@ impl Settings {
 
 impl Rule {
     /// Returns whether the rule matches a container of `namespace` with annotations.
-    pub fn fits<'a>(
+    pub(crate) fn fits<'a>(
         &self,
         namespace: Option<&str>,
         annotation: impl Fn(&str) -> Option<&'a str>,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// dockerd's records of one container.
 #[derive(Debug)]
-pub struct Records {
+pub(crate) struct Records {
     host: HostConfig,
     container: Container,
     directory: PathBuf,
@@ -79,7 +79,7 @@ struct Healthcheck {
 impl Records {
     /// Finds the records of container `id` by the files that dockerd mounts into it. Returns
     /// `None` when there are none, or when another user owns them.
-    pub fn find(facts: &Facts, id: &str) -> Option<Self> {
+    pub(crate) fn find(facts: &Facts, id: &str) -> Option<Self> {
         let files = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
         files.iter().filter_map(|file| facts.source(file)).find_map(|source| {
             // With --network container:OTHER the files are those of the other container.
@@ -133,7 +133,7 @@ impl Records {
     }
 
     /// Returns the value of a label, set by the container or by its image.
-    pub fn label(&self, key: &str) -> Option<&str> {
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.container.config.labels.as_ref()?.get(key).map(String::as_str)
     }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_keeps_data_or_serves_somebody_is_no_step_of_a_build() {
+    fn what_keeps_data_or_serves_clients_is_no_step_of_a_build() {
         let hosts: [(&str, Value); 9] = [
             ("Dns", json!([])),
             ("LogConfig", json!({"Type": "json-file"})),

@@ -31,7 +31,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         words => (Invocation::parse(words), None),
     };
     call.bundle.get_or_insert_with(|| place.clone());
-    let plan = Plan::of(call, &settings, directory).map_err(|trouble| trouble.to_string())?;
+    let plan = Plan::of(call, &settings, directory).map_err(|error| error.to_string())?;
     let mut text = String::new();
     let mut line = |title: &str, what: &str| {
         // Writing to a String cannot fail.

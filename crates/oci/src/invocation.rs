@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 
 /// The parts of an engine's call of a runtime that are needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Invocation {
+pub(crate) struct Invocation {
     /// `create`, `run`, `state`...; empty when there is none.
-    pub verb: String,
+    pub(crate) verb: String,
     /// The bundle, if given.
-    pub bundle: Option<PathBuf>,
+    pub(crate) bundle: Option<PathBuf>,
     /// crun only: the file in place of `config.json`, relative to the working directory.
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// The container's id.
-    pub id: Option<String>,
+    pub(crate) id: Option<String>,
     /// The runtime's log file.
-    pub log: Option<PathBuf>,
+    pub(crate) log: Option<PathBuf>,
     /// Whether the log format is JSON.
-    pub logs_json: bool,
+    pub(crate) logs_json: bool,
     /// The directory of the runtime's state.
-    pub root: Option<PathBuf>,
+    pub(crate) root: Option<PathBuf>,
     /// The file to which the runtime writes the container's pid.
-    pub pid_file: Option<PathBuf>,
+    pub(crate) pid_file: Option<PathBuf>,
 }
 
 /// Flags with a value, before the verb.
@@ -36,7 +36,7 @@ const OF_CREATE: &[&str] =
 
 impl Invocation {
     /// Parses `arguments`, without the program's name.
-    pub fn parse(arguments: &[OsString]) -> Self {
+    pub(crate) fn parse(arguments: &[OsString]) -> Self {
         let mut call = Self::default();
         let mut words = arguments.iter().map(OsString::as_os_str);
         while let Some(word) = words.next() {
@@ -71,7 +71,7 @@ impl Invocation {
     /// Returns the call with absolute paths without symbolic links, for a call in `directory`,
     /// so that paths can be compared.
     #[must_use]
-    pub fn resolved(self, directory: &Path) -> Self {
+    pub(crate) fn resolved(self, directory: &Path) -> Self {
         let whole = |path: PathBuf| {
             let path = directory.join(path);
             path.canonicalize().unwrap_or(path)

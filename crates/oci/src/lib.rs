@@ -4,25 +4,25 @@
 //! # Terms
 //! - **runtime**: the program that the engine means to call, and that synconce-oci executes:
 //!   runc, crun, or the operator's choice.
-//! - **invocation** ([`invocation::Invocation`]): one command line for a runtime.
-//! - **bundle** ([`bundle::Bundle`]): the directory with `config.json`.
+//! - **invocation** (`invocation::Invocation`): one command line for a runtime.
+//! - **bundle** (`bundle::Bundle`): the directory with `config.json`.
 //! - **build container**: runs one step of an image build; every process in it ends with the
 //!   step, and the engine stores the result.
-//! - **verdict** ([`classify::Verdict`]): whether a container is held, and why.
+//! - **verdict** (`classify::Verdict`): whether a container is held, and why.
 //!
 //! Only `create` and `run` are handled. The sealed hold is added to `linux.seccomp` of the
-//! bundle's `config.json` ([`profile`]), and the runtime is executed in this process, with the
+//! bundle's `config.json` (`profile`), and the runtime is executed in this process, with the
 //! same arguments, descriptors and environment. On any error before that, the container is not
 //! changed, and its syncs are done.
 #![forbid(unsafe_code)]
 
-pub mod bundle;
-pub mod classify;
-pub mod config;
-pub mod docker;
+mod bundle;
+mod classify;
+mod config;
+mod docker;
 pub mod explain;
-pub mod invocation;
-pub mod podman;
-pub mod profile;
-pub mod runtime;
+mod invocation;
+mod podman;
+mod profile;
+mod runtime;
 pub mod wrap;

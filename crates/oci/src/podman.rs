@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_manifest_nobody_knows() {
+    fn without_a_manifest_there_is_no_answer() {
         let (root, bundle) = stored(None);
         assert_eq!(image_brings(&bundle, "a.b"), None);
         std::fs::remove_file(root.path().join("overlay-containers/containers.json")).unwrap();

@@ -6,64 +6,59 @@
 //! other way is not held.
 
 use serde_json::{Map, Value, json};
-use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
+use std::iter;
+use synconce_filter::{
+    Call, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, SEALED, SealedAnswer, args::MS_SYNC,
+};
 
 /// A profile: the fields of `linux.seccomp`.
-pub type Profile = Map<String, Value>;
+pub(crate) type Profile = Map<String, Value>;
 
-/// Calls that are answered with success, whatever their arguments. libseccomp 2.4 has all of
-/// them. The order is unusual on purpose: older crun caches compiled filters under a checksum
-/// that omits `errnoRet`, and no other profile should have the same checksum.
-const HELD: [&str; 4] = ["syncfs", "fsync", "sync", "fdatasync"];
-/// Calls that only write back, including the names of other ABIs.
-const RANGES: [&str; 3] = ["sync_file_range", "sync_file_range2", "arm_sync_file_range"];
-const MSYNC: &str = "msync";
-const MS_SYNC: u64 = 4;
-const IO_URING_SETUP: &str = "io_uring_setup";
-const ENOSYS: u16 = 38;
+/// The names of [`Call::SyncFileRange`] in ABIs that only a profile covers.
+const RANGES_ELSEWHERE: [&str; 2] = ["sync_file_range2", "arm_sync_file_range"];
 
 const ALLOW: &str = "SCMP_ACT_ALLOW";
 const ERRNO: &str = "SCMP_ACT_ERRNO";
 
 /// A profile with the hold.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Edited {
+pub(crate) struct Edited {
     /// The profile with the hold.
-    pub profile: Profile,
+    pub(crate) profile: Profile,
     /// The names that are held, in the order of the rules.
-    pub held: Vec<&'static str>,
+    pub(crate) held: Vec<&'static str>,
     /// The names that are not held, because the profile restricts or forbids them.
-    pub left: Vec<&'static str>,
+    pub(crate) left: Vec<&'static str>,
     /// Whether io_uring is refused, so that programs fall back to calls that are held.
-    pub io_uring_refused: bool,
+    pub(crate) io_uring_refused: bool,
 }
 
 /// Adds the hold to `profile`, or to a new profile.
 ///
 /// # Errors
 /// A part of the profile that violates the specification.
-pub fn hold(profile: Option<Profile>) -> Result<Edited, String> {
+pub(crate) fn hold(profile: Option<Profile>) -> Result<Edited, String> {
     let mut profile = match profile {
         // An empty section counts as none, as in runc.
         Some(profile) if !profile.is_empty() => profile,
         _ => allow_all(),
     };
-    let (mut held, mut left) = (Vec::new(), Vec::new());
-    for name in HELD.into_iter().chain(RANGES).chain([MSYNC]) {
-        if allows(&profile, name)? { held.push(name) } else { left.push(name) }
-    }
-    let io_uring_refused = allows(&profile, IO_URING_SETUP)?;
-    let mut taken = held.clone();
-    taken.extend(io_uring_refused.then_some(IO_URING_SETUP));
-    let mut rules = ours(&held);
-    if io_uring_refused {
-        rules.push(errno(&[IO_URING_SETUP], ENOSYS));
+    let (mut taken, mut left, mut rules) = (Vec::new(), Vec::new(), Vec::new());
+    for (names, answer) in sealed_calls() {
+        let before = taken.len();
+        for name in names {
+            if allows(&profile, name)? { taken.push(name) } else { left.push(name) }
+        }
+        rules.extend(rules_for(&taken[before..], answer));
     }
     if let Some(Value::Array(theirs)) = profile.get_mut("syscalls") {
         rules.extend(theirs.drain(..).filter_map(|rule| without(rule, &taken)));
     }
     profile.insert("syscalls".to_owned(), Value::Array(rules));
-    Ok(Edited { profile, held, left, io_uring_refused })
+    let is_io_uring = |name: &&str| *name == Call::IoUringSetup.name();
+    left.retain(|name| !is_io_uring(name));
+    let (refused, held): (Vec<_>, _) = taken.into_iter().partition(is_io_uring);
+    Ok(Edited { profile, held, left, io_uring_refused: !refused.is_empty() })
 }
 
 /// Makes a profile that allows everything, for every ABI of this machine's processor: a filter
@@ -79,29 +74,37 @@ fn allow_all() -> Profile {
     profile
 }
 
-/// Returns the rules for the names that are held.
-fn ours(held: &[&'static str]) -> Vec<Value> {
-    let of = |all: &[&'static str]| -> Vec<&'static str> {
-        all.iter().copied().filter(|name| held.contains(name)).collect()
-    };
-    let mut rules = vec![errno(&of(&HELD), 0)];
-    // A process asks by this call whether it is held (see `synconce_filter::HANDSHAKE_FLAGS`).
-    if held.contains(&RANGES[0]) {
-        let flags =
-            |comparison: &str| json!([{"index": 3, "value": HANDSHAKE_FLAGS, "op": comparison}]);
-        rules.push(conditional(errno(&RANGES[..1], HANDSHAKE_SEALED_ERRNO), flags("SCMP_CMP_EQ")));
-        rules.push(conditional(errno(&RANGES[..1], 0), flags("SCMP_CMP_NE")));
+/// Returns the calls that the hold answers, by the names that a profile uses.
+fn sealed_calls() -> impl Iterator<Item = (Vec<&'static str>, SealedAnswer)> {
+    SEALED.iter().flat_map(|(calls, answer)| {
+        let names = calls.iter().map(|call| call.name()).collect();
+        let elsewhere = calls.contains(&Call::SyncFileRange);
+        let elsewhere = elsewhere.then(|| (RANGES_ELSEWHERE.to_vec(), SealedAnswer::Success));
+        iter::once((names, *answer)).chain(elsewhere)
+    })
+}
+
+/// Returns the rules by which the calls `names` get `answer`.
+fn rules_for(names: &[&'static str], answer: SealedAnswer) -> Vec<Value> {
+    let success = errno(names, 0);
+    match answer {
+        _ if names.is_empty() => Vec::new(),
+        SealedAnswer::Success => vec![success],
+        SealedAnswer::Refusal(number) => vec![errno(names, number)],
+        SealedAnswer::SuccessOrHandshake => {
+            let flags = |comparison: &str| json!([{"index": 3, "value": HANDSHAKE_FLAGS, "op": comparison}]);
+            let handshake = errno(names, HANDSHAKE_SEALED_ERRNO);
+            vec![
+                conditional(handshake, flags("SCMP_CMP_EQ")),
+                conditional(success, flags("SCMP_CMP_NE")),
+            ]
+        }
+        SealedAnswer::SuccessIfSync => {
+            let sync = |wanted: u32| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
+            let allowed = json!({"names": names, "action": ALLOW});
+            vec![conditional(success, sync(MS_SYNC)), conditional(allowed, sync(0))]
+        }
     }
-    rules.push(errno(&of(&RANGES[1..]), 0));
-    if held.contains(&MSYNC) {
-        // Without MS_SYNC, msync(2) syncs nothing: its other flags invalidate mappings, or
-        // only check the range.
-        let sync = |wanted: u64| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
-        rules.push(conditional(errno(&[MSYNC], 0), sync(MS_SYNC)));
-        rules.push(conditional(json!({"names": [MSYNC], "action": ALLOW}), sync(0)));
-    }
-    rules.retain(|rule| rule["names"] != json!([]));
-    rules
 }
 
 /// Makes a rule with an explicit `errnoRet`: runc and crun default to EPERM.

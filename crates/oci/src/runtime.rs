@@ -26,7 +26,7 @@ const REFUSED: [(&str, &str); 4] = [
 ///
 /// # Errors
 /// There is no runtime but synconce-oci itself.
-pub fn find(
+pub(crate) fn find(
     settings: &Settings,
     name: &OsStr,
     path: Option<&OsStr>,
@@ -62,14 +62,14 @@ pub fn find(
 /// The programs that this process has executed already: a copy of synconce-oci, or a wrapper
 /// script, may execute synconce-oci again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tried(Vec<PathBuf>);
+pub(crate) struct Tried(Vec<PathBuf>);
 
 impl Tried {
     /// The environment variable with this process's pid and the paths.
-    pub const VARIABLE: &str = "SYNCONCE_OCI_TRIED";
+    pub(crate) const VARIABLE: &str = "SYNCONCE_OCI_TRIED";
 
     /// Returns the programs that process `pid` has tried, from the variable's value.
-    pub fn parse(value: Option<&OsStr>, pid: u32) -> Self {
+    pub(crate) fn parse(value: Option<&OsStr>, pid: u32) -> Self {
         let mut paths = value.map(|value| std::env::split_paths(value)).into_iter().flatten();
         // Child processes inherit the variable, but have another pid.
         match paths.next() {
@@ -79,7 +79,7 @@ impl Tried {
     }
 
     /// Returns the variable's value for executing `runtime` next.
-    pub fn with(&self, runtime: &Path, pid: u32) -> OsString {
+    pub(crate) fn with(&self, runtime: &Path, pid: u32) -> OsString {
         let pid = PathBuf::from(pid.to_string());
         let paths = [&pid].into_iter().chain(&self.0).map(PathBuf::as_path).chain([runtime]);
         // A path with a colon cannot be stored; it could not be in PATH either.
@@ -92,7 +92,7 @@ impl Tried {
 }
 
 /// Returns why containers of `runtime` cannot be held, or `None` when they can.
-pub fn refusal(runtime: &Path) -> Option<&'static str> {
+pub(crate) fn refusal(runtime: &Path) -> Option<&'static str> {
     let real = runtime.canonicalize().unwrap_or_else(|_| runtime.to_owned());
     [runtime, &real].into_iter().find_map(|path| {
         let name = path.file_name()?.to_string_lossy().into_owned();

@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Executes the runtime for an engine that called it as `name`. Returns only on errors, with a
 /// message.
@@ -52,7 +53,7 @@ fn note(call: &Invocation, message: &str) {
     let line = json!({
         "level": "warning",
         "msg": format!("synconce-oci: {message}"),
-        "time": jiff::Timestamp::now().to_string(),
+        "time": humantime::format_rfc3339_nanos(SystemTime::now()).to_string(),
     });
     // crun also logs to journald:NAME, syslog:NAME and file:PATH.
     let is_file = |log: &&PathBuf| call.logs_json && !log.to_string_lossy().contains(':');
@@ -69,8 +70,8 @@ fn note(call: &Invocation, message: &str) {
 fn hold(call: &Invocation, settings: &Settings) -> Result<(), String> {
     let plan = match Plan::of(call.clone(), settings, None) {
         // The runtime reports the missing bundle.
-        Err(Trouble::Missing(_)) => return Ok(()),
-        other => other.map_err(|trouble| trouble.to_string())?,
+        Err(PlanError::Missing(_)) => return Ok(()),
+        other => other.map_err(|error| error.to_string())?,
     };
     match (plan.verdict, plan.edited) {
         (Verdict::Hold(_), Some(edited)) if !edited.held.is_empty() || edited.io_uring_refused => {
@@ -82,25 +83,25 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<(), String> {
 
 /// What synconce-oci would do for one call.
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The bundle's configuration.
-    pub bundle: Bundle,
+    pub(crate) bundle: Bundle,
     /// Whether the container is held.
-    pub verdict: Verdict,
+    pub(crate) verdict: Verdict,
     /// The profile with the hold, if the container is held.
-    pub edited: Option<Edited>,
+    pub(crate) edited: Option<Edited>,
 }
 
 /// Why there is no plan.
 #[derive(Debug)]
-pub enum Trouble {
+pub(crate) enum PlanError {
     /// The configuration is missing.
     Missing(String),
     /// The configuration is invalid.
     Content(String),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for PlanError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (Self::Missing(what) | Self::Content(what)) = self;
         f.write_str(what)
@@ -112,26 +113,26 @@ impl Plan {
     ///
     /// # Errors
     /// A message for the user.
-    pub fn of(
+    pub(crate) fn of(
         call: Invocation,
         settings: &Settings,
         directory: Option<&Path>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, PlanError> {
         let here = || std::env::current_dir();
         let directory = directory
             .map_or_else(here, |directory| Ok(directory.to_owned()))
-            .map_err(|error| Trouble::Missing(format!("cannot find where we are: {error}")))?;
+            .map_err(|error| PlanError::Missing(format!("cannot find where we are: {error}")))?;
         let call = call.resolved(&directory);
         let place = call.bundle.clone().unwrap_or_else(|| directory.clone());
         let file = call.config.clone().unwrap_or_else(|| PathBuf::from("config.json"));
         let file = place.join(file);
         let missing = !file.exists();
         let bundle = Bundle::read(&file).map_err(if missing {
-            Trouble::Missing
+            PlanError::Missing
         } else {
-            Trouble::Content
+            PlanError::Content
         })?;
-        let facts = bundle.facts().map_err(Trouble::Content)?;
+        let facts = bundle.facts().map_err(PlanError::Content)?;
         let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
         let context = Context {
             call: &call,
@@ -145,8 +146,8 @@ impl Plan {
         let edited = match &verdict {
             Verdict::Leave(_) => None,
             Verdict::Hold(_) => {
-                let seccomp = bundle.seccomp().map_err(Trouble::Content)?;
-                let wrong = |error: String| Trouble::Content(bundle.misunderstood(&error));
+                let seccomp = bundle.seccomp().map_err(PlanError::Content)?;
+                let wrong = |error: String| PlanError::Content(bundle.misunderstood(&error));
                 Some(profile::hold(seccomp).map_err(wrong)?)
             }
         };

@@ -3,7 +3,7 @@
 
 use crate::buildkit::SHIM;
 use crate::error::{Error, Fault};
-use crate::host::Host;
+use crate::host::{Host, RUNTIME_NAME};
 use crate::imports::{self, Part};
 use crate::original;
 use crate::plan::Plan;
@@ -15,7 +15,6 @@ use toml_edit::{Array, Value};
 
 const CONFIGURATION: &str = "/etc/containerd/config.toml";
 const DROP_IN: &str = "synconce.toml";
-const NAME: &str = "synconce";
 /// The runtime whose settings are copied, except the binary.
 const ORIGINAL: &str = "runc";
 const BINARY: [&str; 2] = ["options", "BinaryName"];
@@ -146,14 +145,15 @@ fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> 
             let remedy = "move the section into config.toml, and set up again";
             return Err(in_file(Fault::new(reason, remedy).on_line(line)));
         }
-        let Some((_, line)) = toml.get(&runtime_keys(format, NAME, &[])) else { continue };
-        let kind = toml.text(&runtime_keys(format, NAME, &["runtime_type"])).map_err(in_file)?;
-        let binary = toml.text(&runtime_keys(format, NAME, &BINARY));
+        let Some((_, line)) = toml.get(&runtime_keys(format, RUNTIME_NAME, &[])) else { continue };
+        let kind =
+            toml.text(&runtime_keys(format, RUNTIME_NAME, &["runtime_type"])).map_err(in_file)?;
+        let binary = toml.text(&runtime_keys(format, RUNTIME_NAME, &BINARY));
         let binary = binary.map_err(in_file)?.map(|(text, _)| text);
         if kind.is_some_and(|(text, _)| text == SHIM) && binary == Some(host.runtime()) {
             return Ok(true);
         }
-        let reason = format!("has a runtime {NAME} that is not {}", host.runtime());
+        let reason = format!("has a runtime {RUNTIME_NAME} that is not {}", host.runtime());
         let remedy = "take it away, or name its BinaryName by --runtime";
         return Err(in_file(Fault::new(reason, remedy).on_line(line)));
     }
@@ -243,8 +243,9 @@ impl Wanted<'_> {
     }
 
     fn set(&self, edited: &mut Edited) -> Result<(), Fault> {
-        let mut set =
-            |keys: &[&str], value: Value| edited.set(&runtime_keys(self.format, NAME, keys), value);
+        let mut set = |keys: &[&str], value: Value| {
+            edited.set(&runtime_keys(self.format, RUNTIME_NAME, keys), value)
+        };
         set(&["runtime_type"], SHIM.into())?;
         set(&["pod_annotations"], self.annotations()?.into())?;
         let own: [&[&str]; 3] = [&["runtime_type"], &["pod_annotations"], &BINARY];
@@ -259,10 +260,10 @@ impl Wanted<'_> {
 
     /// Returns runc's annotations and synconce's own.
     fn annotations(&self) -> Result<Array, Fault> {
-        let told = self.original.iter().find(|(keys, _)| *keys == ["pod_annotations"]);
-        let mut all = match told.map(|(_, value)| value.as_array()) {
+        let annotations = self.original.iter().find(|(keys, _)| *keys == ["pod_annotations"]);
+        let mut all = match annotations.map(|(_, value)| value.as_array()) {
             None => Array::new(),
-            Some(Some(told)) => told.clone(),
+            Some(Some(annotations)) => annotations.clone(),
             Some(None) => {
                 let reason = "has pod_annotations of runc that are no list";
                 return Err(Fault::new(reason, "mend the file"));

@@ -4,13 +4,10 @@
 mod daemon_json;
 
 use crate::error::{Error, Fault};
-use crate::host::{Found, Host};
+use crate::host::{Found, Host, RUNTIME_NAME};
 use crate::plan::Plan;
 use crate::systemd::{self, DEFAULT_PATH, Service};
 use std::path::{Path, PathBuf};
-
-/// The name of the runtime.
-pub(crate) const NAME: &str = "synconce";
 
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 const DATA: &str = "/var/lib/docker";
@@ -156,7 +153,7 @@ pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
         let path = host.resolve(&container.join("hostconfig.json"))?;
         let Ok(Found::File(bytes, _)) = host.look(&path) else { continue };
         let config: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        if config["Runtime"] == NAME {
+        if config["Runtime"] == RUNTIME_NAME {
             let id = container.file_name().unwrap_or_default().to_string_lossy();
             names.push(id.chars().take(12).collect::<String>());
         }

@@ -71,7 +71,7 @@ impl fmt::Display for Refusal {
 
 /// Why a text is not edited.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Fault {
+pub(crate) struct Fault {
     line: Option<usize>,
     reason: String,
     remedy: String,
@@ -79,7 +79,7 @@ pub struct Fault {
 
 impl Fault {
     /// `reason` ends the sentence that the file's name begins; `remedy` is a hint.
-    pub fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { line: None, reason: reason.into(), remedy: remedy.into() }
     }
 

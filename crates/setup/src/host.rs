@@ -1,6 +1,7 @@
 //! The system that is set up, and all reads of it.
 
 use crate::error::{Error, Fault};
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -10,11 +11,14 @@ use std::path::{Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
 
+/// The name of synconce-oci as a runtime, in the configuration of every engine.
+pub(crate) const RUNTIME_NAME: &str = "synconce";
+
 /// The kernel's limit on followed links (`path_resolution(7)`).
 const LINKS: usize = 40;
 
 /// Returns the output of `PROGRAM --version`, given the root and a path below it.
-pub type Version = Box<dyn Fn(&Path, &Path) -> Option<String>>;
+pub(crate) type Version = Box<dyn Fn(&Path, &Path) -> Option<String>>;
 
 /// A system by its root.
 pub struct Host {
@@ -49,12 +53,12 @@ impl Host {
     }
 
     /// Returns the directory below which journals are kept.
-    pub fn state(&self) -> &Path {
+    pub(crate) fn state(&self) -> &Path {
         &self.state
     }
 
     /// Returns the path of `synconce-oci`, for configuration files.
-    pub fn runtime(&self) -> &str {
+    pub(crate) fn runtime(&self) -> &str {
         self.runtime.to_str().unwrap_or_default()
     }
 
@@ -85,7 +89,7 @@ impl Host {
     }
 
     /// Returns whether both paths lead to the same file.
-    pub fn is_same(&self, one: &Path, other: &Path) -> bool {
+    pub(crate) fn is_same(&self, one: &Path, other: &Path) -> bool {
         let identity = |path: &Path| {
             let found = fs::metadata(self.real(&self.resolve(path).ok()?)).ok()?;
             Some((found.dev(), found.ino()))
@@ -99,7 +103,7 @@ impl Host {
     }
 
     /// Returns the version that the program `path` prints, or `None` if it cannot be executed.
-    pub fn version(&self, path: &Path) -> Option<String> {
+    pub(crate) fn version(&self, path: &Path) -> Option<String> {
         (self.version)(&self.root, path)
     }
 
@@ -107,7 +111,7 @@ impl Host {
     ///
     /// # Errors
     /// A link that cannot be read, with its path; a loop.
-    pub fn resolve(&self, path: &Path) -> Result<PathBuf, Failed> {
+    pub(crate) fn resolve(&self, path: &Path) -> Result<PathBuf, Failed> {
         let mut pending: VecDeque<OsString> = names(path).collect();
         let mut resolved = PathBuf::from("/");
         let mut links = 0;
@@ -123,8 +127,7 @@ impl Host {
             };
             links += 1;
             if links > LINKS {
-                let error = std::io::Error::from_raw_os_error(ELOOP);
-                return Err(Failed::new("cannot follow", &self.real(path), error));
+                return Err(Failed::new("cannot follow", &self.real(path), Errno::LOOP));
             }
             if target.is_absolute() {
                 resolved = PathBuf::from("/");
@@ -150,7 +153,7 @@ impl Host {
     ///
     /// # Errors
     /// The error names the act and the path. Anything but a file or link is refused.
-    pub fn look(&self, path: &Path) -> Result<Found, Error> {
+    pub(crate) fn look(&self, path: &Path) -> Result<Found, Error> {
         let real = self.real(path);
         let metadata = match fs::symlink_metadata(&real) {
             Err(error) if is_absent(&error) => return Ok(Found::Absent),
@@ -171,7 +174,7 @@ impl Host {
     ///
     /// # Errors
     /// The error names the act and the path. A file that is no UTF-8 is refused.
-    pub fn text(&self, path: &Path) -> Result<(PathBuf, Option<String>), Error> {
+    pub(crate) fn text(&self, path: &Path) -> Result<(PathBuf, Option<String>), Error> {
         let resolved = self.resolve(path)?;
         let Found::File(bytes, _) = self.look(&resolved)? else { return Ok((resolved, None)) };
         match String::from_utf8(bytes) {
@@ -189,7 +192,7 @@ impl Host {
     ///
     /// # Errors
     /// The error names the act and the path.
-    pub fn list(&self, path: &Path, suffix: &str) -> Result<Vec<PathBuf>, Failed> {
+    pub(crate) fn list(&self, path: &Path, suffix: &str) -> Result<Vec<PathBuf>, Failed> {
         let real = self.real(&self.resolve(path)?);
         let entries = match fs::read_dir(&real) {
             Err(error) if is_absent(&error) => return Ok(Vec::new()),
@@ -206,8 +209,6 @@ impl Host {
         Ok(found)
     }
 }
-
-const ELOOP: i32 = 40;
 
 /// Returns the components of `path`, without the root and dots.
 fn names(path: &Path) -> impl Iterator<Item = OsString> + '_ {

@@ -57,7 +57,7 @@ pub struct Before {
 
 impl Before {
     /// Returns the owner and mode.
-    pub fn rights(&self) -> Rights {
+    pub(crate) fn rights(&self) -> Rights {
         Rights { mode: self.mode, owner: (self.user, self.group) }
     }
 }
@@ -73,14 +73,14 @@ impl Entry {
     }
 
     /// Returns whether `found` was written by synconce.
-    pub fn is_ours(&self, found: &Found) -> bool {
+    pub(crate) fn is_ours(&self, found: &Found) -> bool {
         self.after.iter().any(|print| Some(print) == print_of(found).as_ref())
     }
 
     /// Returns whether `found` is not the result of this set-up: the file was edited after a
     /// set-up that was killed before it changed this file, or after an undo that had restored
     /// it.
-    pub fn is_foreign(&self, found: &Found, host: &Host) -> bool {
+    pub(crate) fn is_foreign(&self, found: &Found, host: &Host) -> bool {
         let is_known = self.written || self.is_before(found) || self.is_ours(found);
         !is_known && !holds_ours(found, host)
     }
@@ -111,7 +111,7 @@ fn print_of_link(target: &Path) -> String {
 }
 
 /// Returns the path of the journal of `engine`.
-pub fn path(host: &Host, engine: Engine) -> PathBuf {
+pub(crate) fn path(host: &Host, engine: Engine) -> PathBuf {
     host.state().join("setup").join(engine.name()).join("journal.json")
 }
 
@@ -120,7 +120,7 @@ impl Journal {
     ///
     /// # Errors
     /// A journal that cannot be read, or has another version, is refused.
-    pub fn read(host: &Host, engine: Engine) -> Result<Option<Self>, Error> {
+    pub(crate) fn read(host: &Host, engine: Engine) -> Result<Option<Self>, Error> {
         let path = path(host, engine);
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -258,7 +258,7 @@ impl Journal {
     ///
     /// # Errors
     /// The error names the act and the path. Repeating the undo is then harmless.
-    pub fn remove(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
+    pub(crate) fn remove(&self, host: &Host, engine: Engine) -> Result<(), Failed> {
         let path = path(host, engine);
         replace::remove(&path)?;
         replace::remove_unfinished(&path)?;

@@ -47,7 +47,7 @@ impl Plan {
     ///
     /// # Errors
     /// The errors of reading the file, and the editor's, with the name of the file.
-    pub fn edit(
+    pub(crate) fn edit(
         &mut self,
         host: &Host,
         path: &Path,
@@ -68,7 +68,7 @@ impl Plan {
     ///
     /// # Errors
     /// The errors of reading the file.
-    pub fn own(&mut self, host: &Host, path: &Path, content: String) -> Result<(), Error> {
+    pub(crate) fn own(&mut self, host: &Host, path: &Path, content: String) -> Result<(), Error> {
         let path = host.resolve(path)?;
         match host.look(&path)? {
             Found::File(bytes, _) if bytes == content.as_bytes() => {}
@@ -81,7 +81,7 @@ impl Plan {
     ///
     /// # Errors
     /// The errors of reading the link.
-    pub fn link(&mut self, host: &Host, path: &Path, target: &Path) -> Result<(), Error> {
+    pub(crate) fn link(&mut self, host: &Host, path: &Path, target: &Path) -> Result<(), Error> {
         let above = host.resolve(path.parent().unwrap_or(path))?;
         let path = above.join(path.file_name().unwrap_or_default());
         match host.look(&path)? {

@@ -5,7 +5,6 @@
 //! delivers again, and the signal masks that have to be restored.
 
 use crate::check;
-use crate::notify::Listener;
 use crate::trace::Mask;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -86,13 +85,13 @@ impl Mailbox {
     }
 
     /// Takes the listener out of the mailbox, if there is one.
-    pub fn take(&self) -> Option<Listener> {
+    pub fn take(&self) -> Option<OwnedFd> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let (flags, mut byte) = (RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT, [0]);
         recvmsg(&self.receiver, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags).ok()?;
         ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next().map(Listener::from),
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         })
     }

@@ -11,7 +11,7 @@
 
 mod exec_watcher;
 
-use self::exec_watcher::ExecWatcher;
+use self::exec_watcher::{ExecWatcher, Progress};
 use crate::handover::Takeover;
 use crate::notify::{Listener, Notification};
 use crate::origin;
@@ -86,7 +86,7 @@ struct Shared<'a> {
     environment: Vec<*const libc::c_char>,
     filter: Filter<'a>,
     mask: Set,
-    stage: Arc<Stage>,
+    progress: Arc<Progress>,
     no_new_privs: bool,
     error: Option<LaunchError>,
     /// The index of the candidate that was tried last.
@@ -97,23 +97,6 @@ struct Shared<'a> {
 struct Child<'a, 'b> {
     shared: &'a mut Shared<'b>,
     takeover: &'b Takeover,
-}
-
-/// The child's progress, for the watcher thread. glibc's clone(3) accepts
-/// `CLONE_CHILD_CLEARTID`; musl's refuses it from 1.2.5 on.
-struct Stage {
-    /// The child's listener; -1 until there is one.
-    listener: AtomicI32,
-    /// Not 0 while the child shares the parent's memory (`CLONE_CHILD_CLEARTID`): the kernel
-    /// clears it when the child leaves that memory (`mm_release` in kernel/fork.c), before the
-    /// first call of the executed program.
-    shares_memory: AtomicI32,
-}
-
-impl Stage {
-    fn has_executed(&self) -> bool {
-        self.shares_memory.load(SeqCst) == 0
-    }
 }
 
 /// Starts `command` under `filter`, with the signal mask `mask` and the inherited
@@ -129,12 +112,12 @@ pub fn launch(
     takeover: &Takeover,
 ) -> Result<Launched, LaunchError> {
     let mut shared = Shared::new(command, filter, mask);
-    let watch = || ExecWatcher::start(Arc::clone(&shared.stage), Arc::clone(&takeover.handover));
+    let watch = || ExecWatcher::start(Arc::clone(&shared.progress), Arc::clone(&takeover.handover));
     let exec_watcher = filter.stops_exec.then(watch).transpose().map_err(LaunchError::Clone)?;
     let cloned = clone_and_wait(&mut Child { shared: &mut shared, takeover });
     let first_call = exec_watcher.and_then(ExecWatcher::finish);
     let pid = cloned.map_err(LaunchError::Clone)?;
-    let fd = shared.stage.listener.load(SeqCst);
+    let fd = shared.progress.listener.load(SeqCst);
     // SAFETY: the child stored a descriptor that its filter made in the shared table; it has
     // no other owner.
     let listener = (fd >= 0).then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(fd) }));
@@ -165,7 +148,7 @@ impl<'a> Shared<'a> {
             environment: pointers(&command.environment),
             filter,
             mask,
-            stage: Arc::new(Stage {
+            progress: Arc::new(Progress {
                 listener: AtomicI32::new(-1),
                 shares_memory: AtomicI32::new(1),
             }),
@@ -207,7 +190,7 @@ fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
     // because CLONE_VFORK suspends the parent until the child executes or exits; if the parent
     // is killed meanwhile, its memory lives as long as the child uses it. `child` only reads
     // and writes its argument and makes async-signal-safe calls. The word that the kernel
-    // clears meanwhile is in `Stage`, which `shared` keeps alive.
+    // clears meanwhile is in `Progress`, which `shared` keeps alive.
     let pid = unsafe {
         libc::clone(
             child,
@@ -216,7 +199,7 @@ fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
             ptr::from_mut(given).cast(),
             ptr::null_mut::<libc::pid_t>(),
             ptr::null_mut::<libc::c_void>(),
-            given.shared.stage.shares_memory.as_ptr(),
+            given.shared.progress.shares_memory.as_ptr(),
         )
     };
     let error = io::Error::last_os_error();
@@ -243,7 +226,7 @@ extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
 
 /// Passes to the frontend what it needs if the supervisor is killed from now on.
 fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError> {
-    let listener = shared.stage.listener.load(SeqCst);
+    let listener = shared.progress.listener.load(SeqCst);
     if listener >= 0 {
         // SAFETY: the filter made the descriptor in the shared table; it stays open.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) };
@@ -264,7 +247,7 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
         }
         other => other,
     };
-    shared.stage.listener.store(installed?.map_or(-1, IntoRawFd::into_raw_fd), SeqCst);
+    shared.progress.listener.store(installed?.map_or(-1, IntoRawFd::into_raw_fd), SeqCst);
     Ok(())
 }
 

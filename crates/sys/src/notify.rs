@@ -35,14 +35,10 @@ pub enum Answer {
     Restart,
 }
 
+/// include/linux/errno.h: an errno of the kernel alone.
 const ERESTARTNOINTR: i32 = 513;
-const CONTINUE: u32 = 1;
-/// `SECCOMP_IOCTL_NOTIF_SET_FLAGS`, Linux 6.6: `_IOW('!', 4, __u64)`.
-const SET_FLAGS: libc::c_ulong = 0x4008_2104;
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`.
 const SYNC_WAKE_UP: u64 = 1;
-const RECV: libc::c_ulong = 0xc050_2100;
-const SEND: libc::c_ulong = 0xc018_2101;
-const ID_VALID: libc::c_ulong = 0x4008_2102;
 
 /// The listener of a filter.
 #[derive(Debug)]
@@ -79,7 +75,9 @@ impl Listener {
     /// 6.6). Returns whether the kernel supports this.
     pub fn wake_on_same_cpu(&self) -> bool {
         // SAFETY: the request takes the flags by value.
-        unsafe { libc::ioctl(self.fd.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) == 0 }
+        unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) == 0
+        }
     }
 
     /// Receives one call. Returns `Ok(None)` if the caller died or was interrupted before the
@@ -90,8 +88,10 @@ impl Listener {
     pub fn receive(&self) -> io::Result<Option<Notification>> {
         let receive = |call: *mut libc::seccomp_notif| {
             // SAFETY: the kernel writes one struct seccomp_notif, which is zeroed.
-            check(libc::c_long::from(unsafe { libc::ioctl(self.fd.as_raw_fd(), RECV, call) }))
-                .map(drop)
+            check(libc::c_long::from(unsafe {
+                libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, call)
+            }))
+            .map(drop)
         };
         let received = match &self.handover {
             Some(handover) => handover.receive(receive),
@@ -124,14 +124,14 @@ impl Listener {
         let (val, error, flags) = match answer {
             Answer::Value(value) => (value, 0, 0),
             Answer::Errno(errno) => (0, -errno, 0),
-            Answer::Continue => (0, 0, CONTINUE),
+            Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
             Answer::Restart => (0, -ERESTARTNOINTR, 0),
         };
         let mut raw = libc::seccomp_notif_resp { id, val, error, flags };
         loop {
             // SAFETY: the kernel reads one struct seccomp_notif_resp.
             let sent = check(libc::c_long::from(unsafe {
-                libc::ioctl(self.fd.as_raw_fd(), SEND, &raw mut raw)
+                libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut raw)
             }));
             match sent {
                 Ok(_) => return Ok(true),
@@ -145,6 +145,8 @@ impl Listener {
     /// Whether the caller of `id` still waits, so that its pid cannot have been reused.
     pub fn is_valid(&self, id: u64) -> bool {
         // SAFETY: the kernel reads one u64.
-        unsafe { libc::ioctl(self.fd.as_raw_fd(), ID_VALID, &raw const id) == 0 }
+        unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0
+        }
     }
 }

@@ -18,12 +18,9 @@ pub struct Instruction {
     pub operand: u32,
 }
 
-/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, Linux 5.19.
-const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
-
 /// Whether the filter gets a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listen {
+pub(crate) enum Listen {
     /// Return a notification descriptor.
     Yes,
     /// No listener: the filter alone answers.
@@ -40,14 +37,14 @@ pub enum Listen {
 /// # Errors
 /// `EACCES` without the privilege, `EBUSY` if another filter of the thread has a listener
 /// already, `EINVAL` or `ENOSYS` if the kernel has no seccomp.
-pub fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn install(program: &[Instruction], listen: Listen) -> io::Result<Option<OwnedFd>> {
     let spec = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     if listen == Listen::No {
         install_with(program, spec)?;
         return Ok(None);
     }
     let listener = spec | libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let fd = match install_with(program, listener | WAIT_KILLABLE_RECV) {
+    let fd = match install_with(program, listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             install_with(program, listener)?
         }

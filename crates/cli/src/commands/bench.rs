@@ -37,9 +37,9 @@ fn fail(error: &Error) -> ExitCode {
     }
 }
 
-fn base_options(arguments: Base) -> base::Options {
+fn base_options(arguments: Base, defaults: base::Options) -> base::Options {
     let Base { packages, suite, mirror, cache } = arguments;
-    let defaults = base::Options::default();
+    let packages = if packages.is_empty() { defaults.packages.clone() } else { packages };
     let cache = cache.unwrap_or(defaults.cache.clone());
     base::Options { packages, suite, mirror, cache, ..defaults }
 }
@@ -58,13 +58,18 @@ fn install_options(arguments: Install) -> install::Options {
     if !identity {
         common.settings.warm_up = WarmUp::Off;
     }
-    install::Options { common, base: base_options(arguments.base), identity, keep }
+    install::Options {
+        common,
+        base: base_options(arguments.base, base::Options::default()),
+        identity,
+        keep,
+    }
 }
 
 fn build_options(arguments: Build) -> image::Options {
     let Build { dir, rounds, variants, base, .. } = arguments;
     let common = common(image::Options::new(dir).common, rounds, variants);
-    image::Options { common, base: base_options(base) }
+    image::Options { common, base: base_options(base, base::Options::default()) }
 }
 
 fn compile_options(arguments: Compile) -> compile::Options {
@@ -82,21 +87,10 @@ fn cost_options(arguments: Cost) -> cost::Options {
 
 fn tree_options(arguments: Clones) -> tree::Options {
     let Clones { dir, rounds, variants, source, cold, .. } = arguments;
+    let Clones { packages, suite, mirror, cache, .. } = arguments;
     let defaults = tree::Options::new(dir);
-    let packages = if arguments.packages.is_empty() {
-        defaults.base.packages.clone()
-    } else {
-        arguments.packages
-    };
-    let base = base::Options {
-        packages,
-        suite: arguments.suite,
-        mirror: arguments.mirror,
-        cache: arguments.cache.unwrap_or(defaults.base.cache.clone()),
-        ..defaults.base
-    };
-    let common = common(defaults.common, rounds, variants);
-    tree::Options { common, source, base, cold }
+    let base = base_options(Base { packages, suite, mirror, cache }, defaults.base);
+    tree::Options { common: common(defaults.common, rounds, variants), source, base, cold }
 }
 
 fn print_loop(arguments: &Loop) -> ExitCode {

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Returns why `root` cannot be used, in lines for the terminal; `None` for a directory. If
 /// `root` does not exist, the lines end with the result of `hint`, called with `root` quoted
 /// for a shell.
-pub fn trouble(root: &Path, hint: impl FnOnce(String) -> String) -> Option<Vec<String>> {
+pub fn unusable(root: &Path, hint: impl FnOnce(String) -> String) -> Option<Vec<String>> {
     let error = match root.metadata() {
         Ok(metadata) if metadata.is_dir() => return None,
         Ok(_) => ErrorKind::NotADirectory.into(),

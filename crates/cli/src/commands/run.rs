@@ -1,8 +1,8 @@
 //! `synconce run`
 
-mod rights;
+mod privileges;
 
-use self::rights::Typed;
+use self::privileges::Typed;
 use crate::arguments::{IoUring, Run};
 use crate::commands::{root, stats};
 use crate::exit;
@@ -12,14 +12,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_hold::{
-    CommitReport, Committed, Ending, Finished, Gain, IoUring as Answer, Notice, Observer, Options,
-    Outcome, RunError,
+    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, RunError,
 };
 
 /// Runs the command under a hold and ends as the command did.
 pub fn run(arguments: Run) -> ExitCode {
     let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
-    if let Some(lines) = arguments.root.as_deref().and_then(|root| root::trouble(root, to_make)) {
+    if let Some(lines) = arguments.root.as_deref().and_then(|root| root::unusable(root, to_make)) {
         lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }
@@ -51,10 +50,7 @@ fn options(arguments: Run) -> Options {
         patience: Duration::from_secs(arguments.commit_timeout),
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
-        io_uring: match arguments.io_uring {
-            IoUring::Refuse => Answer::Refuse,
-            IoUring::Pass => Answer::Pass,
-        },
+        io_uring_pass: arguments.io_uring == IoUring::Pass,
         by_program: arguments.stats,
     }
 }
@@ -107,7 +103,7 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
 }
 
 /// Returns a line for each file system that is not durable by `report`, with the reason.
-pub fn not_durable(report: &CommitReport) -> Vec<String> {
+pub(crate) fn not_durable(report: &CommitReport) -> Vec<String> {
     let of_system = |one: &Committed| {
         let (point, kind, source) = (one.mount_point.display(), &one.type_name, &one.source);
         let error = one.error.as_ref()?;
@@ -143,13 +139,13 @@ impl Observer for Screen {
             Notice::ForeignListener => {
                 say("another supervisor listens to this process: the run is sealed");
             }
-            Notice::NoRightsGained(path) => {
+            Notice::NoPrivilegesGained(path) => {
                 say(&format!(
-                    "{} gains no rights: a run of an ordinary user sets no_new_privs",
+                    "{} gains no privileges: a run of an ordinary user sets no_new_privs",
                     path.display()
                 ));
                 if let Some(typed) = &self.typed {
-                    say(&format!("hint: {}", typed.with_rights(Gain::of(path))));
+                    say(&format!("hint: {}", typed.with_privileges(Gain::of(path))));
                 }
             }
             Notice::SealedSurvivors(names) => say(&format!(

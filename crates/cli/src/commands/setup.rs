@@ -22,7 +22,7 @@ pub fn setup(arguments: &Setup) -> ExitCode {
     let result = match engine(arguments.engine) {
         None => manifest(arguments),
         Some(engine) => host(arguments).and_then(|host| match arguments.undo {
-            true => take_back(engine, &host, arguments),
+            true => roll_back(engine, &host, arguments),
             false => set_up(engine, &host, arguments),
         }),
     };
@@ -100,7 +100,7 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error> {
     Ok(())
 }
 
-fn take_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error> {
+fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<(), Error> {
     let (name, force) = (engine.name(), arguments.force);
     let Some(undo) = undo::plan(host, engine, force)? else {
         say(&format!("{name} was not set up by synconce: there is nothing to undo"));

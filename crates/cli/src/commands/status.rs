@@ -68,7 +68,7 @@ impl Shown {
 /// Shows or clears runs.
 pub fn status(arguments: &Status) -> ExitCode {
     // A mistyped target must not look like a target in which nothing was interrupted.
-    if let Some(lines) = arguments.root.as_deref().and_then(target::trouble) {
+    if let Some(lines) = arguments.root.as_deref().and_then(target::unusable) {
         lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }

@@ -205,8 +205,8 @@ fn an_unprivileged_user_is_held_and_told_only_of_rights_that_are_not_gained() {
         for words in [&["./setuid-id", "-u"][..]].into_iter().chain(often) {
             let told = run(words);
             assert!(told.stdout.starts_with("64122\n"), "{told:?}");
-            assert_eq!(told.stderr.matches("gains no rights").count(), 1, "{told:?}");
-            assert!(told.stderr.contains("./setuid-id gains no rights"), "{told:?}");
+            assert_eq!(told.stderr.matches("gains no privileges").count(), 1, "{told:?}");
+            assert!(told.stderr.contains("./setuid-id gains no privileges"), "{told:?}");
         }
     });
 }

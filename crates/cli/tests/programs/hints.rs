@@ -66,7 +66,7 @@ fn allow_ids(place: &Place) {
 /// Returns the command lines in the hints; each hint follows a notice.
 fn hints(refused: &Finished) -> Vec<&str> {
     let lines: Vec<_> = refused.stderr.lines().collect();
-    let notices = lines.iter().filter(|line| line.contains(" gains no rights")).count();
+    let notices = lines.iter().filter(|line| line.contains(" gains no privileges")).count();
     let hints = lines.iter().filter_map(|line| line.strip_prefix("synconce: hint: "));
     let hints: Vec<_> = hints.collect();
     assert_eq!(hints.len(), notices, "{refused:?}");

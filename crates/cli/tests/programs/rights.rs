@@ -40,7 +40,7 @@ fn agrees(place: &Place, script: &str) {
     let twin = Twin::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
     twin.same("answers", Side::out);
     twin.same_tree("", &["tmp"]);
-    assert!(twin.held.finished.stdout.contains("no_new_privs 0"), "root's run gains rights");
+    assert!(twin.held.finished.stdout.contains("no_new_privs 0"), "root's run gains privileges");
     twin.holds("fsync", 3);
 }
 

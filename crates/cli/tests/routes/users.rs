@@ -83,7 +83,7 @@ fn an_unprivileged_user_is_told_once_of_a_setuid_program_and_only_then() {
         assert!(held.status.success(), "{}", held.stderr);
         assert_eq!(held.stdout.matches("disk-sync=0").count(), 2, "{}", held.stdout);
         let notices: Vec<_> =
-            held.stderr.lines().filter(|line| line.contains("gains no rights")).collect();
+            held.stderr.lines().filter(|line| line.contains("gains no privileges")).collect();
         assert_eq!(notices.len(), 1, "{}", held.stderr);
         assert!(notices[0].contains(&program), "{}", notices[0]);
     });
@@ -98,7 +98,7 @@ fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid(
         assert!(set.status.success(), "{set:?}");
         let script = format!("{program} sync-file");
         let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
-        assert!(told.stderr.contains("/capable gains no rights"), "{told:?}");
+        assert!(told.stderr.contains("/capable gains no privileges"), "{told:?}");
         // On a nosuid mount the program gains no privileges without synconce either.
         let directory = place.text("");
         for words in
@@ -108,7 +108,7 @@ fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid(
             assert!(mounted.status.success(), "{mounted:?}");
         }
         let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
-        assert!(told.status.success() && !told.stderr.contains("gains no rights"), "{told:?}");
+        assert!(told.status.success() && !told.stderr.contains("gains no privileges"), "{told:?}");
     });
 }
 

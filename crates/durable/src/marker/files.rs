@@ -3,33 +3,20 @@
 use crate::error::{Context, Error};
 use crate::mutant;
 use crate::record::Record;
-use rustix::fs::{Advice, AtFlags, FlockOperation, Mode, OFlags};
+use crate::state_file::{PRIVATE, PUBLIC, Part, Unnamed, open_directory, remove};
+use rustix::fs::{Advice, Mode};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// The suffix of a public file, which shows that a run is in flight, and which everyone may
-/// read.
-pub(crate) const PUBLIC: &str = "json";
-/// The suffix of a private file, which only the user of the run may read.
-pub const PRIVATE: &str = "private";
 
 /// The content and the names of the two files.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) public: Part,
     pub(super) private: Part,
-}
-
-/// The name, content and mode of one file.
-#[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) name: String,
-    pub(crate) text: Vec<u8>,
-    pub(crate) mode: Mode,
 }
 
 impl Content {
@@ -60,14 +47,6 @@ pub(super) struct Armed {
     private: Option<Unnamed>,
 }
 
-/// A locked file with its content.
-#[derive(Debug)]
-pub(crate) struct Unnamed {
-    file: File,
-    /// The file's name until it gets its own, on a file system without O_TMPFILE.
-    temporary: Option<String>,
-}
-
 impl Armed {
     /// Writes and locks the public file in `directory`.
     pub(super) fn new(directory: &Path, content: &Content) -> Result<Self, Error> {
@@ -79,7 +58,7 @@ impl Armed {
 
     /// Returns the public file.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.public.file.as_fd()
+        self.public.as_fd()
     }
 
     /// Writes and locks the private file in the directory `to`, and makes the public file
@@ -103,8 +82,8 @@ impl Armed {
     /// Adds `text` to the public file, which has `length` bytes, durably. Overwrites what an
     /// earlier attempt left when the disk was full.
     pub(super) fn append(&self, length: u64, text: &[u8]) -> io::Result<()> {
-        // The lock belongs to `self.public.file`, which is open for reading only.
-        let path = format!("/proc/self/fd/{}", self.public.file.as_raw_fd());
+        // The lock belongs to `self.public`, which is open for reading only.
+        let path = format!("/proc/self/fd/{}", self.file().as_raw_fd());
         let file = File::options().write(true).open(path)?;
         file.write_all_at(text, length)?;
         if mutant::is("marker-file-systems-unsynced") {
@@ -142,81 +121,9 @@ impl Armed {
 
     /// Removes the temporary names; that of the private file is in `to`.
     pub(super) fn forget(&self, to: Option<&OwnedFd>) {
-        let files = [(Some(&self.public), Some(&self.directory)), (self.private.as_ref(), to)];
-        for (file, directory) in files {
-            let temporary = file.and_then(|file| file.temporary.as_ref());
-            if let (Some(temporary), Some(directory)) = (temporary, directory) {
-                // No call was held, and a file with a temporary name is no marker.
-                let _ = remove(directory, temporary);
-            }
+        self.public.forget(&self.directory);
+        if let (Some(private), Some(to)) = (&self.private, to) {
+            private.forget(to);
         }
     }
-}
-
-impl Unnamed {
-    /// Writes and locks a file in `directory` that is to get the name of `part`.
-    pub(crate) fn new(directory: &OwnedFd, part: &Part) -> io::Result<Self> {
-        let (mut file, temporary) = create(directory, &part.name, part.mode)?;
-        file.write_all(&part.text)?;
-        // The user's umask does not apply to these files. A file system without modes refuses
-        // the change.
-        let _ = rustix::fs::fchmod(&file, part.mode);
-        let file = for_reading(file);
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { file, temporary })
-    }
-
-    /// Gives the file, which was made in `from`, its name in `to`.
-    pub(crate) fn give_name(&self, from: &OwnedFd, to: &OwnedFd, name: &str) -> Result<(), Errno> {
-        if let Some(temporary) = &self.temporary {
-            return rustix::fs::renameat(from, temporary, to, name);
-        }
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        rustix::fs::linkat(rustix::fs::CWD, &path, to, name, AtFlags::SYMLINK_FOLLOW)
-    }
-}
-
-impl AsFd for Unnamed {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
-/// Removes `name`, and returns whether it existed.
-pub(crate) fn remove(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
-    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-        // ESTALE: on a network file system, the directory itself was removed.
-        Err(Errno::NOENT | Errno::STALE) => Ok(false),
-        other => other.map(|()| true),
-    }
-}
-
-pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
-}
-
-fn create(directory: &OwnedFd, name: &str, mode: Mode) -> Result<(File, Option<String>), Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
-        Ok(file) => Ok((file.into(), None)),
-        // File systems and kernels without O_TMPFILE (open(2)).
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
-            let temporary = format!(".{name}.new");
-            let flags = flags | OFlags::CREATE | OFlags::EXCL;
-            let file = rustix::fs::openat(directory, &temporary, flags, mode)?;
-            Ok((file.into(), Some(temporary)))
-        }
-        // ext4 returns EPERM in a removed directory.
-        Err(Errno::PERM) if rustix::fs::fstat(directory)?.st_nlink == 0 => Err(Errno::NOENT),
-        Err(error) => Err(error),
-    }
-}
-
-/// Reopens the file for reading only: the run may remount its disk read-only, which fails
-/// while a file is open for writing. A lock belongs to one open file description, so the file
-/// is locked afterwards.
-fn for_reading(file: File) -> File {
-    // Without /proc the file stays open for writing, and the disk stays writable.
-    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
 }

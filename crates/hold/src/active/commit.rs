@@ -26,7 +26,7 @@ impl Active {
         let began = Instant::now();
         let is_sealed = self.sealed.is_some();
         let mut pins = std::mem::take(&mut self.pins);
-        let takes_all = is_sealed || self.commits_all || self.holds_sync;
+        let takes_all = is_sealed || self.options.commit_all || self.holds_sync;
         if !takes_all && self.scope.is_empty() {
             return None;
         }
@@ -45,7 +45,7 @@ impl Active {
         let left: Vec<_> =
             self.unmounts.iter().filter_map(|unmount| unmount.take_outcome()).collect();
         let (pins, everything) = mutated(pins, self.everything());
-        let report = commit::commit(pins, everything, self.patience, progress);
+        let report = commit::commit(pins, everything, self.options.patience, progress);
         let report = CommitReport {
             micros: began.elapsed().as_micros() as u64,
             file_systems: left.into_iter().chain(report.file_systems).map(committed).collect(),

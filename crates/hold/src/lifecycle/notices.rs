@@ -1,6 +1,6 @@
 //! The notices at the end of a run.
 
-use crate::options::{IoUring, Options};
+use crate::options::Options;
 use crate::process_tree::Process;
 use crate::protocol::Notice;
 use crate::state::{Closed, Unsynced};
@@ -30,31 +30,31 @@ impl Notices {
         let unsynced = std::mem::take(&mut closed.unsynced);
         let io_uring =
             closed.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
-                || (options.io_uring == IoUring::Pass && sealed);
+                || (options.io_uring_pass && sealed);
         let ends_all = rustix::process::getppid().is_some_and(Pid::is_init);
         Self { sealed, unsynced, unfinished, io_uring, ends_all, named: HashSet::new() }
     }
 
     /// Returns the notices about a run with these `survivors` that were not returned before.
-    pub(super) fn news(&mut self, survivors: &[Process]) -> Vec<Notice> {
+    pub(super) fn pending(&mut self, survivors: &[Process]) -> Vec<Notice> {
         let Self { sealed, unsynced, unfinished, io_uring, ends_all, named } = self;
         let survivors = if *ends_all { &[] } else { survivors };
-        let mut news = Vec::new();
+        let mut pending = Vec::new();
         let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
             let some = survivors.iter().filter(|process| about(process.pid));
             let new = some.filter(|process| named.insert(process.pid));
             let names: Vec<_> = new.map(ToString::to_string).collect();
             if !names.is_empty() {
-                news.push(notice(names));
+                pending.push(notice(names));
             }
         };
         name(Notice::SealedSurvivors, &|_| *sealed);
         name(Notice::UnfinishedCalls, &|pid| has_any(pid, unfinished));
         name(Notice::UnsyncedDescriptors, &|pid| keeps(pid, unsynced));
         if std::mem::take(io_uring) {
-            news.push(Notice::IoUringPassed);
+            pending.push(Notice::IoUringPassed);
         }
-        news
+        pending
     }
 }
 

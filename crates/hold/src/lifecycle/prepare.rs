@@ -1,11 +1,12 @@
 //! Preparation of a run: everything that can fail is tried before the command starts.
 
 use super::near;
-use crate::active::Active;
+use crate::active::{Active, record};
 use crate::held::RUN_VARIABLE;
 use crate::options::Options;
 use crate::run_error::{Act, RunError};
 use crate::runfile::RunFile;
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::env;
 use std::path::Path;
@@ -13,12 +14,9 @@ use synconce_durable::earlier;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_of};
-use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
 use synconce_durable::standard_paths;
 use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, DeviceId, Mount};
-
-const ENODEV: i32 = 19;
 
 /// Finds the file systems, arms the markers, and writes the run file.
 pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
@@ -39,7 +37,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
         let marker = Marker::arm(&state, &record, None).map_err(unwritable)?;
         markers.push(marker.registered_in(standard_paths::registry()));
         // In a nested run, the outer run has already printed this notice.
-        earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::look(&state)).flatten();
+        earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::find(&state)).flatten();
         if let Some(root) = &options.root {
             let below = root.join(standard_paths::STATE_BELOW_ROOT);
             if !is_same(&below, &state) {
@@ -91,8 +89,8 @@ fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> 
 fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
     if !options.commit_only.is_empty() {
         let pins = Pins::open_only(&options.commit_only, mounts);
-        let pins = pins.map_err(|error| match error.io().raw_os_error() {
-            Some(ENODEV) => RunError::NoDisk(error.path().to_owned()),
+        let pins = pins.map_err(|error| match Errno::from_io_error(error.io()) {
+            Some(Errno::NODEV) => RunError::NoDisk(error.path().to_owned()),
             _ => RunError::Path(Act::from(&error)),
         })?;
         let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
@@ -113,24 +111,4 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
     }
     pins.drop_volatile();
     Ok(pins)
-}
-
-pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
-    let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
-    let file_systems = pins.iter().map(FileSystem::of);
-    Record {
-        version: VERSION,
-        id: new_id(),
-        private: Some(Private {
-            command: words.collect(),
-            directory: env::current_dir().unwrap_or_default(),
-            root: options.root.clone(),
-        }),
-        started: now(),
-        boot: boot_id(),
-        user: rustix::process::geteuid().as_raw(),
-        supervisor: std::process::id(),
-        sealed: options.sealed,
-        file_systems: file_systems.collect(),
-    }
 }

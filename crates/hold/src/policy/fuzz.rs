@@ -8,7 +8,6 @@ use super::*;
 use caller::{AREA, AREA_LENGTH, Caller, ON_DISK, PAGE, SHARED};
 use request::Request;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use synconce_filter::{
     Answer, Program, SeccompData, Spec, Verdict, interpret, native_abis, program,
 };
@@ -17,17 +16,7 @@ use synconce_filter::{
 const SYNC_BITS: u32 = args::OPEN_SYNC_MASK | args::RWF_SYNC_MASK | args::MS_SYNC;
 
 fn options() -> Options {
-    Options {
-        command: Vec::new(),
-        sealed: false,
-        commit: true,
-        commit_only: Vec::new(),
-        commit_all: false,
-        patience: Duration::ZERO,
-        root: None,
-        io_uring: IoUring::Refuse,
-        by_program: false,
-    }
+    Options { commit: true, ..Options::default() }
 }
 
 fn spec() -> Spec {
@@ -68,7 +57,7 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
             assert_eq!((call, pending.descriptor(0)), (Call::SyncFileRange, -1));
         }
         Decision::Unmount(_) => assert_eq!(call, Call::Umount),
-        Decision::GainRights(path) => {
+        Decision::GainPrivileges(path) => {
             assert!(matches!(call, Call::Execve | Call::Execveat));
             assert!(path.as_os_str().len() < PAGE as usize);
         }

@@ -63,10 +63,10 @@ impl Parts {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
-            2 => Message::Ended(CommandEnd::Exited(number)),
-            3 => Message::Ended(CommandEnd::Killed(number)),
+            2 => Message::Ended(Ending::Exited(number)),
+            3 => Message::Ended(Ending::Killed(number)),
             4 => Message::Progress { waiting: self.paths(), dirty },
-            5 => Message::Notice(Notice::NoRightsGained(self.path())),
+            5 => Message::Notice(Notice::NoPrivilegesGained(self.path())),
             6 => Message::Notice(Notice::MarkerInMemory(self.path())),
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
@@ -97,7 +97,7 @@ impl Parts {
                 .text
                 .clone()
                 .map(|act| RunError::Marker(Act { act, path: self.path(), errno: self.number })),
-            end: Some(CommandEnd::Exited(self.number)),
+            end: Some(Ending::Exited(self.number)),
             stays: self.kind & 1 != 0,
             ..Summary::default()
         };

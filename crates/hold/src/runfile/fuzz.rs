@@ -11,7 +11,7 @@ fn a_file_that_no_run_wrote_is_passed_over_and_stays() {
     synconce_fuzz::target("runfile", 1_000, |bytes| {
         fs::write(&path, bytes).expect("a file");
         let is_ours = serde_json::from_slice::<Content>(bytes).is_ok();
-        assert!(read(&path).is_none(), "nobody holds the lock");
+        assert!(read(&path).is_none(), "no process holds the lock");
         assert_eq!(path.exists(), !is_ours);
     });
 }

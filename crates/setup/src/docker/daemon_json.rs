@@ -1,7 +1,7 @@
 //! Edits daemon.json. dockerd accepts neither comments nor unknown keys.
 
-use super::NAME;
 use crate::error::Fault;
+use crate::host::RUNTIME_NAME;
 use crate::json::{is_no, member, parse, tree};
 use crate::text;
 use jsonc_parser::ast::{Object, Value};
@@ -34,7 +34,7 @@ const MEND: &str = "mend the file; dockerd does not start with it either";
 /// Returns a file with no other settings.
 fn whole(runtime: &str) -> String {
     format!(
-        "{{\n  \"default-runtime\": \"{NAME}\",\n  \"runtimes\": {{\n    \"{NAME}\": {{\n      \
+        "{{\n  \"default-runtime\": \"{RUNTIME_NAME}\",\n  \"runtimes\": {{\n    \"{RUNTIME_NAME}\": {{\n      \
          \"path\": \"{runtime}\"\n    }}\n  }}\n}}\n"
     )
 }
@@ -59,8 +59,8 @@ fn check_default(
         Some((Value::StringLit(name), line)) => (name.value.as_ref(), line),
         Some((_, line)) => return Err(is_no("text", "default-runtime", line)),
     };
-    if name == NAME || name == DEFAULT {
-        return Ok(name == NAME);
+    if name == RUNTIME_NAME || name == DEFAULT {
+        return Ok(name == RUNTIME_NAME);
     }
     let own = runtimes.map_or(Ok(None), |runtimes| member(text, runtimes, name))?;
     // The path or the shim; the search for known words can use the whole value.
@@ -86,7 +86,7 @@ fn check_default(
 /// runtime.
 fn check_known(text: &str, runtimes: Option<&Object<'_>>, runtime: &str) -> Result<bool, Fault> {
     let Some(runtimes) = runtimes else { return Ok(false) };
-    let Some((value, line)) = member(text, runtimes, NAME)? else { return Ok(false) };
+    let Some((value, line)) = member(text, runtimes, RUNTIME_NAME)? else { return Ok(false) };
     if let Value::Object(own) = value
         && let [only] = own.properties.as_slice()
         && only.name.as_str() == "path"
@@ -94,7 +94,7 @@ fn check_known(text: &str, runtimes: Option<&Object<'_>>, runtime: &str) -> Resu
     {
         return Ok(true);
     }
-    let reason = format!("has a runtime \"{NAME}\" that is not {runtime} alone");
+    let reason = format!("has a runtime \"{RUNTIME_NAME}\" that is not {runtime} alone");
     Err(Fault::new(reason, "take it away, or name its path by --runtime").on_line(line))
 }
 
@@ -112,7 +112,7 @@ fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<Strin
     let tree = tree(text)?;
     let object = tree.object_value_or_set();
     if default {
-        let name = CstInputValue::String(NAME.to_owned());
+        let name = CstInputValue::String(RUNTIME_NAME.to_owned());
         match object.get("default-runtime") {
             Some(property) => property.set_value(name),
             None => drop(object.append("default-runtime", name)),
@@ -121,7 +121,7 @@ fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<Strin
     if known {
         let path = ("path".to_owned(), CstInputValue::String(runtime.to_owned()));
         let runtimes = object.object_value_or_set("runtimes");
-        runtimes.append(NAME, CstInputValue::Object(vec![path]));
+        runtimes.append(RUNTIME_NAME, CstInputValue::Object(vec![path]));
     }
     Ok(tree.to_string())
 }

@@ -3,7 +3,6 @@
 //! The launching thread is suspended until the child has executed, so another thread has to
 //! answer meanwhile.
 
-use super::Stage;
 use crate::handover::Handover;
 use crate::notify::{Answer, Listener, Notification};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,6 +12,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::thread::{Builder, JoinHandle};
 
+/// The child's progress, for the thread of [`ExecWatcher`]. glibc's clone(3) accepts
+/// `CLONE_CHILD_CLEARTID`; musl's refuses it from 1.2.5 on.
+pub(super) struct Progress {
+    /// The child's listener; -1 until there is one.
+    pub(super) listener: AtomicI32,
+    /// Not 0 while the child shares the parent's memory (`CLONE_CHILD_CLEARTID`): the kernel
+    /// clears it when the child leaves that memory (`mm_release` in kernel/fork.c), before the
+    /// first call of the executed program.
+    pub(super) shares_memory: AtomicI32,
+}
+
+impl Progress {
+    fn has_executed(&self) -> bool {
+        self.shares_memory.load(SeqCst) == 0
+    }
+}
+
 /// A thread that lets the execve(2) calls of one launch continue.
 pub(super) struct ExecWatcher {
     thread: JoinHandle<Option<Notification>>,
@@ -21,15 +37,15 @@ pub(super) struct ExecWatcher {
 }
 
 impl ExecWatcher {
-    /// Starts the thread for the child of `stage`, whose listener stays open until
+    /// Starts the thread for the child of `progress`, whose listener stays open until
     /// [`ExecWatcher::finish`]. Records the calls that it receives in `handover`.
     ///
     /// # Errors
     /// No thread or pipe can be created.
-    pub(super) fn start(stage: Arc<Stage>, handover: Arc<Handover>) -> io::Result<Self> {
+    pub(super) fn start(progress: Arc<Progress>, handover: Arc<Handover>) -> io::Result<Self> {
         let (reader, over) = io::pipe()?;
         let exec_watcher = Builder::new().name("exec_watcher".into()).stack_size(64 * 1024);
-        let thread = exec_watcher.spawn(move || attend(&stage, &reader, handover))?;
+        let thread = exec_watcher.spawn(move || attend(&progress, &reader, handover))?;
         Ok(Self { thread, over })
     }
 
@@ -41,8 +57,8 @@ impl ExecWatcher {
     }
 }
 
-fn attend(stage: &Stage, over: &PipeReader, handover: Arc<Handover>) -> Option<Notification> {
-    let listener = wait_for_listener(&stage.listener, over)?.noting(handover);
+fn attend(progress: &Progress, over: &PipeReader, handover: Arc<Handover>) -> Option<Notification> {
+    let listener = wait_for_listener(&progress.listener, over)?.noting(handover);
     loop {
         let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(over, PollFlags::IN)];
         if poll(&mut fds, None).is_err() {
@@ -55,7 +71,7 @@ fn attend(stage: &Stage, over: &PipeReader, handover: Arc<Handover>) -> Option<N
         let Ok(call) = listener.receive() else { return None };
         match call {
             // A shell may have executed a second program already.
-            Some(call) if stage.has_executed() => return Some(call),
+            Some(call) if progress.has_executed() => return Some(call),
             // An error means that the caller has exited.
             Some(call) => drop(listener.answer(call.id, Answer::Continue)),
             None => {}

@@ -49,16 +49,16 @@ struct Entry<'a> {
 /// Returns every user that may have markers, by the registry and by `/etc/passwd`, and
 /// messages about what could not be read.
 pub fn all() -> (Vec<Account>, Vec<String>) {
-    let mut troubles = Vec::new();
+    let mut errors = Vec::new();
     let registry = standard_paths::registry();
     let (pointers, others) = registry::pointers(&registry).unwrap_or_else(|error| {
-        troubles.push(error.to_string());
+        errors.push(error.to_string());
         (Vec::new(), 0)
     });
     if others > 0 {
-        troubles.push(format!("cannot read {others} files in {}", registry.display()));
+        errors.push(format!("cannot read {others} files in {}", registry.display()));
     }
-    (merge(&text("/etc/passwd"), &text("/etc/group"), pointers), troubles)
+    (merge(&text("/etc/passwd"), &text("/etc/group"), pointers), errors)
 }
 
 /// Returns the name of `user`, or its number.

@@ -25,35 +25,35 @@ const LONGEST: u64 = 8 << 20;
 /// The memory limit of a process, in bytes.
 const MEMORY: u64 = 512 << 20;
 
-/// Calls each of `looks` in a process of its own; returns their results in order, or why there
+/// Calls each of `jobs` in a process of its own; returns their results in order, or why there
 /// is none.
-pub fn each<T, F>(looks: Vec<F>) -> Vec<Result<T, String>>
+pub fn each<T, F>(jobs: Vec<F>) -> Vec<Result<T, String>>
 where
     T: Serialize + DeserializeOwned,
     F: FnOnce() -> T,
 {
     let end = Instant::now() + ALL;
-    let mut looks = looks.into_iter();
+    let mut jobs = jobs.into_iter();
     let mut answers = Vec::new();
-    while looks.len() > 0 && Instant::now() < end {
-        answers.extend(at_once(looks.by_ref().take(AT_ONCE)));
+    while jobs.len() > 0 && Instant::now() < end {
+        answers.extend(at_once(jobs.by_ref().take(AT_ONCE)));
     }
     let late = |_| Err(format!("other users took {} s", ALL.as_secs()));
-    answers.extend(looks.map(late));
+    answers.extend(jobs.map(late));
     answers
 }
 
-/// Calls `look` in a process of its own; returns its result, or why there is none.
-pub fn one<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Result<T, String> {
-    each(vec![look]).remove(0)
+/// Calls `job` in a process of its own; returns its result, or why there is none.
+pub fn one<T: Serialize + DeserializeOwned>(job: impl FnOnce() -> T) -> Result<T, String> {
+    each(vec![job]).remove(0)
 }
 
-fn at_once<T, F>(looks: impl Iterator<Item = F>) -> Vec<Result<T, String>>
+fn at_once<T, F>(jobs: impl Iterator<Item = F>) -> Vec<Result<T, String>>
 where
     T: Serialize + DeserializeOwned,
     F: FnOnce() -> T,
 {
-    let mut asked: Vec<_> = looks.map(start).collect();
+    let mut asked: Vec<_> = jobs.map(start).collect();
     let end = Instant::now() + LIMIT;
     loop {
         let mut open: Vec<_> = asked.iter_mut().flatten().filter(|one| !one.over).collect();
@@ -82,23 +82,23 @@ struct Asked {
     over: bool,
 }
 
-fn start<T: Serialize>(look: impl FnOnce() -> T) -> Result<Asked, String> {
+fn start<T: Serialize>(job: impl FnOnce() -> T) -> Result<Asked, String> {
     let (pipe, answer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
     match fork().map_err(|error| error.to_string())? {
         Side::Parent(pid) => Ok(Asked { pid, pipe: pipe.into(), text: Vec::new(), over: false }),
         Side::Child => {
             drop(pipe);
-            exit_now(answer_with(look, answer))
+            exit_now(answer_with(job, answer))
         }
     }
 }
 
-/// Runs in the child: writes the result of `look` to `answer`; returns the exit code.
-fn answer_with<T: Serialize>(look: impl FnOnce() -> T, answer: OwnedFd) -> i32 {
+/// Runs in the child: writes the result of `job` to `answer`; returns the exit code.
+fn answer_with<T: Serialize>(job: impl FnOnce() -> T, answer: OwnedFd) -> i32 {
     // If this process is abandoned, it must not keep a pipe or a lock of its parent open.
     give_up_inherited(Some(answer.as_fd()));
     let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
-    let text = serde_json::to_vec(&look()).unwrap_or_default();
+    let text = serde_json::to_vec(&job()).unwrap_or_default();
     i32::from(File::from(answer).write_all(&text).is_err())
 }
 

@@ -40,21 +40,21 @@ pub enum Order<'a> {
 /// Returns one answer for each place of each of `accounts`, in order, or why the places of the
 /// user were not read.
 pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<Answer>, String>> {
-    let looks = accounts.iter().map(|account| move || look(account, order)).collect();
+    let jobs = accounts.iter().map(|account| move || read_all(account, order)).collect();
     let complete = |(answers, account): (Result<Result<_, String>, String>, &Account)| {
         let answers: Vec<_> = answers??;
         let is_complete = answers.len() == account.places.len();
         is_complete.then_some(answers).ok_or_else(|| "the answer makes no sense".to_owned())
     };
-    apart::each(looks).into_iter().zip(accounts).map(complete).collect()
+    apart::each(jobs).into_iter().zip(accounts).map(complete).collect()
 }
 
 /// Runs in the child: becomes the user and reads the user's directories.
-fn look(account: &Account, order: Order<'_>) -> Result<Vec<Answer>, String> {
+fn read_all(account: &Account, order: Order<'_>) -> Result<Vec<Answer>, String> {
     become_user(account).map_err(|error| error.to_string())?;
     let mut left = MOST_FILES;
-    let look = |place| look_at(place, account.user, order, &mut left);
-    Ok(account.places.iter().map(look).collect())
+    let answer = |place| read_place(place, account.user, order, &mut left);
+    Ok(account.places.iter().map(answer).collect())
 }
 
 /// Gives up every right but those of the user of `account`; for root, gives up none.
@@ -69,7 +69,7 @@ fn become_user(account: &Account) -> rustix::io::Result<()> {
     set_thread_res_uid(user, user, user)
 }
 
-fn look_at(place: &Place, user: u32, order: Order<'_>, left: &mut usize) -> Answer {
+fn read_place(place: &Place, user: u32, order: Order<'_>, left: &mut usize) -> Answer {
     use ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     match fs::metadata(&place.directory) {
         Ok(_) => {}

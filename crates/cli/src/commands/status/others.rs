@@ -83,7 +83,7 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
     if !are_wanted() || !is_root() {
         return Vec::new();
     }
-    let (mut accounts, troubles) = accounts::all();
+    let (mut accounts, errors) = accounts::all();
     accounts.retain(|account| is_wanted(account.user));
     let (mut found, mut users, mut directories) =
         (Vec::new(), Missed::default(), Missed::default());
@@ -112,7 +112,7 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
     }
     // Not when clearing, which follows a listing that has printed them.
     if matches!(order, Order::Show) {
-        troubles.iter().for_each(|trouble| say(trouble));
+        errors.iter().for_each(|error| say(error));
     }
     users.say("cannot look at all state directories of", NAMED_USERS);
     directories.say("cannot look at", NAMED);

@@ -11,10 +11,10 @@ use synconce_durable::recovery::{self, Found, Run, State};
 use synconce_durable::standard_paths::STATE_BELOW_ROOT;
 
 /// Returns why `root` cannot be used, in lines for the terminal.
-pub fn trouble(root: &Path) -> Option<Vec<String>> {
+pub fn unusable(root: &Path) -> Option<Vec<String>> {
     let to_mount = |root| format!("mount its disk first; then: synconce status --root {root}");
-    let trouble = apart::one(|| root::trouble(root, to_mount));
-    trouble.unwrap_or_else(|why| Some(vec![no_answer(root, &why)]))
+    let unusable = apart::one(|| root::unusable(root, to_mount));
+    unusable.unwrap_or_else(|why| Some(vec![no_answer(root, &why)]))
 }
 
 /// Returns the markers in `root`.

@@ -7,8 +7,6 @@ use std::io;
 use std::process::ExitCode;
 use synconce_tree::enter::{self, Ending, EnterSpec};
 
-const ENOENT: i32 = 2;
-
 /// Enters the clone, runs the command and ends with the command's exit status.
 pub fn enter(arguments: Enter) -> ExitCode {
     let spec = match serde_json::from_str::<EnterSpec>(&arguments.how) {
@@ -24,8 +22,7 @@ pub fn enter(arguments: Enter) -> ExitCode {
         Ok(Ending::Killed(signal)) => exit::by_signal(signal),
         Ok(Ending::NotExecuted { command, errno }) => {
             say(&format!("cannot execute {command}: {}", io::Error::from_raw_os_error(errno)));
-            let code = if errno == ENOENT { exit::NOT_FOUND } else { exit::CANNOT_EXECUTE };
-            code.into()
+            exit::not_executed(errno).into()
         }
         Err(error) => {
             say(&error.to_string());

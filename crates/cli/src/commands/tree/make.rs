@@ -2,7 +2,8 @@
 //! `export`.
 
 use super::bar::Bar;
-use super::{Failure, Wanted, print};
+use super::failure::{Failure, print};
+use super::store::StorePath;
 use crate::arguments::tree::{Clone, Commit, Export, Import, Init};
 use crate::text::{bytes, say};
 use std::fs;
@@ -18,10 +19,10 @@ use synconce_tree::{ImportReport, Store};
 /// How many paths a notice lists.
 const NAMED: usize = 5;
 
-pub fn init(wanted: &Wanted, arguments: Init) -> Result<(), Failure> {
+pub fn init(default: &StorePath, arguments: Init) -> Result<(), Failure> {
     let path = match arguments.directory {
         Some(path) => path,
-        None => wanted.path()?,
+        None => default.path()?,
     };
     let store = Store::init(&path)?;
     let choice = store.choose(&[], None)?;

@@ -1,7 +1,7 @@
 //! `synconce tree mount` and `umount`: clones that other programs than a run work in.
 
-use super::Failure;
 use super::bar::Bar;
+use super::failure::Failure;
 use crate::arguments::tree::{Mount, Umount};
 use std::fs;
 use std::io;

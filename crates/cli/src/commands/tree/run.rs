@@ -1,7 +1,7 @@
 //! `synconce tree run`: a command in a clone, under a hold.
 
-use super::Failure;
 use super::bar::Bar;
+use super::failure::Failure;
 use super::signal_forwarder::SignalForwarder;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_durable::pins;
-use synconce_hold::{Accounts, Ending, Finished, IoUring, Options, Outcome, RunError};
+use synconce_hold::{Accounts, Ending, Finished, Options, Outcome, RunError};
 use synconce_probe::mounts;
 use synconce_tree::enter::{Bind, EnterSpec, Environment};
 use synconce_tree::record::Name;
@@ -143,14 +143,10 @@ fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
     let commit_only: Vec<PathBuf> = elsewhere.filter(|path| is_on_a_disk(path)).collect();
     let options = Options {
         command,
-        sealed: false,
         commit: !commit_only.is_empty(),
         commit_only,
-        commit_all: false,
         patience: PATIENCE,
-        root: None,
-        io_uring: IoUring::Refuse,
-        by_program: false,
+        ..Options::default()
     };
     if arguments.no_hold || synconce_hold::is_held() {
         return bare(&options.command);

@@ -1,7 +1,7 @@
 //! Verbs that read trees: `list`, `diff`, `verify`, `fsck`.
 
 use super::bar::Bar;
-use super::{Failure, print};
+use super::failure::{Failure, print};
 use crate::arguments::tree::{Diff, Json};
 use crate::text::{bytes, say};
 use serde::Serialize;

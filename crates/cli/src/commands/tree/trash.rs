@@ -1,7 +1,8 @@
 //! `synconce tree remove`, `gc`, and emptying the trash.
 
 use super::bar::Bar;
-use super::{Failure, tell};
+use super::failure::Failure;
+use super::store;
 use crate::arguments::tree::{Gc, Remove};
 use crate::text::say;
 use synconce_sys::process::{self, Side};
@@ -17,7 +18,7 @@ pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
         if let Err(error) = store.remove_tree(name)
             && let Some(earlier) = failed.replace(error)
         {
-            Failure::from(earlier).tell();
+            Failure::from(earlier).report();
         }
     }
     if arguments.wait {
@@ -28,7 +29,7 @@ pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
 
 pub fn gc(store: &Store, arguments: &Gc) -> Result<(), Failure> {
     let (recovered, _) = store.collect()?;
-    tell(&recovered);
+    store::report(&recovered);
     empty(store, arguments.wait)
 }
 

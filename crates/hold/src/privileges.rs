@@ -1,10 +1,10 @@
-//! Programs that gain rights when they are executed, which no_new_privs prevents.
+//! Programs that gain privileges when they are executed, which no_new_privs prevents.
 
 use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, StatxFlags};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// The purpose for which a program gains rights.
+/// The purpose for which a program gains privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gain {
     /// Maps the ids of a user namespace: newuidmap and newgidmap.
@@ -27,7 +27,7 @@ const SETUID: u16 = 0o4000;
 /// setgid without the group's execute permission has another meaning (inode(7)).
 const SETGID: u16 = 0o2010;
 
-/// Whether the execution of `file` gains rights without no_new_privs (execve(2)): the file is
+/// Whether the execution of `file` gains privileges without no_new_privs (execve(2)): the file is
 /// setuid, setgid, or has capabilities, and its mount is not nosuid.
 pub(crate) fn gains(file: &OwnedFd) -> bool {
     let mask = StatxFlags::TYPE | StatxFlags::MODE;

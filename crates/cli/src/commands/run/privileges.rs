@@ -41,7 +41,7 @@ impl Typed {
     }
 
     /// Returns the command line with which programs gain privileges of the kind `gain`.
-    pub fn with_rights(&self, gain: Gain) -> String {
+    pub fn with_privileges(&self, gain: Gain) -> String {
         let (first, command) = match gain {
             Gain::Ids => (UNSHARE.map(str::to_owned).to_vec(), &self.command[..]),
             Gain::Other => match rising(&self.command) {
@@ -86,7 +86,8 @@ mod tests {
 
     fn line(gain: Gain, command: &str) -> String {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
-        Typed { run: words("synconce run --stats --"), command: words(command) }.with_rights(gain)
+        Typed { run: words("synconce run --stats --"), command: words(command) }
+            .with_privileges(gain)
     }
 
     #[test]

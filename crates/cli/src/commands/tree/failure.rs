@@ -1,0 +1,96 @@
+//! Why a verb failed, and what the user can do.
+
+use crate::text::{say, shell};
+use std::path::Path;
+use std::{fmt, io};
+use synconce_durable::error::Error;
+use synconce_tree::namespace::Refusal;
+use synconce_tree::{Busy, User, default_path};
+
+/// Why a verb failed, and a hint.
+pub struct Failure {
+    why: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// Adds a line that says what to do.
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Prints the reason and the hint.
+    pub fn report(&self) {
+        say(&self.why);
+        if let Some(hint) = &self.hint {
+            say(&format!("hint: {hint}"));
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { why, hint: None }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let failure = Self::from(error.to_string());
+        if let Some(busy) = Busy::in_error(error.io()) {
+            return failure.hint(freeing(busy));
+        }
+        match error.io().kind() {
+            io::ErrorKind::StorageFull => {
+                failure.hint("`synconce tree gc --wait` frees what nobody needs")
+            }
+            _ => failure,
+        }
+    }
+}
+
+/// Returns the command that frees a tree which is in use.
+fn freeing(Busy { store, tree, by }: &Busy) -> String {
+    let umount = format!("`{}`", verb_on(store, &["umount", tree]));
+    let path = |path: &Path| shell(&[path.display().to_string()]);
+    match by {
+        User::Process(pid) => format!("`kill {pid}` ends that command, if you cannot wait for it"),
+        User::Mount(_) => format!("{umount} frees it and keeps its changes; --discard drops them"),
+        User::Covered(at) => format!("`umount {}`, then {umount}", path(at)),
+        User::Workers(at) => {
+            format!("`fuser -vm {}` lists them; when they have ended: {umount}", path(at))
+        }
+        User::Elsewhere(upper) => format!(
+            "`grep -l {} /proc/[0-9]*/mountinfo` lists the processes that still have it; when \
+             they have ended: {umount}",
+            path(upper)
+        ),
+    }
+}
+
+/// Returns `synconce tree VERB` for the store at `store`, quoted for a shell.
+fn verb_on(store: &Path, verb: &[&str]) -> String {
+    let mut words = vec!["synconce".to_owned(), "tree".to_owned()];
+    if default_path(rustix::process::geteuid().is_root()).is_none_or(|default| default != store) {
+        words.extend(["--store".to_owned(), store.display().to_string()]);
+    }
+    words.extend(verb.iter().map(|word| (*word).to_owned()));
+    shell(&words)
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { error, remedy: hint } = refusal;
+        Self { why: error.to_string(), hint }
+    }
+}
+
+/// Writes `text` to standard output. A write error, such as a closed pipe, is reported.
+pub fn print(text: &str) -> Result<(), Failure> {
+    use io::Write;
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::from(format!("cannot write to standard output: {error}")))
+}

@@ -1,0 +1,77 @@
+//! Opens the store of a command.
+
+use super::failure::Failure;
+use crate::text::{ago, say};
+use std::io;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::Error;
+use synconce_tree::record::Purpose;
+use synconce_tree::{Recovered, Store, default_path};
+
+/// The place of the store of a command.
+pub struct StorePath {
+    /// The path on the command line.
+    pub given: Option<PathBuf>,
+    pub is_root: bool,
+}
+
+impl StorePath {
+    /// Returns the given path, or that of the user's default store.
+    pub fn path(&self) -> Result<PathBuf, Failure> {
+        let default = || default_path(self.is_root);
+        self.given.clone().or_else(default).ok_or_else(|| {
+            Failure::from("there is no HOME, and no store is named".to_owned())
+                .hint("--store DIR names one")
+        })
+    }
+
+    /// Opens the store; reports and removes what interrupted commands left in it.
+    pub fn open(&self) -> Result<Store, Failure> {
+        let path = self.path()?;
+        let store = Store::open(&path).map_err(|error| self.no_store(error, &path))?;
+        report(&store.recover()?);
+        Ok(store)
+    }
+
+    /// Opens the store; makes the user's default store if it does not exist.
+    pub fn open_or_make(&self) -> Result<Store, Failure> {
+        let path = self.path()?;
+        if self.given.is_none() && !path.exists() {
+            Store::init(&path)?;
+        }
+        self.open()
+    }
+
+    fn no_store(&self, error: Error, path: &Path) -> Failure {
+        let missing = error.io().kind() == io::ErrorKind::NotFound;
+        let failure = Failure::from(error);
+        match (missing, &self.given) {
+            (false, _) => failure,
+            (true, None) => failure.hint("`synconce tree import NAME DIR|TAR` makes it"),
+            (true, Some(_)) => {
+                failure.hint(format!("`synconce tree init {}` makes a store", path.display()))
+            }
+        }
+    }
+}
+
+/// Prints what was found and removed.
+pub fn report(recovered: &Recovered) {
+    for one in &recovered.interrupted {
+        let what = match &one.purpose {
+            Purpose::Run => format!("a run in {}", one.from),
+            Purpose::Mount(at) => format!("the mount of {} at {}", one.from, at.display()),
+            Purpose::View(at) => format!("the mount of {} at {}", one.from, at.display()),
+            Purpose::Import => format!("the making of {}", one.from),
+        };
+        let when = ago(one.began);
+        say(&format!("{what}, begun {when}, was interrupted; what it did is thrown away"));
+    }
+    for lost in &recovered.lost {
+        let tree = &lost.tree;
+        say(&format!(
+            "uncommitted changes to {tree} were lost when the machine stopped; \
+             {tree} is at its last commit"
+        ));
+    }
+}

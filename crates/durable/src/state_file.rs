@@ -1,0 +1,150 @@
+//! A file in a state directory: made without a name, and locked while its run goes on.
+//!
+//! After a crash, or by another user's choice, anything can be at a path that is read here.
+
+use crate::error::{Context, Error};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The suffix of a public file, which shows that a run is in flight, and which everyone may
+/// read.
+pub(crate) const PUBLIC: &str = "json";
+/// The suffix of a private file, which only the user of the run may read.
+pub const PRIVATE: &str = "private";
+
+/// An upper bound of the size of a record, in bytes: a command's words are at most 6 MiB
+/// (execve(2)), each byte of which JSON may write as six.
+const LONGEST: u64 = 64 << 20;
+
+/// The name, content and mode of one file.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) text: Vec<u8>,
+    pub(crate) mode: Mode,
+}
+
+/// A locked file with its content.
+#[derive(Debug)]
+pub(crate) struct Unnamed {
+    file: File,
+    /// The file's name until it gets its own, on a file system without O_TMPFILE.
+    temporary: Option<String>,
+}
+
+impl Unnamed {
+    /// Writes and locks a file in `directory` that is to get the name of `part`.
+    pub(crate) fn new(directory: &OwnedFd, part: &Part) -> io::Result<Self> {
+        let (mut file, temporary) = create(directory, &part.name, part.mode)?;
+        file.write_all(&part.text)?;
+        // The user's umask does not apply to these files. A file system without modes refuses
+        // the change.
+        let _ = rustix::fs::fchmod(&file, part.mode);
+        let file = for_reading(file);
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { file, temporary })
+    }
+
+    /// Gives the file, which was made in `from`, its name in `to`.
+    pub(crate) fn give_name(&self, from: &OwnedFd, to: &OwnedFd, name: &str) -> Result<(), Errno> {
+        if let Some(temporary) = &self.temporary {
+            return rustix::fs::renameat(from, temporary, to, name);
+        }
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        rustix::fs::linkat(rustix::fs::CWD, &path, to, name, AtFlags::SYMLINK_FOLLOW)
+    }
+
+    /// Removes the temporary name in `directory`, where the file was made.
+    pub(crate) fn forget(&self, directory: &OwnedFd) {
+        if let Some(temporary) = &self.temporary {
+            // No call was held, and a file with a temporary name is no marker.
+            let _ = remove(directory, temporary);
+        }
+    }
+}
+
+impl AsFd for Unnamed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Removes `name`, and returns whether it existed.
+pub(crate) fn remove(directory: &OwnedFd, name: &str) -> Result<bool, Errno> {
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        // ESTALE: on a network file system, the directory itself was removed.
+        Err(Errno::NOENT | Errno::STALE) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
+}
+
+fn create(directory: &OwnedFd, name: &str, mode: Mode) -> Result<(File, Option<String>), Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
+        Ok(file) => Ok((file.into(), None)),
+        // File systems and kernels without O_TMPFILE (open(2)).
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+            let temporary = format!(".{name}.new");
+            let flags = flags | OFlags::CREATE | OFlags::EXCL;
+            let file = rustix::fs::openat(directory, &temporary, flags, mode)?;
+            Ok((file.into(), Some(temporary)))
+        }
+        // ext4 returns EPERM in a removed directory.
+        Err(Errno::PERM) if rustix::fs::fstat(directory)?.st_nlink == 0 => Err(Errno::NOENT),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reopens the file for reading only: the run may remount its disk read-only, which fails
+/// while a file is open for writing. A lock belongs to one open file description, so the file
+/// is locked afterwards.
+fn for_reading(file: File) -> File {
+    // Without /proc the file stays open for writing, and the disk stays writable.
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or(file)
+}
+
+/// Opens the file at `path` for reading. Follows no link and does not block.
+///
+/// # Errors
+/// `ELOOP` for a link, `ENXIO` or `ENODEV` for a socket or device, `EISDIR` for a directory,
+/// and those of open(2).
+pub fn open(path: &Path) -> Result<File, Errno> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | flags;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Ok(file.into()),
+    }
+}
+
+/// Reads the JSON in `file` from its start, up to the size limit of a record.
+///
+/// # Errors
+/// Those of reading, and `InvalidData` if the content is not a `T`.
+pub fn read<T: DeserializeOwned>(file: &File) -> io::Result<T> {
+    Ok(serde_json::from_slice(&content(file)?)?)
+}
+
+/// Returns the bytes of `file` from its start, up to [`LONGEST`].
+pub(crate) fn content(mut file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether a process holds the exclusive lock on `file`.
+pub fn is_locked(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
