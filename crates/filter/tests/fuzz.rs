@@ -6,11 +6,9 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "live/child.rs"]
-mod child;
 mod common;
 
-use child::{Question, ask};
+use common::child::{Question, ask};
 use common::{Random, cases, data, expected, skipped, specs};
 use std::collections::HashMap;
 use synconce_filter::{
@@ -89,7 +87,7 @@ fn is_answered_by_the_program(question: &Question) -> bool {
 }
 
 fn usable_abis() -> Vec<Abi> {
-    let i386 = child::i386_works();
+    let i386 = synconce_sys::questions::i386_works();
     if native_abis().contains(&Abi::I386) && !i386 {
         skipped("i386 calls in the kernel", "int 0x80 does not work in this process");
     }

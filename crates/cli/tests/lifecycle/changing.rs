@@ -1,8 +1,10 @@
 //! Calls that go on without their sync flag, and are stopped, killed or interrupted meanwhile.
 
-use super::support::{Place, Started, eventually, isolated, parent, perl, process_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
+use synconce_testkit::harness::{
+    Place, Started, eventually, isolated, parent, perl, process_status,
+};
 
 fn kill(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");

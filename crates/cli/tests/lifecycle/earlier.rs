@@ -1,7 +1,7 @@
 //! What a run and `status` print about an earlier run that was interrupted.
 
-use super::support::{Place, SYNCONCE, Started, eventually, isolated, perl};
 use std::fs;
+use synconce_testkit::harness::{Place, Started, binary, eventually, isolated, perl};
 
 const TOLD: &str = "synconce: an earlier run was interrupted; `synconce status` shows what to do\n";
 
@@ -46,6 +46,7 @@ fn a_note_of_what_was_said_follows_no_link() {
 #[test]
 fn a_run_says_once_a_boot_that_an_earlier_one_was_interrupted() {
     isolated(|place| {
+        let synconce = binary();
         place.write("data", "x");
         let says = |options: &[&str]| place.run(options, &["sync", "data"]).stderr;
         assert_eq!(says(&[]), "");
@@ -64,7 +65,7 @@ fn a_run_says_once_a_boot_that_an_earlier_one_was_interrupted() {
         let text = fs::read_to_string(&note).unwrap();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         fs::write(&note, text.replace(boot.trim(), "another-boot")).unwrap();
-        let script = format!("{SYNCONCE} run -- sync data");
+        let script = format!("{synconce} run -- sync data");
         assert_eq!(place.sh(&script).stderr, TOLD, "the first of a boot, once with an inner run");
 
         for run in place.markers() {

@@ -1,10 +1,10 @@
 //! Errors of the disk are reported on every file system: the exit code is 125, the file system
 //! is named, the marker is kept, and nothing that is done later clears the error.
 
-use super::support::{Place, Started, eventually, isolated, perl};
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::path::Path;
+use synconce_testkit::harness::{Place, Started, eventually, isolated, perl};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// A disk whose writes can fail.

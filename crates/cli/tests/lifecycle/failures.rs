@@ -1,13 +1,13 @@
 //! What a failing run prints: the cause, and a next step that helps.
 
-use super::support::{Place, SYNCONCE, Started, eventually, finish, isolated};
+use synconce_testkit::harness::{Place, Started, binary, eventually, finish, isolated};
 
 /// Returns the exit code of `synconce run WORDS...`, started in a shell after `limit`, and its
 /// output. The output goes through a pipe, because limits on file sizes do not affect pipes.
 fn under(place: &Place, limit: &str, words: &[&str]) -> (Option<i32>, Vec<String>) {
     let mut shell = place.command("sh");
     let script = format!("{{ {limit}; \"$@\"; echo $?; }} 2>&1 | cat");
-    shell.args(["-c", &script, "sh", SYNCONCE, "run"]).args(words);
+    shell.args(["-c", &script, "sh", binary(), "run"]).args(words);
     let ended = finish(&mut shell);
     let mut lines: Vec<_> = ended.stdout.lines().map(str::to_owned).collect();
     (lines.pop().and_then(|code| code.parse().ok()), lines)

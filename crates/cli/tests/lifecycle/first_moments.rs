@@ -2,12 +2,12 @@
 //!
 //! strace delays one system call of the start, so that the moment of the kill is determined.
 
-use super::support::{
-    Place, SYNCONCE, Started, children, eventually, exists, finish, isolated, parent, perl,
-    process_status,
-};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use synconce_testkit::harness::{
+    Place, Started, binary, children, eventually, exists, finish, isolated, parent, perl,
+    process_status,
+};
 
 const AS_NOBODY: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/nowhere"];
@@ -33,7 +33,7 @@ impl Traced {
     fn new(place: &Place, injection: &str, user: &[&str], run: &[&str]) -> Self {
         let mut strace = place.command("strace");
         strace.args(["-f", "-o", "trace", "-e", &format!("inject={injection}")]);
-        let run = Started::new(strace.args(user).args([SYNCONCE, "run"]).args(run));
+        let run = Started::new(strace.args(user).args([binary(), "run"]).args(run));
         let mut supervisor = None;
         eventually("there is a supervisor", || {
             supervisor = supervisors().first().copied();

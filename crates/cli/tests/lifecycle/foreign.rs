@@ -1,12 +1,12 @@
 //! `status --root DIR` with a DIR that another user wrote, or that does not answer.
 
 use super::machine::{ALICE, interrupt, machine, status};
-use super::support::{Place, SYNC, finish, isolated, perl};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, SYNC, finish, isolated, perl};
 
 /// Writes a marker of root's run `id` below `root`, as an unpacked image may contain one.
 fn forge(root: &Path, id: &str) -> PathBuf {
@@ -100,8 +100,9 @@ fn a_marker_in_a_copy_of_the_root_of_a_living_run_gives_no_advice_about_its_proc
         let script =
             "sync data; cp -a root copy; touch copied; until [ -e stop ]; do sleep 0.01; done";
         let words = ["sh", "-c", script];
-        let run = super::support::Started::new(&mut place.held(&["--root", "root"], &words));
-        super::support::eventually("it is copied", || place.path("copied").exists());
+        let run =
+            synconce_testkit::harness::Started::new(&mut place.held(&["--root", "root"], &words));
+        synconce_testkit::harness::eventually("it is copied", || place.path("copied").exists());
         let seen = place.status(&["--root", "copy"]);
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
         assert_eq!(seen.stdout.matches(" in-flight ").count(), 1, "{seen:?}");

@@ -1,10 +1,10 @@
 //! What a user can do to the markers, pointers and messages of other users.
 
 use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
-use super::support::{Place, Started, eventually, finish, isolated};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, Started, eventually, finish, isolated};
 
 const REGISTRY: &str = "/var/lib/synconce/directories";
 

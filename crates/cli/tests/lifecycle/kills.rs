@@ -1,13 +1,13 @@
 //! Processes of a run are killed or stopped: every call is answered, and every interrupted run
 //! is reported.
 
-use super::support::{
-    AFTER_RELEASE, Place, Started, daemon, eventually, exists, finish, isolated, limit, parent,
-    perl, stall,
-};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
+use synconce_testkit::harness::{
+    AFTER_RELEASE, Place, Started, daemon, eventually, exists, finish, isolated, limit, parent,
+    perl, stall,
+};
 use synconce_testkit::rig::Rig;
 
 fn kill(pid: u32, signal: Signal) {

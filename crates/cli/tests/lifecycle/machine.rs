@@ -2,13 +2,13 @@
 //! `status` finds of root, whatever those users have put there.
 
 use super::foreign::mount_silent;
-use super::support::{Place, SYNCONCE, finish, isolated, perl};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::{Place, binary, finish, isolated, perl};
 use synconce_testkit::process::Finished;
 
 pub(super) const ALICE: u32 = 64121;
@@ -36,11 +36,11 @@ pub(super) fn machine(place: &Place) {
 /// machine.
 pub(super) fn synconce(place: &Place, user: u32, words: &[&str]) -> Command {
     let mut command = match user {
-        0 => place.command(SYNCONCE),
+        0 => place.command(binary()),
         _ => {
             let mut command = place.command("setpriv");
             let user = user.to_string();
-            command.args(["--reuid", &user, "--regid", &user, "--clear-groups", SYNCONCE]);
+            command.args(["--reuid", &user, "--regid", &user, "--clear-groups", binary()]);
             command
         }
     };
@@ -84,7 +84,7 @@ pub(super) fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> Strin
 
 /// Returns the pointers in the machine's registry.
 pub(super) fn pointers() -> Vec<PathBuf> {
-    super::support::files(Path::new("/var/lib/synconce/directories"), "json")
+    synconce_testkit::harness::files(Path::new("/var/lib/synconce/directories"), "json")
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
         // The pipe gets end of file, although a process is abandoned.
         let status = synconce(place, 0, &["status"]);
         let mut seen = place.command("bash");
-        seen.args(["-c", "set -o pipefail; \"$0\" status | cat", SYNCONCE]);
+        seen.args(["-c", "set -o pipefail; \"$0\" status | cat", binary()]);
         for (name, value) in status.get_envs() {
             match value {
                 Some(value) => seen.env(name, value),

@@ -1,7 +1,7 @@
 //! The life of a run, from the command line to the last survivor, by topic.
 //!
 //! Every test runs in a process, a mount namespace and a pid namespace of its own (see
-//! `support::isolated`) and so needs root, util-linux, perl and strace.
+//! `harness::isolated`) and so needs root, util-linux, perl and strace.
 
 mod changing;
 mod commit;
@@ -31,7 +31,6 @@ mod scope_errors;
 mod sealed;
 mod sealed_scope;
 mod status;
-mod support;
 mod survivors;
 mod terminal;
 mod traces;

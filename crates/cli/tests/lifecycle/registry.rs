@@ -1,12 +1,12 @@
 //! The registry by which root's `status` finds state directories.
 
 use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
-use super::support::{finish, isolated};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{finish, isolated};
 
 #[test]
 fn a_state_directory_is_registered_once_and_no_run_fails_for_it() {

@@ -1,10 +1,12 @@
 //! What a commit covers: the file systems on which the run asked for a sync, and those that
 //! were named.
 
-use super::support::{Place, Started, committed, finish, isolated, isolated_alone, perl, stall};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
+use synconce_testkit::harness::{
+    Place, Started, committed, finish, isolated, isolated_alone, perl, stall,
+};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 

@@ -1,8 +1,8 @@
 //! Write-back errors from before the first held call on a disk on which synconce had no
 //! descriptor, reported to another process first: the caller's own file still reports them.
 
-use super::support::{Place, Started, isolated_alone};
 use std::fs::{self, File};
+use synconce_testkit::harness::{Place, Started, isolated_alone};
 use synconce_testkit::rig::Rig;
 
 /// Makes the write-back of what was written on `rig` fail, and reports the error to `other`, a

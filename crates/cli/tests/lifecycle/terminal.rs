@@ -1,10 +1,10 @@
 //! A run on a terminal: Ctrl-C, Ctrl-Z, job control and the hang-up.
 
-use super::support::{
-    AFTER_RELEASE, Place, Started, Terminal, daemon, eventually, exists, isolated, perl,
-};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{
+    AFTER_RELEASE, Place, Started, Terminal, daemon, eventually, exists, isolated, perl,
+};
 
 /// Writes a perl program that prints `ready`; returns the command line that runs it under a
 /// hold.

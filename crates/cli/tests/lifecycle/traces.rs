@@ -1,10 +1,10 @@
 //! What a run that commits nothing leaves on the disk, as in an image's build: nothing.
 
-use super::support::{Place, SYNCONCE, isolated, limit};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+use synconce_testkit::harness::{Place, binary, isolated, limit};
 use synconce_testkit::process::{self, Finished};
 
 const MODES: [&[&str]; 2] = [&["--no-commit"], &["--no-commit", "--sealed"]];
@@ -77,7 +77,7 @@ fn a_run_that_commits_nothing_needs_nothing_of_the_root_that_it_is_in() {
     isolated(|place| {
         let root = place.path("root");
         fs::create_dir(&root).unwrap();
-        fs::copy(SYNCONCE, root.join("synconce")).unwrap();
+        fs::copy(binary(), root.join("synconce")).unwrap();
         for options in MODES {
             let mut run = place.command("chroot");
             run.arg(&root).args(["/synconce", "run"]).args(options);

@@ -2,11 +2,11 @@
 
 use super::foreign::mount_silent;
 use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
-use super::support::{Place, SYNCONCE, finish, isolated};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, binary, finish, isolated};
 
 fn own(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
@@ -22,7 +22,7 @@ fn without_proc_no_pointer_is_said_to_be_for_removal() {
         let status = synconce(place, 0, &["status"]);
         let mut command = place.command("unshare");
         command.args(["--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$0\" status"]);
-        command.arg(SYNCONCE).env("HOME", place.path("bob"));
+        command.arg(binary()).env("HOME", place.path("bob"));
         for (name, _) in status.get_envs().filter(|(_, value)| value.is_none()) {
             command.env_remove(name);
         }

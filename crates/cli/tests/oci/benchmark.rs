@@ -1,7 +1,5 @@
 //! `synconce bench build` with a real dockerd, on a rig that counts flushes.
 
-use crate::harness::Need;
-use crate::support::{Place, eventually, limit};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, eventually, limit};
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::{patiently, rig::Rig};
 

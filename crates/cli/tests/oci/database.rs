@@ -3,9 +3,9 @@
 
 use crate::engines::daemonless::{PODMAN, Podman};
 use crate::engines::{Given, HOLD, SHORT, Site, prepare, report};
-use crate::harness::{Need, postgresql};
-use crate::support::{Place, eventually, finish, limit};
 use std::path::PathBuf;
+use synconce_testkit::harness::{Need, postgresql};
+use synconce_testkit::harness::{Place, eventually, finish, limit};
 use synconce_testkit::process::{Finished, Group};
 use synconce_testkit::rig::Rig;
 

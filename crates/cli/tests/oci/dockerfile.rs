@@ -4,10 +4,8 @@
 
 use crate::cgroups::Cgroups;
 use crate::engines::{LIMITS, SHORT, SOCKET};
-use crate::harness::{Need, engine, trial};
 use crate::our_image::{IMAGE, STRIP, make_image};
 use crate::plain::{self, Dockerd, daemonless};
-use crate::support::{Place, eventually, finish};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -15,6 +13,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::{Need, engine, trial};
+use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
@@ -369,6 +369,6 @@ fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
     });
     all(place, &engine);
     engine.daemon.signal(Signal::TERM).unwrap();
-    let ended = engine.daemon.wait(crate::support::limit()).unwrap();
+    let ended = engine.daemon.wait(synconce_testkit::harness::limit()).unwrap();
     assert!(ended.is_some(), "buildkitd does not end");
 }

@@ -80,7 +80,7 @@ fn assert_steps(what: &str, build: &Finished, count: usize, wanted: &str) {
 /// Ends a daemon by SIGTERM, as an init system does.
 pub fn stop(what: &str, daemon: &Group) {
     daemon.signal(rustix::process::Signal::TERM).unwrap();
-    let ended = daemon.wait(crate::support::limit()).unwrap();
+    let ended = daemon.wait(synconce_testkit::harness::limit()).unwrap();
     assert!(ended.is_some(), "{what} does not end");
 }
 

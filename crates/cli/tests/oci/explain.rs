@@ -1,7 +1,7 @@
 //! `synconce oci --explain`.
 
 use crate::bundles::{Runtime, config};
-use crate::support::{Place, finish};
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
 fn explain(place: &Place, words: &[&str]) -> Finished {

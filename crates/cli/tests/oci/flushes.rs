@@ -5,7 +5,7 @@ use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
 use crate::engines::{Builder, Given, HOLD, Site, prepare, report};
-use crate::support::Place;
+use synconce_testkit::harness::Place;
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 

@@ -2,7 +2,7 @@
 //! run by runc and crun, bare and wrapped.
 //!
 //! A test whose program is not installed is ignored, and prints why. Every test runs isolated
-//! (see `support::isolated`), as root. With SYNCONCE_REPORT=FILE the counts of flushes are
+//! (see `harness::isolated`), as root. With SYNCONCE_REPORT=FILE the counts of flushes are
 //! added to FILE.
 
 mod benchmark;
@@ -13,22 +13,16 @@ mod dockerfile;
 mod engines;
 mod explain;
 mod flushes;
-#[path = "../programs/harness.rs"]
-#[allow(dead_code, reason = "shared with tests that use the rest")]
-mod harness;
 mod images;
 mod our_image;
 mod plain;
 mod runtimes;
 mod set_up;
-#[path = "../lifecycle/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
-mod support;
 
 use engines::{buildkit, containerd, daemonless, docker};
-use harness::{Need, trial};
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
+use synconce_testkit::harness::{Need, trial};
 
 fn main() -> ExitCode {
     let cc = [Need::Program("cc", "gcc libc6-dev")];

@@ -1,11 +1,11 @@
 //! The image of synconce, as its script makes it.
 
 use crate::dockerfile::{COPY, SHELL, TAKEN_BACK};
-use crate::harness::{Need, trial};
-use crate::support::{Place, SYNCONCE, finish};
 use libtest_mimic::Trial;
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, binary, finish};
 
 pub const STRIP: Need = Need::Program("strip", "binutils");
 pub const IMAGE: &str = concat!("synconce:", env!("CARGO_PKG_VERSION"));
@@ -21,12 +21,12 @@ pub fn trials() -> Vec<Trial> {
 
 /// Makes the image of synconce at `to`, by the script that users call.
 pub fn make_image(place: &Place, command: &mut Command, to: &Path) {
-    let binary = place.path("synconce");
-    let strip = finish(Command::new("strip").arg("-o").arg(&binary).arg(SYNCONCE));
+    let stripped = place.path("synconce");
+    let strip = finish(Command::new("strip").arg("-o").arg(&stripped).arg(binary()));
     assert!(strip.status.success(), "{strip:?}");
     let mut made = Command::new(SCRIPT);
     made.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let made = finish(made.arg("--binary").arg(binary).arg(to));
+    let made = finish(made.arg("--binary").arg(stripped).arg(to));
     assert_eq!((made.stdout.trim_end(), made.status.code()), (IMAGE, Some(0)), "{made:?}");
 }
 

@@ -2,10 +2,10 @@
 //! changes.
 
 use crate::bundles::{BARE, HELD, Runtime, config, with_profile};
-use crate::harness::Need;
-use crate::support::{Place, finish};
 use serde_json::{Value, json};
 use std::process::Command;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
 pub const RUNC: [Need; 2] = [Need::Program("runc", "runc"), Need::Program("cc", "gcc libc6-dev")];
@@ -40,13 +40,13 @@ fn a_copy_of_ours_is_not_taken_for_the_runtime(runtime: &Runtime<'_>, place: &Pl
     {
         let copy = copies.join(name);
         match text {
-            None => drop(std::fs::copy(crate::support::SYNCONCE, &copy).unwrap()),
+            None => drop(std::fs::copy(synconce_testkit::harness::binary(), &copy).unwrap()),
             Some(text) => std::fs::write(&copy, text).unwrap(),
         }
         assert!(finish(place.command("chmod").arg("+x").arg(&copy)).status.success());
     }
     let link = copies.join("synconce-oci-crun");
-    std::os::unix::fs::symlink(crate::support::SYNCONCE, link).unwrap();
+    std::os::unix::fs::symlink(synconce_testkit::harness::binary(), link).unwrap();
     let bare = finish(runtime.bare().arg("--version"));
     let mut wrapped = runtime.wrapped();
     let wrapped =
@@ -72,7 +72,7 @@ fn a_step_that_holds_itself_is_held_all_the_same(runtime: &Runtime<'_>) {
     // A step from a Dockerfile that holds itself, here in an engine that is set up as well.
     config["mounts"].as_array_mut().unwrap().push(json!({
         "destination": "/synconce",
-        "source": crate::support::SYNCONCE,
+        "source": synconce_testkit::harness::binary(),
         "type": "bind",
         "options": ["bind", "ro"],
     }));

@@ -5,9 +5,7 @@
 use crate::cgroups::Cgroups;
 use crate::dockerfile::{BARE, HELD, assert_says};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
-use crate::harness::{Need, engine, trial};
 use crate::plain::{self, Dockerd, daemonless};
-use crate::support::{Place, SYNCONCE, eventually, finish};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::Signal;
@@ -17,6 +15,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::{Need, engine, trial};
+use synconce_testkit::harness::{Place, binary, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 const PODMAN: [Need; 4] = [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
@@ -66,7 +66,7 @@ fn system(place: &Place) {
         let options = CString::new(options).unwrap();
         mount("test", lower, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
     }
-    symlink(SYNCONCE, OURS).unwrap();
+    symlink(binary(), OURS).unwrap();
 }
 
 /// Runs `synconce setup WORDS`, with the state of this test.
@@ -242,7 +242,7 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
 
 fn end(daemon: &Group) {
     daemon.signal(Signal::TERM).unwrap();
-    let ended = daemon.wait(crate::support::limit()).unwrap();
+    let ended = daemon.wait(synconce_testkit::harness::limit()).unwrap();
     assert!(ended.is_some(), "it does not end: {:?}", daemon.stderr());
 }
 

@@ -1,8 +1,8 @@
 //! A Go program: static, many threads, SIGURG in the middle of calls.
 
-use crate::harness::Need;
-use crate::support::Place;
 use crate::twin::{Side, Twin, sh};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::Place;
 
 pub const NEEDS: [Need; 2] = [
     Need::Program("go", "golang-go"),

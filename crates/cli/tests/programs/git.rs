@@ -1,8 +1,8 @@
 //! git with every object and reference synced, by each of its methods.
 
-use crate::harness::Need;
-use crate::support::Place;
 use crate::twin::{Side, Twin};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::Place;
 
 pub const NEEDS: [Need; 1] = [Need::Program("git", "git")];
 

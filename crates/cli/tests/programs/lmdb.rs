@@ -1,8 +1,8 @@
 //! LMDB writes its meta pages through a descriptor that it opens with O_DSYNC.
 
-use crate::harness::{Need, upstream};
-use crate::support::Place;
 use crate::twin::{Side, Twin, compile};
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, upstream};
 
 pub const NEEDS: [Need; 2] =
     [Need::Program("cc", "gcc libc6-dev"), Need::File("/usr/include/lmdb.h", "liblmdb-dev")];

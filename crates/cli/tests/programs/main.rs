@@ -4,12 +4,10 @@
 //! A test whose program is not installed is ignored, and prints why. The test suites of
 //! SQLite, LMDB and py-lmdb come from `scripts/programs`, which sets SYNCONCE_UPSTREAM. With
 //! SYNCONCE_REPORT=FILE every comparison adds a line to FILE. Every test runs isolated (see
-//! `support::isolated`), as root.
+//! `harness::isolated`), as root.
 
 mod bbolt;
 mod git;
-#[allow(dead_code, reason = "shared with tests that use the rest")]
-mod harness;
 mod hints;
 mod lmdb;
 mod openat2;
@@ -18,15 +16,12 @@ mod python;
 mod rights;
 mod service;
 mod sqlite;
-#[path = "../lifecycle/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
-mod support;
 mod tar;
 mod twin;
 
-use harness::{Need, trial};
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
+use synconce_testkit::harness::{Need, trial};
 
 fn main() -> ExitCode {
     let perl = [Need::Program("perl", "perl")];

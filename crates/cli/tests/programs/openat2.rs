@@ -1,7 +1,7 @@
 //! openat2 with the flags of newer tars and container tools.
 
-use crate::support::Place;
 use crate::twin::{Side, Twin, compile};
+use synconce_testkit::harness::Place;
 
 pub fn opens_that_sync_agree_under_every_restriction(place: &Place) {
     let program = compile(place, include_str!("openat2.c"), "");

@@ -1,10 +1,10 @@
 //! PostgreSQL: many processes, a log that is synced by four methods, two of
 //! them by flags of open.
 
-use crate::harness::{Need, postgresql};
-use crate::support::Place;
 use crate::twin::{Side, Twin, sh};
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, postgresql};
 
 pub const NEEDS: [Need; 1] = [Need::File("/usr/lib/postgresql", "postgresql")];
 

@@ -1,11 +1,11 @@
 //! CPython's own tests. test_os checks the kernel's errors for bad descriptors, test_mmap
 //! flushes maps, and test_mailbox syncs every message.
 
-use crate::harness::python_with;
-use crate::support::Place;
 use crate::twin::{Side, Twin};
 use std::os::unix::fs::chown;
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::python_with;
 
 const NOBODY: u32 = 65534;
 

@@ -1,8 +1,8 @@
 //! sudo and su: setuid programs that change their user.
 
-use crate::harness::Need;
-use crate::support::Place;
 use crate::twin::{Side, Twin};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::Place;
 
 pub const NEEDS_SUDO: [Need; 2] = [Need::Program("sudo", "sudo"), Need::Program("perl", "perl")];
 

@@ -1,11 +1,11 @@
 //! A package whose postinst starts a daemon, installed in a Debian root: the daemon outlives
 //! the run, and the kernel does its syncs again.
 
-use crate::harness::Need;
-use crate::support::{Place, eventually, exists, perl};
 use crate::twin::{calls, report, same_trees, sh};
 use std::fs;
 use std::path::Path;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, eventually, exists, perl};
 use synconce_testkit::process::Finished;
 
 pub const NEEDS: [Need; 3] = [

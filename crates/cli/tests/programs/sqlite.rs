@@ -1,8 +1,8 @@
 //! SQLite: its shell with every journal, two writers at once, and its own tests.
 
-use crate::harness::{Need, upstream};
-use crate::support::Place;
 use crate::twin::{Side, Twin};
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, upstream};
 
 pub const NEEDS: [Need; 1] = [Need::Program("sqlite3", "sqlite3")];
 pub const NEEDS_UPSTREAM: [Need; 1] = [Need::Upstream("sqlite3/testfixture")];

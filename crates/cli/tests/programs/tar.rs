@@ -1,7 +1,7 @@
 //! GNU tar, whose newer versions open files by openat2, on a tree of every kind of file.
 
-use crate::support::Place;
 use crate::twin::{Side, Twin};
+use synconce_testkit::harness::Place;
 
 const SCRIPT: &str = r#"
 umask 022

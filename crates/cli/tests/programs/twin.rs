@@ -1,11 +1,11 @@
 //! One command, bare and then held, each in a directory of its own.
 
-use crate::support::{Place, SYNCONCE};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use synconce_testkit::harness::{Place, binary};
 use synconce_testkit::manifest::{Manifest, Options, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
@@ -56,7 +56,7 @@ impl Twin {
         above: &[&str],
         words: &[&str],
     ) -> Self {
-        let run = [SYNCONCE, "run", "--stats", "--json", "--"];
+        let run = [binary(), "run", "--stats", "--json", "--"];
         let bare = side(place, "bare", &prepare, &[above, words].concat());
         let held = side(place, "held", &prepare, &[above, &run, words].concat());
         let calls = calls(&held.finished);

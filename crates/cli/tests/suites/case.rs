@@ -2,7 +2,6 @@
 
 use crate::differences;
 use crate::results::Results;
-use crate::support::{Place, SYNCONCE};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use std::collections::BTreeSet;
@@ -12,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use synconce_testkit::harness::{Place, binary};
 use synconce_testkit::isolation::isolated_as;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::{Error, patiently};
@@ -82,7 +82,7 @@ impl Case {
         let mut lines = Vec::new();
         let mut wrong = String::new();
         for (mode, options) in MODES {
-            let run = [&[SYNCONCE, "run"], options, &["--"]].concat();
+            let run = [&[binary(), "run"], options, &["--"]].concat();
             let (held, finished) = self.run(place, &format!("run-{mode}")[..5], &run);
             let mut differing = bare.differing(&held);
             while !differing.is_subset(&unstable) && runs < BARE_RUNS {

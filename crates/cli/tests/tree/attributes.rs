@@ -2,15 +2,15 @@
 //! and `tree diff` lists what a clone changed.
 
 use crate::everything;
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, for_each_strategy, limit, same, times};
-use crate::support::Place;
 use libtest_mimic::Trial;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::manifest::{Kind, Manifest, diff};
 use synconce_testkit::process;
 use synconce_testkit::rig::FsKind;
@@ -76,7 +76,7 @@ fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
     let tar = site.fresh("tar");
     let mut export = site.place.command("sh");
     let script = "\"$0\" tree --store \"$1\" export clone >\"$2\"";
-    export.args(["-ec", script, crate::support::SYNCONCE]).arg(site.store()).arg(&tar);
+    export.args(["-ec", script, synconce_testkit::harness::binary()]).arg(site.store()).arg(&tar);
     let exported = process::run(&mut export, limit()).unwrap();
     assert!(exported.status.success(), "{exported:?}");
     assert!(fs::metadata(&tar).unwrap().len() < 8 << 20, "holes are no zeroes in the tar");

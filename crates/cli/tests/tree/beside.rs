@@ -1,9 +1,7 @@
 //! Commands that read a tree beside commands that replace and remove that tree.
 
-use crate::harness::{Need, trial};
 use crate::meetings::{point, text};
 use crate::site::{Site, same, times};
-use crate::support::{Place, SYNCONCE, Started, eventually};
 use crate::verbs::{waiting, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::ExitStatus;
 use std::time::Duration;
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually};
 
 const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("strace", "strace")];
@@ -49,7 +49,7 @@ fn fsck_finds_a_sound_store_sound_beside_other_commands(place: &Place) {
     let workers = ["one", "two"].map(|name| {
         let mut command = place.command("sh");
         let store = site.store();
-        command.args(["-c", WORK, "sh", SYNCONCE, store.to_str().unwrap(), name]);
+        command.args(["-c", WORK, "sh", binary(), store.to_str().unwrap(), name]);
         (name, Started::new(&mut command))
     });
     let rounds = |name: &str| place.read(&format!("rounds-{name}")).len();

@@ -2,15 +2,12 @@
 //! is complete.
 //!
 //! The tests use real file systems on disks of their own, as root. Every test runs isolated
-//! (see `support::isolated`). A test whose program is not installed is ignored, and prints
+//! (see `harness::isolated`). A test whose program is not installed is ignored, and prints
 //! why.
 
 mod attributes;
 mod beside;
 mod everything;
-#[path = "../programs/harness.rs"]
-#[allow(dead_code, reason = "shared with tests that use the rest")]
-mod harness;
 mod meetings;
 mod mounts;
 mod options;
@@ -19,16 +16,13 @@ mod roots;
 mod runs;
 mod site;
 mod sparse;
-#[path = "../lifecycle/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
-mod support;
 mod unharmed;
 mod users;
 mod verbs;
 
-use harness::trial;
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
+use synconce_testkit::harness::trial;
 
 fn main() -> ExitCode {
     let trials = vec![

@@ -1,16 +1,16 @@
 //! Concurrent use: two commands on one tree, a run in a run, mounts of other programs, and
 //! places from which less is visible.
 
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, limit};
-use crate::support::{Place, SYNCONCE, Started, eventually};
 use crate::verbs::waiting;
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, mount, mount_bind, unmount};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -42,8 +42,8 @@ fn with_clone<'a>(place: &'a Place, name: &str) -> Site<'a> {
 
 /// Runs `tree WORDS` under `synconce run`.
 fn in_a_run(site: &Site<'_>, words: &[&str]) -> Finished {
-    let mut command = site.place.command(SYNCONCE);
-    command.args(["run", "--", SYNCONCE, "tree", "--store"]).arg(site.store()).args(words);
+    let mut command = site.place.command(binary());
+    command.args(["run", "--", binary(), "tree", "--store"]).arg(site.store()).args(words);
     process::run(&mut command, limit()).unwrap()
 }
 

@@ -1,11 +1,9 @@
 //! Mounted trees: where they can be mounted, how the mount is found again, and unmounts that
 //! fail or are cut short.
 
-use crate::harness::{Need, trial};
 use crate::meetings::{point, text};
 use crate::roots;
 use crate::site::{Site, limit, same};
-use crate::support::{Place, SYNCONCE, Started, eventually, finish};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, unmount};
@@ -13,6 +11,8 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually, finish};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -61,7 +61,7 @@ fn hinted(said: &str) -> String {
 
 /// Types `command` into a shell that has `synconce` in its PATH.
 fn typed(place: &Place, command: &str) -> Finished {
-    let programs = Path::new(SYNCONCE).parent().unwrap().display().to_string();
+    let programs = Path::new(binary()).parent().unwrap().display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     process::run(place.command("sh").args(["-c", command]).env("PATH", path), limit()).unwrap()
 }

@@ -1,9 +1,7 @@
 //! The effects of options, and the notices for trees that cannot be as their source.
 
-use crate::harness::trial;
 use crate::roots;
 use crate::site::Site;
-use crate::support::{Place, Started, eventually};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -11,6 +9,8 @@ use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use synconce_testkit::harness::trial;
+use synconce_testkit::harness::{Place, Started, eventually};
 
 pub fn trials() -> Vec<Trial> {
     vec![

@@ -4,13 +4,13 @@
 mod scripts;
 
 use self::scripts::{APT, BOOTSTRAP, BUILDAH, DPKG, GIT, MAKE, PODMAN, RPM, RSYNC, TAR};
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, for_each_strategy, limit, same, times};
-use crate::support::Place;
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::FsKind;

@@ -1,9 +1,7 @@
 //! Runs: the environment of a command, its exit status, what it leaves, and a full disk.
 
-use crate::harness::trial;
 use crate::roots;
 use crate::site::{Site, limit, same};
-use crate::support::{Place, SYNCONCE, Terminal, eventually};
 use crate::verbs::{NEEDS, names, set, waiting, with_base};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,6 +12,8 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
+use synconce_testkit::harness::trial;
+use synconce_testkit::harness::{Place, Terminal, binary, eventually};
 use synconce_testkit::process;
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -140,7 +140,7 @@ fn standard_input_and_output_are_the_commands(place: &Place) {
         site.store().display()
     );
     let mut ended = place.command("bash");
-    let ended = process::run(ended.args(["-c", &script, SYNCONCE]), limit()).unwrap();
+    let ended = process::run(ended.args(["-c", &script, binary()]), limit()).unwrap();
     assert_eq!(ended.stdout, "y\n", "{ended:?}");
     // The command inherits no descriptor of synconce, but those of its caller.
     let list = ["/bin/busybox", "ls", "/proc/self/fd"];
@@ -150,7 +150,7 @@ fn standard_input_and_output_are_the_commands(place: &Place) {
         "exec 7</dev/null; \"$0\" tree --store '{}' run clone -- ls /proc/self/fd",
         site.store().display()
     );
-    let held = process::run(place.command("bash").args(["-c", &held, SYNCONCE]), limit()).unwrap();
+    let held = process::run(place.command("bash").args(["-c", &held, binary()]), limit()).unwrap();
     assert!(held.stdout.lines().any(|line| line == "7"), "{held:?}");
 }
 

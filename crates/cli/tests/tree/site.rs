@@ -1,6 +1,5 @@
 //! A store on a disk of its own, and the verbs of `synconce tree` on that store.
 
-use crate::support::{Place, SYNCONCE};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use synconce_testkit::harness::{Place, binary};
 use synconce_testkit::manifest::{Manifest, Options, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
@@ -85,7 +85,7 @@ impl<'a> Site<'a> {
 
     /// Returns the command `synconce tree --store STORE WORDS`.
     pub fn tree(&self, words: &[&str]) -> Command {
-        let mut command = self.place.command(SYNCONCE);
+        let mut command = self.place.command(binary());
         command.args(["tree", "--store"]).arg(self.store()).args(words);
         command
     }

@@ -1,12 +1,12 @@
 //! No change in a clone reaches its base.
 
-use crate::harness::Need;
 use crate::roots;
 use crate::site::{Site, for_each_strategy};
-use crate::support::{Place, finish};
 use rustix::fs::IFlags;
 use std::fs::{self, File};
 use std::path::PathBuf;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::rig::FsKind;
 
 pub const NEEDS: [Need; 2] =

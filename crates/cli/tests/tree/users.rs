@@ -1,14 +1,14 @@
 //! Runs of an unprivileged user with subordinate ids.
 
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::limit;
-use crate::support::Place;
 use libtest_mimic::Trial;
 use rustix::mount::mount_bind;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::PathBuf;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::process::{self, Finished};
 
 const NOBODY: u32 = 65534;
@@ -31,7 +31,7 @@ fn as_nobody(place: &Place, words: &[&str]) -> Finished {
     chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut command = place.command("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-    command.args([crate::support::SYNCONCE, "tree"]).args(words).current_dir(&home);
+    command.args([synconce_testkit::harness::binary(), "tree"]).args(words).current_dir(&home);
     command.env("HOME", &home).env_remove("XDG_DATA_HOME").env_remove("SYNCONCE_STATE_DIR");
     command.env_remove("SYNCONCE_RUNTIME_DIR").env_remove("XDG_RUNTIME_DIR");
     process::run(&mut command, limit()).unwrap()
@@ -98,7 +98,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     let exported = place.path("home/exported.tar");
     let script = format!(
         "setpriv --reuid 65534 --regid 65534 --clear-groups '{}' tree export clone >'{}'",
-        crate::support::SYNCONCE,
+        synconce_testkit::harness::binary(),
         exported.display()
     );
     let mut export = place.command("sh");

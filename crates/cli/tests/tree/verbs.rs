@@ -1,13 +1,13 @@
 //! The verbs themselves: errors first, then what each verb leaves.
 
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, limit, same, times};
-use crate::support::{Place, SYNCONCE, Started, eventually};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually};
 use synconce_testkit::process;
 
 pub const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
@@ -172,7 +172,7 @@ fn what_is_no_source_leaves_no_tree(place: &Place) {
         let script =
             format!("tar -c -C source . | {program} | \"$0\" tree --store \"$1\" import {name} -");
         let mut import = place.command("bash");
-        import.args(["-ec", &format!("set -o pipefail; {script}"), SYNCONCE]).arg(site.store());
+        import.args(["-ec", &format!("set -o pipefail; {script}"), binary()]).arg(site.store());
         let imported = process::run(&mut import, limit()).unwrap();
         assert!(imported.status.success(), "{imported:?}");
     }

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         processes::it_runs_under_a_hold();
         Ok(())
     });
-    let is_built = support::built_synconce().is_some();
+    let is_built = synconce_testkit::build::program("synconce").is_some();
     let name = if is_built { "test" } else { "skipped: no synconce was built" };
     trials.push(needs_the_tool.with_ignored_flag(!is_built).with_kind(name));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -1,8 +1,6 @@
 //! The processes inside a tree, and those that wait for them.
 
-use crate::support::{
-    built_synconce, entered, entering, isolated, limit, root, said, script, spec, verb, write,
-};
+use crate::support::{entered, entering, isolated, limit, root, said, script, spec, verb, write};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -160,7 +158,7 @@ pub fn a_stop_of_the_command_is_ours() {
 /// Runs a command as `tree run` does: the filter is outside, the namespaces inside.
 pub fn it_runs_under_a_hold() {
     isolated(|place| {
-        let synconce = built_synconce().expect("the tool");
+        let synconce = synconce_testkit::build::program("synconce").expect("the tool");
         let root = root(place, "root");
         let inside = "echo x >/tmp/f; sync; exit 9";
         let spec = serde_json::to_string(&script(&root, inside)).unwrap();

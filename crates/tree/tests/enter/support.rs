@@ -112,10 +112,3 @@ pub fn manifest(root: &Path) -> Manifest {
 pub fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
-
-/// Returns the path of synconce in the workspace's build directory, which this program is
-/// below.
-pub fn built_synconce() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    program.ancestors().map(|above| above.join("synconce")).find(|path| path.is_file())
-}

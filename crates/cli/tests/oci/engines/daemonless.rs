@@ -4,10 +4,10 @@ use super::{
     Builder, HOLD, LIMITS, SHORT, Site, USERS, assert_bare, assert_held, assert_steps_bare,
     assert_steps_held, prepare,
 };
-use crate::harness::Need;
-use crate::support::{Place, finish};
 use std::path::PathBuf;
 use std::process::Command;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
 pub const BUILDAH: [Need; 3] = [

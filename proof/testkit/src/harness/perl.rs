@@ -1,15 +1,5 @@
 //! Small perl programs that are run under a hold. Every Debian has perl.
 
-/// Numbers of system calls, for `syscall` in perl.
-pub mod number {
-    pub const FSYNC: i64 = libc::SYS_fsync;
-    pub const FDATASYNC: i64 = libc::SYS_fdatasync;
-    pub const SYNCFS: i64 = libc::SYS_syncfs;
-    pub const SYNC_FILE_RANGE: i64 = libc::SYS_sync_file_range;
-    pub const PRCTL: i64 = libc::SYS_prctl;
-    pub const SECCOMP: i64 = libc::SYS_seccomp;
-}
-
 /// Returns perl subroutines. `hold()` asks whether the process is held, by the handshake that
 /// the kernel answers with EBADF. `sync_file(PATH)` writes a file and syncs it. `say_to(PATH,
 /// TEXT)` writes a line atomically.
@@ -30,7 +20,7 @@ sub say_to {{
 }}
 sub wait_for {{ Time::HiRes::sleep(0.005) until -e $_[0]; }}
 "#,
-        number::SYNC_FILE_RANGE
+        libc::SYS_sync_file_range
     )
 }
 
@@ -80,7 +70,7 @@ pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] 
          $^F = 1000; exec @ARGV }} exec @ARGV;",
         packed.join(", "),
         instructions.len(),
-        number::SECCOMP
+        libc::SYS_seccomp
     );
     perl(&script)
 }
@@ -96,7 +86,7 @@ pub fn without_seccomp(errno: u32) -> [String; 3] {
         0,
         &[
             (0x20, 0, 0, 0),
-            (0x15, 0, 1, number::SECCOMP as u32),
+            (0x15, 0, 1, libc::SYS_seccomp as u32),
             (0x06, 0, 0, 0x0005_0000 | errno),
             (0x06, 0, 0, 0x7fff_0000),
         ],
