@@ -256,8 +256,8 @@ fn commands_and_trials_start_in_the_directory_of_the_place() {
     bench.run(1, WarmUp::Off).expect("it runs");
     for name in ["trial", "timed"] {
         let file = bench.scenario.dir.join(name);
-        let said = std::fs::read_to_string(file).expect("it was written there");
-        assert_eq!(Path::new(said.trim()), bench.scenario.dir);
+        let message = std::fs::read_to_string(file).expect("it was written there");
+        assert_eq!(Path::new(message.trim()), bench.scenario.dir);
     }
 }
 

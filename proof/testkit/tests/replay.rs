@@ -248,8 +248,8 @@ fn a_replay_that_is_still_mounted_in_another_namespace_is_not_cut_before_it_is_g
     let mut other = Command::new("unshare");
     other.args(["--mount", "--propagation", "private", "sh", "-c", "echo here; read end"]);
     let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = [0; 5];
-    other.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let mut message = [0; 5];
+    other.stdout.take().unwrap().read_exact(&mut message).unwrap();
     fs::write(disk.path().join("late"), "written when the other one ends").unwrap();
     disk.unmount().unwrap();
     let device = replay.device().to_owned();

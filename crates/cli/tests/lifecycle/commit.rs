@@ -213,8 +213,8 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
         let run = Started::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
-        let told = fs::File::open(&file).unwrap().sync_all();
-        assert!(told.is_err(), "the bystander is told: {told:?}");
+        let reported = fs::File::open(&file).unwrap().sync_all();
+        assert!(reported.is_err(), "the bystander is told: {reported:?}");
         rig.disk().fail_writes(false).unwrap();
         place.write("go", "");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());

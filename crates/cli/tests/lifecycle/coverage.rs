@@ -113,7 +113,7 @@ fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
         synconce_testkit::harness::eventually("and said so", || {
             std::fs::read_to_string(place.path("code")).unwrap() == "125\n"
         });
-        let said = std::fs::read_to_string(place.path("said")).unwrap();
-        assert!(said.contains("answers syncs without doing them"), "{said}");
+        let message = std::fs::read_to_string(place.path("said")).unwrap();
+        assert!(message.contains("answers syncs without doing them"), "{message}");
     });
 }

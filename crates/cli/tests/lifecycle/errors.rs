@@ -102,8 +102,8 @@ fn an_error_that_another_process_was_told_of_first_fails_the_commit_all_the_same
             let other = File::open(rig.path()).unwrap();
             let run = overwrite(place, &file);
             rig.disk().fail_writes(true).unwrap();
-            let told = rustix::fs::syncfs(&other);
-            assert!(told.is_err(), "{kind}: the other is told");
+            let reported = rustix::fs::syncfs(&other);
+            assert!(reported.is_err(), "{kind}: the other is told");
             rig.disk().fail_writes(false).unwrap();
             let ended = end(place, &run);
             assert_unsafe(place, &rig, ended);

@@ -79,19 +79,19 @@ fn killed(place: &Place, options: &[&str], script: &str) -> String {
 fn a_killed_supervisor_leaves_the_word_to_status_only_where_a_marker_is() {
     isolated(|place| {
         let died = "synconce: the supervisor was killed after the command had started\n";
-        let said = killed(place, &["--no-commit"], "sync stop 2>/dev/null;");
-        assert_eq!(said, format!("{died}synconce: hint: run the command again\n"));
-        let said = killed(place, &[], "");
+        let message = killed(place, &["--no-commit"], "sync stop 2>/dev/null;");
+        assert_eq!(message, format!("{died}synconce: hint: run the command again\n"));
+        let message = killed(place, &[], "");
         let safe = "no sync had been held, so nothing is lost; run the command again";
-        assert_eq!(said, format!("{died}synconce: hint: {safe}\n"));
+        assert_eq!(message, format!("{died}synconce: hint: {safe}\n"));
         assert_eq!(place.status(&[]).status.code(), Some(0));
-        let said = killed(place, &[], "sync .;");
+        let message = killed(place, &[], "sync .;");
         let marked =
             "the run is marked as interrupted; `synconce status` shows what to do about it";
-        assert_eq!(said, format!("{died}synconce: hint: {marked}\n"));
+        assert_eq!(message, format!("{died}synconce: hint: {marked}\n"));
         eventually("status shows it", || place.status(&[]).status.code() == Some(4));
-        let said = killed(place, &[], "sync .; rm -r state;");
+        let message = killed(place, &[], "sync .; rm -r state;");
         let unmarked = "nothing marks the run; throw its result away and run it again";
-        assert!(said.ends_with(&format!("{died}synconce: hint: {unmarked}\n")), "{said}");
+        assert!(message.ends_with(&format!("{died}synconce: hint: {unmarked}\n")), "{message}");
     });
 }

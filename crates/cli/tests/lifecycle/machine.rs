@@ -270,8 +270,8 @@ fn a_root_that_may_not_act_for_other_users_says_so_in_one_line() {
         let seen = finish(&mut inside);
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
         assert!(seen.stdout.contains(&format!("{id} interrupted perl")), "its own: {seen:?}");
-        let said = "synconce: cannot look at all state directories of alice, bob: ";
-        assert!(seen.stderr.starts_with(said), "{seen:?}");
+        let message = "synconce: cannot look at all state directories of alice, bob: ";
+        assert!(seen.stderr.starts_with(message), "{seen:?}");
         assert_eq!(seen.stderr.lines().count(), 1, "{seen:?}");
     });
 }

@@ -294,9 +294,9 @@ fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
         };
         for state in ["memory/state", "overlay/state"] {
             for options in [&[][..], &["--sealed"], &["--root", "memory"]] {
-                let told = run(state, options, "sync data; sync data");
-                assert!(told.starts_with(IN_MEMORY), "{state} {options:?}: {told}");
-                assert_eq!(told.lines().count(), 1, "{state} {options:?}: {told}");
+                let notice = run(state, options, "sync data; sync data");
+                assert!(notice.starts_with(IN_MEMORY), "{state} {options:?}: {notice}");
+                assert_eq!(notice.lines().count(), 1, "{state} {options:?}: {notice}");
             }
             // No notice: the root is on a disk, or nothing was held, or the run has no marker.
             assert_eq!(run(state, &["--root", "root"], "sync data"), "");
@@ -335,7 +335,7 @@ fn a_marker_in_memory_is_not_told_of_where_no_disk_is_committed() {
         };
         assert_eq!(run(), "");
         mount(place.path("disk"), root.join("disk"), "", MountFlags::BIND, None).unwrap();
-        let told = run();
-        assert!(told.starts_with(IN_MEMORY), "{told}");
+        let notice = run();
+        assert!(notice.starts_with(IN_MEMORY), "{notice}");
     });
 }

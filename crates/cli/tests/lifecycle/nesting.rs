@@ -206,10 +206,10 @@ fn an_unprivileged_user_is_held_and_told_only_of_rights_that_are_not_gained() {
         // was started.
         let often = [twice, at_once].into_iter().cycle().take(40);
         for words in [&["./setuid-id", "-u"][..]].into_iter().chain(often) {
-            let told = run(words);
-            assert!(told.stdout.starts_with("64122\n"), "{told:?}");
-            assert_eq!(told.stderr.matches("gains no rights").count(), 1, "{told:?}");
-            assert!(told.stderr.contains("./setuid-id gains no rights"), "{told:?}");
+            let noticed = run(words);
+            assert!(noticed.stdout.starts_with("64122\n"), "{noticed:?}");
+            assert_eq!(noticed.stderr.matches("gains no rights").count(), 1, "{noticed:?}");
+            assert!(noticed.stderr.contains("./setuid-id gains no rights"), "{noticed:?}");
         }
     });
 }

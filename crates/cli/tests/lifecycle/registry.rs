@@ -78,12 +78,12 @@ fn a_pointer_goes_when_its_directory_was_removed_and_stays_while_its_disk_is_awa
         mount(&disk, &away, "", MountFlags::BIND, None).unwrap();
         unmount(&disk, UnmountFlags::empty()).unwrap();
         let seen = status(place, 0, &[]);
-        let said = format!(
+        let message = format!(
             "cannot look at {}/state: disk-of-bob (tmpfs) is not mounted at {}\n",
             disk.display(),
             disk.display()
         );
-        assert!(seen.stderr.contains(&said), "{seen:?}");
+        assert!(seen.stderr.contains(&message), "{seen:?}");
         assert!(seen.stderr.contains(&format!("rm {}", pointers()[0].display())), "{seen:?}");
 
         mount(&away, &disk, "", MountFlags::BIND, None).unwrap();

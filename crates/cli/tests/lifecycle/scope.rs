@@ -158,8 +158,8 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             let going = Started::new(if held { &mut under } else { &mut command });
             place.wait_for("written");
             rig.disk().fail_writes(true).unwrap();
-            let told = rustix::fs::syncfs(&other);
-            assert!(told.is_err(), "another process is told: {told:?}");
+            let reported = rustix::fs::syncfs(&other);
+            assert!(reported.is_err(), "another process is told: {reported:?}");
             rig.disk().fail_writes(false).unwrap();
             drop(other);
             place.write("go", "");

@@ -18,7 +18,7 @@ fn lose_and_tell(rig: &Rig, other: &File) {
 
 /// Returns what `words` print, in a run or not. Their file `data` on `rig` cannot be written
 /// back between the moments when they write `written` and when they read `go`.
-fn said(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
+fn output(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     let file = rig.path().join("data");
     fs::write(&file, [b'a'; 65536]).unwrap();
     // Opened before the error: its syncfs(2) in [`lose_and_tell`] reports the error first, and
@@ -65,8 +65,8 @@ fn a_thread_with_descriptors_of_its_own_is_told_of_its_own_file() {
                  thread = threading.Thread(target=work); thread.start(); thread.join()\n",
                 rig.path().display()
             );
-            let said = said(place, &rig, &["python3", "-c", &program], held);
-            assert!(said.starts_with("failed"), "{held}: {said}");
+            let output = output(place, &rig, &["python3", "-c", &program], held);
+            assert!(output.starts_with("failed"), "{held}: {output}");
             rig.down().unwrap();
         }
     });

@@ -49,9 +49,9 @@ fn the_runtime_directory_of_another_user_hides_no_marker() {
         let seen = look();
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
         assert!(seen.stdout.contains(&format!("{id} interrupted perl")), "{seen:?}");
-        let said =
+        let expected =
             format!("synconce: cannot read the run files in {}/synconce: ", runtime.display());
-        assert!(seen.stderr.starts_with(&said), "{seen:?}");
+        assert!(seen.stderr.starts_with(&expected), "{seen:?}");
         assert!(
             seen.stderr.contains("hint: env --unset=XDG_RUNTIME_DIR synconce status\n"),
             "{seen:?}"
@@ -146,11 +146,11 @@ fn users_who_were_not_looked_at_because_others_took_the_time_are_named() {
         fs::write("/etc/passwd", passwd).unwrap();
         let device = mount_silent(&place.path("silent"));
         let seen = status(place, 0, &[]);
-        let said = |users: &str, why: &str| {
+        let expected = |users: &str, why: &str| {
             let line = format!("cannot look at all state directories of {users}: {why}\n");
             assert!(seen.stderr.contains(&line), "{line}{seen:?}");
         };
-        said("alice, bob", "other users took 10 s");
+        expected("alice, bob", "other users took 10 s");
         assert!(seen.stderr.contains("of slow0, slow1, slow2, "), "{seen:?}");
         assert!(seen.stderr.contains(" and 16 more: no answer within 5 s\n"), "{seen:?}");
         drop(device);

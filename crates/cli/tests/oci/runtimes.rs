@@ -157,8 +157,8 @@ fn everything_else_is_the_runtimes_own(runtime: &Runtime<'_>, place: &Place) {
     command.arg("--log").arg(&log).args(["--log-format", "json", "run", "--bundle"]);
     let broken = finish(command.arg(&bundle).arg(runtime.id("broken")));
     assert!(!broken.status.success());
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(told.contains("cannot understand"), "{told}");
+    let notice = std::fs::read_to_string(&log).unwrap();
+    assert!(notice.contains("cannot understand"), "{notice}");
     assert_eq!(std::fs::read_to_string(bundle.join("config.json")).unwrap(), "{\"linux\": [");
 }
 
@@ -182,8 +182,8 @@ fn a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime: &Runtime<'_>, place:
     command.arg("--log").arg(&log).args(["--log-format", "json", "run", "--bundle"]);
     let run = finish(command.arg(&bundle).arg(runtime.id("fixed")));
     assert_eq!(run.stdout, BARE, "{run:?}");
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(told.contains("cannot replace") && told.contains("os error 30"), "{told}");
+    let notice = std::fs::read_to_string(&log).unwrap();
+    assert!(notice.contains("cannot replace") && notice.contains("os error 30"), "{notice}");
     finish(place.command("umount").args(["fixed/rootfs", "fixed"]));
 }
 

@@ -51,8 +51,8 @@ fn allow_sudo(place: &Place) {
     let file = Path::new("/etc/sudoers.d/test");
     fs::write(file, rules).expect("rules");
     fs::set_permissions(file, PermissionsExt::from_mode(0o440)).expect("rules that sudo reads");
-    let said = as_nobody(place, &["sudo", "-n", "id", "-un"]);
-    assert_eq!(said.stdout, "root\n", "{said:?}");
+    let output = as_nobody(place, &["sudo", "-n", "id", "-un"]);
+    assert_eq!(output.stdout, "root\n", "{output:?}");
 }
 
 /// Gives the user nobody subordinate ids, in this mount namespace.
@@ -134,12 +134,12 @@ pub fn each_kind_of_rights_is_spoken_of_once(place: &Place) {
     allow_ids(place);
     let maps = "unshare --map-auto --map-root-user true";
     let script = format!("sudo -n true; {maps}; su -c true; {maps}; sudo -n true");
-    let told = run(place, &["sh", "-c", &script]);
-    assert_eq!(hints(&told).len(), 2, "{told:?}");
+    let noticed = run(place, &["sh", "-c", &script]);
+    assert_eq!(hints(&noticed).len(), 2, "{noticed:?}");
     // The command itself counts for its kind, too.
     let env = place.text("env");
     fs::copy("/usr/bin/env", &env).expect("a copy");
     fs::set_permissions(&env, PermissionsExt::from_mode(0o4755)).expect("a setuid copy");
-    let told = run(place, &[&env, "sudo", "-n", "true"]);
-    assert_eq!(hints(&told).len(), 1, "{told:?}");
+    let noticed = run(place, &[&env, "sudo", "-n", "true"]);
+    assert_eq!(hints(&noticed).len(), 1, "{noticed:?}");
 }

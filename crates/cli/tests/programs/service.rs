@@ -86,8 +86,8 @@ fn prepare(place: &Place) {
 
 /// Returns the pid of the daemon in `root`, which wrote `first` during the install.
 fn daemon(root: &Path, first: &str) -> u32 {
-    let said = fs::read_to_string(root.join("var/lib/beat/first")).expect("it has synced");
-    assert_eq!(said, first);
+    let first_state = fs::read_to_string(root.join("var/lib/beat/first")).expect("it has synced");
+    assert_eq!(first_state, first);
     let pid = fs::read_to_string(root.join("run/beat.pid")).expect("its pid file");
     pid.trim().parse().expect("a number")
 }

@@ -97,8 +97,8 @@ fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid(
         let set = place.bare(&here, &["setcap", "cap_chown+ep", &program]);
         assert!(set.status.success(), "{set:?}");
         let script = format!("{program} sync-file");
-        let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
-        assert!(told.stderr.contains("/capable gains no rights"), "{told:?}");
+        let noticed = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        assert!(noticed.stderr.contains("/capable gains no rights"), "{noticed:?}");
         // On a nosuid mount the program gains no privileges without synconce either.
         let directory = place.text("");
         for words in
@@ -107,8 +107,11 @@ fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid(
             let mounted = place.bare(&here, &[words, &[&directory]].concat());
             assert!(mounted.status.success(), "{mounted:?}");
         }
-        let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
-        assert!(told.status.success() && !told.stderr.contains("gains no rights"), "{told:?}");
+        let noticed = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        assert!(
+            noticed.status.success() && !noticed.stderr.contains("gains no rights"),
+            "{noticed:?}"
+        );
     });
 }
 

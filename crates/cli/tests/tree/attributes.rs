@@ -181,15 +181,15 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         site.import("base", &source);
         let before = site.layers();
         site.clone_of("base", "clone");
-        let said = site.sh("clone", ONE_FILE_SYSTEM);
+        let listing = site.sh("clone", ONE_FILE_SYSTEM);
         // Overlayfs: a descriptor that was opened for reading before the first write shows the
         // old file.
         let is_known =
             |line: &&str| line.starts_with("who has it open ") && site.strategy() == "overlay";
-        let wrong: Vec<_> = said.lines().filter(|line| !line.ends_with(": yes")).collect();
+        let wrong: Vec<_> = listing.lines().filter(|line| !line.ends_with(": yes")).collect();
         let wrong: Vec<_> = wrong.into_iter().filter(|line| !is_known(line)).collect();
         assert!(wrong.is_empty(), "{}: {wrong:#?}", site.strategy());
-        assert_eq!(said.lines().count(), 16, "{said}");
+        assert_eq!(listing.lines().count(), 16, "{listing}");
         // What the first run left is there in the next run, and after the commit.
         let left = "cd /data; stat -c '%h' far/hard; ls -R . | sort; \
                     cmp third far/hard && tail -n 1 third";
@@ -287,8 +287,8 @@ fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, sec
     };
     let (least, most) =
         (changes(&without_times(first), &without_times(second)), changes(first, second));
-    let told = site.diff(names[0], names[1]);
-    let (missing, excess) = (&least - &told, &told - &most);
+    let found = site.diff(names[0], names[1]);
+    let (missing, excess) = (&least - &found, &found - &most);
     let how = site.strategy();
     assert!(missing.is_empty() && excess.is_empty(), "{how}, {names:?}: {missing:?}, {excess:?}");
 }

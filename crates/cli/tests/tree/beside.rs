@@ -243,8 +243,8 @@ fn a_mount_is_found_while_another_command_looks_at_its_session(place: &Place) {
     site.well(&["mount", "work", text(&at)]);
     let list = Stopped::locking(&site, &["list"]);
     site.well(&["umount", "work"]);
-    let (status, said) = list.goes_on(&site);
-    assert!(status.success(), "{status}: {said}");
+    let (status, messages) = list.goes_on(&site);
+    assert!(status.success(), "{status}: {messages}");
     assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
 }
 
@@ -263,6 +263,6 @@ fn a_killed_run_keeps_no_tree_in_use_while_another_command_looks_at_it(place: &P
     });
     let list = Stopped::locking(&site, &["list"]);
     site.well(&["run", "work", "--", "/bin/true"]);
-    let (status, said) = list.goes_on(&site);
-    assert!(status.success(), "{status}: {said}");
+    let (status, messages) = list.goes_on(&site);
+    assert!(status.success(), "{status}: {messages}");
 }

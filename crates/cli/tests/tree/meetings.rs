@@ -115,8 +115,8 @@ fn a_mount_that_is_killed_before_it_is_there_is_undone(place: &Place) {
     eventually("the copy has begun", || fs::read_dir(&sessions).unwrap().flatten().any(is_copying));
     mounting.signal(Signal::KILL).unwrap();
     assert_eq!(mounting.end().code(), None, "{}", mounting.text());
-    let told = site.well(&["list"]);
-    assert!(told.stderr.contains("work"), "{told:?}");
+    let notice = site.well(&["list"]);
+    assert!(notice.stderr.contains("work"), "{notice:?}");
     site.well(&["run", "work", "--", "/bin/test", "-e", "/data/large"]);
     assert_eq!(fs::read_dir(&sessions).unwrap().count(), 0);
 }

@@ -53,10 +53,10 @@ const CALLS: [(&str, u32); 10] = [
 ];
 
 /// Returns the command in the hint of a message.
-fn hinted(said: &str) -> String {
-    let hint = said.lines().find_map(|line| line.split_once("hint: `")).map(|(_, rest)| rest);
+fn hinted(message: &str) -> String {
+    let hint = message.lines().find_map(|line| line.split_once("hint: `")).map(|(_, rest)| rest);
     let command = hint.and_then(|rest| Some(rest.split_once('`')?.0));
-    command.unwrap_or_else(|| panic!("no hint with a command: {said}")).to_owned()
+    command.unwrap_or_else(|| panic!("no hint with a command: {message}")).to_owned()
 }
 
 /// Types `command` into a shell that has `synconce` in its PATH.

@@ -51,8 +51,8 @@ fn what_is_mounted_in_a_source_is_taken_when_asked_for(place: &Place) {
     fs::write(point.join("inside"), "mounted\n").unwrap();
     let source = source.to_str().unwrap();
     let without = site.well(&["import", "without", source]);
-    let told = "1 are mount points, left empty (--cross-mounts takes them in): data/empty";
-    assert!(without.stderr.contains(told), "{without:?}");
+    let notice = "1 are mount points, left empty (--cross-mounts takes them in): data/empty";
+    assert!(without.stderr.contains(notice), "{without:?}");
     assert_eq!(site.sh("without", "ls /data/empty; stat -c %a /data/empty"), "700\n");
     let with = site.well(&["import", "--cross-mounts", "with", source]);
     assert!(!with.stderr.contains("mount point"), "{with:?}");

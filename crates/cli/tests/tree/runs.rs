@@ -163,8 +163,8 @@ fn a_user_is_who_was_asked_for(place: &Place) {
     let id = "echo $(id -u) $(id -g) $(id -G)";
     assert_eq!(site.sh("clone", id), "0 0 0\n");
     // The users of the tree, not those of the host.
-    for (user, said) in [("user", "1000 1000 1000\n"), ("1000", "1000 1000 1000\n")] {
-        assert_eq!(as_user(user, id).stdout, said, "{user}");
+    for (user, counts) in [("user", "1000 1000 1000\n"), ("1000", "1000 1000 1000\n")] {
+        assert_eq!(as_user(user, id).stdout, counts, "{user}");
     }
     let written = as_user("user", "echo x >/data/x 2>/dev/null || echo refused; echo x >/tmp/x");
     assert_eq!(written.stdout, "refused\n", "{written:?}");
@@ -318,10 +318,10 @@ fn a_run_that_was_killed_is_told_once_and_undone(place: &Place) {
         !busy.contains("bin/busybox")
     });
     let next = site.ends(&["list"]);
-    let told = site.ends(&["list"]);
-    assert!(next.status.success() && told.status.success());
-    let said = [&next, &told].map(|list| list.stderr.matches("clone").count());
-    assert_eq!((said[0].min(1), said[1]), (1, 0), "told once: {next:?} {told:?}");
+    let second = site.ends(&["list"]);
+    assert!(next.status.success() && second.status.success());
+    let counts = [&next, &second].map(|list| list.stderr.matches("clone").count());
+    assert_eq!((counts[0].min(1), counts[1]), (1, 0), "told once: {next:?} {second:?}");
     same("the clone of a run that was killed", &wanted, &site.content("clone"));
     assert_eq!(site.sh("clone", "cat /data/log"), "before\n");
     site.well(&["fsck"]);

@@ -108,12 +108,12 @@ impl<'a> Site<'a> {
         let finished = self.ends(words);
         assert_eq!(finished.status.code(), Some(code), "{words:?}: {finished:?}");
         assert_eq!(finished.stdout, "", "{words:?}: {finished:?}");
-        let said = finished.stderr.to_lowercase();
-        assert!(said.starts_with("synconce: "), "{words:?}: {finished:?}");
+        let message = finished.stderr.to_lowercase();
+        assert!(message.starts_with("synconce: "), "{words:?}: {finished:?}");
         for word in why {
-            assert!(said.contains(&word.to_lowercase()), "{word}: {words:?}: {finished:?}");
+            assert!(message.contains(&word.to_lowercase()), "{word}: {words:?}: {finished:?}");
         }
-        assert!(!said.contains("panicked"), "{words:?}: {finished:?}");
+        assert!(!message.contains("panicked"), "{words:?}: {finished:?}");
     }
 
     fn with_strategy<'w>(&self, verb: &[&'w str], words: &[&'w str]) -> Vec<&'w str> {
@@ -235,8 +235,9 @@ pub fn times(path: &Path) -> Manifest {
 pub fn same(what: &str, first: &Manifest, second: &Manifest) {
     assert!(first.entries.len() > 1, "{what}: there is something to compare");
     let differences = diff(first, second);
-    let told: Vec<_> = differences.iter().take(20).map(|one| shortened(&one.to_string())).collect();
-    assert!(told.is_empty(), "{what}: {} differences: {told:#?}", differences.len());
+    let shown: Vec<_> =
+        differences.iter().take(20).map(|one| shortened(&one.to_string())).collect();
+    assert!(shown.is_empty(), "{what}: {} differences: {shown:#?}", differences.len());
 }
 
 /// Returns `text` without the middle, because some paths have thousands of bytes.

@@ -70,9 +70,9 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     well(place, &["import", "base", tar.to_str().unwrap()]);
     well(place, &["clone", "base", "clone"]);
     let owners = "cd /data; id -u; stat -c '%n %u %g' file user games nobody";
-    let said = "0\nfile 0 0\nuser 1000 1000\ngames 5 5\nnobody 65534 65534\n";
+    let owners_wanted = "0\nfile 0 0\nuser 1000 1000\ngames 5 5\nnobody 65534 65534\n";
     let sh = |script: &str| well(place, &["run", "clone", "--", "/bin/sh", "-ec", script]);
-    assert_eq!(sh(owners), said);
+    assert_eq!(sh(owners), owners_wanted);
     // In the tree the user has the rights of root.
     sh("cd /data; chown 12:34 file; echo x >>games; mv directory moved; rm -r far; mkdir new; \
         chown 1000 new; mkdir -m 000 closed");
@@ -83,7 +83,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     assert_eq!(sh(changed), wanted);
     assert_eq!(
         well(place, &["run", "--from", "base", "--", "/bin/sh", "-ec", owners]),
-        said,
+        owners_wanted,
         "the base is as it was"
     );
     well(place, &["verify", "base"]);
@@ -138,8 +138,8 @@ fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
     assert!(imported.status.success(), "{imported:?}");
     let list = "1 are without attributes or lists that this user may not set: data/attributes";
     assert!(imported.stderr.contains(list), "{imported:?}");
-    for told in ["2 have an owner or a group that", "1 are device nodes, left out", "data/null"] {
-        assert!(imported.stderr.contains(told), "{told}: {imported:?}");
+    for part in ["2 have an owner or a group that", "1 are device nodes, left out", "data/null"] {
+        assert!(imported.stderr.contains(part), "{part}: {imported:?}");
     }
     let script = "cd /data; stat -c '%n %u' file hard far/hard other; ls null";
     let run = ["run", "--from", "base", "--", "/bin/sh", "-c", script];
@@ -155,8 +155,8 @@ fn an_id_of_a_tar_that_the_user_has_not_is_told(place: &Place) {
     assert!(made.status.success(), "{made:?}");
     let imported = as_nobody(place, &["import", "base", &place.text("source.tar")]);
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");
-    for told in ["data/file", "700000:0", "/etc/subuid"] {
-        assert!(imported.stderr.contains(told), "{told}: {imported:?}");
+    for part in ["data/file", "700000:0", "/etc/subuid"] {
+        assert!(imported.stderr.contains(part), "{part}: {imported:?}");
     }
 }
 

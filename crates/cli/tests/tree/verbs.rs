@@ -357,7 +357,7 @@ fn damage_is_found_and_named(place: &Place) {
     let layers = fs::read_dir(site.store().join("layers")).unwrap();
     let tree = layers.map(|layer| layer.unwrap().path().join("tree")).next().unwrap();
     // A changed file is reported by its directory: fingerprints are of directories.
-    let said = || {
+    let removed = || {
         let damaged = site.ends(&["verify", "base"]);
         assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
         let lines = damaged.stdout.lines().chain(damaged.stderr.lines());
@@ -368,16 +368,16 @@ fn damage_is_found_and_named(place: &Place) {
     let file = tree.join("data/directory/inner");
     let (meta, content) = (fs::metadata(&file).unwrap(), fs::read(&file).unwrap());
     fs::write(&file, vec![b'x'; content.len()]).unwrap();
-    assert_eq!(said(), set(&["data/directory"]));
+    assert_eq!(removed(), set(&["data/directory"]));
     // Restoring the content and the time of a file does not hide the change: the inode's
     // change time cannot be set.
     fs::write(&file, content).unwrap();
     let opened = fs::File::options().write(true).open(&file).unwrap();
     opened.set_modified(meta.modified().unwrap()).unwrap();
-    assert_eq!(said(), set(&["data/directory"]));
+    assert_eq!(removed(), set(&["data/directory"]));
     fs::remove_file(tree.join("data/far/hard")).unwrap();
     fs::write(tree.join("etc/more"), "").unwrap();
-    let all = said();
+    let all = removed();
     assert!(all.is_superset(&set(&["data/directory", "data/far", "etc"])), "{all:?}");
     // A torn record.
     fs::write(site.store().join("trees/torn.json"), "{\"na").unwrap();

@@ -82,10 +82,10 @@ fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
     tree.write(CONFIG, &edited);
     let after = tree.snapshot();
 
-    let said = refusal(tree.undo(Engine::Docker, false));
-    assert!(said.contains("daemon.json: was edited since"), "{said}");
-    assert!(said.contains("\n-  \"debug\": true"), "{said}");
-    assert!(said.contains("\n+  \"debug\": false"), "{said}");
+    let printed = refusal(tree.undo(Engine::Docker, false));
+    assert!(printed.contains("daemon.json: was edited since"), "{printed}");
+    assert!(printed.contains("\n-  \"debug\": true"), "{printed}");
+    assert!(printed.contains("\n+  \"debug\": false"), "{printed}");
     assert_eq!(after, tree.snapshot(), "the other files stay as well");
 
     // An earlier forced undo saved an edit under this name.
@@ -226,8 +226,8 @@ fn a_set_up_over_an_edit_of_an_edited_file_is_refused() {
     let tree = tree();
     tree.set_up(Engine::Docker, OLD).unwrap();
     tree.write(CONFIG, "{\n  \"debug\": false\n}\n");
-    let said = refusal(tree.set_up(Engine::Docker, OLD));
-    assert!(said.contains("was edited since synconce edited it"), "{said}");
+    let printed = refusal(tree.set_up(Engine::Docker, OLD));
+    assert!(printed.contains("was edited since synconce edited it"), "{printed}");
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn a_file_under_our_name_that_we_did_not_write_is_not_touched() {
     for path in [DROP_IN, "/usr/local/lib/synconce/docker/runc"] {
         let tree = tree().with(path, "mine\n");
         let before = tree.snapshot();
-        let said = refusal(tree.set_up(Engine::Docker, OLD));
-        assert!(said.contains(path) && said.contains("not by synconce"), "{said}");
+        let printed = refusal(tree.set_up(Engine::Docker, OLD));
+        assert!(printed.contains(path) && printed.contains("not by synconce"), "{printed}");
         assert_eq!(before, tree.snapshot());
     }
 }

@@ -120,8 +120,11 @@ fn content_that_cannot_be_shared_is_an_error_of_a_reflink_copy_and_copied_by_aut
                 fs::write(source.join("file"), "content").unwrap();
                 let asked = options(CopyMode::Reflink);
                 let error = try_copy(&source, &target, &asked, &()).unwrap_err();
-                let said = error.to_string();
-                assert!(said.contains("FICLONE") && said.contains("target/file"), "{said}");
+                let message = error.to_string();
+                assert!(
+                    message.contains("FICLONE") && message.contains("target/file"),
+                    "{message}"
+                );
                 remove_all(&target);
                 let report = copied(&source, &target, CopyMode::Auto);
                 assert_eq!((report.reflinked, report.bytes), (0, 7));

@@ -1,6 +1,6 @@
 //! The processes inside a tree, and those that wait for them.
 
-use crate::support::{entered, entering, isolated, limit, root, said, script, spec, verb, write};
+use crate::support::{entered, entering, isolated, limit, output, root, script, spec, verb, write};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -63,7 +63,7 @@ pub fn what_cannot_be_executed_is_named() {
             assert_eq!(finished.status.code(), Some(code), "{finished:?}");
             assert!(finished.stderr.starts_with(&format!("{command}: ")), "{finished:?}");
         }
-        assert_eq!(said(&spec(&root, &["script"])), "no header\n");
+        assert_eq!(output(&spec(&root, &["script"])), "no header\n");
         let mut elsewhere = script(&root, "true");
         elsewhere.directory = Some("/nowhere".into());
         let finished = entered(&elsewhere);
@@ -77,7 +77,7 @@ pub fn what_the_command_leaves_running_ends_with_it() {
         let root = root(place, "root");
         let inside = "(while :; do echo x >>/tmp/written; done) & sleep 0.1 8642 & \
                       until [ -s /tmp/written ]; do :; done";
-        said(&script(&root, inside));
+        output(&script(&root, inside));
         let size = || fs::metadata(root.join("tmp/written")).unwrap().len();
         let at_the_end = size();
         assert_eq!(processes("8642"), Vec::<i32>::new());
@@ -95,7 +95,7 @@ pub fn orphans_are_reaped() {
             inside.replace("grep -q 'State:.Z' /proc/[0-9]*/status 2>/dev/null", "zombies");
         let zombies = "zombies() { for s in /proc/[0-9]*/status; do case \"$(cat $s 2>/dev/null)\" in \
                        *'(zombie)'*) return 0 ;; esac; done; return 1; }; ";
-        assert_eq!(said(&script(&root, &format!("{zombies}{inside}"))), "none\n");
+        assert_eq!(output(&script(&root, &format!("{zombies}{inside}"))), "none\n");
     });
 }
 

@@ -98,7 +98,7 @@ pub fn entered(spec: &EnterSpec) -> Finished {
 }
 
 /// Returns the command's standard output, and asserts that it succeeded.
-pub fn said(spec: &EnterSpec) -> String {
+pub fn output(spec: &EnterSpec) -> String {
     let finished = entered(spec);
     assert!(finished.status.success(), "{:?}: {finished:?}", spec.command);
     finished.stdout

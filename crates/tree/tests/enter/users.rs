@@ -1,6 +1,6 @@
 //! Users inside a tree, and ordinary users outside.
 
-use crate::support::{entered, isolated, limit, root, said, script, verb, write};
+use crate::support::{entered, isolated, limit, output, root, script, verb, write};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn a_user_of_the_tree_has_its_groups_and_home() {
         ] {
             let mut spec = script(&root, look);
             spec.user = user.map(str::to_owned);
-            assert_eq!(said(&spec), expected, "{user:?}");
+            assert_eq!(output(&spec), expected, "{user:?}");
         }
     });
 }
