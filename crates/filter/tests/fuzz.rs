@@ -155,7 +155,7 @@ struct Batch {
 }
 
 #[test]
-fn every_verdict_on_a_random_call_is_the_kernels_own_and_what_the_policy_says() {
+fn every_verdict_on_a_random_call_agrees_with_the_kernel_and_the_policy() {
     let source = Questions::new();
     let specs = specs();
     synconce_fuzz::values("verdicts", 100, |batch: Batch| {

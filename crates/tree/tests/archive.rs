@@ -251,7 +251,7 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
 }
 
 #[test]
-fn who_does_not_want_it_any_more_is_heard() {
+fn a_cancelled_unpack_or_pack_ends() {
     struct Cancelled;
     impl Progress for Cancelled {
         fn add(&self, _: u64, _: u64) {}

@@ -45,7 +45,7 @@ fn equal_trees_are_identical_though_made_at_different_times() {
 }
 
 #[test]
-fn every_kind_is_told_and_special_files_are_not_read() {
+fn every_kind_is_distinguished_and_special_files_are_not_read() {
     let tree = tree();
     let manifest = Manifest::of(&tree).unwrap();
     let kind = |path: &str| manifest.entries[path].kind;
@@ -69,7 +69,7 @@ fn every_kind_is_told_and_special_files_are_not_read() {
 }
 
 #[test]
-fn content_of_the_same_length_is_told_apart() {
+fn different_content_of_the_same_length_is_found() {
     let shown = after(|root| fs::write(root.join("etc/passwd"), "toor").unwrap());
     assert_eq!(shown.len(), 2, "{shown:?}"); // by both of its names
     assert!(shown.iter().all(|line| line.contains("content")), "{shown:?}");
@@ -212,7 +212,7 @@ fn mounts_are_named_and_not_entered() {
 }
 
 #[test]
-fn the_program_tells_identical_from_different_and_from_trouble() {
+fn the_exit_codes_of_the_program_are_those_of_diff() {
     let (first, second) = (tree(), tree());
     let run = |arguments: &[&Path]| {
         let output = Command::new(env!("CARGO_BIN_EXE_manifest"))

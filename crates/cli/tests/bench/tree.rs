@@ -141,7 +141,7 @@ fn part_names(result: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_report_has_the_parts_of_every_variant_and_names_who_altered_the_base() {
+fn a_report_has_the_parts_of_every_variant_and_names_the_variants_that_altered_the_base() {
     if !is_root() {
         return;
     }

@@ -124,7 +124,7 @@ fn a_command_that_is_killed_amid_its_own_changed_calls_ends_its_run() {
 const SIGTERM_AND_SIGALRM: u64 = 1 << 14 | 1 << 13;
 
 #[test]
-fn nobody_keeps_signals_blocked_when_the_supervisor_is_killed_amid_a_storm() {
+fn no_signal_stays_blocked_when_the_supervisor_is_killed_during_many_calls() {
     isolated(|place| {
         let stormy = "use Fcntl; $SIG{ALRM} = sub {}; \
             Time::HiRes::setitimer(Time::HiRes::ITIMER_REAL(), 0.0001, 0.0001); \

@@ -118,7 +118,7 @@ fn a_file_system_that_was_mounted_during_the_run_is_committed_too() {
         let run = place.run(&STATS, &["sh", "-c", &script]);
         assert!(run.status.success(), "{run:?}");
         assert!(committed(&run.stderr).contains(&(point.clone(), true)), "{run:?}");
-        unmount(&point, UnmountFlags::empty()).expect("nobody keeps it busy");
+        unmount(&point, UnmountFlags::empty()).expect("no process keeps it busy");
         rig.mount().unwrap();
         rig.down().unwrap();
     });
@@ -147,7 +147,7 @@ fn a_file_system_can_be_unmounted_as_soon_as_the_run_is_over() {
             let file = rig.path().join("data");
             let words = perl(&format!("sync_file('{}')", file.display()));
             assert!(place.run(&[], &words.each_ref().map(String::as_str)).status.success());
-            unmount(rig.path(), UnmountFlags::empty()).expect("nobody keeps it busy");
+            unmount(rig.path(), UnmountFlags::empty()).expect("no process keeps it busy");
             rig.mount().unwrap();
         }
         rig.down().unwrap();
@@ -195,7 +195,7 @@ fn a_failing_device_is_named_and_the_others_commit() {
 }
 
 #[test]
-fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
+fn an_error_that_was_reported_to_another_process_during_the_run_fails_the_commit() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
@@ -214,7 +214,7 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
         let reported = fs::File::open(&file).unwrap().sync_all();
-        assert!(reported.is_err(), "the bystander is told: {reported:?}");
+        assert!(reported.is_err(), "the error is reported: {reported:?}");
         rig.disk().fail_writes(false).unwrap();
         place.write("go", "");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
@@ -263,12 +263,12 @@ fn a_flush_that_hangs_is_given_up_and_named() {
         assert_eq!(status.status.code(), Some(4), "{status:?}");
         rig.disk().release_flushes().unwrap();
         eventually("the supervisor ends", || place.run_files().is_empty());
-        assert_eq!(place.markers().len(), 1, "nobody said that it became durable");
+        assert_eq!(place.markers().len(), 1, "no sync has succeeded");
     });
 }
 
 #[test]
-fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on() {
+fn ctrl_c_during_a_long_commit_prints_what_is_not_durable_and_the_commit_goes_on() {
     isolated(|place| {
         for by in [Signal::INT, Signal::TERM, Signal::HUP] {
             let rig = rig();

@@ -110,7 +110,7 @@ fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
         synconce_testkit::harness::eventually("the survivor has tried", || {
             place.path("code").exists()
         });
-        synconce_testkit::harness::eventually("and said so", || {
+        synconce_testkit::harness::eventually("and reported it", || {
             std::fs::read_to_string(place.path("code")).unwrap() == "125\n"
         });
         let message = std::fs::read_to_string(place.path("said")).unwrap();

@@ -28,7 +28,7 @@ fn end(place: &Place, run: &Started) {
 }
 
 #[test]
-fn a_note_of_what_was_said_follows_no_link() {
+fn a_note_of_a_printed_notice_follows_no_link() {
     isolated(|place| {
         place.write("data", "x");
         place.write("precious", "theirs");
@@ -45,7 +45,7 @@ fn a_note_of_what_was_said_follows_no_link() {
 }
 
 #[test]
-fn a_run_says_once_a_boot_that_an_earlier_one_was_interrupted() {
+fn an_interrupted_run_is_reported_by_one_later_run_a_boot() {
     isolated(|place| {
         let synconce = binary();
         place.write("data", "x");
@@ -104,13 +104,13 @@ fn what_a_run_cannot_note_or_read_does_not_keep_it_from_starting() {
         for _ in 0..2 {
             let run = place.run(&[], &["sync", "data"]);
             assert!(run.status.success(), "{run:?}");
-            assert_eq!(run.stderr, NOTICE, "it is said again rather than never");
+            assert_eq!(run.stderr, NOTICE, "it is reported again rather than never");
         }
     });
 }
 
 #[test]
-fn status_names_what_an_interrupted_run_has_left_running_before_it_advises_anything() {
+fn status_names_the_processes_of_an_interrupted_run_before_any_hint() {
     isolated(|place| {
         // One process has the run's environment; the other has an empty one and a session of
         // its own.

@@ -92,7 +92,7 @@ fn an_error_at_the_commit_fails_it() {
 }
 
 #[test]
-fn an_error_that_another_process_was_told_of_first_fails_the_commit_all_the_same() {
+fn an_error_that_was_reported_to_another_process_first_fails_the_commit() {
     isolated(|place| {
         for kind in FsKind::ALL {
             let rig = rig(kind);
@@ -103,7 +103,7 @@ fn an_error_that_another_process_was_told_of_first_fails_the_commit_all_the_same
             let run = overwrite(place, &file);
             rig.disk().fail_writes(true).unwrap();
             let reported = rustix::fs::syncfs(&other);
-            assert!(reported.is_err(), "{kind}: the other is told");
+            assert!(reported.is_err(), "{kind}: the error is reported");
             rig.disk().fail_writes(false).unwrap();
             let ended = end(place, &run);
             assert_unsafe(place, &rig, ended);
@@ -139,7 +139,7 @@ fn an_error_below_an_overlay_is_named_by_the_file_system_that_has_it() {
 }
 
 #[test]
-fn a_disk_that_is_full_during_the_run_is_the_commands_to_bear() {
+fn a_disk_that_is_full_during_the_run_fails_only_the_command() {
     isolated(|place| {
         for kind in FsKind::ALL {
             let rig = rig(kind);

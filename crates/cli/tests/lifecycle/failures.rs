@@ -21,7 +21,7 @@ fn assert_fails((code, lines): &(Option<i32>, Vec<String>), cause: &str, hint: O
 }
 
 #[test]
-fn a_limit_is_named_as_the_cause_and_ends_no_process_of_ours() {
+fn a_limit_is_named_as_the_cause_and_ends_no_process_of_synconce() {
     isolated(|place| {
         let command = ["--", "touch", "started"];
         let files = "raise the limit of file sizes (ulimit -f)";
@@ -44,7 +44,7 @@ fn a_limit_is_named_as_the_cause_and_ends_no_process_of_ours() {
 }
 
 #[test]
-fn a_path_that_cannot_be_committed_is_no_trouble_of_the_marker() {
+fn a_path_that_cannot_be_committed_is_not_reported_as_a_marker_error() {
     isolated(|place| {
         let command = ["--", "touch", "started"];
         let missing = [&["--commit-only", "missing"][..], &command].concat();
@@ -76,7 +76,7 @@ fn killed(place: &Place, options: &[&str], script: &str) -> String {
 }
 
 #[test]
-fn a_killed_supervisor_leaves_the_word_to_status_only_where_a_marker_is() {
+fn after_a_kill_of_the_supervisor_the_hint_names_status_only_if_there_is_a_marker() {
     isolated(|place| {
         let died = "synconce: the supervisor was killed after the command had started\n";
         let message = killed(place, &["--no-commit"], "sync stop 2>/dev/null;");

@@ -257,7 +257,7 @@ fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() 
 }
 
 #[test]
-fn it_is_said_that_the_command_did_not_start_when_the_supervisor_is_killed_before() {
+fn a_kill_of_the_supervisor_before_the_start_is_reported_as_a_command_that_did_not_start() {
     isolated(|place| {
         let run = words(&[], SYNCS);
         // The frontend makes the supervisor by this call, and the supervisor makes the
@@ -272,7 +272,7 @@ fn it_is_said_that_the_command_did_not_start_when_the_supervisor_is_killed_befor
 }
 
 #[test]
-fn it_is_said_that_the_command_did_not_start_when_it_cannot_be_executed_either() {
+fn a_kill_before_a_failed_execve_is_reported_as_a_command_that_did_not_start() {
     isolated(|place| {
         let injection = "execve:delay_enter=1000000";
         let run = ["--", "/no/such/program"];
@@ -282,7 +282,7 @@ fn it_is_said_that_the_command_did_not_start_when_it_cannot_be_executed_either()
 }
 
 #[test]
-fn a_command_whose_front_process_is_killed_while_it_starts_is_ended() {
+fn a_command_whose_frontend_is_killed_while_it_starts_is_ended() {
     isolated(|place| {
         let run = words(&[], "say_to('before', $$); sleep 60;");
         let traced = Traced::new(place, "execve:delay_enter=1000000", &[], &text(&run));

@@ -149,7 +149,7 @@ fn a_full_disk_is_found_before_the_command_starts() {
 }
 
 #[test]
-fn a_user_without_a_home_is_told_so_before_the_command_starts() {
+fn a_user_without_a_home_gets_an_error_before_the_command_starts() {
     isolated(|place| {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o777)).unwrap();
@@ -275,7 +275,7 @@ fn tmpfs(at: &Path) {
 }
 
 #[test]
-fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
+fn a_marker_in_memory_for_a_disk_gives_one_notice() {
     isolated(|place| {
         tmpfs(&place.path("memory"));
         for name in ["memory/upper", "memory/work", "overlay", "root"] {
@@ -308,7 +308,7 @@ fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
 }
 
 #[test]
-fn a_marker_in_memory_is_not_told_of_where_no_disk_is_committed() {
+fn a_marker_in_memory_gives_no_notice_where_no_disk_is_committed() {
     isolated(|place| {
         let root = place.path("root");
         tmpfs(&root);

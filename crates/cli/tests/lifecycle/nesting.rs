@@ -129,7 +129,7 @@ fn a_survivor_of_a_sealed_run_cannot_make_a_run_that_commits() {
 }
 
 #[test]
-fn under_a_foreign_listener_a_run_is_sealed_and_says_so_once() {
+fn under_a_foreign_listener_a_run_is_sealed_with_one_notice() {
     isolated(|place| {
         let words = perl(&format!("{HOLD} sync_file('data'); exit 5;"));
         let words = words.each_ref().map(String::as_str);
@@ -183,7 +183,7 @@ fn where_no_filter_can_be_had_the_command_does_not_start() {
 }
 
 #[test]
-fn an_unprivileged_user_is_held_and_told_only_of_rights_that_are_not_gained() {
+fn an_unprivileged_user_is_held_and_gets_notices_only_of_rights_that_are_not_gained() {
     isolated(|place| {
         use std::os::unix::fs::PermissionsExt;
         let mode = |mode| std::fs::Permissions::from_mode(mode);

@@ -61,7 +61,7 @@ fn a_bounded_fork_bomb_ends_with_the_commands_own_code() {
 }
 
 #[test]
-fn a_proc_of_another_pid_namespace_is_said_to_make_every_sync_real() {
+fn a_proc_of_another_pid_namespace_gives_a_notice_that_every_sync_is_real() {
     isolated(|place| {
         place.write("data", "x");
         let mut run = place.command("unshare");

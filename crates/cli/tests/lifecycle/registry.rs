@@ -1,6 +1,6 @@
 //! The registry by which root's `status` finds state directories.
 
-use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
+use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
@@ -96,7 +96,7 @@ fn a_pointer_goes_when_its_directory_was_removed_and_stays_while_its_disk_is_awa
 }
 
 #[test]
-fn a_registry_full_of_rubbish_is_said_once_and_hides_nothing() {
+fn a_registry_full_of_invalid_entries_gives_one_notice_and_hides_nothing() {
     isolated(|place| {
         machine(place);
         interrupt(place, 0, None);

@@ -205,7 +205,7 @@ fn the_root_of_the_system_itself_has_one_marker() {
 }
 
 #[test]
-fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
+fn the_hint_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
     isolated(|place| {
         // Types the commands that `status` prints, with and without --root.
         for with_root in [true, false] {

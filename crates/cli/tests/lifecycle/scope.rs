@@ -159,7 +159,7 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             place.wait_for("written");
             rig.disk().fail_writes(true).unwrap();
             let reported = rustix::fs::syncfs(&other);
-            assert!(reported.is_err(), "another process is told: {reported:?}");
+            assert!(reported.is_err(), "the error is reported: {reported:?}");
             rig.disk().fail_writes(false).unwrap();
             drop(other);
             place.write("go", "");

@@ -9,11 +9,11 @@ use synconce_testkit::rig::Rig;
 /// descriptor there. The disk works again afterwards.
 fn lose_and_tell(rig: &Rig, other: &File) {
     rig.disk().fail_writes(true).unwrap();
-    assert!(rustix::fs::syncfs(other).is_err(), "another process is told");
+    assert!(rustix::fs::syncfs(other).is_err(), "the error is reported");
     rig.disk().fail_writes(false).unwrap();
     // ext4 reports a failed write of its own at the next syncfs(2).
     let _ = rustix::fs::syncfs(other);
-    rustix::fs::syncfs(other).expect("everything was told");
+    rustix::fs::syncfs(other).expect("no error is left");
 }
 
 /// Returns what `words` print, in a run or not. Their file `data` on `rig` cannot be written
@@ -43,7 +43,7 @@ fn rig() -> Rig {
 }
 
 #[test]
-fn a_thread_with_descriptors_of_its_own_is_told_of_its_own_file() {
+fn a_thread_with_its_own_descriptor_table_gets_the_error_of_its_own_file() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         for held in [false, true] {

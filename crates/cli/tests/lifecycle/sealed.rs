@@ -52,7 +52,7 @@ fn a_negative_descriptor_is_still_a_bad_one() {
 }
 
 #[test]
-fn survivors_are_named_with_the_advice_to_restart_them() {
+fn survivors_are_named_with_the_hint_to_restart_them() {
     isolated(|place| {
         let script = daemon(&format!("say_to('before', $$); {AFTER_RELEASE}"));
         let words = perl(&format!("{script} wait_for('before'); exit 3;"));
@@ -64,7 +64,11 @@ fn survivors_are_named_with_the_advice_to_restart_them() {
         assert!(run.stderr.starts_with(&named), "{}", run.stderr);
         assert_eq!(run.stderr.lines().count(), 1);
         place.write("go", "");
-        assert_eq!(place.wait_for("after"), "sealed synced\n", "it cannot be lifted, as was said");
+        assert_eq!(
+            place.wait_for("after"),
+            "sealed synced\n",
+            "the hold cannot be ended, as the notice states"
+        );
         assert!(place.run_files().is_empty() && place.status(&[]).stdout.is_empty());
     });
 }

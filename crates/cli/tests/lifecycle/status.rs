@@ -19,7 +19,7 @@ fn interrupt(place: &Place) -> String {
 }
 
 #[test]
-fn where_nothing_ever_ran_there_is_nothing_to_say() {
+fn status_prints_nothing_where_no_run_was_made() {
     isolated(|place| {
         let status = place.status(&[]);
         assert!(status.status.success());
@@ -142,7 +142,7 @@ fn clearing_needs_the_name_of_an_interrupted_run() {
 }
 
 #[test]
-fn an_interrupted_run_says_what_it_was_and_how_to_repeat_it() {
+fn an_interrupted_run_is_shown_with_its_command_and_how_to_repeat_it() {
     isolated(|place| {
         place.write("apt-get", "#!/bin/sh\nsync data\nkill -9 $PPID\nsleep 1\n");
         place.write("data", "x");

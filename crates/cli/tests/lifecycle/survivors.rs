@@ -218,7 +218,7 @@ fn links(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit() {
+fn a_process_with_a_descriptor_that_lost_its_sync_flag_is_named_even_during_a_stalled_commit() {
     isolated(|place| {
         let named = |run: &Started| {
             let name = format!("perl (pid {})", place.read("before").trim());

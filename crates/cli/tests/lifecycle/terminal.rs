@@ -184,7 +184,7 @@ fn a_stop_of_the_whole_job_is_undone_by_continuing_it_once() {
 }
 
 #[test]
-fn a_signal_to_us_alone_reaches_the_command() {
+fn a_signal_to_the_frontend_alone_reaches_the_command() {
     isolated(|place| {
         for (name, signal) in [
             ("TERM", Signal::TERM),

@@ -46,7 +46,7 @@ fn a_run_that_commits_nothing_has_a_run_file_in_memory() {
 }
 
 #[test]
-fn who_ends_with_a_containers_first_process_is_not_named_as_a_survivor() {
+fn a_process_that_ends_with_the_first_process_of_a_container_is_no_survivor() {
     isolated(|place| {
         let run = first_process(place, "sleep 1000 & exit 5");
         assert_eq!((run.stderr.as_str(), run.status.code()), ("", Some(5)), "{run:?}");

@@ -84,7 +84,7 @@ fn assert_same(place: &Place, around: &str) {
 }
 
 #[test]
-fn a_command_inherits_all_and_nothing_of_ours() {
+fn a_command_inherits_everything_of_the_caller_and_nothing_of_synconce() {
     isolated(|place| assert_same(place, "exec \"$@\""));
 }
 

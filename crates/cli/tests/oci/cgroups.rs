@@ -61,8 +61,8 @@ impl Drop for Cgroups {
                 return;
             }
             if Instant::now() > end {
-                assert!(std::thread::panicking(), "somebody lives on in {left:?}");
-                eprintln!("somebody lives on in {left:?}");
+                assert!(std::thread::panicking(), "a process still runs in {left:?}");
+                eprintln!("a process still runs in {left:?}");
                 return;
             }
             // After a test that passes, the processes end by themselves; conmon ends after its

@@ -15,7 +15,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(the_image_is_the_same_whenever_it_is_made, &[STRIP]),
         trial(a_binary_that_is_not_static_is_refused, &[STRIP]),
-        trial(the_guide_and_the_readme_say_what_is_tested, &[]),
+        trial(the_guide_and_the_readme_contain_the_tested_commands, &[]),
     ]
 }
 
@@ -32,7 +32,7 @@ pub fn make_image(place: &Place, command: &mut Command, to: &Path) {
 
 fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
     let make = |to: &str, environment: &[(&str, &str)]| {
-        let mut command = Command::new("nobody");
+        let mut command = Command::new("unused");
         make_image(place, command.envs(environment.iter().copied()), &place.path(to));
     };
     make("one", &[]);
@@ -46,7 +46,7 @@ fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
     assert!(dated.status.success(), "{dated:?}");
 }
 
-fn the_guide_and_the_readme_say_what_is_tested(_: &Place) {
+fn the_guide_and_the_readme_contain_the_tested_commands(_: &Place) {
     for text in [include_str!("../../../../docs/guide.md"), include_str!("../../../../README.md")] {
         assert!(text.contains(&[COPY, SHELL].concat()), "{text}");
     }

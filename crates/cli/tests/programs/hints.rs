@@ -128,7 +128,7 @@ pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
     assert!(list.stdout.contains("./etc/apt/"), "{list:?}");
 }
 
-pub fn each_kind_of_rights_is_spoken_of_once(place: &Place) {
+pub fn each_kind_of_rights_gives_one_notice(place: &Place) {
     give(place);
     allow_sudo(place);
     allow_ids(place);

@@ -7,6 +7,7 @@
 //! `harness::isolated`), as root.
 
 mod bbolt;
+mod comparison;
 mod git;
 mod hints;
 mod lmdb;
@@ -17,7 +18,6 @@ mod rights;
 mod service;
 mod sqlite;
 mod tar;
-mod twin;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             &hints::NEEDS_SUDO,
         ),
         trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
-        trial(hints::each_kind_of_rights_is_spoken_of_once, &hints::NEEDS_BOTH),
+        trial(hints::each_kind_of_rights_gives_one_notice, &hints::NEEDS_BOTH),
         trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
         trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
         trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),

@@ -1,7 +1,7 @@
 //! A package whose postinst starts a daemon, installed in a Debian root: the daemon outlives
 //! the run, and the kernel does its syncs again.
 
-use crate::twin::{calls, report, same_trees, sh};
+use crate::comparison::{calls, report, same_trees, sh};
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::Need;
@@ -121,7 +121,7 @@ pub fn a_daemon_of_a_package_lives_on_with_real_syncs(place: &Place) {
         sh(root, "chroot . service beat stop");
     }
     eventually("both daemons have ended", || !exists(bare_daemon) && !exists(held_daemon));
-    eventually("nobody is served", || place.status(&[]).stdout.is_empty());
+    eventually("no survivor is served", || place.status(&[]).stdout.is_empty());
     assert!(place.run_files().is_empty() && place.markers().is_empty());
     // Logs contain times; the daemon and the run's marker leave directories.
     same_trees(&bare, &held, &["var/log", "var/lib/beat", "var/lib/synconce"]);

@@ -116,7 +116,7 @@ fn compare(place: &Place, build: Build) {
     crate::support::agree(&bare, &held.finished);
     for way in expected.0.keys() {
         let printed = bare.stdout.lines().any(|line| line.starts_with(&format!("{way}: ")));
-        assert!(printed, "{way} said nothing");
+        assert!(printed, "{way} printed nothing");
     }
     let (flagged, unflagged) =
         ["disk-sync=1", "disk-sync=0"].map(|text| bare.stdout.matches(text).count()).into();

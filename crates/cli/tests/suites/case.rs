@@ -91,16 +91,16 @@ impl Case {
                 runs += 1;
             }
             differing.retain(|key| !unstable.contains(key));
-            let judged = differences::judge(self.suite, &self.name, mode, &differing);
-            let word = if judged.others.is_empty() { "the same" } else { "DIFFERENT" };
-            let meant = judged.meant;
-            let absent = judged.absent.iter().map(|key| format!(", listed but the same: {key}"));
+            let compared = differences::compare(self.suite, &self.name, mode, &differing);
+            let word = if compared.others.is_empty() { "the same" } else { "DIFFERENT" };
+            let meant = compared.meant;
+            let absent = compared.absent.iter().map(|key| format!(", listed but the same: {key}"));
             let absent: String = absent.collect();
             lines.push(format!("{mode}: {word}, {meant} meant{absent}"));
-            for key in &judged.others {
+            for key in &compared.others {
                 wrong += &format!("{mode}: {key}: {}\n", bare.of_both(&held, key));
             }
-            if !judged.others.is_empty() {
+            if !compared.others.is_empty() {
                 wrong += &format!("{}\n{}\n", tail(&finished.stdout), tail(&finished.stderr));
             }
         }

@@ -29,9 +29,9 @@ pub fn trials() -> Vec<Trial> {
         trial(a_clone_is_one_file_system_on_ext4, &NEEDS),
         trial(a_clone_is_one_file_system_on_xfs, &NEEDS),
         trial(a_clone_is_one_file_system_on_btrfs, &NEEDS),
-        trial(a_comparison_tells_what_was_done_on_ext4, &NEEDS),
-        trial(a_comparison_tells_what_was_done_on_xfs, &NEEDS),
-        trial(a_comparison_tells_what_was_done_on_btrfs, &NEEDS),
+        trial(a_diff_lists_every_change_on_ext4, &NEEDS),
+        trial(a_diff_lists_every_change_on_xfs, &NEEDS),
+        trial(a_diff_lists_every_change_on_btrfs, &NEEDS),
     ]
 }
 
@@ -58,7 +58,7 @@ fn are_kept(site: &Site<'_>, source: &Path, wanted: &Manifest) {
     exports_are_the_same(site, wanted);
     site.well(&["squash", "clone"]);
     same(&format!("squashed, {how}"), wanted, &site.content("clone"));
-    site.assert_unharmed("all of it", "base", &before);
+    site.assert_unchanged("all of it", "base", &before);
 }
 
 fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
@@ -165,7 +165,7 @@ is 'and have one content' "$(tail -n 1 far/hard)" linked
 is 'and two links' "$(stat -c %h far/hard)" 2
 is 'one device for all' "$(stat -c %d file attributes directory symlink | sort -u | wc -l)" 1
 exec 5<attributes; echo more >>attributes
-is 'who has it open sees what is written' "$(tail -n 1 <&5)" more
+is 'an open descriptor shows what is written' "$(tail -n 1 <&5)" more
 before=$(number directory); mv directory far/moved
 is 'a directory is renamed and keeps its number' "$before" "$(number far/moved)"
 is 'with what is in it' "$(ls far/moved | sort | tr '\n' ' ')" 'inner new '
@@ -185,7 +185,7 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         // Overlayfs: a descriptor that was opened for reading before the first write shows the
         // old file.
         let is_known =
-            |line: &&str| line.starts_with("who has it open ") && site.strategy() == "overlay";
+            |line: &&str| line.starts_with("an open descriptor ") && site.strategy() == "overlay";
         let wrong: Vec<_> = listing.lines().filter(|line| !line.ends_with(": yes")).collect();
         let wrong: Vec<_> = wrong.into_iter().filter(|line| !is_known(line)).collect();
         assert!(wrong.is_empty(), "{}: {wrong:#?}", site.strategy());
@@ -203,7 +203,7 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         let (mounted, exported) = (site.content("clone"), site.exported("clone"));
         same("the export", &mounted, &exported);
         assert_eq!(mounted.entries["data/third"].links.as_deref(), Some("data/far/hard"));
-        site.assert_unharmed("all of it", "base", &before);
+        site.assert_unchanged("all of it", "base", &before);
     });
 }
 
@@ -236,7 +236,7 @@ echo gone >/tmp/gone; rm /tmp/gone
 mknod /tmp/null c 1 3; chown 12:34 /etc/group
 "#;
 
-fn a_comparison_tells_what_was_done(place: &Place, kind: FsKind) {
+fn a_diff_lists_every_change(place: &Place, kind: FsKind) {
     let source = roots::small(place, "source");
     for_each_strategy(place, kind, 1 << 30, |site| {
         site.import("base", &source);
@@ -293,14 +293,14 @@ fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, sec
     assert!(missing.is_empty() && excess.is_empty(), "{how}, {names:?}: {missing:?}, {excess:?}");
 }
 
-fn a_comparison_tells_what_was_done_on_ext4(place: &Place) {
-    a_comparison_tells_what_was_done(place, FsKind::Ext4);
+fn a_diff_lists_every_change_on_ext4(place: &Place) {
+    a_diff_lists_every_change(place, FsKind::Ext4);
 }
 
-fn a_comparison_tells_what_was_done_on_xfs(place: &Place) {
-    a_comparison_tells_what_was_done(place, FsKind::Xfs);
+fn a_diff_lists_every_change_on_xfs(place: &Place) {
+    a_diff_lists_every_change(place, FsKind::Xfs);
 }
 
-fn a_comparison_tells_what_was_done_on_btrfs(place: &Place) {
-    a_comparison_tells_what_was_done(place, FsKind::Btrfs);
+fn a_diff_lists_every_change_on_btrfs(place: &Place) {
+    a_diff_lists_every_change(place, FsKind::Btrfs);
 }

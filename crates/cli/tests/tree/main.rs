@@ -6,17 +6,17 @@
 //! why.
 
 mod attributes;
-mod beside;
+mod base_unchanged;
+mod concurrent;
 mod everything;
-mod meetings;
 mod mounts;
 mod options;
 mod programs;
+mod readers;
 mod roots;
 mod runs;
 mod site;
 mod sparse;
-mod unharmed;
 mod users;
 mod verbs;
 
@@ -26,19 +26,19 @@ use synconce_testkit::harness::trial;
 
 fn main() -> ExitCode {
     let trials = vec![
-        trial(unharmed::by_no_way_to_write_on_ext4, &unharmed::NEEDS),
-        trial(unharmed::by_no_way_to_write_on_xfs, &unharmed::NEEDS),
-        trial(unharmed::by_no_way_to_write_on_btrfs, &unharmed::NEEDS),
-        trial(unharmed::by_large_changes_on_ext4, &unharmed::DEBIAN),
-        trial(unharmed::by_large_changes_on_xfs, &unharmed::DEBIAN),
-        trial(unharmed::by_large_changes_on_btrfs, &unharmed::DEBIAN),
+        trial(base_unchanged::by_no_way_to_write_on_ext4, &base_unchanged::NEEDS),
+        trial(base_unchanged::by_no_way_to_write_on_xfs, &base_unchanged::NEEDS),
+        trial(base_unchanged::by_no_way_to_write_on_btrfs, &base_unchanged::NEEDS),
+        trial(base_unchanged::by_large_changes_on_ext4, &base_unchanged::DEBIAN),
+        trial(base_unchanged::by_large_changes_on_xfs, &base_unchanged::DEBIAN),
+        trial(base_unchanged::by_large_changes_on_btrfs, &base_unchanged::DEBIAN),
     ];
     let of_files = [
         attributes::trials(),
-        beside::trials(),
+        readers::trials(),
         verbs::trials(),
         runs::trials(),
-        meetings::trials(),
+        concurrent::trials(),
         mounts::trials(),
         options::trials(),
         sparse::trials(),

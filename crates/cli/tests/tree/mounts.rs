@@ -1,7 +1,7 @@
 //! Mounted trees: where they can be mounted, how the mount is found again, and unmounts that
 //! fail or are cut short.
 
-use crate::meetings::{point, text};
+use crate::concurrent::{point, text};
 use crate::roots;
 use crate::site::{Site, limit, same};
 use crate::verbs::{NEEDS, with_base};
@@ -140,7 +140,7 @@ fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
     site.well(&["mount", "work", text(&at)]);
     let verbs: [&[&str]; 6] = [
         &["run", "work", "--", "/bin/true"],
-        &["remove", "work", "nobody"],
+        &["remove", "work", "missing"],
         &["commit", "work"],
         &["commit", "work", "--as", "other"],
         &["squash", "work"],

@@ -21,7 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
         trial(trees_of_hard_links_do_not_alter_each_other, &NEEDS),
         trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
-        trial(a_run_begins_where_it_is_told, &NEEDS),
+        trial(a_run_begins_in_the_directory_of_its_option, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
     ]
 }
@@ -170,7 +170,7 @@ fn a_run_is_held_unless_that_is_not_wanted(place: &Place) {
     assert_eq!(bare, "Seccomp:\t0\n\n");
 }
 
-fn a_run_begins_where_it_is_told(place: &Place) {
+fn a_run_begins_in_the_directory_of_its_option(place: &Place) {
     let site = with_base(place);
     let run = |at: &[&str]| {
         let run = [&["run", "--from", "base"], at, &["--", "/bin/pwd"]].concat();

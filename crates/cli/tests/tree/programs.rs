@@ -211,7 +211,7 @@ fn compare(place: &Place, kind: FsKind, program: &Program) {
         site.well(&["commit", "clone"]);
         site.well(&["squash", "clone"]);
         same(&format!("kept, {how}"), &left, &comparable(program, site.exported("clone")));
-        site.assert_unharmed("the program", "base", &before);
+        site.assert_unchanged("the program", "base", &before);
         same(&format!("the base, {how}"), &base, &site.content("base"));
         for name in ["clone", "base"] {
             site.remove(name);

@@ -202,7 +202,7 @@ impl<'a> Site<'a> {
 
     /// Asserts that the layers in `before` are unchanged, and that `verify` succeeds for the
     /// tree `name`, which uses them.
-    pub fn assert_unharmed(&self, what: &str, name: &str, before: &Layers) {
+    pub fn assert_unchanged(&self, what: &str, name: &str, before: &Layers) {
         let what = format!("{what} by {}", self.strategy());
         let mut now = times(&self.store().join("layers"));
         let ids: BTreeSet<_> = before.0.entries.keys().map(|path| top(path)).collect();

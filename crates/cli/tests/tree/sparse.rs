@@ -1,6 +1,6 @@
 //! A sparse file of 1 TiB in a tree: no command reads its holes.
 
-use crate::meetings::text;
+use crate::concurrent::text;
 use crate::roots;
 use crate::site::{Site, for_each_strategy};
 use crate::verbs::NEEDS;

@@ -18,9 +18,9 @@ const NEEDS: [Need; 2] =
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_user_with_subordinate_ids_has_trees_of_many_owners, &NEEDS),
-        trial(a_user_is_told_what_of_a_directory_is_not_his, &NEEDS),
-        trial(an_id_of_a_tar_that_the_user_has_not_is_told, &NEEDS),
-        trial(a_user_without_subordinate_ids_is_told_the_remedy, &NEEDS),
+        trial(an_import_by_a_user_lists_the_files_of_other_owners, &NEEDS),
+        trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
+        trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
     ]
 }
 
@@ -120,7 +120,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     assert_eq!(fs::read_dir(layers).unwrap().count(), 0);
 }
 
-fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
+fn an_import_by_a_user_lists_the_files_of_other_owners(place: &Place) {
     subordinate(place, "nobody:100000:65536\n");
     let root = roots::small(place, "source");
     let chown_all = place.bare(&["chown", "-R", "65534:65534", "source"]);
@@ -147,7 +147,7 @@ fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
     assert_eq!(seen, "file 0\nhard 65534\nfar/hard 65534\nother 65534\n");
 }
 
-fn an_id_of_a_tar_that_the_user_has_not_is_told(place: &Place) {
+fn an_id_of_a_tar_outside_the_users_ranges_is_reported(place: &Place) {
     subordinate(place, "nobody:100000:65536\n");
     let root = roots::small(place, "source");
     chown(root.join("data/file"), Some(700_000), Some(0)).unwrap();
@@ -160,8 +160,8 @@ fn an_id_of_a_tar_that_the_user_has_not_is_told(place: &Place) {
     }
 }
 
-fn a_user_without_subordinate_ids_is_told_the_remedy(place: &Place) {
-    subordinate(place, "somebody:100000:65536\n");
+fn a_user_without_subordinate_ids_gets_a_hint(place: &Place) {
+    subordinate(place, "other:100000:65536\n");
     let tar = tar(place);
     let imported = as_nobody(place, &["import", "base", tar.to_str().unwrap()]);
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");

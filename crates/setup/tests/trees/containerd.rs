@@ -130,7 +130,7 @@ fn what_containerd_would_not_read_is_refused_with_the_line() {
 }
 
 #[test]
-fn a_runtime_of_our_name_is_kept_or_refused() {
+fn a_runtime_with_the_name_synconce_is_kept_or_refused() {
     let content = |binary: &str| {
         format!(
             "version = 2\n[plugins.\"{SECOND}\".containerd.runtimes.synconce]\n\
@@ -145,7 +145,7 @@ fn a_runtime_of_our_name_is_kept_or_refused() {
 }
 
 #[test]
-fn what_runc_has_ours_has_but_for_the_binary() {
+fn the_new_runtime_has_every_setting_of_runc_but_the_binary() {
     for (version, plugin) in [(2, SECOND), (3, THIRD), (4, THIRD)] {
         let main = format!(
             "version = {version}\n[plugins.'{plugin}'.containerd.runtimes.runc]\n\
@@ -178,7 +178,7 @@ fn what_runc_has_ours_has_but_for_the_binary() {
 }
 
 #[test]
-fn what_a_later_file_says_of_runc_counts_in_a_file_of_our_own() {
+fn settings_of_runc_in_a_later_file_are_copied_into_the_new_file() {
     let table = format!("[plugins.'{THIRD}'.containerd.runtimes.runc]\n");
     let main = format!(
         "version = 3\nimports = ['conf.d/*.toml']\n{table}base_runtime_spec = '/a'\n\

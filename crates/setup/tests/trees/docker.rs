@@ -65,7 +65,7 @@ fn from_version_26_the_embedded_buildkit_is_reached_by_its_variable() {
 }
 
 #[test]
-fn without_dockerd_or_its_version_the_way_is_taken_that_all_versions_know() {
+fn without_dockerd_or_its_version_the_setting_of_all_versions_is_used() {
     let tree = Tree::new();
     assert!(notes(&tree, "").contains("dockerd is not installed"));
     tree.set_up(Engine::Docker, "").unwrap();
@@ -76,7 +76,7 @@ fn without_dockerd_or_its_version_the_way_is_taken_that_all_versions_know() {
 }
 
 #[test]
-fn a_dockerd_that_systemd_does_not_start_is_told_by_hand() {
+fn for_a_dockerd_without_systemd_the_variable_is_shown_for_the_operator() {
     let tree = Tree::new().program("/usr/bin/dockerd");
     let printed = notes(&tree, FIRST_NEW);
     assert!(printed.contains("start dockerd with DOCKER_BUILDKIT_RUNC_COMMAND="), "{printed}");
@@ -85,7 +85,7 @@ fn a_dockerd_that_systemd_does_not_start_is_told_by_hand() {
 }
 
 #[test]
-fn a_path_that_the_service_has_already_comes_after_ours() {
+fn a_path_of_the_service_comes_after_the_added_directory() {
     let tree = tree().with(
         &format!("{DROP_INS}/10-path.conf"),
         "[Service]\nEnvironment=\"HTTP_PROXY=http://a b\" PATH=/opt/bin:/usr/bin\n",
@@ -96,7 +96,7 @@ fn a_path_that_the_service_has_already_comes_after_ours() {
 }
 
 #[test]
-fn a_variable_that_would_win_over_ours_is_refused_with_its_line() {
+fn a_variable_that_would_override_the_new_one_is_refused_with_its_line() {
     let later = format!("{DROP_INS}/zz.conf");
     for (path, content, line, printed) in [
         (later.as_str(), "[Service]\nEnvironment=PATH=/opt/bin\n", "zz.conf, line 2", OLD),
@@ -138,7 +138,7 @@ fn flags_that_dockerd_takes_only_once_are_refused_with_their_line() {
 }
 
 #[test]
-fn the_file_that_dockerd_is_told_to_read_is_the_one_that_is_edited() {
+fn the_configuration_file_of_dockerds_option_is_edited() {
     let unit = "[Service]\nExecStart=/usr/sbin/dockerd --config-file /srv/docker.json\n";
     let tree = Tree::new().with(UNIT, unit).with("/srv/docker.json", "{}");
     there_and_back(&tree, Engine::Docker, OLD);

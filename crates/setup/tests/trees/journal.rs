@@ -74,7 +74,7 @@ fn a_crash_in_the_middle_of_undoing_is_gone_on_with() {
 }
 
 #[test]
-fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
+fn an_edit_of_the_operator_is_undone_only_by_force() {
     let tree = tree();
     let before = tree.snapshot();
     tree.set_up(Engine::Docker, OLD).unwrap();
@@ -128,7 +128,7 @@ fn an_edit_of_a_file_that_a_killed_set_up_never_came_to_is_left_alone() {
 }
 
 #[test]
-fn a_comment_that_names_us_is_no_edit_of_ours() {
+fn a_comment_that_names_synconce_is_no_edit_by_synconce() {
     let own = "# in place of `synconce setup`\n[Service]\nEnvironment=A=1 # synconce\n";
     let buildkit = "/etc/buildkit/buildkitd.toml";
     for (engine, path) in [(Engine::Docker, DROP_IN), (Engine::Buildkit, buildkit)] {
@@ -231,7 +231,7 @@ fn a_set_up_over_an_edit_of_an_edited_file_is_refused() {
 }
 
 #[test]
-fn a_file_under_our_name_that_we_did_not_write_is_not_touched() {
+fn a_file_of_another_author_with_the_name_of_a_new_file_is_not_changed() {
     for path in [DROP_IN, "/usr/local/lib/synconce/docker/runc"] {
         let tree = tree().with(path, "mine\n");
         let before = tree.snapshot();
@@ -242,7 +242,7 @@ fn a_file_under_our_name_that_we_did_not_write_is_not_touched() {
 }
 
 #[test]
-fn a_directory_that_we_made_stays_if_it_holds_something_else_by_now() {
+fn a_directory_made_by_set_up_stays_if_it_is_not_empty() {
     let tree = Tree::new();
     tree.set_up(Engine::Docker, OLD).unwrap();
     tree.write("/etc/docker/key.json", "{}");
@@ -265,7 +265,7 @@ fn a_journal_that_is_not_understood_is_refused() {
 }
 
 #[test]
-fn nobody_else_reads_the_journal_because_files_may_hold_secrets() {
+fn the_journal_is_readable_by_its_owner_only() {
     let tree = tree();
     tree.set_up(Engine::Docker, OLD).unwrap();
     let (mode, ..) = tree.snapshot()[JOURNAL.trim_start_matches('/')].clone();

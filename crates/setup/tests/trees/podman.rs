@@ -20,7 +20,7 @@ fn candidates(tree: &Tree, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn ours_comes_before_the_candidates_that_are_built_in() {
+fn the_new_candidate_comes_before_the_built_in_ones() {
     let tree = tree();
     let found = candidates(&tree, "crun");
     assert_eq!(
@@ -47,7 +47,7 @@ fn the_runtime_is_the_one_that_podman_would_use() {
 }
 
 #[test]
-fn a_list_of_the_operators_is_kept_behind_ours() {
+fn a_list_of_the_operator_is_kept_after_the_new_entries() {
     let tree = tree()
         .with(CONFIG, "[engine.runtimes]\ncrun = ['/opt/a \"b\"/crun', \"/usr/bin/crun\"]\n")
         .with("/etc/containers/containers.conf.d/50.conf", "[engine.runtimes]\nrunc = [\"/x\"]\n");
@@ -56,7 +56,7 @@ fn a_list_of_the_operators_is_kept_behind_ours() {
 }
 
 #[test]
-fn a_list_that_is_read_after_ours_is_refused_with_its_line() {
+fn a_list_that_is_read_after_the_new_one_is_refused_with_its_line() {
     let path = "/etc/containers/containers.conf.d/zz.conf";
     let tree = tree().with(path, "[engine.runtimes]\n\ncrun = [\"/usr/bin/crun\"]\n");
     let printed = refusal(tree.set_up(Engine::Podman, ""));
@@ -133,7 +133,7 @@ fn a_candidate_that_is_built_in_is_refused_where_another_comes_before_it() {
 }
 
 #[test]
-fn another_runtime_that_the_operator_chose_is_said() {
+fn another_runtime_of_the_operator_is_reported() {
     let tree = tree().with("/etc/synconce/oci.toml", "runtime = \"/usr/sbin/runc\"\n");
     let notes = tree.plan(Engine::Podman, "").unwrap().notes.join("\n");
     assert!(notes.contains("names /usr/sbin/runc: it is executed for podman, not /usr/bin/crun"));

@@ -60,7 +60,7 @@ fn the_file_that_a_unit_gives_is_edited_and_not_the_usual_one() {
 }
 
 #[test]
-fn a_file_whose_place_only_systemd_knows_is_refused_with_its_line() {
+fn a_file_whose_path_only_systemd_can_expand_is_refused_with_its_line() {
     for Kind { engine, units, program, flags, .. } in KINDS {
         for place in ["own", "$OWN", "/srv/%i", "${OWN}"] {
             let tree = tree(units[0], &format!("/usr/bin/{program} {}={place}", flags[0]));

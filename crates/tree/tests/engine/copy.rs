@@ -9,14 +9,14 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Timespec, Timestamps, openat, 
 use synconce_testkit::rig::FsKind;
 use synconce_tree::engine::{CopyMode, CopyOptions};
 
+use super::all_attributes;
 use super::support::{FILE_SYSTEMS, assert_same, copied, open, options, remove_all, rig, try_copy};
-use super::zoo;
 use synconce_testkit::isolation::isolated;
 
 fn every_attribute(fs: FsKind) {
     let rig = rig(fs);
     let source = rig.path().join("source");
-    zoo::make(&source);
+    all_attributes::make(&source);
     let before = held(&source);
     let mut modes = vec![CopyMode::Copy, CopyMode::Auto, CopyMode::Link];
     if fs != FsKind::Ext4 {
@@ -143,7 +143,7 @@ fn the_umask_takes_nothing_from_a_copy() {
         |_, _| {
             let rig = rig(FsKind::Ext4);
             let (source, target) = (rig.path().join("source"), rig.path().join("target"));
-            zoo::make(&source);
+            all_attributes::make(&source);
             for umask in [0o000, 0o077, 0o777] {
                 fs::create_dir(&target).unwrap();
                 let before = rustix::process::umask(Mode::from_raw_mode(umask));
@@ -168,7 +168,7 @@ fn the_group_and_the_access_list_of_the_place_are_not_passed_on_to_a_copy() {
             for fs in FILE_SYSTEMS {
                 let rig = rig(fs);
                 let (source, target) = (rig.path().join("source"), rig.path().join("target"));
-                zoo::make(&source);
+                all_attributes::make(&source);
                 fs::create_dir(&target).unwrap();
                 let place = target.to_str().unwrap();
                 for command in ["chgrp 555", "chmod g+s", "setfacl -d -m u:1000:rwx"] {

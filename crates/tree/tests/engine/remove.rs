@@ -10,8 +10,8 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use synconce_tree::engine::{CopyMode, RemoveOptions, remove};
 
+use super::all_attributes;
 use super::support::{Counting, FILE_SYSTEMS, copied, open, paths, remove_all, removed, rig};
-use super::zoo;
 use synconce_testkit::isolation::isolated;
 
 #[test]
@@ -109,7 +109,7 @@ fn everything_that_a_tree_may_have_is_removed() {
             for fs in FILE_SYSTEMS {
                 let rig = rig(fs);
                 let tree = rig.path().join("tree");
-                zoo::make(&tree);
+                all_attributes::make(&tree);
                 assert!(remove_all(&tree) > 50);
             }
         },

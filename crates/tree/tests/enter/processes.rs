@@ -34,7 +34,7 @@ fn state(number: i32) -> String {
     text.rsplit(") ").next().unwrap_or_default().chars().take(1).collect()
 }
 
-pub fn the_end_of_the_command_is_ours() {
+pub fn the_exit_status_of_the_command_is_passed_on() {
     isolated(|place| {
         let root = root(place, "root");
         for code in [0, 1, 42, 125, 255] {
@@ -99,7 +99,7 @@ pub fn orphans_are_reaped() {
     });
 }
 
-pub fn signals_that_are_sent_to_us_reach_the_command() {
+pub fn signals_to_the_parent_reach_the_command() {
     isolated(|place| {
         let root = root(place, "root");
         for (signal, name) in [
@@ -141,7 +141,7 @@ pub fn when_the_parent_is_killed_everything_inside_ends() {
     });
 }
 
-pub fn a_stop_of_the_command_is_ours() {
+pub fn a_stop_of_the_command_stops_its_parents() {
     isolated(|place| {
         let root = root(place, "root");
         let inside = "echo x >/tmp/ready; kill -STOP $$; echo again";

@@ -140,7 +140,7 @@ pub fn podmans_steps_are_held_and_its_containers_are_not(place: &Place) {
 }
 
 /// crun is the default of Podman in Debian.
-pub fn so_it_is_before_crun(place: &Place) {
+pub fn buildahs_and_podmans_steps_are_held_with_crun(place: &Place) {
     prepare(place);
     let site = Site::new(place).named("crun");
     let version = finish(site.command(site.runtime().to_str().unwrap()).arg("--version"));

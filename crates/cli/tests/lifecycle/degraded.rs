@@ -1,7 +1,7 @@
 //! What `status` prints if a part of the machine is missing, closed or too large.
 
 use super::foreign::mount_silent;
-use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
+use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -13,7 +13,7 @@ fn own(path: &Path, user: u32) {
 }
 
 #[test]
-fn without_proc_no_pointer_is_said_to_be_for_removal() {
+fn without_proc_no_pointer_is_listed_for_removal() {
     isolated(|place| {
         machine(place);
         interrupt(place, 0, None);
@@ -134,7 +134,7 @@ fn a_user_with_too_many_files_is_named_and_hides_no_other() {
 }
 
 #[test]
-fn users_who_were_not_looked_at_because_others_took_the_time_are_named() {
+fn users_whose_directories_were_not_read_within_the_time_limit_are_named() {
     isolated(|place| {
         machine(place);
         fs::create_dir(place.path("silent")).unwrap();

@@ -4,7 +4,7 @@ use super::place::{Ended, Place, SYNCONCE};
 use std::process::Command;
 
 #[test]
-fn a_set_up_says_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
+fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
     let place = Place::new("says");
     let ended = place.setup(&["docker"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
@@ -123,7 +123,7 @@ fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() 
 }
 
 #[test]
-fn an_undo_by_force_goes_by_a_unit_that_cannot_be_read_and_says_where_the_edit_is_saved() {
+fn an_undo_by_force_ignores_an_unreadable_unit_and_prints_where_the_edit_is_saved() {
     let place = Place::new("forced");
     place.setup(&["docker"]);
     let config = place.read("etc/docker/daemon.json");

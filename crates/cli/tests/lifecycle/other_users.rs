@@ -127,7 +127,7 @@ fn roots_status_finds_the_interrupted_runs_of_every_user_and_of_other_directorie
 }
 
 #[test]
-fn a_user_is_told_of_roots_interrupted_runs_apart_from_the_exit_code() {
+fn roots_interrupted_runs_are_shown_to_a_user_and_do_not_change_the_exit_code() {
     isolated(|place| {
         machine(place);
         let id = interrupt(place, 0, None);
@@ -259,7 +259,7 @@ fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
 }
 
 #[test]
-fn a_root_that_may_not_act_for_other_users_says_so_in_one_line() {
+fn status_of_a_root_without_the_rights_of_other_users_prints_one_line() {
     isolated(|place| {
         machine(place);
         let id = interrupt(place, 0, None);

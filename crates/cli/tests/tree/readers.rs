@@ -1,6 +1,6 @@
 //! Commands that read a tree beside commands that replace and remove that tree.
 
-use crate::meetings::{point, text};
+use crate::concurrent::{point, text};
 use crate::site::{Site, same, times};
 use crate::verbs::{waiting, with_base};
 use libtest_mimic::Trial;

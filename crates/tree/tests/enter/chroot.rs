@@ -26,7 +26,7 @@ pub fn everything_a_builder_expects_is_there() {
     });
 }
 
-pub fn nothing_of_the_furniture_is_left_in_the_tree() {
+pub fn no_mount_or_mount_point_is_left_in_the_tree() {
     isolated(|place| {
         let root = root(place, "root");
         let before = manifest(&root);
