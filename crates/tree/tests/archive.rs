@@ -4,6 +4,7 @@
 
 mod archives;
 
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -262,12 +263,12 @@ fn a_cancelled_unpack_or_pack_ends() {
     let tree = everything();
     let fd = File::open(tree.path()).unwrap();
     let result = pack(fd.as_fd(), io::sink(), &PackOptions::default(), &Cancelled);
-    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(125));
+    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
     let (archive, _) = packed(tree.path());
     let target = tempfile::tempdir().unwrap();
     let fd = File::open(target.path()).unwrap();
     let result = unpack(&archive[..], fd.as_fd(), &UnpackOptions::default(), &Cancelled);
-    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(125));
+    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn only_the_command_dumps_core() {
         held.args(["-c", script, "sh", synconce_testkit::harness::binary(), "run", "--"])
             .args(dies);
         let held = Started::new(&mut held).end();
-        assert_eq!(held.signal(), Some(3));
+        assert_eq!(held.signal(), Some(libc::SIGQUIT));
         assert!(!held.core_dumped());
     });
 }

@@ -184,7 +184,7 @@ fn a_killed_command_is_committed_and_its_signal_passed_on() {
         let (run, command) = start(place, "sync_file('data'); say_to('synced', 1); sleep 60;");
         place.wait_for("synced");
         kill(command, Signal::KILL);
-        assert_eq!(run.end().signal(), Some(9));
+        assert_eq!(run.end().signal(), Some(libc::SIGKILL));
         assert!(place.markers().is_empty());
         assert!(place.status(&[]).status.success());
     });
@@ -270,7 +270,7 @@ fn a_kill_of_a_stopped_command_continues_the_frontend() {
             kill(command, Signal::STOP);
             std::thread::sleep(Duration::from_millis(pause));
             kill(command, Signal::KILL);
-            assert_eq!(run.end().signal(), Some(9), "after {pause} ms: {}", run.text());
+            assert_eq!(run.end().signal(), Some(libc::SIGKILL), "after {pause} ms: {}", run.text());
             place.remove("before");
         }
     });

@@ -32,7 +32,7 @@ fn ctrl_c_ends_the_command_and_the_shell_sees_death_by_that_signal() {
         let mut terminal = Terminal::start(place, &["bash", "-c", &script]);
         terminal.expect("ready\r\n");
         terminal.write("\u{3}");
-        assert_eq!(terminal.end().signal(), Some(2));
+        assert_eq!(terminal.end().signal(), Some(libc::SIGINT));
     });
 }
 
@@ -216,7 +216,7 @@ fn a_signal_that_comes_before_the_command_is_not_lost() {
             let run = Started::new(&mut place.held(&[], &["sleep", "25"]));
             std::thread::sleep(std::time::Duration::from_micros(round * 400));
             kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
-            assert_eq!(run.end().signal(), Some(15), "round {round}: {}", run.text());
+            assert_eq!(run.end().signal(), Some(libc::SIGTERM), "round {round}: {}", run.text());
         }
     });
 }

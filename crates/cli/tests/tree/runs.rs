@@ -64,7 +64,7 @@ fn a_run_ends_as_its_command(place: &Place) {
         assert_eq!(finished.stdout + &finished.stderr, "");
     }
     // busybox's shell ignores signal 3.
-    for signal in [1, 2, 9, 10, 15] {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGKILL, libc::SIGUSR1, libc::SIGTERM] {
         let script = format!("kill -{signal} $$; sleep 20");
         let finished = site.run("clone", &["/bin/sh", "-c", &script]);
         assert_eq!(finished.status.signal(), Some(signal), "{finished:?}");
@@ -269,7 +269,7 @@ fn no_process_is_left_by_a_run(place: &Place) {
     eventually("the daemon has ended with the run", || !alive());
     // Nor after a command that was killed, nor after a run that was terminated.
     let finished = site.run("clone", &["/bin/sh", "-c", &format!("{left}; kill -9 $$")]);
-    assert_eq!(finished.status.signal(), Some(9), "{finished:?}");
+    assert_eq!(finished.status.signal(), Some(libc::SIGKILL), "{finished:?}");
     eventually("the daemon has ended with the command", || !alive());
     let run = waiting(&site, &["clone"], "");
     kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();

@@ -42,7 +42,7 @@ pub fn the_exit_status_of_the_command_is_passed_on() {
             assert_eq!(finished.status.code(), Some(code), "{finished:?}");
             assert_eq!(finished.stderr, "");
         }
-        for signal in [2, 9, 15] {
+        for signal in [Signal::INT, Signal::KILL, Signal::TERM].map(Signal::as_raw) {
             let finished = entered(&script(&root, &format!("kill -{signal} $$")));
             assert_eq!(finished.status.signal(), Some(signal), "{finished:?}");
         }

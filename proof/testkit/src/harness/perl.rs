@@ -1,5 +1,10 @@
 //! Small perl programs that are run under a hold. Every Debian has perl.
 
+/// Instructions of BPF (linux/filter.h).
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
 /// Returns perl subroutines. `hold()` asks whether the process is held, by the handshake that
 /// the kernel answers with EBADF. `sync_file(PATH)` writes a file and syncs it. `say_to(PATH,
 /// TEXT)` writes a line atomically.
@@ -8,7 +13,7 @@ fn prelude() -> String {
         r#"use strict; use POSIX (); use IO::Handle; use Time::HiRes ();
 sub hold {{
     my $value = syscall({}, -1, 0, 0, 0x53594e43);
-    return $value == 0x51 ? "held" : $! == 9 ? "free" : $! == 76 ? "sealed" : "odd $value $!";
+    return $value == 0x51 ? "held" : $! == POSIX::EBADF() ? "free" : $! == 76 ? "sealed" : "odd $value $!";
 }}
 sub sync_file {{
     open(my $file, ">>", $_[0]) or die "$_[0]: $!"; print $file "data\n"; $file->flush;
@@ -58,7 +63,7 @@ if (!(my $child = fork)) {{
 /// Returns a program that installs a seccomp filter of these instructions (code, jump if true,
 /// jump if false, operand) with `flags`, keeps the descriptor that the kernel returns, and
 /// executes its arguments.
-pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] {
+fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] {
     let packed: Vec<_> = instructions
         .iter()
         .map(|(code, yes, no, operand)| format!("pack('SCCL', {code}, {yes}, {no}, {operand})"))
@@ -77,18 +82,21 @@ pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] 
 
 /// Returns a program that installs a filter with a listener that lets every call through.
 pub fn under_a_listener() -> [String; 3] {
-    filtered(8, &[(0x06, 0, 0, 0x7fff_0000)])
+    filtered(
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32,
+        &[(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW)],
+    )
 }
 
 /// Returns a program that installs a filter which answers seccomp(2) with `errno`.
-pub fn without_seccomp(errno: u32) -> [String; 3] {
+pub fn without_seccomp(errno: i32) -> [String; 3] {
     filtered(
         0,
         &[
-            (0x20, 0, 0, 0),
-            (0x15, 0, 1, libc::SYS_seccomp as u32),
-            (0x06, 0, 0, 0x0005_0000 | errno),
-            (0x06, 0, 0, 0x7fff_0000),
+            (LOAD, 0, 0, 0),
+            (EQUAL, 0, 1, libc::SYS_seccomp as u32),
+            (RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()),
+            (RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
         ],
     )
 }
