@@ -79,8 +79,8 @@ fn every_variant_builds_a_fresh_copy_and_the_source_stays_as_it_was() {
     let held = "synconce input";
     assert_eq!(seen, ["input", "input", held, held, held], "bare is warmed up once");
     assert_eq!(entries(&fixture.path("source")), ["input"]);
-    let evaluated = report.findings.iter().filter_map(|finding| finding.variant.as_deref());
-    assert_eq!(evaluated.collect::<Vec<_>>(), names[1..]);
+    let compared = report.findings.iter().filter_map(|finding| finding.variant.as_deref());
+    assert_eq!(compared.collect::<Vec<_>>(), names[1..]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_program_that_is_not_installed_is_named_before_anything_is_copied() {
 }
 
 #[test]
-fn a_build_that_fails_is_named_with_its_command_and_its_last_words() {
+fn a_build_that_fails_is_named_with_its_command_and_the_end_of_its_output() {
     let fixture = Fixture::new();
     let text = fixture.refuse(&fixture.options("echo main.c:1: no such thing >&2; exit 2"));
     let start = "variant bare failed in warm-up: sh -c \"echo main.c:1";
@@ -130,7 +130,7 @@ fn a_build_that_fails_is_named_with_its_command_and_its_last_words() {
 }
 
 #[test]
-fn a_preparation_that_fails_is_told_from_a_build() {
+fn a_failed_preparation_is_not_reported_as_a_failed_build() {
     let fixture = Fixture::new();
     let options =
         Options { prepare: Some("echo no compiler; false".to_owned()), ..fixture.options("true") };

@@ -148,7 +148,7 @@ fn a_null_result_is_printed_as_one() {
 }
 
 #[test]
-fn a_variant_whose_baseline_was_not_measured_says_so() {
+fn a_variant_without_a_measured_baseline_is_marked() {
     let text = report(Record {
         measured: vec![measured("eatmydata", Promise::Nothing, &[1.0, 2.0])],
         ..Record::default()

@@ -167,7 +167,7 @@ fn only_baselines_are_warmed_up_when_that_is_asked() {
 }
 
 #[test]
-fn a_failing_variant_stops_the_run_with_its_name_and_a_log_that_says_why() {
+fn a_failing_variant_stops_the_run_with_its_name_and_a_log_of_the_reason() {
     let mut bench = bench(vec![shell("broken", "echo no space left >&2; exit 7")]);
     let error = bench.run(1, WarmUp::Off).expect_err("it fails");
     let text = error.to_string();
@@ -212,7 +212,7 @@ fn a_rival_that_is_installed_and_does_not_work_is_left_out_with_its_error() {
 }
 
 #[test]
-fn with_no_variant_left_the_error_says_what_was_left_out() {
+fn with_no_variant_left_the_error_lists_what_was_left_out() {
     let rival = Variant {
         needs: vec![Need::new("no-such-program", "rival-package")],
         ..shell("rival", "true")
@@ -258,8 +258,8 @@ fn commands_and_trials_start_in_the_directory_of_the_iteration() {
     bench.run(1, WarmUp::Off).expect("it runs");
     for name in ["trial", "timed"] {
         let file = bench.scenario.dir.join(name);
-        let said = std::fs::read_to_string(file).expect("it was written there");
-        assert_eq!(Path::new(said.trim()), bench.scenario.dir);
+        let message = std::fs::read_to_string(file).expect("it was written there");
+        assert_eq!(Path::new(message.trim()), bench.scenario.dir);
     }
 }
 

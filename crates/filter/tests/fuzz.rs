@@ -6,11 +6,9 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "live/child.rs"]
-mod child;
 mod common;
 
-use child::{Question, ask};
+use common::child::{Question, ask};
 use common::{Random, cases, data, expected, skipped, specs};
 use std::collections::HashMap;
 use synconce_filter::{
@@ -89,7 +87,7 @@ fn is_answered_by_the_program(question: &Question) -> bool {
 }
 
 fn usable_abis() -> Vec<Abi> {
-    let i386 = child::i386_works();
+    let i386 = synconce_sys::questions::i386_works();
     if native_abis().contains(&Abi::I386) && !i386 {
         skipped("i386 calls in the kernel", "int 0x80 does not work in this process");
     }
@@ -157,7 +155,7 @@ struct Batch {
 }
 
 #[test]
-fn every_verdict_on_a_random_call_is_the_kernels_own_and_what_the_policy_says() {
+fn every_verdict_on_a_random_call_agrees_with_the_kernel_and_the_policy() {
     let source = Questions::new();
     let specs = specs();
     synconce_fuzz::values("verdicts", 100, |batch: Batch| {

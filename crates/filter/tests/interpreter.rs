@@ -79,7 +79,7 @@ fn the_length_of_the_data_can_be_loaded() {
 }
 
 #[test]
-fn arithmetic_and_jumps_do_what_bpf_says() {
+fn arithmetic_and_jumps_follow_the_definition_of_bpf() {
     let value = |code, k| run(&[(0x00, 0, 0, 12), (code, 0, 0, k), (0x16, 0, 0, 0)]);
     for (code, k, wanted) in [
         (0x04, 5, 17),

@@ -8,11 +8,9 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "live/child.rs"]
-mod child;
 mod common;
 
-use child::{Question, ask};
+use common::child::{Question, ask};
 use common::{cases, data, expected, skipped, specs};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -32,7 +30,7 @@ const MARK_OF_ERRNO: u16 = 2100;
 /// Returns the ABIs that can be tested on this machine.
 fn usable_abis() -> Vec<Abi> {
     let usable = |abi: &Abi| {
-        if *abi == Abi::I386 && !child::i386_works() {
+        if *abi == Abi::I386 && !synconce_sys::questions::i386_works() {
             skipped("i386 calls in the kernel", "int 0x80 does not work in this process");
             return false;
         }

@@ -149,8 +149,9 @@ fn random_calls_never_make_a_program_fail() {
                 Verdict::Notify => assert!(!sealed),
                 Verdict::Errno(errno) => {
                     let known = [0, 38, 76].contains(&errno);
-                    let told = spec.identity.is_some_and(|it| it.map(u16::from).contains(&errno));
-                    assert!(sealed && (known || told));
+                    let is_identity =
+                        spec.identity.is_some_and(|it| it.map(u16::from).contains(&errno));
+                    assert!(sealed && (known || is_identity));
                 }
                 Verdict::Other(value) => panic!("{value:#x} for {question:?}"),
             }

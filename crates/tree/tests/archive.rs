@@ -4,6 +4,7 @@
 
 mod archives;
 
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -251,7 +252,7 @@ fn a_file_that_changes_while_it_is_read_is_an_error() {
 }
 
 #[test]
-fn who_does_not_want_it_any_more_is_heard() {
+fn a_cancelled_unpack_or_pack_ends() {
     struct Cancelled;
     impl Progress for Cancelled {
         fn add(&self, _: u64, _: u64) {}
@@ -262,12 +263,12 @@ fn who_does_not_want_it_any_more_is_heard() {
     let tree = everything();
     let fd = File::open(tree.path()).unwrap();
     let result = pack(fd.as_fd(), io::sink(), &PackOptions::default(), &Cancelled);
-    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(125));
+    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
     let (archive, _) = packed(tree.path());
     let target = tempfile::tempdir().unwrap();
     let fd = File::open(target.path()).unwrap();
     let result = unpack(&archive[..], fd.as_fd(), &UnpackOptions::default(), &Cancelled);
-    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(125));
+    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
 }
 
 #[test]

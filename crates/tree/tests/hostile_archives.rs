@@ -177,7 +177,7 @@ fn hard_links_lead_nowhere_else_and_twice_to_the_same() {
 }
 
 #[test]
-fn attributes_of_a_directory_that_was_replaced_are_set_on_nobody_else() {
+fn attributes_of_a_replaced_directory_are_set_on_no_other_file() {
     let mut hostile = Hostile::default();
     hostile.directory_with_mode("a", 0o4777);
     hostile.directory_with_mode("b", 0o700);

@@ -16,19 +16,19 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoadKind {
     syncs: bool,
-    pushes: bool,
+    writes_back: bool,
 }
 
 impl LoadKind {
     /// Returns the load of recorded run number `round`. Four rounds use all four loads.
     pub(crate) fn of(round: u64) -> Self {
-        Self { syncs: round % 4 >= 2, pushes: round % 2 == 1 }
+        Self { syncs: round % 4 >= 2, writes_back: round % 2 == 1 }
     }
 
     /// Returns a load without the syncing thread: no load and a load that starts write-back
     /// alternate.
-    pub(crate) fn pushing(round: u64) -> Self {
-        Self { syncs: false, pushes: round % 2 == 1 }
+    pub(crate) fn writing_back(round: u64) -> Self {
+        Self { syncs: false, writes_back: round % 2 == 1 }
     }
 }
 
@@ -50,10 +50,10 @@ impl BackgroundLoad {
             let (over, own) = (Arc::clone(&over), own.to_owned());
             threads.push(thread::spawn(move || repeat(&over, |round| sync_one(&own, round))));
         }
-        if load.pushes {
+        if load.writes_back {
             let (over, others) = (Arc::clone(&over), others.to_vec());
-            let push_each = move || others.iter().for_each(|path| push_all(path));
-            threads.push(thread::spawn(move || repeat(&over, |_| push_each())));
+            let write_back_each = move || others.iter().for_each(|path| start_write_back(path));
+            threads.push(thread::spawn(move || repeat(&over, |_| write_back_each())));
         }
         Self { over, threads }
     }
@@ -63,7 +63,7 @@ impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         self.over.store(true, SeqCst);
         for thread in self.threads.drain(..) {
-            // A failed background load disturbs less; the cuts are judged all the same.
+            // A failed background load disturbs less; the cuts are checked all the same.
             let _ = thread.join();
         }
     }
@@ -89,12 +89,12 @@ fn sync_one(own: &Path, round: u64) {
 }
 
 /// Starts the write-back of every file below `path` (`POSIX_FADV_DONTNEED`, posix_fadvise(2)).
-fn push_all(path: &Path) {
+fn start_write_back(path: &Path) {
     let Ok(entries) = fs::read_dir(path) else { return };
     for entry in entries.flatten() {
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
-            push_all(&entry.path());
+            start_write_back(&entry.path());
         } else if let Some(file) = kind.is_file().then(|| File::open(entry.path()).ok()).flatten() {
             let _ = fadvise(&file, 0, None, Advice::DontNeed);
         }

@@ -1,8 +1,8 @@
-//! Chooses where a recorded run is cut, and judges what is found at each cut.
+//! Chooses where a recorded run is cut, and checks what is found at each cut.
 
 use crate::Result;
-use crate::judge::{Finding, Moment, Tree, judge, judge_unmountable};
-use crate::recording::{Part, Recorded, manifest, mark, places};
+use crate::check::{Finding, Moment, Tree, check, check_unmountable};
+use crate::recording::{Part, Recorded, manifest, mark, paths};
 use crate::work::is_durable;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ pub(crate) fn cut(
     let other = recorded.other.as_ref().map(|tape| tape.replay().up()).transpose()?;
     let control = tempfile::tempdir()?;
     let second = other.as_ref().map(|other| other.path());
-    let places = places(recorded.config, recorded.work, disk.path(), second, control.path());
+    let paths = paths(recorded.config, recorded.work, disk.path(), second, control.path());
     let mut findings = Findings::default();
     for place in choose(&log, other_log.as_ref(), bounds, count, seed) {
         // A rig that cannot cut the disk is an error; a recovered disk that cannot be mounted
@@ -147,9 +147,9 @@ pub(crate) fn cut(
         other.as_ref().map(cut_other).transpose()?;
         let other = other.as_ref().map(Replay::mount);
         let (finding, detail) = match (mounted, other.transpose()) {
-            (Ok(_), Ok(_)) => look(recorded, &places, bounds, place)?,
+            (Ok(_), Ok(_)) => examine(recorded, &paths, bounds, place)?,
             (Err(error), _) | (_, Err(error)) => {
-                (judge_unmountable(bounds.moment(place)), format!("unmountable: {error}"))
+                (check_unmountable(bounds.moment(place)), format!("unmountable: {error}"))
             }
         };
         findings.add(finding, place, || detail);
@@ -175,30 +175,30 @@ pub(crate) fn cut_at(place: Place, at: usize) -> Cut {
     Cut::at(at).survivors(place.survivors).granularity(place.granularity)
 }
 
-/// Judges the recovered disks, which are mounted at `places`.
-fn look(
+/// Checks the recovered disks, which are mounted at `paths`.
+fn examine(
     recorded: &Recorded,
-    places: &crate::tool::Places,
+    paths: &crate::tool::Paths,
     bounds: Bounds,
     place: Place,
 ) -> Result<(Finding, String)> {
-    let found = places.disks().map(|disk| manifest(&recorded.tool, disk).unwrap_or_default());
+    let found = paths.disks().map(|disk| manifest(&recorded.tool, disk).unwrap_or_default());
     let found: Vec<_> = found.collect();
     let trees: Vec<_> =
         recorded.parts.iter().zip(&found).map(|(part, it)| compare(part, it)).collect();
     let parts = recorded.parts.iter().zip(&trees);
     let changed = parts.filter(|(_, tree)| **tree == Tree::Between).map(|(part, _)| &*part.point);
-    let status = recorded.tool.status(recorded.config, places, &changed.collect::<Vec<_>>())?;
+    let status = recorded.tool.status(recorded.config, paths, &changed.collect::<Vec<_>>())?;
     let first = trees[0];
     let tree = if trees.iter().all(|tree| *tree == first) { first } else { Tree::Between };
-    let finding = match judge(bounds.moment(place), status, tree) {
+    let finding = match check(bounds.moment(place), status, tree) {
         // Nothing was held, so no report is due.
         Finding::Undetected if !recorded.work.asks_for_syncs() => Finding::Kept,
         finding => finding,
     };
     let served = bounds.served.is_some_and(|served| place.disk >= served);
     let finding = match finding {
-        Finding::Kept if served && !is_durable(&places.daemon()) => Finding::SurvivorLost,
+        Finding::Kept if served && !is_durable(&paths.daemon()) => Finding::SurvivorLost,
         other => other,
     };
     let detail = if finding == Finding::Kept { String::new() } else { detail(recorded, &found) };
@@ -243,7 +243,7 @@ fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u6
     for (range, wanted) in parts.into_iter().filter(|(range, _)| !range.is_empty()) {
         for _ in 0..wanted {
             let (disk, other) = instants[random.usize(range.clone())];
-            let (survivors, granularity) = fate(&mut random);
+            let (survivors, granularity) = random_survivors(&mut random);
             chosen.push(Place { disk, other, survivors, granularity });
         }
     }
@@ -252,7 +252,7 @@ fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u6
 }
 
 /// Chooses which unflushed writes survive a cut, and whether writes are split into blocks.
-pub(crate) fn fate(random: &mut fastrand::Rng) -> (Survivors, Granularity) {
+pub(crate) fn random_survivors(random: &mut fastrand::Rng) -> (Survivors, Granularity) {
     let share = [0.2, 0.5, 0.8][random.usize(..3)];
     let survivors = match random.u8(..4) {
         0 => Survivors::None,

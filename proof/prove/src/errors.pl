@@ -14,7 +14,7 @@ if ($when eq 'mapping') {
     syscall($read, fileno($zero), $address, $length) == $length or die;
 } else { $file = overwrite($data); }
 if ($when eq 'synced') { $file->sync or die; close $file; }
-open(my $said, '>', "$control/written") or die; close $said;
+open(my $written, '>', "$control/written") or die; close $written;
 Time::HiRes::sleep(0.005) until -e "$control/go";
 exit 0 if $when eq 'synced';
 # The first sync on this disk is the sync of another file.

@@ -4,7 +4,7 @@
 
 use crate::config::{Config, Disk, MarkerPlace};
 use crate::cuts::Findings;
-use crate::recording::places;
+use crate::recording::paths;
 use crate::row::{Role, Row};
 use crate::tool::Tool;
 use crate::work::Work;
@@ -23,7 +23,7 @@ const FAILED: i32 = 125;
 const BYTES: usize = 65536;
 
 /// The workload's exit code if a call reported the error.
-const TOLD: i32 = 9;
+const REPORTED: i32 = 9;
 const SCRIPT: &str = include_str!("errors.pl");
 
 /// When the error happens, and which file it concerns.
@@ -73,8 +73,8 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
             let config = Config::supervised(disk, case.marker);
             if arguments.wants(role.group(), name, config) {
                 // A sync(2) of another process may write the data before the disk fails.
-                let met = || meet(config, case.when, &tool);
-                let findings = met().or_else(|_| met()).or_else(|_| met())?;
+                let made = || make_error(config, case.when, &tool);
+                let findings = made().or_else(|_| made()).or_else(|_| made())?;
                 let row = Row { role, name: name.to_owned(), config, findings };
                 eprintln!("{row}");
                 rows.push(row);
@@ -85,14 +85,14 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 }
 
 /// Makes one error. The promise is broken if no call fails and the run returns 0.
-fn meet(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
+fn make_error(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::tempdir()?;
     let rig = Rig::builder().fs(config.disk.kind()).size(SIZE).passthrough(false).up()?;
     let elsewhere = (config.marker == MarkerPlace::Other).then_some(control.path());
-    let places = places(config, Work::Files, rig.path(), elsewhere, control.path());
-    fs::create_dir_all(places.tree())?;
-    let files = ["data", "other"].map(|name| places.tree().join(name));
+    let paths = paths(config, Work::Files, rig.path(), elsewhere, control.path());
+    fs::create_dir_all(paths.tree())?;
+    let files = ["data", "other"].map(|name| paths.tree().join(name));
     // The files exist before, so that overwriting them needs no journal: an error would abort
     // the journal.
     files.iter().try_for_each(|file| fs::write(file, [b'a'; BYTES]))?;
@@ -104,18 +104,18 @@ fn meet(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
     let [data, second] = &files;
     let arguments = [data, second, control.path()].map(|path: &Path| path.display().to_string());
     let words: Vec<String> = words.chain(arguments).collect();
-    let run = Group::spawn(&mut tool.command(config, &places, &words)?)?;
+    let run = Group::spawn(&mut tool.command(config, &paths, &words)?)?;
     wait_for(&control.path().join("written"))?;
     rig.disk().fail_writes(true)?;
-    let told = rustix::fs::syncfs(&other);
+    let reported = rustix::fs::syncfs(&other);
     rig.disk().fail_writes(false)?;
-    if told.is_ok() {
-        return Err("nobody was told of the error".into());
+    if reported.is_ok() {
+        return Err("the kernel reported no error".into());
     }
     fs::write(control.path().join("go"), "")?;
     let status = run.wait(patiently(LIMIT))?.ok_or("the run did not end")?;
     let mut findings = Findings { cuts: 1, ..Findings::default() };
-    if !matches!(status.code(), Some(FAILED | TOLD)) {
+    if !matches!(status.code(), Some(FAILED | REPORTED)) {
         findings.found.insert("error unseen", 1);
         findings.first = Some(format!("{status}, {}", run.stderr()?));
     }

@@ -29,7 +29,7 @@ impl Role {
 }
 
 /// Whether every row shows what is expected.
-pub(crate) fn verdict(rows: &[Row], allow_missing: bool) -> bool {
+pub(crate) fn passes(rows: &[Row], allow_missing: bool) -> bool {
     failures(rows, allow_missing).is_empty()
 }
 
@@ -99,38 +99,38 @@ mod tests {
         for role in [Role::Promise, Role::Rival] {
             let skipped = Some("it is not installed".to_owned());
             let rows = [row(role, Findings { skipped, ..Findings::default() })];
-            assert!(!verdict(&rows, false));
-            assert!(verdict(&rows, true));
+            assert!(!passes(&rows, false));
+            assert!(passes(&rows, true));
             assert!(rows[0].to_string().contains("SKIPPED: it is not installed"));
         }
     }
 
     #[test]
-    fn a_broken_promise_does_not_pass_whatever_may_be_missing() {
-        assert!(!verdict(&[row(Role::Promise, broken())], true));
-        assert!(verdict(&[row(Role::Rival, broken())], false));
-        assert!(verdict(&[row(Role::Control, broken())], false));
-        assert!(!verdict(&[row(Role::Control, Findings::default())], false));
+    fn a_broken_promise_does_not_pass_even_if_programs_may_be_missing() {
+        assert!(!passes(&[row(Role::Promise, broken())], true));
+        assert!(passes(&[row(Role::Rival, broken())], false));
+        assert!(passes(&[row(Role::Control, broken())], false));
+        assert!(!passes(&[row(Role::Control, Findings::default())], false));
     }
 
     #[test]
     fn a_mutant_is_caught_in_one_of_its_rows_but_for_a_needless_step() {
         let both = [row(Role::Mutant, Findings::default()), row(Role::Mutant, broken())];
-        assert!(verdict(&both, false));
-        assert!(!verdict(&both[..1], false));
-        assert!(verdict(&[row(Role::NeedlessMutant, Findings::default())], false));
+        assert!(passes(&both, false));
+        assert!(!passes(&both[..1], false));
+        assert!(passes(&[row(Role::NeedlessMutant, Findings::default())], false));
     }
 
     #[test]
     fn disks_that_are_refused_before_the_return_break_no_promise_and_catch_no_mutant() {
-        assert!(verdict(&[row(Role::Promise, refused(8))], false));
-        assert!(!verdict(&[row(Role::Mutant, refused(8))], false));
-        assert!(!verdict(&[row(Role::Control, refused(8))], false));
+        assert!(passes(&[row(Role::Promise, refused(8))], false));
+        assert!(!passes(&[row(Role::Mutant, refused(8))], false));
+        assert!(!passes(&[row(Role::Control, refused(8))], false));
         assert!(row(Role::Promise, refused(8)).to_string().contains("8 refused"));
     }
 
     #[test]
-    fn a_promise_of_which_no_disk_could_be_mounted_is_not_kept() {
-        assert!(!verdict(&[row(Role::Promise, refused(9))], false));
+    fn a_promise_without_a_mountable_disk_is_not_kept() {
+        assert!(!passes(&[row(Role::Promise, refused(9))], false));
     }
 }

@@ -1,19 +1,19 @@
-//! `prove`: cuts the power of recorded disks, thousands of times, and judges what is found.
+//! `prove`: cuts the power of recorded disks, thousands of times, and checks what is found.
 //!
 //! A *config* is a file system, a place for the marker and a mode. A *recorded run* is one run
 //! of a workload in a config on a recording disk. Every recorded run is cut at many places,
-//! and each recovered disk is judged by `synconce status` and by manifests. Mutants (a build
+//! and each recovered disk is checked by `synconce status` and by manifests. Mutants (a build
 //! feature of the tool that removes one step) show that the proof catches a lost step; rivals
 //! serve as controls. Trees have rows of their own ([`tree`]). Needs root.
 #![forbid(unsafe_code)]
 
 mod background_load;
+mod check;
 mod config;
 mod cuts;
 mod errors;
 mod expected;
 mod isolation;
-mod judge;
 mod matrix;
 mod mutants;
 mod reach;
@@ -33,7 +33,7 @@ use std::process::ExitCode;
 /// is not an error.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Cut the power of recorded disks and judge what is found
+/// Cut the power of recorded disks, and check the recovered disks
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct CommandLine {
@@ -53,57 +53,57 @@ enum Inner {
     #[command(hide = true)]
     Alter(tree::Alter),
     #[command(hide = true)]
-    Leash(tree::Leash),
+    RunChild(tree::RunChild),
 }
 
 #[derive(Debug, clap::Args)]
 struct Arguments {
-    /// The tool, as it ships
+    /// Test the tool PROGRAM, as it ships
     #[arg(long, value_name = "PROGRAM")]
     synconce: PathBuf,
-    /// The tool, built with the feature `mutants`; without it no mutant is tried
+    /// Try the mutants of PROGRAM, which is built with the feature `mutants` (default: no mutants)
     #[arg(long, value_name = "PROGRAM")]
     mutants: Option<PathBuf>,
-    /// Cuts of each row
+    /// Cut each row N times
     #[arg(long, value_name = "N", default_value_t = 60)]
     cuts: usize,
-    /// Cuts of each mutant in each config, at most
+    /// Cut each mutant at most N times in each configuration
     #[arg(long, value_name = "N", default_value_t = 150)]
     mutant_cuts: usize,
-    /// Cuts of each row of trees [default: as --cuts]; fewer than 20 make a few rows only
+    /// Cut each row of trees N times (default: as --cuts); below 20, make a few of the rows only
     #[arg(long, value_name = "N")]
     tree_cuts: Option<usize>,
-    /// Kills of each row of trees
+    /// Kill N times in each row of trees
     #[arg(long, value_name = "N", default_value_t = 60)]
     kills: usize,
-    /// How long each random walk over the verbs of trees takes (`--only tree-walk`)
+    /// Let each random walk over the verbs of trees (`--only tree-walk`) take SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     seconds: u64,
-    /// Only rows on these file systems
+    /// Make only the rows on these file systems (default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ext4", "xfs", "btrfs"])]
     fs: Vec<String>,
-    /// Only rows whose name contains one of these; `tree` is all rows of trees
+    /// Make only the rows whose name contains TEXT; `tree` selects all rows of trees (default: all)
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Random programs of one and two operations; by default all of them
+    /// Run N random programs of one and two operations; the default is more than there are
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pairs: usize,
-    /// Random programs of three operations; a million is more than there are
+    /// Run N random programs of three operations; a million is more than there are
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     triples: usize,
-    /// Random programs of 20 to 60 operations
+    /// Run N random programs of 20 to 60 operations
     #[arg(long, value_name = "N", default_value_t = 100)]
     programs: usize,
-    /// Real work, too: installs, databases, a kernel's worth of files
+    /// Also run real work: package installs, databases, as many files as a kernel source has
     #[arg(long)]
     real: bool,
-    /// Let rows pass whose programs are not installed here; they are named all the same
+    /// Pass although programs of rows are not installed; such rows are listed as skipped
     #[arg(long)]
     allow_missing: bool,
-    /// Leave the rivals out
+    /// Omit the rows of the rivals
     #[arg(long)]
     no_rivals: bool,
-    /// Where the choices start
+    /// Seed the random choices with N
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write every row as JSON to FILE
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
         (Some(Inner::Perform(arguments)), _) => work::perform(arguments).map(|()| true),
         (Some(Inner::Edit(arguments)), _) => tree::edit(arguments).map(|()| true),
         (Some(Inner::Alter(arguments)), _) => tree::alter(arguments).map(|()| true),
-        (Some(Inner::Leash(arguments)), _) => tree::leash(arguments).map(|()| true),
+        (Some(Inner::RunChild(arguments)), _) => tree::run_child(arguments).map(|()| true),
         (None, Some(arguments)) => isolation::enter().and_then(|()| matrix::prove(arguments)),
         (None, None) => Err("nothing was asked for; see --help".into()),
     };

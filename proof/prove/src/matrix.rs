@@ -5,7 +5,7 @@ mod tasks;
 use crate::background_load::LoadKind;
 use crate::config::Scope;
 use crate::cuts::{Findings, cut};
-use crate::expected::{Expected, verdict};
+use crate::expected::{Expected, passes};
 use crate::recording::record;
 use crate::report::{print, write_json};
 use crate::row::{Job, Row};
@@ -28,11 +28,11 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let mut jobs: Vec<Job<'_>> = tasks.iter().map(Task::job).collect();
     jobs.extend(crate::tree::jobs(arguments));
     jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.config));
-    // A run that commits every mounted file system also waits for the disks of rows beside it.
-    let (alone, beside): (Vec<_>, Vec<_>) =
+    // A run that commits every mounted file system also waits for the disks of concurrent rows.
+    let (alone, parallel): (Vec<_>, Vec<_>) =
         jobs.into_iter().partition(|job| job.config.scope == Scope::All);
-    let mut rows = work_off(&beside, arguments.seed, WORKERS)?;
-    rows.extend(work_off(&alone, arguments.seed, 1)?);
+    let mut rows = run_jobs(&parallel, arguments.seed, WORKERS)?;
+    rows.extend(run_jobs(&alone, arguments.seed, 1)?);
     rows.extend(crate::errors::rows(arguments)?);
     rows.extend(crate::reach::rows(arguments)?);
     if rows.is_empty() {
@@ -42,10 +42,10 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     if let Some(path) = &arguments.json {
         write_json(path, &rows)?;
     }
-    Ok(verdict(&rows, arguments.allow_missing))
+    Ok(passes(&rows, arguments.allow_missing))
 }
 
-fn work_off(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
+fn run_jobs(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let failure = Mutex::new(None);

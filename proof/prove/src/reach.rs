@@ -7,10 +7,10 @@ mod fixture;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::config::{Config, Disk, MarkerPlace, Mode};
-use crate::cuts::{Findings, Place, cut_at, fate};
+use crate::cuts::{Findings, Place, cut_at, random_survivors};
 use crate::recording::{finish, mark};
 use crate::row::{Role, Row};
-use crate::tool::{Places, Tool, environment};
+use crate::tool::{Paths, Tool, environment};
 use crate::work::{Work, is_installed};
 use crate::{Arguments, Result};
 use fixture::{Fixture, recovered};
@@ -184,8 +184,10 @@ fn record_and_cut(
     let began = Instant::now();
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/var/tmp")?;
     let mut fixture = Fixture::new(way, config, control.path())?;
-    let pushed: &[_] = if let Way::Device { .. } = way { &[] } else { &[fixture.path.clone()] };
-    let background_load = BackgroundLoad::start(LoadKind::pushing(round), control.path(), pushed);
+    let written_back: &[_] =
+        if let Way::Device { .. } = way { &[] } else { &[fixture.path.clone()] };
+    let background_load =
+        BackgroundLoad::start(LoadKind::writing_back(round), control.path(), written_back);
     run(way, config, tool, &fixture, control.path())?;
     fixture.rig().disk().mark(mark::RETURNED)?;
     let finished = fixture.content()?;
@@ -202,7 +204,7 @@ fn record_and_cut(
     for number in 0..count {
         // The first cut is right at the return, and every unflushed write is lost.
         let disk = if number == 0 { instants[0] } else { instants[random.usize(..instants.len())] };
-        let (survivors, granularity) = fate(random);
+        let (survivors, granularity) = random_survivors(random);
         let survivors =
             if number == 0 { synconce_testkit::rig::Survivors::None } else { survivors };
         let place = Place { disk, other: 0, survivors, granularity };
@@ -235,7 +237,7 @@ fn run(way: Way, config: Config, tool: &Tool, fixture: &Fixture, control: &Path)
     }
     command.arg("--").args(way.words(&fixture.path, control)?);
     let (disk, state) = (control.to_owned(), control.join("state"));
-    environment(&mut command, &Places { disk, second: None, state, control: control.to_owned() });
+    environment(&mut command, &Paths { disk, second: None, state, control: control.to_owned() });
     if let Tool::Mutant { mutant, .. } = tool {
         command.env("SYNCONCE_MUTANT", mutant);
     }

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::config::{Config, MarkerPlace, Mode};
-use crate::tool::{Places, Tool};
+use crate::tool::{Paths, Tool};
 use crate::work::Work;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ const AFTER: Duration = Duration::from_millis(80);
 /// marker, whose directory changes the time of the root.
 pub(crate) fn manifest(tool: &Tool, disk: &Path) -> Result<Manifest> {
     let options = Options::default().mtimes().ignore("var")?;
-    let mut manifest = Manifest::with(tool.judged(disk), &options)?;
+    let mut manifest = Manifest::with(tool.compared(disk), &options)?;
     manifest.entries.get_mut(".").into_iter().for_each(|root| root.mtime = None);
     Ok(manifest)
 }
@@ -76,23 +76,23 @@ pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) ->
     let builder = config.disk.rig(work.size()).record(true);
     let disk = builder.clone().up()?;
     let other = (config.marker == MarkerPlace::Other).then(|| builder.up()).transpose()?;
-    let places = places(config, work, disk.path(), other.as_ref().map(Rig::path), control.path());
-    let mut pushed: Vec<_> = places.disks().map(|disk| tool.judged(disk)).collect();
-    let own = [places.tree(), places.bystander(), places.daemon(), places.state.clone()];
-    pushed.iter().chain(&own).try_for_each(fs::create_dir_all)?;
-    work.prepare(&places.tree())?;
-    places.second.as_ref().map_or(Ok(()), |disk| work.prepare(&tool.judged(disk)))?;
+    let paths = paths(config, work, disk.path(), other.as_ref().map(Rig::path), control.path());
+    let mut written_back: Vec<_> = paths.disks().map(|disk| tool.compared(disk)).collect();
+    let own = [paths.tree(), paths.background_load(), paths.daemon(), paths.state.clone()];
+    written_back.iter().chain(&own).try_for_each(fs::create_dir_all)?;
+    work.prepare(&paths.tree())?;
+    paths.second.as_ref().map_or(Ok(()), |disk| work.prepare(&tool.compared(disk)))?;
     for rig in [Some(&disk), other.as_ref()].into_iter().flatten() {
         finish("sync", work.limit(), Command::new("sync").arg("-f").arg(rig.path()))?;
     }
-    let manifests = || places.disks().map(|disk| manifest(tool, disk)).collect::<Result<Vec<_>>>();
+    let manifests = || paths.disks().map(|disk| manifest(tool, disk)).collect::<Result<Vec<_>>>();
     let before = manifests()?;
-    pushed.push(places.state.clone());
-    let background_load = BackgroundLoad::start(load, &places.bystander(), &pushed);
+    written_back.push(paths.state.clone());
+    let background_load = BackgroundLoad::start(load, &paths.background_load(), &written_back);
     disk.disk().mark(mark::START)?;
-    let [seen_tree, seen_control, seen_daemon] = tool.sees(&places);
+    let [seen_tree, seen_control, seen_daemon] = tool.sees(&paths);
     let words = work.words(&seen_tree, &seen_control, &seen_daemon)?;
-    finish(tool.name(), work.limit(), &mut tool.command(config, &places, &words)?)?;
+    finish(tool.name(), work.limit(), &mut tool.command(config, &paths, &words)?)?;
     disk.disk().mark(mark::RETURNED)?;
     if work.leaves_daemon() {
         serve(control.path(), work.limit())?;
@@ -102,7 +102,7 @@ pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) ->
     std::thread::sleep(AFTER);
     disk.disk().mark(mark::END)?;
     drop(background_load);
-    let parts = places.disks().cloned().zip(before).zip(finished);
+    let parts = paths.disks().cloned().zip(before).zip(finished);
     let parts = parts.map(|((point, before), finished)| Part { point, before, finished }).collect();
     let other = other.map(Rig::finish).transpose()?;
     let disk = disk.finish()?;
@@ -110,13 +110,13 @@ pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) ->
 }
 
 /// Returns the paths of a recorded run of `work` on disks that are mounted there.
-pub(crate) fn places(
+pub(crate) fn paths(
     config: Config,
     work: Work,
     disk: &Path,
     other: Option<&Path>,
     control: &Path,
-) -> Places {
+) -> Paths {
     let state = match (config.marker, other) {
         (MarkerPlace::Other, Some(other)) => other.join("state"),
         // The machine's own marker is lost with the machine.
@@ -124,7 +124,7 @@ pub(crate) fn places(
         _ => disk.join("state"),
     };
     let second = other.filter(|_| work == Work::TwoDisks).map(Path::to_owned);
-    Places { disk: disk.to_owned(), second, state, control: control.to_owned() }
+    Paths { disk: disk.to_owned(), second, state, control: control.to_owned() }
 }
 
 pub(crate) fn finish(name: &str, limit: Duration, command: &mut Command) -> Result<()> {
@@ -142,8 +142,8 @@ fn serve(control: &Path, limit: Duration) -> Result<()> {
     let end = Instant::now() + limit;
     while Instant::now() < end {
         match fs::read_to_string(control.join("done")) {
-            Ok(said) if said == "synced\n" => return Ok(()),
-            Ok(said) => return Err(format!("the survivor's sync {said}").into()),
+            Ok(result) if result == "synced\n" => return Ok(()),
+            Ok(result) => return Err(format!("the survivor's sync {result}").into()),
             Err(_) => std::thread::sleep(Duration::from_millis(2)),
         }
     }

@@ -12,7 +12,7 @@ use std::fmt;
 pub(crate) enum Role {
     /// The shipped tool on disks that keep what they report as flushed.
     Promise,
-    /// Without flushes no promise can hold: if the control loses nothing, the rig is blind.
+    /// Without flushes no promise can hold: if the control loses nothing, the rig detects nothing.
     Control,
     /// The tool without one step.
     Mutant,
@@ -64,7 +64,11 @@ impl fmt::Display for Row {
         let Findings { cuts, refused, silent, .. } = self.findings;
         write!(f, "{group:8} {name:26} {config:38} {cuts:5} cuts  {each:4} ms each  ")?;
         write!(f, "{refused:3} refused  {}", self.found())?;
-        if silent > 0 { write!(f, "  ({silent} lost before the disk knew)") } else { Ok(()) }
+        if silent > 0 {
+            write!(f, "  ({silent} lost before a note reached the disk)")
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 mod rivals;
 
 use crate::Result;
+use crate::check::Status;
 use crate::config::{Config, MarkerPlace, Mode, Scope};
-use crate::judge::Status;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +30,7 @@ pub(crate) enum Tool {
 
 /// The paths of a recorded run, live or recovered.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Paths {
     /// Where the disk that is written is mounted.
     pub disk: PathBuf,
     /// Where another disk that is written is mounted.
@@ -41,7 +41,7 @@ pub(crate) struct Places {
     pub control: PathBuf,
 }
 
-impl Places {
+impl Paths {
     pub(crate) fn tree(&self) -> PathBuf {
         self.disk.join("tree")
     }
@@ -51,8 +51,8 @@ impl Places {
     }
 
     /// Returns the background load's directory.
-    pub(crate) fn bystander(&self) -> PathBuf {
-        self.disk.join("bystander")
+    pub(crate) fn background_load(&self) -> PathBuf {
+        self.disk.join("background_load")
     }
 
     /// Returns the daemon's directory.
@@ -91,22 +91,22 @@ impl Tool {
     /// Returns the tree, the control directory and the path of what else the command writes
     /// (the daemon's directory, or the tree on the second disk), as a command under this tool
     /// sees them.
-    pub(crate) fn sees(&self, places: &Places) -> [PathBuf; 3] {
-        let own = places.second.as_deref().map_or_else(|| places.daemon(), tree);
-        let real = [places.tree(), places.control.clone(), own];
+    pub(crate) fn sees(&self, paths: &Paths) -> [PathBuf; 3] {
+        let own = paths.second.as_deref().map_or_else(|| paths.daemon(), tree);
+        let real = [paths.tree(), paths.control.clone(), own];
         match self {
             Self::Nspawn => [rivals::inside::TREE, rivals::inside::CONTROL, rivals::inside::DAEMON]
                 .map(Into::into),
             Self::Volatile => {
                 let [_, control, daemon] = real;
-                [rivals::merged(places), control, daemon]
+                [rivals::merged(paths), control, daemon]
             }
             _ => real,
         }
     }
 
-    /// Returns the directory that is judged on a disk mounted at `disk`.
-    pub(crate) fn judged(&self, disk: &Path) -> PathBuf {
+    /// Returns the directory that is checked on a disk mounted at `disk`.
+    pub(crate) fn compared(&self, disk: &Path) -> PathBuf {
         match self {
             Self::Volatile => rivals::upper(disk),
             _ => tree(disk),
@@ -117,7 +117,7 @@ impl Tool {
     pub(crate) fn command(
         &self,
         config: Config,
-        places: &Places,
+        paths: &Paths,
         words: &[String],
     ) -> Result<Command> {
         let program = match self {
@@ -130,24 +130,24 @@ impl Tool {
                 }
                 return Ok(command);
             }
-            Self::Nspawn => return rivals::nspawn(places, words),
-            Self::Volatile => return rivals::volatile(places, words),
+            Self::Nspawn => return rivals::nspawn(paths, words),
+            Self::Volatile => return rivals::volatile(paths, words),
         };
         let mut command = Command::new(program);
         command.arg("run");
         match config.scope {
             Scope::Held => &mut command,
-            Scope::Only => command.arg("--commit-only").arg(&places.disk),
+            Scope::Only => command.arg("--commit-only").arg(&paths.disk),
             Scope::All => command.arg("--commit-all"),
         };
         if config.mode == Mode::Sealed {
             command.arg("--sealed");
         }
         if config.marker == MarkerPlace::Root {
-            command.arg("--root").arg(places.tree());
+            command.arg("--root").arg(paths.tree());
         }
         command.arg("--").args(words);
-        environment(&mut command, places);
+        environment(&mut command, paths);
         if let Self::Mutant { mutant, .. } = self {
             command.env("SYNCONCE_MUTANT", mutant);
         }
@@ -177,7 +177,7 @@ impl Tool {
     pub(crate) fn status(
         &self,
         config: Config,
-        places: &Places,
+        paths: &Paths,
         changed: &[&Path],
     ) -> Result<Status> {
         let (Self::Synconce(program) | Self::Mutant { shipped: program, .. }) = self else {
@@ -186,18 +186,18 @@ impl Tool {
         let mut command = Command::new(program);
         command.args(["status", "--json"]);
         if config.marker == MarkerPlace::Root {
-            command.arg("--root").arg(places.tree());
+            command.arg("--root").arg(paths.tree());
         }
-        environment(&mut command, places);
+        environment(&mut command, paths);
         let finished = process::run(&mut command, patiently(LIMIT))?;
         match finished.status.code() {
             Some(0) => Ok(Status::Nothing),
-            Some(FAILED) => Ok(Status::CannotTell),
+            Some(FAILED) => Ok(Status::Failed),
             Some(INTERRUPTED) => {
                 let runs: Vec<Value> = serde_json::from_str(&finished.stdout)?;
                 let is_named = |point: &&Path| runs.iter().any(|run| names(run, point));
                 let all = changed.iter().all(is_named);
-                Ok(if all { Status::Interrupted } else { Status::Elsewhere })
+                Ok(if all { Status::Interrupted } else { Status::OtherFileSystems })
             }
             _ => Err(format!("{command:?}: {finished:?}").into()),
         }
@@ -217,8 +217,8 @@ fn names(run: &Value, point: &Path) -> bool {
     run["state"] == "interrupted" && points.any(|named| named.as_str() == point.to_str())
 }
 
-pub(crate) fn environment(command: &mut Command, places: &Places) {
-    command.env("SYNCONCE_STATE_DIR", &places.state);
-    command.env("SYNCONCE_REGISTRY_DIR", places.control.join("registry"));
-    command.env("SYNCONCE_RUNTIME_DIR", places.control.join("runtime"));
+pub(crate) fn environment(command: &mut Command, paths: &Paths) {
+    command.env("SYNCONCE_STATE_DIR", &paths.state);
+    command.env("SYNCONCE_REGISTRY_DIR", paths.control.join("registry"));
+    command.env("SYNCONCE_RUNTIME_DIR", paths.control.join("runtime"));
 }

@@ -1,12 +1,12 @@
 //! Trees: every verb of `synconce tree`, cut and killed.
 //!
-//! A *script* of all verbs is recorded and cut like a run. The judged state is a store in
+//! A *script* of all verbs is recorded and cut like a run. The checked state is a store in
 //! which each tree must be as before the interrupted verb or as after it. Kills hit each verb
 //! separately, on a disk that stays up.
 
+mod check;
 mod cuts;
 mod fixture;
-mod judge;
 mod kills;
 mod mutants;
 mod recording;
@@ -21,16 +21,16 @@ use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::{Arguments, Result};
 pub(crate) use fixture::{Edit, perform as edit};
+use mutants::CaughtBy;
 pub(crate) use mutants::MUTANTS;
-use mutants::Shown;
-use walk::Sabotage;
-pub(crate) use walk::{Alter, Leash, alter, leash};
+use walk::Injection;
+pub(crate) use walk::{Alter, RunChild, alter, run_child};
 
 /// Maximum number of cuts of one recorded script.
 const PER_RECORDING: usize = 60;
 /// Seconds within which the walk must find a tree that was altered (the control).
 const CONTROLLED: u64 = 6;
-/// With fewer cuts than this only a quick look is taken.
+/// With fewer cuts than this only a few rows are made.
 const FEW: usize = 20;
 /// Clones by the store's own strategy, and by every other one.
 const WAYS: [(Disk, Option<&str>); 7] = [
@@ -81,17 +81,23 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
 /// Returns the rows in which two processes work on the same trees, and the control, in which a
 /// tree is altered without the tool.
 fn walks(arguments: &Arguments) -> Vec<Job<'_>> {
-    let row = |role, name: &str, disk, seconds, sabotage| {
+    let row = |role, name: &str, disk, seconds, injection| {
         let tool = Tool::Synconce(arguments.synconce.clone());
-        let make = move |seed| walk::walk(disk, &tool, seconds, sabotage, seed);
+        let make = move |seed| walk::walk(disk, &tool, seconds, injection, seed);
         Job { role, name: name.to_owned(), config: config(disk), make: Box::new(make) }
     };
     let seconds = arguments.seconds;
     let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
     let mut jobs: Vec<Job<'_>> =
-        disks.map(|disk| row(Role::Promise, "tree-walk", disk, seconds, Sabotage::Nothing)).into();
+        disks.map(|disk| row(Role::Promise, "tree-walk", disk, seconds, Injection::None)).into();
     let name = "tree-walk: content swapped";
-    jobs.push(row(Role::Control, name, Disk::Ext4, seconds.min(CONTROLLED), Sabotage::Swap));
+    jobs.push(row(
+        Role::Control,
+        name,
+        Disk::Ext4,
+        seconds.min(CONTROLLED),
+        Injection::SwapContent,
+    ));
     jobs
 }
 
@@ -102,10 +108,10 @@ fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
         for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
             let (program, shipped) = (program.clone(), arguments.synconce.clone());
             let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
-            let make = move |seed| match mutant.shown {
-                Shown::Cut => cut(disk, None, &tool, arguments.mutant_cuts, seed),
-                Shown::Kill => kills::kill(disk, None, &tool, arguments.kills, seed),
-                Shown::Walk => walk::walk(disk, &tool, arguments.seconds, Sabotage::Nothing, seed),
+            let make = move |seed| match mutant.caught_by {
+                CaughtBy::Cut => cut(disk, None, &tool, arguments.mutant_cuts, seed),
+                CaughtBy::Kill => kills::kill(disk, None, &tool, arguments.kills, seed),
+                CaughtBy::Walk => walk::walk(disk, &tool, arguments.seconds, Injection::None, seed),
             };
             let (role, name) = (Role::Mutant, mutant.name.to_owned());
             jobs.push(Job { role, name, config: config(disk), make: Box::new(make) });

@@ -86,6 +86,6 @@ fn outcome(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     match stderr.trim() {
         "" => output.status.to_string(),
-        said => format!("{}: {said}", output.status),
+        message => format!("{}: {message}", output.status),
     }
 }

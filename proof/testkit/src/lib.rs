@@ -7,12 +7,16 @@
 //! - [`isolation`]: each test in a process, a mount namespace and a pid namespace of its own.
 //! - [`process`]: a command with a timeout, whose whole process group is killed when its
 //!   handle is dropped.
+//! - [`harness`]: tests of the command line.
+//! - [`build`]: programs of the build that made a test.
 //! - [`patiently`]: time limits that can be extended for slow machines.
 //!
 //! For a scratch directory use `tempfile`.
 #![forbid(unsafe_code)]
 
+pub mod build;
 mod error;
+pub mod harness;
 pub mod isolation;
 pub mod manifest;
 mod patience;

@@ -45,7 +45,7 @@ fn equal_trees_are_identical_though_made_at_different_times() {
 }
 
 #[test]
-fn every_kind_is_told_and_special_files_are_not_read() {
+fn every_kind_is_distinguished_and_special_files_are_not_read() {
     let tree = tree();
     let manifest = Manifest::of(&tree).unwrap();
     let kind = |path: &str| manifest.entries[path].kind;
@@ -69,21 +69,21 @@ fn every_kind_is_told_and_special_files_are_not_read() {
 }
 
 #[test]
-fn content_of_the_same_length_is_told_apart() {
-    let told = after(|root| fs::write(root.join("etc/passwd"), "toor").unwrap());
-    assert_eq!(told.len(), 2, "{told:?}"); // by both of its names
-    assert!(told.iter().all(|line| line.contains("content")), "{told:?}");
+fn different_content_of_the_same_length_is_found() {
+    let shown = after(|root| fs::write(root.join("etc/passwd"), "toor").unwrap());
+    assert_eq!(shown.len(), 2, "{shown:?}"); // by both of its names
+    assert!(shown.iter().all(|line| line.contains("content")), "{shown:?}");
 }
 
 #[test]
 fn an_emptied_file_is_named_with_its_size() {
-    let told = after(|root| fs::write(root.join("etc/passwd"), "").unwrap());
-    assert!(told.contains(&"etc/passwd: size 4 against 0".to_owned()), "{told:?}");
+    let shown = after(|root| fs::write(root.join("etc/passwd"), "").unwrap());
+    assert!(shown.contains(&"etc/passwd: size 4 against 0".to_owned()), "{shown:?}");
 }
 
 #[test]
 fn modes_with_set_id_bits_and_owners_are_compared() {
-    let told = after(|root| {
+    let shown = after(|root| {
         fs::set_permissions(root.join("etc/empty"), fs::Permissions::from_mode(0o4755)).unwrap();
         chown(root.join("etc/deep"), Some(1), None).unwrap();
         std::os::unix::fs::lchown(root.join("dangling"), Some(2), None).unwrap();
@@ -93,12 +93,12 @@ fn modes_with_set_id_bits_and_owners_are_compared() {
         "etc/deep: owner 0:0 against 1:0",
         "etc/empty: mode 0644 against 4755",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
 }
 
 #[test]
 fn a_copy_in_place_of_a_hard_link_is_a_difference() {
-    let told = after(|root| {
+    let shown = after(|root| {
         fs::rename(root.join("etc/deep/same"), root.join("etc/deep/old")).unwrap();
         fs::copy(root.join("etc/deep/old"), root.join("etc/deep/same")).unwrap();
         chown(root.join("etc/deep/same"), Some(7), Some(8)).unwrap();
@@ -107,14 +107,14 @@ fn a_copy_in_place_of_a_hard_link_is_a_difference() {
         fs::remove_file(root.join("etc/deep/old")).unwrap();
     });
     assert!(
-        told.contains(&"etc/passwd: hard link of etc/deep/same against nothing".to_owned()),
-        "{told:?}"
+        shown.contains(&"etc/passwd: hard link of etc/deep/same against nothing".to_owned()),
+        "{shown:?}"
     );
 }
 
 #[test]
 fn targets_attributes_devices_and_kinds_are_compared() {
-    let told = after(|root| {
+    let shown = after(|root| {
         fs::remove_file(root.join("dangling")).unwrap();
         symlink("/elsewhere", root.join("dangling")).unwrap();
         lsetxattr(root.join("etc/empty"), "user.new", b"1", XattrFlags::empty()).unwrap();
@@ -136,13 +136,13 @@ fn targets_attributes_devices_and_kinds_are_compared() {
         "fifo: kind named pipe against directory",
         "null: device number 1:3 against 1:5",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
 }
 
 #[test]
 fn missing_and_added_paths_are_named() {
-    let told = after(|root| fs::rename(root.join("etc/empty"), root.join("etc/renamed")).unwrap());
-    assert_eq!(told, ["etc/empty: only in the first", "etc/renamed: only in the second"]);
+    let shown = after(|root| fs::rename(root.join("etc/empty"), root.join("etc/renamed")).unwrap());
+    assert_eq!(shown, ["etc/empty: only in the first", "etc/renamed: only in the second"]);
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn times_are_compared_only_if_both_have_them() {
     let file = fs::File::options().write(true).open(second.path().join("etc/empty")).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
     let timed = |tree: &TempDir| Manifest::with(tree, &Options::default().mtimes()).unwrap();
-    let told: Vec<String> =
+    let shown: Vec<String> =
         diff(&timed(&first), &timed(&second)).iter().map(ToString::to_string).collect();
-    assert!(told.iter().any(|line| line.starts_with("etc/empty: time of change")), "{told:?}");
+    assert!(shown.iter().any(|line| line.starts_with("etc/empty: time of change")), "{shown:?}");
     assert!(diff(&timed(&first), &Manifest::of(&second).unwrap()).is_empty());
 }
 
@@ -212,7 +212,7 @@ fn mounts_are_named_and_not_entered() {
 }
 
 #[test]
-fn the_program_tells_identical_from_different_and_from_trouble() {
+fn the_exit_codes_of_the_program_are_those_of_diff() {
     let (first, second) = (tree(), tree());
     let run = |arguments: &[&Path]| {
         let output = Command::new(env!("CARGO_BIN_EXE_manifest"))

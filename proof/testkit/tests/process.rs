@@ -39,7 +39,7 @@ fn output_and_exit_code_are_captured() {
 }
 
 #[test]
-fn death_by_a_signal_is_told_as_that_signal() {
+fn death_by_a_signal_is_reported_as_that_signal() {
     let finished = run(&mut shell("kill -TERM $$"), patiently(LONG)).unwrap();
     assert_eq!(finished.status.signal(), Some(libc::SIGTERM));
 }

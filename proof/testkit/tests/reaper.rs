@@ -99,7 +99,7 @@ fn the_tape_and_the_replay_of_a_killed_owner_are_reaped() {
 }
 
 #[test]
-fn the_rig_of_a_killed_owner_is_reaped_and_those_of_the_living_are_not() {
+fn only_rigs_of_ended_owners_are_reaped() {
     let (dead, left) = victim();
     let (alive, kept) = victim();
     let summary = rig::find(&left).unwrap().summary();

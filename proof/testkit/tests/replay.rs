@@ -137,7 +137,7 @@ fn nothing_of_the_disk_before_a_cut_is_left_in_the_kernels_cache() {
 }
 
 #[test]
-fn a_bystander_that_reads_the_device_keeps_nothing_of_it_over_a_cut() {
+fn a_concurrent_reader_of_the_device_keeps_no_cached_data_over_a_cut() {
     let tape = synced_and_not(Rig::builder().size(32 << 20));
     let (log, replay) = (tape.log().unwrap(), tape.replay().up().unwrap());
     let mut held = File::open(replay.device()).unwrap();
@@ -248,8 +248,8 @@ fn a_replay_that_is_still_mounted_in_another_namespace_is_not_cut_before_it_is_g
     let mut other = Command::new("unshare");
     other.args(["--mount", "--propagation", "private", "sh", "-c", "echo here; read end"]);
     let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = [0; 5];
-    other.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let mut message = [0; 5];
+    other.stdout.take().unwrap().read_exact(&mut message).unwrap();
     fs::write(disk.path().join("late"), "written when the other one ends").unwrap();
     disk.unmount().unwrap();
     let device = replay.device().to_owned();
@@ -266,7 +266,7 @@ fn a_replay_that_is_still_mounted_in_another_namespace_is_not_cut_before_it_is_g
 }
 
 #[test]
-fn what_needs_a_recording_says_so_without_one() {
+fn operations_on_recordings_fail_with_a_reason_without_one() {
     let rig = Rig::builder().up().unwrap();
     for error in [rig.disk().mark("x").unwrap_err(), rig.recording().unwrap_err()] {
         assert_eq!(error.to_string(), "the rig was set up without recording");

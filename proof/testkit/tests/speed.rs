@@ -17,7 +17,7 @@ fn write_and_sync(path: &Path, length: usize) {
 }
 
 #[test]
-fn flushes_take_the_times_that_their_law_draws_one_after_the_other() {
+fn flushes_take_the_times_of_their_distribution_one_after_the_other() {
     let (median, p99) = (Duration::from_micros(500), Duration::from_millis(3));
     let latency = Latency::log_normal(median, p99, 7);
     let rig = Rig::builder().latency(latency).up().unwrap();

@@ -1,8 +1,10 @@
 //! Calls that go on without their sync flag, and are stopped, killed or interrupted meanwhile.
 
-use super::support::{Place, Started, eventually, isolated, parent, perl, process_status};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
+use synconce_testkit::harness::{
+    Place, Started, eventually, isolated, parent, perl, process_status,
+};
 
 fn kill(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
@@ -10,7 +12,7 @@ fn kill(pid: u32, signal: Signal) {
 }
 
 /// Returns the field `name` of `/proc/PID/status`; empty once the process is gone.
-fn said(pid: u32, name: &str) -> String {
+fn status_field(pid: u32, name: &str) -> String {
     process_status(pid).remove(name).unwrap_or_default()
 }
 
@@ -42,9 +44,9 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
         place.wait_for("asked");
         for _ in 0..100 {
             kill(command, Signal::STOP);
-            eventually("the frontend stops", || said(run.pid(), "State").starts_with('T'));
+            eventually("the frontend stops", || status_field(run.pid(), "State").starts_with('T'));
             kill(run.pid(), Signal::CONT);
-            eventually("the command goes on", || !said(command, "State").starts_with('T'));
+            eventually("the command goes on", || !status_field(command, "State").starts_with('T'));
         }
         place.write("stop", "");
         place.write("release", "");
@@ -61,7 +63,7 @@ fn assert_stops_are_passed_on(place: &Place, words: &[&str], code: i32) {
     let command: u32 = place.wait_for("before").trim().parse().unwrap();
     for _ in 0..5 {
         kill(command, Signal::STOP);
-        eventually("the frontend stops", || said(run.pid(), "State").starts_with('T'));
+        eventually("the frontend stops", || status_field(run.pid(), "State").starts_with('T'));
         kill(run.pid(), Signal::CONT);
         eventually("a thread goes on", || is_running(command));
     }
@@ -74,7 +76,7 @@ fn assert_stops_are_passed_on(place: &Place, words: &[&str], code: i32) {
 fn is_running(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut ids = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.any(|id| said(id, "State").starts_with(['R', 'S', 'D']))
+    ids.any(|id| status_field(id, "State").starts_with(['R', 'S', 'D']))
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn a_command_that_is_killed_amid_its_own_changed_calls_ends_its_run() {
 const SIGTERM_AND_SIGALRM: u64 = 1 << 14 | 1 << 13;
 
 #[test]
-fn nobody_keeps_signals_blocked_when_the_supervisor_is_killed_amid_a_storm() {
+fn no_signal_stays_blocked_when_the_supervisor_is_killed_during_many_calls() {
     isolated(|place| {
         let stormy = "use Fcntl; $SIG{ALRM} = sub {}; \
             Time::HiRes::setitimer(Time::HiRes::ITIMER_REAL(), 0.0001, 0.0001); \
@@ -137,7 +139,7 @@ fn nobody_keeps_signals_blocked_when_the_supervisor_is_killed_amid_a_storm() {
             std::thread::sleep(Duration::from_micros(20_000 + round * 311));
             kill(parent(command), Signal::KILL);
             eventually("nothing is blocked", || {
-                let blocked = u64::from_str_radix(&said(command, "SigBlk"), 16);
+                let blocked = u64::from_str_radix(&status_field(command, "SigBlk"), 16);
                 blocked.is_ok_and(|mask| mask & SIGTERM_AND_SIGALRM == 0)
             });
             place.write("stop", "");

@@ -1,13 +1,13 @@
 //! The commit: once, by file system, with descriptors opened before the run.
 
-use super::support::{
-    Place, SYNCONCE, Started, Trail, Turn, committed, eventually, files, finish, isolated,
-    isolated_alone, limit, perl, stall, without_stalls,
-};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{
+    DiskLock, Place, Started, Trace, binary, committed, eventually, files, finish, isolated,
+    isolated_alone, limit, perl, stall, without_stalls,
+};
 use synconce_testkit::rig::{FsKind, Rig};
 
 fn rig() -> Rig {
@@ -28,25 +28,25 @@ fn signal(run: &Started, signal: Signal) {
 #[test]
 fn each_file_system_is_synced_once_by_a_descriptor_opened_before_the_command() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         let rig = rig();
         let mut strace = place.command("strace");
         strace
             .args(["-f", "-y", "-o", "trace", "-e", "trace=open,openat,syncfs,sync,execve"])
-            .args([SYNCONCE, "run", "--commit-all", "--"])
+            .args([binary(), "run", "--commit-all", "--"])
             .args(["sh", "-c", "echo x > data; sync; sync -f data"]);
         let finished = finish(&mut strace);
         assert!(finished.status.success(), "{finished:?}");
-        let trail = Trail::of(&place.read("trace"));
-        let command = trail.expect(1, &["execve(", "\"sh\""]);
+        let trace = Trace::parse(&place.read("trace"));
+        let command = trace.expect(1, &["execve(", "\"sh\""]);
         for point in ["/", text(rig.path())] {
             let by = format!("<{point}>");
             let opened =
-                trail.expect(0, &["open", &format!("\"{point}\", O_RDONLY|O_NOCTTY|O_NONBLOCK")]);
-            assert!(opened < command, "{}", trail.line(opened));
+                trace.expect(0, &["open", &format!("\"{point}\", O_RDONLY|O_NOCTTY|O_NONBLOCK")]);
+            assert!(opened < command, "{}", trace.line(opened));
             // The command's own syncfs calls are on its file, and held.
-            let synced = trail.expect(command, &["syncfs(", &by]);
-            assert_eq!(trail.find(synced + 1, &["syncfs(", &by]), None, "once");
+            let synced = trace.expect(command, &["syncfs(", &by]);
+            assert_eq!(trace.find(synced + 1, &["syncfs(", &by]), None, "once");
         }
         rig.down().unwrap();
     });
@@ -62,10 +62,10 @@ fn commit_only_narrows_the_commit() {
         let run = place.run(&options, &["sh", "-c", ":"]);
         assert_eq!(committed(&run.stderr), [(rigs[0].path().to_owned(), true)]);
         let mut strace = place.command("strace");
-        strace.args(["-f", "-o", "trace", "-e", "trace=open,openat", SYNCONCE, "run"]);
+        strace.args(["-f", "-o", "trace", "-e", "trace=open,openat", binary(), "run"]);
         finish(strace.args(["--commit-only", text(&only), "--", "true"]));
-        let trail = Trail::of(&place.read("trace"));
-        let open = |rig: &Rig| trail.count(&[&format!("\"{}\", O_RDONLY", text(rig.path()))]);
+        let trace = Trace::parse(&place.read("trace"));
+        let open = |rig: &Rig| trace.count(&[&format!("\"{}\", O_RDONLY", text(rig.path()))]);
         assert_eq!([open(&rigs[0]), open(&rigs[1])], [1, 0], "others may hang");
         let run = place.run(&ALL, &["sh", "-c", ":"]);
         let mut all = vec![("/".into(), true)];
@@ -118,7 +118,7 @@ fn a_file_system_that_was_mounted_during_the_run_is_committed_too() {
         let run = place.run(&STATS, &["sh", "-c", &script]);
         assert!(run.status.success(), "{run:?}");
         assert!(committed(&run.stderr).contains(&(point.clone(), true)), "{run:?}");
-        unmount(&point, UnmountFlags::empty()).expect("nobody keeps it busy");
+        unmount(&point, UnmountFlags::empty()).expect("no process keeps it busy");
         rig.mount().unwrap();
         rig.down().unwrap();
     });
@@ -147,7 +147,7 @@ fn a_file_system_can_be_unmounted_as_soon_as_the_run_is_over() {
             let file = rig.path().join("data");
             let words = perl(&format!("sync_file('{}')", file.display()));
             assert!(place.run(&[], &words.each_ref().map(String::as_str)).status.success());
-            unmount(rig.path(), UnmountFlags::empty()).expect("nobody keeps it busy");
+            unmount(rig.path(), UnmountFlags::empty()).expect("no process keeps it busy");
             rig.mount().unwrap();
         }
         rig.down().unwrap();
@@ -195,7 +195,7 @@ fn a_failing_device_is_named_and_the_others_commit() {
 }
 
 #[test]
-fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
+fn an_error_that_was_reported_to_another_process_during_the_run_fails_the_commit() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
@@ -213,8 +213,8 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
         let run = Started::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
-        let told = fs::File::open(&file).unwrap().sync_all();
-        assert!(told.is_err(), "the bystander is told: {told:?}");
+        let reported = fs::File::open(&file).unwrap().sync_all();
+        assert!(reported.is_err(), "the error is reported: {reported:?}");
         rig.disk().fail_writes(false).unwrap();
         place.write("go", "");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
@@ -223,11 +223,11 @@ fn an_error_that_a_bystander_was_told_of_during_the_run_is_not_missed() {
 }
 
 /// Starts a run whose commit waits for a flush of `rig` that does not end.
-fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Started, Turn) {
+fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Started, DiskLock) {
     let data = rig.path().join("data");
     let script = "say_to('held', 'yes'); wait_for('go');";
     let words = perl(&format!("sync_file('{}'); {script}", data.display()));
-    let all = [around, &[SYNCONCE, "run"], options, &["--"]].concat();
+    let all = [around, &[binary(), "run"], options, &["--"]].concat();
     let mut command = place.command(all[0]);
     let run = Started::new(command.args(&all[1..]).args(&words));
     // The disk is stalled only now: before, a sync(2) of another test's run would wait for the
@@ -263,12 +263,12 @@ fn a_flush_that_hangs_is_given_up_and_named() {
         assert_eq!(status.status.code(), Some(4), "{status:?}");
         rig.disk().release_flushes().unwrap();
         eventually("the supervisor ends", || place.run_files().is_empty());
-        assert_eq!(place.markers().len(), 1, "nobody said that it became durable");
+        assert_eq!(place.markers().len(), 1, "no sync has succeeded");
     });
 }
 
 #[test]
-fn ctrl_c_during_a_long_commit_says_what_is_not_durable_and_the_commit_goes_on() {
+fn ctrl_c_during_a_long_commit_prints_what_is_not_durable_and_the_commit_goes_on() {
     isolated(|place| {
         for by in [Signal::INT, Signal::TERM, Signal::HUP] {
             let rig = rig();

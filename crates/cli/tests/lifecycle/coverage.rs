@@ -3,7 +3,7 @@
 //! The oracle is the image of a loop-mounted disk: data that is not in the image when the run
 //! has ended with 0 would not survive a power cut.
 
-use super::support::{Place, SYNCONCE, finish, isolated, without_stalls};
+use synconce_testkit::harness::{Place, binary, finish, isolated, without_stalls};
 
 /// Makes `NAME.img`, an ext4 that writes nothing back by itself for a while, and mounts it at
 /// `NAME`.
@@ -81,13 +81,13 @@ fn outside_commit_only_a_file_is_synced_for_real() {
 #[test]
 fn a_user_who_cannot_open_a_mount_point_gets_a_real_sync() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         disk(place, "m");
         let script = "mkdir m/u && chown 65534 m/u && chmod 711 m && mkdir -m 777 us";
         assert!(finish(place.command("sh").args(["-c", script])).status.success());
         let script = format!("{SAY} say >m/u/f; sync");
         let mut command = place.command("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", SYNCONCE, "run"]);
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", binary(), "run"]);
         command.env("SYNCONCE_STATE_DIR", place.path("us")).args(["--", "sh", "-c", &script]);
         let run = finish(&mut command);
         assert_eq!(run.status.code(), Some(0), "{run:?}");
@@ -104,14 +104,16 @@ fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
         place.write("late", late);
         let script = "setsid sh late >/dev/null 2>&1 & exit 0";
         let mut command = place.held(&["--sealed"], &["sh", "-c", script]);
-        let run = finish(command.env("SYNCONCE", SYNCONCE));
+        let run = finish(command.env("SYNCONCE", binary()));
         assert_eq!(run.status.code(), Some(0), "{run:?}");
         place.write("go", "");
-        super::support::eventually("the survivor has tried", || place.path("code").exists());
-        super::support::eventually("and said so", || {
+        synconce_testkit::harness::eventually("the survivor has tried", || {
+            place.path("code").exists()
+        });
+        synconce_testkit::harness::eventually("and reported it", || {
             std::fs::read_to_string(place.path("code")).unwrap() == "125\n"
         });
-        let said = std::fs::read_to_string(place.path("said")).unwrap();
-        assert!(said.contains("answers syncs without doing them"), "{said}");
+        let message = std::fs::read_to_string(place.path("said")).unwrap();
+        assert!(message.contains("answers syncs without doing them"), "{message}");
     });
 }

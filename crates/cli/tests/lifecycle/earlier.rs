@@ -1,9 +1,10 @@
 //! What a run and `status` print about an earlier run that was interrupted.
 
-use super::support::{Place, SYNCONCE, Started, eventually, isolated, perl};
 use std::fs;
+use synconce_testkit::harness::{Place, Started, binary, eventually, isolated, perl};
 
-const TOLD: &str = "synconce: an earlier run was interrupted; `synconce status` shows what to do\n";
+const NOTICE: &str =
+    "synconce: an earlier run was interrupted; `synconce status` shows what to do\n";
 
 /// Leaves an interrupted run whose command runs until the file `stop` exists.
 fn interrupt(place: &Place, script: &str) -> Started {
@@ -27,16 +28,16 @@ fn end(place: &Place, run: &Started) {
 }
 
 #[test]
-fn a_note_of_what_was_said_follows_no_link() {
+fn a_note_of_a_printed_notice_follows_no_link() {
     isolated(|place| {
         place.write("data", "x");
         place.write("precious", "theirs");
-        let told = interrupt(place, "");
-        end(place, &told);
+        let interrupted = interrupt(place, "");
+        end(place, &interrupted);
         for name in ["state/.reported.json.new", "state/reported.json"] {
             std::os::unix::fs::symlink(place.path("precious"), place.path(name)).unwrap();
-            let says = || place.run(&[], &["sync", "data"]).stderr;
-            assert_eq!((says(), says()), (TOLD.to_owned(), String::new()), "{name}");
+            let notices = || place.run(&[], &["sync", "data"]).stderr;
+            assert_eq!((notices(), notices()), (NOTICE.to_owned(), String::new()), "{name}");
             assert_eq!(place.read("precious"), "theirs", "{name}");
             place.remove("state/reported.json");
         }
@@ -44,35 +45,36 @@ fn a_note_of_what_was_said_follows_no_link() {
 }
 
 #[test]
-fn a_run_says_once_a_boot_that_an_earlier_one_was_interrupted() {
+fn an_interrupted_run_is_reported_by_one_later_run_a_boot() {
     isolated(|place| {
+        let synconce = binary();
         place.write("data", "x");
-        let says = |options: &[&str]| place.run(options, &["sync", "data"]).stderr;
-        assert_eq!(says(&[]), "");
-        let told = interrupt(place, "");
-        end(place, &told);
-        assert_eq!(says(&["--no-commit"]), "", "it has no state directory");
-        assert_eq!(says(&[]), TOLD);
-        assert_eq!(says(&["--sealed"]), "");
-        assert_eq!(says(&[]), "");
+        let notices = |options: &[&str]| place.run(options, &["sync", "data"]).stderr;
+        assert_eq!(notices(&[]), "");
+        let interrupted = interrupt(place, "");
+        end(place, &interrupted);
+        assert_eq!(notices(&["--no-commit"]), "", "it has no state directory");
+        assert_eq!(notices(&[]), NOTICE);
+        assert_eq!(notices(&["--sealed"]), "");
+        assert_eq!(notices(&[]), "");
 
         let later = interrupt(place, "");
-        assert_eq!(says(&["--sealed"]), TOLD, "another one, later");
+        assert_eq!(notices(&["--sealed"]), NOTICE, "another one, later");
         end(place, &later);
-        assert_eq!(says(&[]), "");
+        assert_eq!(notices(&[]), "");
         let note = place.path("state/reported.json");
         let text = fs::read_to_string(&note).unwrap();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         fs::write(&note, text.replace(boot.trim(), "another-boot")).unwrap();
-        let script = format!("{SYNCONCE} run -- sync data");
-        assert_eq!(place.sh(&script).stderr, TOLD, "the first of a boot, once with an inner run");
+        let script = format!("{synconce} run -- sync data");
+        assert_eq!(place.sh(&script).stderr, NOTICE, "the first of a boot, once with an inner run");
 
         for run in place.markers() {
             let id = run.file_stem().unwrap().to_str().unwrap().to_owned();
             assert!(place.status(&["--clear", &id]).status.success());
         }
         fs::remove_file(&note).unwrap();
-        assert_eq!(says(&[]), "");
+        assert_eq!(notices(&[]), "");
         assert!(!note.exists(), "a run that finds nothing writes nothing");
     });
 }
@@ -93,8 +95,8 @@ fn a_run_does_not_take_one_in_flight_for_an_interrupted_one() {
 fn what_a_run_cannot_note_or_read_does_not_keep_it_from_starting() {
     isolated(|place| {
         place.write("data", "x");
-        let told = interrupt(place, "");
-        end(place, &told);
+        let interrupted = interrupt(place, "");
+        end(place, &interrupted);
         fs::create_dir(place.path("state/reported.json")).unwrap();
         for name in ["a.json", "b.private"] {
             fs::create_dir(place.path("state/runs").join(name)).unwrap();
@@ -102,13 +104,13 @@ fn what_a_run_cannot_note_or_read_does_not_keep_it_from_starting() {
         for _ in 0..2 {
             let run = place.run(&[], &["sync", "data"]);
             assert!(run.status.success(), "{run:?}");
-            assert_eq!(run.stderr, TOLD, "it is said again rather than never");
+            assert_eq!(run.stderr, NOTICE, "it is reported again rather than never");
         }
     });
 }
 
 #[test]
-fn status_names_what_an_interrupted_run_has_left_running_before_it_advises_anything() {
+fn status_names_the_processes_of_an_interrupted_run_before_any_hint() {
     isolated(|place| {
         // One process has the run's environment; the other has an empty one and a session of
         // its own.

@@ -1,10 +1,10 @@
 //! Errors of the disk are reported on every file system: the exit code is 125, the file system
 //! is named, the marker is kept, and nothing that is done later clears the error.
 
-use super::support::{Place, Started, eventually, isolated, perl};
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::path::Path;
+use synconce_testkit::harness::{Place, Started, eventually, isolated, perl};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// A disk whose writes can fail.
@@ -92,7 +92,7 @@ fn an_error_at_the_commit_fails_it() {
 }
 
 #[test]
-fn an_error_that_another_process_was_told_of_first_fails_the_commit_all_the_same() {
+fn an_error_that_was_reported_to_another_process_first_fails_the_commit() {
     isolated(|place| {
         for kind in FsKind::ALL {
             let rig = rig(kind);
@@ -102,8 +102,8 @@ fn an_error_that_another_process_was_told_of_first_fails_the_commit_all_the_same
             let other = File::open(rig.path()).unwrap();
             let run = overwrite(place, &file);
             rig.disk().fail_writes(true).unwrap();
-            let told = rustix::fs::syncfs(&other);
-            assert!(told.is_err(), "{kind}: the other is told");
+            let reported = rustix::fs::syncfs(&other);
+            assert!(reported.is_err(), "{kind}: the error is reported");
             rig.disk().fail_writes(false).unwrap();
             let ended = end(place, &run);
             assert_unsafe(place, &rig, ended);
@@ -139,7 +139,7 @@ fn an_error_below_an_overlay_is_named_by_the_file_system_that_has_it() {
 }
 
 #[test]
-fn a_disk_that_is_full_during_the_run_is_the_commands_to_bear() {
+fn a_disk_that_is_full_during_the_run_fails_only_the_command() {
     isolated(|place| {
         for kind in FsKind::ALL {
             let rig = rig(kind);

@@ -1,7 +1,7 @@
 //! What the caller gets: the command's exit status, or one of three exit codes.
 
-use super::support::{Place, Started, isolated, perl};
 use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{Place, Started, isolated, perl};
 
 const MODES: [&[&str]; 3] = [&[], &["--sealed"], &["--no-commit"]];
 
@@ -41,9 +41,10 @@ fn only_the_command_dumps_core() {
         assert!(bare.status.core_dumped(), "a core can be dumped here: {bare:?}");
 
         let mut held = place.command("sh");
-        held.args(["-c", script, "sh", super::support::SYNCONCE, "run", "--"]).args(dies);
+        held.args(["-c", script, "sh", synconce_testkit::harness::binary(), "run", "--"])
+            .args(dies);
         let held = Started::new(&mut held).end();
-        assert_eq!(held.signal(), Some(3));
+        assert_eq!(held.signal(), Some(libc::SIGQUIT));
         assert!(!held.core_dumped());
     });
 }
@@ -121,16 +122,20 @@ fn a_command_is_looked_for_in_the_path_as_execvp_does() {
         }
         let path = format!("/nowhere:{}:{}", place.text("first"), place.text("second"));
         let mut held = place.held(&[], &["tool"]);
-        let held = super::support::finish(held.env("PATH", path));
+        let held = synconce_testkit::harness::finish(held.env("PATH", path));
         assert_eq!((held.stdout.as_str(), held.status.code()), ("found\n", Some(0)));
 
         let mut only_plain = place.held(&[], &["tool"]);
-        let only_plain = super::support::finish(only_plain.env("PATH", place.text("first")));
+        let only_plain =
+            synconce_testkit::harness::finish(only_plain.env("PATH", place.text("first")));
         assert_eq!(only_plain.status.code(), Some(126), "{only_plain:?}");
 
         executable(place, "tool", "#!/bin/sh\necho here\n");
         let mut here = place.held(&[], &["tool"]);
-        assert_eq!(super::support::finish(here.env("PATH", ":/nowhere")).stdout, "here\n");
+        assert_eq!(
+            synconce_testkit::harness::finish(here.env("PATH", ":/nowhere")).stdout,
+            "here\n"
+        );
     });
 }
 
@@ -149,7 +154,7 @@ fn a_command_line_that_makes_no_sense_is_125_and_starts_nothing() {
             &["no-such-command"],
         ];
         for line in lines {
-            let finished = super::support::finish(&mut place.synconce(line));
+            let finished = synconce_testkit::harness::finish(&mut place.synconce(line));
             assert_eq!(finished.status.code(), Some(125), "{line:?} {finished:?}");
             assert!(finished.stdout.is_empty() && !finished.stderr.is_empty(), "{finished:?}");
         }
@@ -161,7 +166,7 @@ fn a_command_line_that_makes_no_sense_is_125_and_starts_nothing() {
 fn help_and_version_go_to_standard_output_and_are_no_failure() {
     isolated(|place| {
         for line in [&["--help"][..], &["run", "--help"], &["status", "--help"], &["--version"]] {
-            let finished = super::support::finish(&mut place.synconce(line));
+            let finished = synconce_testkit::harness::finish(&mut place.synconce(line));
             assert!(finished.status.success() && finished.stderr.is_empty(), "{finished:?}");
             assert!(finished.stdout.contains("synconce"), "{finished:?}");
         }

@@ -1,13 +1,13 @@
 //! What a failing run prints: the cause, and a next step that helps.
 
-use super::support::{Place, SYNCONCE, Started, eventually, finish, isolated};
+use synconce_testkit::harness::{Place, Started, binary, eventually, finish, isolated};
 
 /// Returns the exit code of `synconce run WORDS...`, started in a shell after `limit`, and its
 /// output. The output goes through a pipe, because limits on file sizes do not affect pipes.
 fn under(place: &Place, limit: &str, words: &[&str]) -> (Option<i32>, Vec<String>) {
     let mut shell = place.command("sh");
     let script = format!("{{ {limit}; \"$@\"; echo $?; }} 2>&1 | cat");
-    shell.args(["-c", &script, "sh", SYNCONCE, "run"]).args(words);
+    shell.args(["-c", &script, "sh", binary(), "run"]).args(words);
     let ended = finish(&mut shell);
     let mut lines: Vec<_> = ended.stdout.lines().map(str::to_owned).collect();
     (lines.pop().and_then(|code| code.parse().ok()), lines)
@@ -21,7 +21,7 @@ fn assert_fails((code, lines): &(Option<i32>, Vec<String>), cause: &str, hint: O
 }
 
 #[test]
-fn a_limit_is_named_as_the_cause_and_ends_no_process_of_ours() {
+fn a_limit_is_named_as_the_cause_and_ends_no_process_of_synconce() {
     isolated(|place| {
         let command = ["--", "touch", "started"];
         let files = "raise the limit of file sizes (ulimit -f)";
@@ -44,7 +44,7 @@ fn a_limit_is_named_as_the_cause_and_ends_no_process_of_ours() {
 }
 
 #[test]
-fn a_path_that_cannot_be_committed_is_no_trouble_of_the_marker() {
+fn a_path_that_cannot_be_committed_is_not_reported_as_a_marker_error() {
     isolated(|place| {
         let command = ["--", "touch", "started"];
         let missing = [&["--commit-only", "missing"][..], &command].concat();
@@ -76,22 +76,22 @@ fn killed(place: &Place, options: &[&str], script: &str) -> String {
 }
 
 #[test]
-fn a_killed_supervisor_leaves_the_word_to_status_only_where_a_marker_is() {
+fn after_a_kill_of_the_supervisor_the_hint_names_status_only_if_there_is_a_marker() {
     isolated(|place| {
         let died = "synconce: the supervisor was killed after the command had started\n";
-        let said = killed(place, &["--no-commit"], "sync stop 2>/dev/null;");
-        assert_eq!(said, format!("{died}synconce: hint: run the command again\n"));
-        let said = killed(place, &[], "");
+        let message = killed(place, &["--no-commit"], "sync stop 2>/dev/null;");
+        assert_eq!(message, format!("{died}synconce: hint: run the command again\n"));
+        let message = killed(place, &[], "");
         let safe = "no sync had been held, so nothing is lost; run the command again";
-        assert_eq!(said, format!("{died}synconce: hint: {safe}\n"));
+        assert_eq!(message, format!("{died}synconce: hint: {safe}\n"));
         assert_eq!(place.status(&[]).status.code(), Some(0));
-        let said = killed(place, &[], "sync .;");
+        let message = killed(place, &[], "sync .;");
         let marked =
             "the run is marked as interrupted; `synconce status` shows what to do about it";
-        assert_eq!(said, format!("{died}synconce: hint: {marked}\n"));
+        assert_eq!(message, format!("{died}synconce: hint: {marked}\n"));
         eventually("status shows it", || place.status(&[]).status.code() == Some(4));
-        let said = killed(place, &[], "sync .; rm -r state;");
+        let message = killed(place, &[], "sync .; rm -r state;");
         let unmarked = "nothing marks the run; throw its result away and run it again";
-        assert!(said.ends_with(&format!("{died}synconce: hint: {unmarked}\n")), "{said}");
+        assert!(message.ends_with(&format!("{died}synconce: hint: {unmarked}\n")), "{message}");
     });
 }

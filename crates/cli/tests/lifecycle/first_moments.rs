@@ -2,12 +2,12 @@
 //!
 //! strace delays one system call of the start, so that the moment of the kill is determined.
 
-use super::support::{
-    Place, SYNCONCE, Started, children, eventually, exists, finish, isolated, parent, perl,
-    process_status,
-};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use synconce_testkit::harness::{
+    Place, Started, binary, children, eventually, exists, finish, isolated, parent, perl,
+    process_status,
+};
 
 const AS_NOBODY: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/nowhere"];
@@ -33,7 +33,7 @@ impl Traced {
     fn new(place: &Place, injection: &str, user: &[&str], run: &[&str]) -> Self {
         let mut strace = place.command("strace");
         strace.args(["-f", "-o", "trace", "-e", &format!("inject={injection}")]);
-        let run = Started::new(strace.args(user).args([SYNCONCE, "run"]).args(run));
+        let run = Started::new(strace.args(user).args([binary(), "run"]).args(run));
         let mut supervisor = None;
         eventually("there is a supervisor", || {
             supervisor = supervisors().first().copied();
@@ -257,7 +257,7 @@ fn the_first_call_is_answered_when_the_supervisor_is_killed_as_it_receives_it() 
 }
 
 #[test]
-fn it_is_said_that_the_command_did_not_start_when_the_supervisor_is_killed_before() {
+fn a_kill_of_the_supervisor_before_the_start_is_reported_as_a_command_that_did_not_start() {
     isolated(|place| {
         let run = words(&[], SYNCS);
         // The frontend makes the supervisor by this call, and the supervisor makes the
@@ -272,7 +272,7 @@ fn it_is_said_that_the_command_did_not_start_when_the_supervisor_is_killed_befor
 }
 
 #[test]
-fn it_is_said_that_the_command_did_not_start_when_it_cannot_be_executed_either() {
+fn a_kill_before_a_failed_execve_is_reported_as_a_command_that_did_not_start() {
     isolated(|place| {
         let injection = "execve:delay_enter=1000000";
         let run = ["--", "/no/such/program"];
@@ -282,7 +282,7 @@ fn it_is_said_that_the_command_did_not_start_when_it_cannot_be_executed_either()
 }
 
 #[test]
-fn a_command_whose_front_process_is_killed_while_it_starts_is_ended() {
+fn a_command_whose_frontend_is_killed_while_it_starts_is_ended() {
     isolated(|place| {
         let run = words(&[], "say_to('before', $$); sleep 60;");
         let traced = Traced::new(place, "execve:delay_enter=1000000", &[], &text(&run));

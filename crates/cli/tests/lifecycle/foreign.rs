@@ -1,12 +1,12 @@
 //! `status --root DIR` with a DIR that another user wrote, or that does not answer.
 
-use super::machine::{ALICE, interrupt, machine, status};
-use super::support::{Place, SYNC, finish, isolated, perl};
+use super::other_users::{ALICE, interrupt, machine, status};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, SYNC, finish, isolated, perl};
 
 /// Writes a marker of root's run `id` below `root`, as an unpacked image may contain one.
 fn forge(root: &Path, id: &str) -> PathBuf {
@@ -32,7 +32,7 @@ fn commands(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn no_word_of_a_marker_in_a_root_that_this_machine_does_not_know_is_to_be_typed() {
+fn no_command_is_taken_from_a_marker_of_an_unknown_run_in_a_root() {
     isolated(|place| {
         let id = "20260101T000000Z-00000000";
         let marker = forge(&place.path("image"), id);
@@ -55,7 +55,7 @@ fn no_word_of_a_marker_in_a_root_that_this_machine_does_not_know_is_to_be_typed(
 }
 
 #[test]
-fn a_marker_in_a_root_with_the_id_of_a_known_run_changes_nothing_that_is_said_of_that_run() {
+fn a_marker_in_a_root_with_the_id_of_a_known_run_changes_no_report_of_that_run() {
     isolated(|place| {
         fs::create_dir(place.path("image")).unwrap();
         let words = perl(&format!("{SYNC} kill 'KILL', getppid; exit 0;"));
@@ -93,15 +93,16 @@ fn a_marker_in_a_root_with_the_id_of_a_users_run_does_not_hide_that_run() {
 }
 
 #[test]
-fn a_marker_in_a_copy_of_the_root_of_a_living_run_gives_no_advice_about_its_processes() {
+fn a_marker_in_a_copy_of_the_root_of_a_living_run_gives_no_hint_about_its_processes() {
     isolated(|place| {
         fs::create_dir(place.path("root")).unwrap();
         place.write("data", "x");
         let script =
             "sync data; cp -a root copy; touch copied; until [ -e stop ]; do sleep 0.01; done";
         let words = ["sh", "-c", script];
-        let run = super::support::Started::new(&mut place.held(&["--root", "root"], &words));
-        super::support::eventually("it is copied", || place.path("copied").exists());
+        let run =
+            synconce_testkit::harness::Started::new(&mut place.held(&["--root", "root"], &words));
+        synconce_testkit::harness::eventually("it is copied", || place.path("copied").exists());
         let seen = place.status(&["--root", "copy"]);
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
         assert_eq!(seen.stdout.matches(" in-flight ").count(), 1, "{seen:?}");

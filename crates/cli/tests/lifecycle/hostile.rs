@@ -1,10 +1,10 @@
 //! What a user can do to the markers, pointers and messages of other users.
 
-use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
-use super::support::{Place, Started, eventually, finish, isolated};
+use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, Started, eventually, finish, isolated};
 
 const REGISTRY: &str = "/var/lib/synconce/directories";
 
@@ -115,7 +115,7 @@ fn a_registry_that_root_makes_is_open_whatever_the_umask_is() {
 }
 
 #[test]
-fn without_a_state_directory_status_says_so() {
+fn without_a_state_directory_status_prints_the_reason() {
     isolated(|place| {
         machine(place);
         let mut status = synconce(place, BOB, &["status"]);

@@ -1,13 +1,13 @@
 //! Processes of a run are killed or stopped: every call is answered, and every interrupted run
 //! is reported.
 
-use super::support::{
-    AFTER_RELEASE, Place, Started, daemon, eventually, exists, finish, isolated, limit, parent,
-    perl, stall,
-};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
+use synconce_testkit::harness::{
+    AFTER_RELEASE, Place, Started, daemon, eventually, exists, finish, isolated, limit, parent,
+    perl, stall,
+};
 use synconce_testkit::rig::Rig;
 
 fn kill(pid: u32, signal: Signal) {
@@ -47,7 +47,7 @@ fn assert_interrupted(place: &Place) {
 }
 
 #[test]
-fn a_run_whose_face_is_killed_ends_and_is_found_interrupted() {
+fn a_run_whose_frontend_is_killed_ends_and_is_found_interrupted() {
     isolated(|place| {
         let (run, command) = start(place, "sync_file('data'); say_to('synced', 1); sleep 60;");
         place.wait_for("synced");
@@ -79,7 +79,7 @@ fn a_run_that_held_nothing_leaves_nothing_when_it_is_killed() {
 }
 
 #[test]
-fn survivors_of_a_run_whose_face_is_killed_get_real_syncs() {
+fn survivors_of_a_run_whose_frontend_is_killed_get_real_syncs() {
     isolated(|place| {
         let script = format!(
             "sync_file('data'); {} sleep 60;",
@@ -157,7 +157,7 @@ fn no_call_is_stuck_when_the_supervisor_is_killed_at_any_moment() {
 }
 
 #[test]
-fn no_call_is_stuck_when_all_of_us_are_killed_at_any_moment() {
+fn no_call_is_stuck_when_frontend_and_supervisor_are_killed_at_any_moment() {
     isolated(|place| {
         for round in 0..20 {
             let (run, command) = start_busy(place);
@@ -184,14 +184,14 @@ fn a_killed_command_is_committed_and_its_signal_passed_on() {
         let (run, command) = start(place, "sync_file('data'); say_to('synced', 1); sleep 60;");
         place.wait_for("synced");
         kill(command, Signal::KILL);
-        assert_eq!(run.end().signal(), Some(9));
+        assert_eq!(run.end().signal(), Some(libc::SIGKILL));
         assert!(place.markers().is_empty());
         assert!(place.status(&[]).status.success());
     });
 }
 
 #[test]
-fn calls_are_answered_while_the_face_is_stopped() {
+fn calls_are_answered_while_the_frontend_is_stopped() {
     isolated(|place| {
         let (run, _) =
             start(place, "wait_for('go'); say_to('after', hold() . ' ' . sync_file('data'));");
@@ -205,7 +205,7 @@ fn calls_are_answered_while_the_face_is_stopped() {
 }
 
 #[test]
-fn calls_are_answered_however_much_a_stopped_face_has_not_read() {
+fn calls_are_answered_while_a_stopped_frontend_reads_no_messages() {
     isolated(|place| {
         let script = "my $first = $$; if (!fork) { wait_for('go'); \
             for (1..2000) { kill 'STOP', $first; Time::HiRes::sleep(0.0005); kill 'CONT', $first; } \
@@ -227,7 +227,7 @@ fn calls_are_answered_however_much_a_stopped_face_has_not_read() {
 }
 
 #[test]
-fn a_commit_whose_face_is_killed_is_finished_all_the_same() {
+fn a_commit_is_finished_after_a_kill_of_the_frontend() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).up().unwrap();
         let data = rig.path().join("data");
@@ -248,7 +248,7 @@ fn a_commit_whose_face_is_killed_is_finished_all_the_same() {
 }
 
 #[test]
-fn a_command_that_somebody_stops_and_continues_takes_the_face_with_it() {
+fn the_frontend_follows_each_stop_and_continue_of_the_command() {
     isolated(|place| {
         for pause in [0, 1, 5, 100] {
             let (run, command) = start(place, "wait_for('stop'); exit 9;");
@@ -263,14 +263,14 @@ fn a_command_that_somebody_stops_and_continues_takes_the_face_with_it() {
 }
 
 #[test]
-fn a_command_that_is_killed_while_it_is_stopped_takes_the_face_out_of_its_stop() {
+fn a_kill_of_a_stopped_command_continues_the_frontend() {
     isolated(|place| {
         for pause in [0, 1, 50] {
             let (run, command) = start(place, "sleep 60;");
             kill(command, Signal::STOP);
             std::thread::sleep(Duration::from_millis(pause));
             kill(command, Signal::KILL);
-            assert_eq!(run.end().signal(), Some(9), "after {pause} ms: {}", run.text());
+            assert_eq!(run.end().signal(), Some(libc::SIGKILL), "after {pause} ms: {}", run.text());
             place.remove("before");
         }
     });

@@ -1,11 +1,12 @@
 //! The life of a run, from the command line to the last survivor, by topic.
 //!
 //! Every test runs in a process, a mount namespace and a pid namespace of its own (see
-//! `support::isolated`) and so needs root, util-linux, perl and strace.
+//! `harness::isolated`) and so needs root, util-linux, perl and strace.
 
 mod changing;
 mod commit;
 mod coverage;
+mod degraded;
 mod directories;
 mod earlier;
 mod errors;
@@ -15,10 +16,10 @@ mod first_moments;
 mod foreign;
 mod hostile;
 mod kills;
-mod machine;
 mod marker;
 mod names;
 mod nesting;
+mod other_users;
 mod overlays;
 mod private;
 mod processes;
@@ -31,10 +32,8 @@ mod scope_errors;
 mod sealed;
 mod sealed_scope;
 mod status;
-mod support;
 mod survivors;
 mod terminal;
 mod traces;
 mod transparency;
-mod troubles;
 mod unmounts;

@@ -1,51 +1,53 @@
 //! The marker: durable before the first held call, gone after the commit.
 
-use super::support::{Place, SYNCONCE, Started, Trail, eventually, finish, isolated, perl};
 use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::path::Path;
+use synconce_testkit::harness::{
+    Place, Started, Trace, binary, eventually, finish, isolated, perl,
+};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
 /// Runs `script` in a shell under a hold and strace; returns the trace.
-fn trace(place: &Place, options: &[&str], script: &str) -> Trail {
-    let words = [&[SYNCONCE, "run"], options, &["--", "sh", "-c", script]].concat();
-    Trail::follow(place, &words)
+fn trace(place: &Place, options: &[&str], script: &str) -> Trace {
+    let words = [&[binary(), "run"], options, &["--", "sh", "-c", script]].concat();
+    Trace::run(place, &words)
 }
 
 #[test]
 fn the_marker_is_durable_before_the_first_call_is_held_and_removed_after_the_commit() {
     isolated(|place| {
         place.write("data", "x");
-        let trail = trace(place, &[], "sync data; ls state/runs > seen");
+        let trace = trace(place, &[], "sync data; ls state/runs > seen");
         assert_eq!(place.read("seen").matches(".json\n").count(), 1);
         let data = format!("{}> <unfinished", place.text("data"));
-        let held = trail.expect(0, &["fsync(", &data]);
-        let content = trail.expect(0, &["fsync(", "/state/runs/#"]);
-        let named = trail.expect(content, &["linkat(", "/state/runs>", ".json"]);
-        let entry = trail.expect(named, &["fsync(", "/state/runs>"]);
+        let held = trace.expect(0, &["fsync(", &data]);
+        let content = trace.expect(0, &["fsync(", "/state/runs/#"]);
+        let named = trace.expect(content, &["linkat(", "/state/runs>", ".json"]);
+        let entry = trace.expect(named, &["fsync(", "/state/runs>"]);
         // The directories were new: each parent has a new name to be made durable.
-        let parent = trail.expect(entry, &["fsync(", "/state>"]);
-        let answer = trail.expect(parent, &["SECCOMP_IOCTL_NOTIF_SEND"]);
-        let done = trail.expect(held, &["fsync resumed", "= 0"]);
+        let parent = trace.expect(entry, &["fsync(", "/state>"]);
+        let answer = trace.expect(parent, &["SECCOMP_IOCTL_NOTIF_SEND"]);
+        let done = trace.expect(held, &["fsync resumed", "= 0"]);
         assert!(held < content && answer < done, "{held} {content} {answer} {done}");
-        assert_eq!(trail.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
+        assert_eq!(trace.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
 
-        let commit = trail.expect(done, &["syncfs("]);
-        let removed = trail.expect(commit, &["unlinkat(", "/state/runs>", ".json"]);
-        assert_eq!(trail.find(removed, &["syncfs("]), None, "nothing is committed after that");
-        trail.expect(removed, &["fsync(", "/state/runs>"]);
-        assert_eq!(trail.count(&["unlinkat(", ".json"]), 1);
+        let commit = trace.expect(done, &["syncfs("]);
+        let removed = trace.expect(commit, &["unlinkat(", "/state/runs>", ".json"]);
+        assert_eq!(trace.find(removed, &["syncfs("]), None, "nothing is committed after that");
+        trace.expect(removed, &["fsync(", "/state/runs>"]);
+        assert_eq!(trace.count(&["unlinkat(", ".json"]), 1);
     });
 }
 
 #[test]
 fn a_command_that_never_syncs_pays_for_no_marker() {
     isolated(|place| {
-        let trail = trace(place, &[], "ls state/runs; : > data; mv data moved");
-        assert_eq!(trail.count(&["fsync("]) + trail.count(&["fdatasync("]), 0);
-        assert_eq!(trail.count(&["linkat("]), 0);
-        assert!(trail.count(&["syncfs("]) > 0, "it is committed all the same");
+        let trace = trace(place, &[], "ls state/runs; : > data; mv data moved");
+        assert_eq!(trace.count(&["fsync("]) + trace.count(&["fdatasync("]), 0);
+        assert_eq!(trace.count(&["linkat("]), 0);
+        assert!(trace.count(&["syncfs("]) > 0, "it is committed all the same");
         let run = place.sh("ls state/runs | grep -c json");
         assert_eq!(run.stdout, "0\n");
     });
@@ -147,13 +149,13 @@ fn a_full_disk_is_found_before_the_command_starts() {
 }
 
 #[test]
-fn a_user_without_a_home_is_told_so_before_the_command_starts() {
+fn a_user_without_a_home_gets_an_error_before_the_command_starts() {
     isolated(|place| {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(place.path("."), fs::Permissions::from_mode(0o777)).unwrap();
         let mut run = place.command("setpriv");
         run.args(["--reuid", "64121", "--regid", "64121", "--clear-groups"])
-            .args([SYNCONCE, "run", "--", "touch", "started"])
+            .args([binary(), "run", "--", "touch", "started"])
             .env_remove("SYNCONCE_STATE_DIR")
             .env_remove("XDG_STATE_HOME")
             .env_remove("HOME");
@@ -273,7 +275,7 @@ fn tmpfs(at: &Path) {
 }
 
 #[test]
-fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
+fn a_marker_in_memory_for_a_disk_gives_one_notice() {
     isolated(|place| {
         tmpfs(&place.path("memory"));
         for name in ["memory/upper", "memory/work", "overlay", "root"] {
@@ -292,9 +294,9 @@ fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
         };
         for state in ["memory/state", "overlay/state"] {
             for options in [&[][..], &["--sealed"], &["--root", "memory"]] {
-                let told = run(state, options, "sync data; sync data");
-                assert!(told.starts_with(IN_MEMORY), "{state} {options:?}: {told}");
-                assert_eq!(told.lines().count(), 1, "{state} {options:?}: {told}");
+                let notice = run(state, options, "sync data; sync data");
+                assert!(notice.starts_with(IN_MEMORY), "{state} {options:?}: {notice}");
+                assert_eq!(notice.lines().count(), 1, "{state} {options:?}: {notice}");
             }
             // No notice: the root is on a disk, or nothing was held, or the run has no marker.
             assert_eq!(run(state, &["--root", "root"], "sync data"), "");
@@ -306,7 +308,7 @@ fn a_marker_in_memory_that_stands_for_a_disk_is_told_of_once() {
 }
 
 #[test]
-fn a_marker_in_memory_is_not_told_of_where_no_disk_is_committed() {
+fn a_marker_in_memory_gives_no_notice_where_no_disk_is_committed() {
     isolated(|place| {
         let root = place.path("root");
         tmpfs(&root);
@@ -316,7 +318,7 @@ fn a_marker_in_memory_is_not_told_of_where_no_disk_is_committed() {
         fs::create_dir(place.path("disk")).unwrap();
         mount("proc", root.join("proc"), "proc", MountFlags::empty(), None).unwrap();
         mount("dev", root.join("dev"), "devtmpfs", MountFlags::empty(), None).unwrap();
-        fs::copy(SYNCONCE, root.join("synconce")).unwrap();
+        fs::copy(binary(), root.join("synconce")).unwrap();
         let run = || {
             let mut chroot = place.command("chroot");
             chroot.arg(&root).args([
@@ -333,7 +335,7 @@ fn a_marker_in_memory_is_not_told_of_where_no_disk_is_committed() {
         };
         assert_eq!(run(), "");
         mount(place.path("disk"), root.join("disk"), "", MountFlags::BIND, None).unwrap();
-        let told = run();
-        assert!(told.starts_with(IN_MEMORY), "{told}");
+        let notice = run();
+        assert!(notice.starts_with(IN_MEMORY), "{notice}");
     });
 }

@@ -1,10 +1,10 @@
 //! Names are bytes to the kernel: a directory, a mount or a program of any name can be held
 //! and reported.
 
-use super::support::{SYNCONCE, eventually, finish, isolated};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use synconce_testkit::harness::{binary, eventually, finish, isolated};
 
 /// [`odd`], as messages show it.
 const SHOWN: &str = "caf\u{fffd}";
@@ -22,11 +22,12 @@ fn around(before: &str, after: &str) -> OsString {
 #[test]
 fn a_run_in_a_directory_and_beside_a_mount_of_any_name_is_held_and_shown() {
     isolated(|place| {
+        let synconce = binary();
         let directory = place.path("").join(odd());
         fs::create_dir_all(directory.join(odd())).expect("two directories");
         let run = format!(
-            " && exec {SYNCONCE} run --stats -- \
-             sh -c 'echo x >data && sync data && {SYNCONCE} status --json; true'"
+            " && exec {synconce} run --stats -- \
+             sh -c 'echo x >data && sync data && {synconce} status --json; true'"
         );
         let mut command = place.command("unshare");
         command.args(["--mount", "sh", "-c"]).arg(around("mount -t tmpfs none ", &run));

@@ -1,7 +1,7 @@
 //! Runs inside runs, inside other supervisors, and where no filter can be installed.
 
-use super::support::{
-    HOLD, Place, SYNCONCE, Started, a_few_times, daemon, finish, isolated, perl, under_a_listener,
+use synconce_testkit::harness::{
+    HOLD, Place, Started, a_few_times, binary, daemon, finish, isolated, perl, under_a_listener,
     without_fuse_notice, without_seccomp,
 };
 use synconce_testkit::process::Finished;
@@ -10,7 +10,7 @@ use synconce_testkit::rig::Rig;
 /// Runs `synconce run OPTIONS -- WORDS` as the command of the words `around`.
 fn inside(place: &Place, around: &[String], options: &[&str], words: &[&str]) -> Finished {
     let mut command = place.command(&around[0]);
-    command.args(&around[1..]).args([SYNCONCE, "run"]).args(options).arg("--").args(words);
+    command.args(&around[1..]).args([binary(), "run"]).args(options).arg("--").args(words);
     finish(&mut command)
 }
 
@@ -29,8 +29,8 @@ fn an_inner_run_is_transparent_and_only_the_outermost_commits() {
             let quiet = a_few_times(|| {
                 let before = flushes();
                 let mut command = place.held(options, &["sh", "-c", script]);
-                let run = Started::new(command.env("SYNCONCE", SYNCONCE));
-                super::support::eventually("the inner runs are over", || {
+                let run = Started::new(command.env("SYNCONCE", binary()));
+                synconce_testkit::harness::eventually("the inner runs are over", || {
                     place.path("waiting").exists()
                 });
                 let quiet = flushes() == before;
@@ -51,7 +51,7 @@ fn an_inner_run_is_transparent_and_only_the_outermost_commits() {
 fn an_inner_command_that_is_not_there_is_127() {
     isolated(|place| {
         for options in [&[][..], &["--sealed"]] {
-            let run = place.run(options, &[SYNCONCE, "run", "--", "no-such-command"]);
+            let run = place.run(options, &[binary(), "run", "--", "no-such-command"]);
             assert_eq!(run.status.code(), Some(127), "{run:?}");
             assert!(run.stderr.starts_with("synconce: cannot execute no-such-command"), "{run:?}");
         }
@@ -62,7 +62,7 @@ fn an_inner_command_that_is_not_there_is_127() {
 fn an_inner_run_is_held_by_the_outer_one_in_a_chroot_without_anything() {
     isolated(|place| {
         std::fs::create_dir(place.path("root")).unwrap();
-        std::fs::copy(SYNCONCE, place.path("root/synconce")).unwrap();
+        std::fs::copy(binary(), place.path("root/synconce")).unwrap();
         let words = [
             "env",
             "-i",
@@ -83,14 +83,15 @@ fn an_inner_run_is_held_by_the_outer_one_in_a_chroot_without_anything() {
 #[test]
 fn an_inner_run_of_a_sealed_one_needs_no_sight_of_the_supervisor() {
     isolated(|place| {
+        let synconce = binary();
         std::fs::create_dir(place.path("root")).unwrap();
-        std::fs::copy(SYNCONCE, place.path("root/synconce")).unwrap();
+        std::fs::copy(binary(), place.path("root/synconce")).unwrap();
         std::fs::write(place.path("status"), "exit 9").unwrap();
         let hidden = format!(
             "mount -t proc -o hidepid=2 proc /proc && \
-             setpriv --reuid 64122 --regid 64122 --clear-groups {SYNCONCE} run -- sh status"
+             setpriv --reuid 64122 --regid 64122 --clear-groups {synconce} run -- sh status"
         );
-        let inner = [SYNCONCE, "run", "--", "sh", "status"];
+        let inner = [binary(), "run", "--", "sh", "status"];
         let processes = [&["unshare", "--pid", "--fork", "--mount-proc"], &inner[..]].concat();
         let empty = ["env", "-i", "/usr/bin/unshare", "--pid", "--fork", "/usr/sbin/chroot"];
         let version = ["root", "/synconce", "run", "--", "/synconce", "--version"];
@@ -110,8 +111,9 @@ fn an_inner_run_of_a_sealed_one_needs_no_sight_of_the_supervisor() {
 #[test]
 fn a_survivor_of_a_sealed_run_cannot_make_a_run_that_commits() {
     isolated(|place| {
+        let synconce = binary();
         let then = format!(
-            "wait_for('go'); my $said = `'{SYNCONCE}' run -- true 2>&1`; \
+            "wait_for('go'); my $said = `'{synconce}' run -- true 2>&1`; \
              say_to('after', $said . ($? >> 8));"
         );
         let words = perl(&daemon(&then));
@@ -127,7 +129,7 @@ fn a_survivor_of_a_sealed_run_cannot_make_a_run_that_commits() {
 }
 
 #[test]
-fn under_a_foreign_listener_a_run_is_sealed_and_says_so_once() {
+fn under_a_foreign_listener_a_run_is_sealed_with_one_notice() {
     isolated(|place| {
         let words = perl(&format!("{HOLD} sync_file('data'); exit 5;"));
         let words = words.each_ref().map(String::as_str);
@@ -146,10 +148,11 @@ fn under_a_foreign_listener_a_run_is_sealed_and_says_so_once() {
 #[test]
 fn a_survivor_of_a_run_that_is_over_can_make_a_run_of_its_own() {
     isolated(|place| {
+        let synconce = binary();
         let inner = perl(&format!("{HOLD} sync_file('data'); exit 5;"));
         place.write("inner", &inner[2]);
         let then = format!(
-            "wait_for('go'); my $said = `'{SYNCONCE}' run -- perl inner 2>&1`; \
+            "wait_for('go'); my $said = `'{synconce}' run -- perl inner 2>&1`; \
              say_to('after', $said . ($? >> 8));"
         );
         let words = perl(&daemon(&then));
@@ -166,7 +169,7 @@ fn a_survivor_of_a_run_that_is_over_can_make_a_run_of_its_own() {
 #[test]
 fn where_no_filter_can_be_had_the_command_does_not_start() {
     isolated(|place| {
-        for errno in [1, 38, 22] {
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
             for options in [&[][..], &["--sealed"], &["--no-commit"]] {
                 let run = inside(place, &without_seccomp(errno), options, &["touch", "started"]);
                 assert_eq!(run.status.code(), Some(125), "{run:?}");
@@ -180,7 +183,7 @@ fn where_no_filter_can_be_had_the_command_does_not_start() {
 }
 
 #[test]
-fn an_unprivileged_user_is_held_and_told_only_of_rights_that_are_not_gained() {
+fn an_unprivileged_user_is_held_and_gets_notices_only_of_rights_that_are_not_gained() {
     isolated(|place| {
         use std::os::unix::fs::PermissionsExt;
         let mode = |mode| std::fs::Permissions::from_mode(mode);
@@ -203,10 +206,10 @@ fn an_unprivileged_user_is_held_and_told_only_of_rights_that_are_not_gained() {
         // was started.
         let often = [twice, at_once].into_iter().cycle().take(40);
         for words in [&["./setuid-id", "-u"][..]].into_iter().chain(often) {
-            let told = run(words);
-            assert!(told.stdout.starts_with("64122\n"), "{told:?}");
-            assert_eq!(told.stderr.matches("gains no privileges").count(), 1, "{told:?}");
-            assert!(told.stderr.contains("./setuid-id gains no privileges"), "{told:?}");
+            let noticed = run(words);
+            assert!(noticed.stdout.starts_with("64122\n"), "{noticed:?}");
+            assert_eq!(noticed.stderr.matches("gains no privileges").count(), 1, "{noticed:?}");
+            assert!(noticed.stderr.contains("./setuid-id gains no privileges"), "{noticed:?}");
         }
     });
 }

@@ -1,12 +1,12 @@
 //! Overlays: the file systems below them are committed, too.
 
-use super::support::{
-    Place, SYNCONCE, Started, committed, finish, isolated, isolated_alone, number, perl,
-};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::{
+    Place, Started, binary, committed, finish, isolated, isolated_alone, perl,
+};
 use synconce_testkit::rig::Rig;
 
 fn rig() -> Rig {
@@ -65,7 +65,7 @@ fn a_volatile_overlay_whose_upper_directory_is_out_of_reach_is_refused_as_a_plac
         // The overlay keeps its file system busy.
         unmount(rig.path(), UnmountFlags::DETACH).unwrap();
         let started = merged.join("started");
-        let inside = ["env", "-C", merged.to_str().unwrap(), SYNCONCE, "run"];
+        let inside = ["env", "-C", merged.to_str().unwrap(), binary(), "run"];
         for options in [&[][..], &["--sealed"], &["--commit-all"]] {
             let words = [&inside[1..], options, &["--", "touch", "started"]].concat();
             let run = finish(place.command(inside[0]).args(words));
@@ -98,7 +98,7 @@ fn lose_written(rig: &Rig, file: &Path) {
     let script = format!(
         "open(my $file, '<', $ARGV[0]) or die; \
          exit(syscall({}, fileno($file), 0, 0, {all}) == 0 ? 0 : 1);",
-        number::SYNC_FILE_RANGE
+        libc::SYS_sync_file_range
     );
     rig.disk().fail_writes(true).unwrap();
     let lost = finish(Command::new("perl").args(["-e", &script]).arg(file));

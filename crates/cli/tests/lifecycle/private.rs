@@ -1,10 +1,10 @@
 //! The two parts of a marker and of a run file: one is public, one is for the user of the run
 //! alone.
 
-use super::support::{Place, SYNCONCE, Trail, eventually, files, finish, isolated, perl};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, Trace, binary, eventually, files, finish, isolated, perl};
 
 /// A word of a command line that other users must not read.
 const SECRET: &str = "correct-horse-battery";
@@ -21,8 +21,8 @@ fn interrupt(place: &Place, umask: &str) {
     );
     let start = format!("umask {umask}; exec \"$0\" run --root {SECRET} -- \"$@\" {SECRET}");
     let mut run = place.command("sh");
-    run.args(["-c", &start, SYNCONCE]).args(script);
-    let run = super::support::Started::new(&mut run);
+    run.args(["-c", &start, binary()]).args(script);
+    let run = synconce_testkit::harness::Started::new(&mut run);
     place.wait_for("synced");
     assert_secret_is_kept(place, &["runtime", "state", SECRET]);
     place.write("go", "");
@@ -77,14 +77,14 @@ fn no_other_user_reads_a_password_of_a_command_line_in_a_marker_or_a_run_file() 
 fn both_parts_of_a_marker_are_durable_before_the_first_call_is_held() {
     isolated(|place| {
         place.write("data", "x");
-        let trail = Trail::follow(place, &[SYNCONCE, "run", "--", "sync", "data"]);
-        let content = trail.expect(0, &["fsync(", "/state/runs/#"]);
-        let private = trail.expect(content, &["linkat(", ".private"]);
-        let public = trail.expect(private, &["linkat(", ".json"]);
-        let other = trail.expect(public, &["fsync(", "/state/runs/#"]);
-        let entry = trail.expect(other, &["fsync(", "/state/runs>"]);
-        let answer = trail.expect(entry, &["SECCOMP_IOCTL_NOTIF_SEND"]);
-        assert_eq!(trail.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
+        let trace = Trace::run(place, &[binary(), "run", "--", "sync", "data"]);
+        let content = trace.expect(0, &["fsync(", "/state/runs/#"]);
+        let private = trace.expect(content, &["linkat(", ".private"]);
+        let public = trace.expect(private, &["linkat(", ".json"]);
+        let other = trace.expect(public, &["fsync(", "/state/runs/#"]);
+        let entry = trace.expect(other, &["fsync(", "/state/runs>"]);
+        let answer = trace.expect(entry, &["SECCOMP_IOCTL_NOTIF_SEND"]);
+        assert_eq!(trace.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
     });
 }
 

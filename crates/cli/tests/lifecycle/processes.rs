@@ -1,7 +1,7 @@
 //! Many processes, and processes without a parent that reaps them.
 
-use super::support::{SYNCONCE, Started, children, eventually, finish, isolated, perl};
 use std::os::unix::fs::PermissionsExt;
+use synconce_testkit::harness::{Started, binary, children, eventually, finish, isolated, perl};
 
 #[test]
 fn hundreds_of_short_processes_sync_and_end() {
@@ -50,7 +50,7 @@ fn a_bounded_fork_bomb_ends_with_the_commands_own_code() {
                       1 while wait != -1; exit(-e 'failed' ? 33 : 0);";
         let mut run = place.command("setpriv");
         run.args(["--reuid", "64123", "--regid", "64123", "--clear-groups", "prlimit"])
-            .args(["--nproc=60", SYNCONCE, "run", "--stats", "--json", "--"])
+            .args(["--nproc=60", binary(), "run", "--stats", "--json", "--"])
             .args(perl(script));
         let finished = finish(&mut run);
         assert_eq!(finished.status.code(), Some(33), "{finished:?}");
@@ -61,11 +61,11 @@ fn a_bounded_fork_bomb_ends_with_the_commands_own_code() {
 }
 
 #[test]
-fn a_proc_of_another_pid_namespace_is_said_to_make_every_sync_real() {
+fn a_proc_of_another_pid_namespace_gives_a_notice_that_every_sync_is_real() {
     isolated(|place| {
         place.write("data", "x");
         let mut run = place.command("unshare");
-        run.args(["--pid", "--fork", SYNCONCE, "run", "--stats", "--json", "--"]).args([
+        run.args(["--pid", "--fork", binary(), "run", "--stats", "--json", "--"]).args([
             "sh",
             "-c",
             "sync; sync data",

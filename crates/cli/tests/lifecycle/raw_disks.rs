@@ -1,10 +1,10 @@
 //! Disks without a file system under a sealed run, whose filter answers every sync of them.
 
 use super::sealed_scope::{END, SIZE, TEXT, WRITE, recorded, run, start_after_cut, text};
-use super::support::{SYNCONCE, finish, isolated, isolated_alone, without_stalls};
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::{binary, finish, isolated, isolated_alone, without_stalls};
 use synconce_testkit::rig::Rig;
 
 /// Writes [`TEXT`] to the start of the raw `device`, past every cache but that of the disk.
@@ -24,8 +24,17 @@ fn what_a_disk_had_in_its_cache_before_a_sealed_run_is_durable_once_the_run_has_
             write_directly(rig.device());
             let program = "mount --make-rprivate /; eval \"$1\"; shift; exec \"$@\"";
             let mut command = place.command("unshare");
-            command
-                .args(["--mount", "sh", "-ec", program, "sh", hide, SYNCONCE, "run", "--sealed"]);
+            command.args([
+                "--mount",
+                "sh",
+                "-ec",
+                program,
+                "sh",
+                hide,
+                binary(),
+                "run",
+                "--sealed",
+            ]);
             command.args(["--", "sync", text(rig.device())]);
             let ended = finish(&mut command);
             rig.disk().mark(END).unwrap();
@@ -53,7 +62,7 @@ fn a_disk_that_was_written_before_a_sealed_run_and_fails_does_not_fail_it() {
 #[test]
 fn a_loop_device_that_a_sealed_run_has_written_and_let_go_does_not_fail_it() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         let script = "truncate -s 1M image; loop=$(losetup --find --show image); \
                       dd if=/dev/zero of=$loop bs=4096 count=1 conv=fsync status=none; \
                       losetup --detach $loop; while losetup $loop 2>/dev/null; do :; done";

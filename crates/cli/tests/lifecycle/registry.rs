@@ -1,12 +1,12 @@
 //! The registry by which root's `status` finds state directories.
 
-use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
-use super::support::{finish, isolated};
+use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{finish, isolated};
 
 #[test]
 fn a_state_directory_is_registered_once_and_no_run_fails_for_it() {
@@ -78,12 +78,12 @@ fn a_pointer_goes_when_its_directory_was_removed_and_stays_while_its_disk_is_awa
         mount(&disk, &away, "", MountFlags::BIND, None).unwrap();
         unmount(&disk, UnmountFlags::empty()).unwrap();
         let seen = status(place, 0, &[]);
-        let said = format!(
+        let message = format!(
             "cannot look at {}/state: disk-of-bob (tmpfs) is not mounted at {}\n",
             disk.display(),
             disk.display()
         );
-        assert!(seen.stderr.contains(&said), "{seen:?}");
+        assert!(seen.stderr.contains(&message), "{seen:?}");
         assert!(seen.stderr.contains(&format!("rm {}", pointers()[0].display())), "{seen:?}");
 
         mount(&away, &disk, "", MountFlags::BIND, None).unwrap();
@@ -96,7 +96,7 @@ fn a_pointer_goes_when_its_directory_was_removed_and_stays_while_its_disk_is_awa
 }
 
 #[test]
-fn a_registry_full_of_rubbish_is_said_once_and_hides_nothing() {
+fn a_registry_full_of_invalid_entries_gives_one_notice_and_hides_nothing() {
     isolated(|place| {
         machine(place);
         interrupt(place, 0, None);

@@ -1,10 +1,10 @@
 //! `--root DIR`: which directories are accepted, and commands that make their root anew.
 
-use super::support::{Place, SYNC, SYNCONCE, eventually, finish, isolated, perl};
 use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, SYNC, binary, eventually, finish, isolated, perl};
 
 /// Returns every marker below `directory`, also a marker that was moved.
 fn markers_below(directory: &Path) -> Vec<PathBuf> {
@@ -64,7 +64,7 @@ fn a_root_that_its_user_may_not_enter_is_refused() {
     isolated(|place| {
         let user = |words: &[&str]| {
             let mut command = place.command("setpriv");
-            command.args(["--reuid", "64121", "--regid", "64121", "--clear-groups", SYNCONCE]);
+            command.args(["--reuid", "64121", "--regid", "64121", "--clear-groups", binary()]);
             finish(command.args(words))
         };
         fs::create_dir_all(place.path("closed/root")).unwrap();
@@ -155,7 +155,7 @@ fn directories_that_root_makes_for_a_marker_are_open_to_all_whatever_the_umask_i
         place.write("data", "x");
         let script = "umask 077; exec \"$0\" run --root root -- sh -c 'sync data; \
                       mkdir -p root/var/lib/dpkg; stat --format %a root/var root/var/lib'";
-        let run = place.bare(&["sh", "-c", script, SYNCONCE]);
+        let run = place.bare(&["sh", "-c", script, binary()]);
         assert!(run.status.success(), "{run:?}");
         assert_eq!(run.stdout, "755\n755\n", "the target keeps them");
         for name in ["state", "state/runs"] {
@@ -205,7 +205,7 @@ fn the_root_of_the_system_itself_has_one_marker() {
 }
 
 #[test]
-fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
+fn the_hint_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
     isolated(|place| {
         // Types the commands that `status` prints, with and without --root.
         for with_root in [true, false] {
@@ -218,7 +218,7 @@ fn the_advice_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
             let status = place.status(asked);
             assert_eq!(status.status.code(), Some(4), "{status:?}");
             let then = status.stdout.lines().find_map(|line| line.trim().strip_prefix("then: "));
-            let typed = then.expect("a command to type").replacen("synconce", SYNCONCE, 1);
+            let typed = then.expect("a command to type").replacen("synconce", binary(), 1);
             let cleared = finish(place.command("sh").args(["-c", &typed]));
             assert!(cleared.status.success(), "{typed}: {cleared:?}");
             let left = place.status(&["--root", "target"]);

@@ -1,10 +1,12 @@
 //! What a commit covers: the file systems on which the run asked for a sync, and those that
 //! were named.
 
-use super::support::{Place, Started, committed, finish, isolated, isolated_alone, perl, stall};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
+use synconce_testkit::harness::{
+    Place, Started, committed, finish, isolated, isolated_alone, perl, stall,
+};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
@@ -156,8 +158,8 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             let going = Started::new(if held { &mut under } else { &mut command });
             place.wait_for("written");
             rig.disk().fail_writes(true).unwrap();
-            let told = rustix::fs::syncfs(&other);
-            assert!(told.is_err(), "another process is told: {told:?}");
+            let reported = rustix::fs::syncfs(&other);
+            assert!(reported.is_err(), "the error is reported: {reported:?}");
             rig.disk().fail_writes(false).unwrap();
             drop(other);
             place.write("go", "");

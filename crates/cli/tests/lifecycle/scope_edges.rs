@@ -1,9 +1,9 @@
 //! Edge cases of what a commit covers: unmounts that fail, runs in runs, a held sync(), disks
 //! that become writable.
 
-use super::support::{Place, SYNCONCE, Started, finish, isolated, perl, under_a_listener};
 use std::fs;
 use synconce_durable::record::Record;
+use synconce_testkit::harness::{Place, Started, binary, finish, isolated, perl, under_a_listener};
 use synconce_testkit::rig::Rig;
 
 fn rig() -> Rig {
@@ -44,7 +44,7 @@ fn an_inner_run_asks_the_outer_one_to_commit_what_it_names() {
         let point = rig.path().to_str().unwrap();
         for named in [&["--commit-all"][..], &["--root", point], &["--commit-only", point]] {
             let script = format!("echo x > {point}/data");
-            let inner = [&[SYNCONCE, "run"], named, &["--", "sh", "-c", &script]].concat();
+            let inner = [&[binary(), "run"], named, &["--", "sh", "-c", &script]].concat();
             let before = rig.disk().stats().unwrap().flushes;
             let run = place.run(&[], &inner);
             assert!(run.status.success(), "{named:?} {run:?}");
@@ -61,7 +61,7 @@ fn a_run_under_a_foreign_listener_commits_only_what_it_was_asked_to() {
         let points = rigs.each_ref().map(|rig| rig.path().to_str().unwrap());
         let listener = under_a_listener();
         let mut command = place.command(&listener[0]);
-        command.args(&listener[1..]).args([SYNCONCE, "run", "--stats", "--json"]);
+        command.args(&listener[1..]).args([binary(), "run", "--stats", "--json"]);
         let run = finish(command.args(["--commit-only", points[0], "--", "true"]));
         assert!(run.status.success(), "{run:?}");
         let committed = |point: &str| run.stderr.contains(&format!("\"mount_point\":\"{point}\""));
@@ -94,6 +94,7 @@ fn an_error_on_another_disk_is_not_missed_after_a_held_sync() {
 #[test]
 fn all_is_committed_although_no_disk_was_writable_at_the_start() {
     isolated(|place| {
+        let synconce = binary();
         let rig = rig();
         rig.remount("ro").unwrap();
         fs::create_dir(place.path("memory")).unwrap();
@@ -101,7 +102,7 @@ fn all_is_committed_although_no_disk_was_writable_at_the_start() {
         let script = format!(
             "mount -t tmpfs memory memory && cd memory && \
              mount -o remount,bind,ro / && export SYNCONCE_STATE_DIR=$PWD/state && \
-             exec {SYNCONCE} run --commit-all --stats --json -- \
+             exec {synconce} run --commit-all --stats --json -- \
              sh -c 'mount -o remount,rw {point} && echo x > {point}/data'"
         );
         let run = finish(place.command("unshare").args(["--mount", "sh", "-c", &script]));

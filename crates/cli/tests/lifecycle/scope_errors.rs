@@ -1,24 +1,24 @@
 //! Write-back errors from before the first held call on a disk on which synconce had no
 //! descriptor, reported to another process first: the caller's own file still reports them.
 
-use super::support::{Place, Started, isolated_alone};
 use std::fs::{self, File};
+use synconce_testkit::harness::{Place, Started, isolated_alone};
 use synconce_testkit::rig::Rig;
 
 /// Makes the write-back of what was written on `rig` fail, and reports the error to `other`, a
 /// descriptor there. The disk works again afterwards.
 fn lose_and_tell(rig: &Rig, other: &File) {
     rig.disk().fail_writes(true).unwrap();
-    assert!(rustix::fs::syncfs(other).is_err(), "another process is told");
+    assert!(rustix::fs::syncfs(other).is_err(), "the error is reported");
     rig.disk().fail_writes(false).unwrap();
     // ext4 reports a failed write of its own at the next syncfs(2).
     let _ = rustix::fs::syncfs(other);
-    rustix::fs::syncfs(other).expect("everything was told");
+    rustix::fs::syncfs(other).expect("no error is left");
 }
 
 /// Returns what `words` print, in a run or not. Their file `data` on `rig` cannot be written
 /// back between the moments when they write `written` and when they read `go`.
-fn said(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
+fn output(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     let file = rig.path().join("data");
     fs::write(&file, [b'a'; 65536]).unwrap();
     // Opened before the error: its syncfs(2) in [`lose_and_tell`] reports the error first, and
@@ -43,7 +43,7 @@ fn rig() -> Rig {
 }
 
 #[test]
-fn a_thread_with_descriptors_of_its_own_is_told_of_its_own_file() {
+fn a_thread_with_its_own_descriptor_table_gets_the_error_of_its_own_file() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         for held in [false, true] {
@@ -65,8 +65,8 @@ fn a_thread_with_descriptors_of_its_own_is_told_of_its_own_file() {
                  thread = threading.Thread(target=work); thread.start(); thread.join()\n",
                 rig.path().display()
             );
-            let said = said(place, &rig, &["python3", "-c", &program], held);
-            assert!(said.starts_with("failed"), "{held}: {said}");
+            let output = output(place, &rig, &["python3", "-c", &program], held);
+            assert!(output.starts_with("failed"), "{held}: {output}");
             rig.down().unwrap();
         }
     });

@@ -1,8 +1,7 @@
 //! Sealed runs: the filter alone answers.
 
-use super::support::{
-    AFTER_RELEASE, HOLD, SYNC, a_few_times, daemon, exists, isolated, number, perl,
-    without_fuse_notice,
+use synconce_testkit::harness::{
+    AFTER_RELEASE, HOLD, SYNC, a_few_times, daemon, exists, isolated, perl, without_fuse_notice,
 };
 use synconce_testkit::rig::Rig;
 
@@ -21,7 +20,7 @@ fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
         let quiet = a_few_times(|| {
             let before = flushes();
             let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
-            let run = super::support::Started::new(&mut command);
+            let run = synconce_testkit::harness::Started::new(&mut command);
             assert_eq!(place.wait_for("synced"), "sealed\n");
             let quiet = flushes() == before;
             place.write("stop", "");
@@ -39,7 +38,8 @@ fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
 #[test]
 fn a_negative_descriptor_is_still_a_bad_one() {
     isolated(|place| {
-        let calls = [number::FSYNC, number::FDATASYNC, number::SYNCFS].map(|call| call.to_string());
+        let calls =
+            [libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_syncfs].map(|call| call.to_string());
         let script = "my $value = syscall($call, $fd); print \"$value \", $! + 0, \"\\n\"";
         let each =
             format!("for my $call ({}) {{ for my $fd (-1, -100, -2147483648)", calls.join(", "));
@@ -52,7 +52,7 @@ fn a_negative_descriptor_is_still_a_bad_one() {
 }
 
 #[test]
-fn survivors_are_named_with_the_advice_to_restart_them() {
+fn survivors_are_named_with_the_hint_to_restart_them() {
     isolated(|place| {
         let script = daemon(&format!("say_to('before', $$); {AFTER_RELEASE}"));
         let words = perl(&format!("{script} wait_for('before'); exit 3;"));
@@ -64,7 +64,11 @@ fn survivors_are_named_with_the_advice_to_restart_them() {
         assert!(run.stderr.starts_with(&named), "{}", run.stderr);
         assert_eq!(run.stderr.lines().count(), 1);
         place.write("go", "");
-        assert_eq!(place.wait_for("after"), "sealed synced\n", "it cannot be lifted, as was said");
+        assert_eq!(
+            place.wait_for("after"),
+            "sealed synced\n",
+            "the hold cannot be ended, as the notice states"
+        );
         assert!(place.run_files().is_empty() && place.status(&[]).stdout.is_empty());
     });
 }
@@ -83,8 +87,10 @@ fn a_sealed_run_that_is_killed_is_found_interrupted() {
     isolated(|place| {
         let words = perl(&format!("{SYNC} kill 'KILL', getppid; wait_for('stop');"));
         let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
-        let run = super::support::Started::new(&mut command);
-        super::support::eventually("it is found", || place.status(&[]).status.code() == Some(4));
+        let run = synconce_testkit::harness::Started::new(&mut command);
+        synconce_testkit::harness::eventually("it is found", || {
+            place.status(&[]).status.code() == Some(4)
+        });
         place.write("stop", "");
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
     });

@@ -3,14 +3,14 @@
 //!
 //! The oracle is a power cut: a recorded disk without the writes that no flush has covered.
 
-use super::support::{
-    Place, SYNCONCE, Started, Turn, eventually, finish, isolated, limit, stall, under_a_listener,
-    without_stalls,
-};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::{
+    DiskLock, Place, Started, binary, eventually, finish, isolated, limit, stall, under_a_listener,
+    without_stalls,
+};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, FsKind, Replay, Rig, Survivors};
 
@@ -76,7 +76,7 @@ pub(super) fn text(path: &Path) -> &str {
 #[test]
 fn a_file_outside_the_file_systems_of_commit_only_is_durable_too() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         for options in MODES {
             let rig = recorded();
             let options = [options, &["--commit-only", "/"]].concat();
@@ -91,7 +91,7 @@ fn a_file_outside_the_file_systems_of_commit_only_is_durable_too() {
 #[test]
 fn a_block_device_that_is_open_elsewhere_is_durable() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         for options in MODES {
             for script in [WRITE, WRITE_AND_SYNC] {
                 let rig = recorded();
@@ -107,13 +107,13 @@ fn a_block_device_that_is_open_elsewhere_is_durable() {
 #[test]
 fn a_run_that_another_listener_makes_sealed_covers_as_much() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         let rig = recorded();
         rig.unmount().unwrap();
         let _open_elsewhere = File::open(rig.device()).unwrap();
         let around = under_a_listener();
         let mut command = place.command(&around[0]);
-        command.args(&around[1..]).args([SYNCONCE, "run", "--", "sh", "-ec", WRITE, "sh"]);
+        command.args(&around[1..]).args([binary(), "run", "--", "sh", "-ec", WRITE, "sh"]);
         let ended = finish(command.arg(rig.device()));
         rig.disk().mark(END).unwrap();
         assert!(ended.status.success() && ended.stderr.contains("the run is sealed"), "{ended:?}");
@@ -124,7 +124,7 @@ fn a_run_that_another_listener_makes_sealed_covers_as_much() {
 #[test]
 fn what_mkfs_and_mkswap_have_made_survives_a_power_cut() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         for options in MODES {
             let rig = Rig::builder().fs(FsKind::Ext4).size(SIZE).record(true).up().unwrap();
             rig.unmount().unwrap();
@@ -161,7 +161,7 @@ fn write_in_hidden_disk(place: &Place, options: &[&str], hide: &str) -> Option<S
 #[test]
 fn a_disk_that_was_unmounted_lazily_before_is_durable() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         for options in MODES {
             let found = write_in_hidden_disk(place, options, "umount --lazy \"$1\"");
             assert_eq!(found.as_deref(), Some(TEXT), "{options:?}");
@@ -172,7 +172,7 @@ fn a_disk_that_was_unmounted_lazily_before_is_durable() {
 #[test]
 fn a_disk_that_another_mount_lies_over_is_durable() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         for options in MODES {
             let found = write_in_hidden_disk(place, options, "mount -t tmpfs over \"$1\"");
             assert_eq!(found.as_deref(), Some(TEXT), "{options:?}");
@@ -183,7 +183,7 @@ fn a_disk_that_another_mount_lies_over_is_durable() {
 #[test]
 fn a_disk_of_another_mount_namespace_is_durable() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         for options in MODES {
             let rig = recorded();
             std::fs::create_dir_all(place.path("there")).unwrap();
@@ -224,7 +224,7 @@ fn unmount_ntfs(place: &Place, server: &Started) {
 #[test]
 fn a_fuse_disk_is_durable_by_its_block_device() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         for options in MODES {
             let rig = Rig::builder().size(SIZE).record(true).up().unwrap();
             rig.unmount().unwrap();
@@ -244,7 +244,7 @@ fn a_fuse_disk_is_durable_by_its_block_device() {
 #[test]
 fn a_fuse_file_system_without_a_device_is_named_and_refused_as_the_place_of_work() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         std::fs::create_dir_all(place.path("below")).unwrap();
         std::fs::create_dir_all(place.path("fuse")).unwrap();
         let bound = finish(place.command("bindfs").args(["below", "fuse"]));
@@ -273,7 +273,7 @@ fn a_fuse_file_system_without_a_device_is_named_and_refused_as_the_place_of_work
         for (script, options, named) in cases {
             for sealed in [true, false] {
                 let mut command = place.command("sh");
-                command.args(["-c", script, "sh", SYNCONCE, "run"]).args(options);
+                command.args(["-c", script, "sh", binary(), "run"]).args(options);
                 command.args(if sealed { &["--sealed"][..] } else { &[] });
                 let ended = finish(command.args(["--", "sh", "-c", "echo started"]));
                 let expected = if sealed { (Some(125), "") } else { (Some(0), "started\n") };
@@ -291,7 +291,7 @@ fn a_fuse_file_system_without_a_device_is_named_and_refused_as_the_place_of_work
 #[test]
 fn a_mounted_disk_that_fails_and_that_the_run_cannot_reach_does_not_fail_it() {
     isolated(|place| {
-        let _turn = without_stalls();
+        let _lock = without_stalls();
         let rig = Rig::builder().size(SIZE).mount_options("commit=300").up().unwrap();
         let root = File::open(rig.path()).unwrap();
         let hidden = finish(place.command("umount").arg("--lazy").arg(rig.path()));
@@ -314,7 +314,7 @@ fn a_sync_that_waits_for_a_disk_that_hangs_is_given_up_and_named() {
     isolated(|place| {
         let rig = Rig::builder().size(SIZE).mount_options("commit=300").up().unwrap();
         let file = rig.path().join("file");
-        let stalled: Turn = stall(&rig);
+        let stalled: DiskLock = stall(&rig);
         // Another process writes there; the run only calls sync(2).
         std::fs::write(&file, TEXT).unwrap();
         let options = ["--commit-only", "/", "--sealed", "--commit-timeout", "2"];

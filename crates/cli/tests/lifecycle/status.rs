@@ -1,7 +1,7 @@
 //! `synconce status`
 
-use super::support::{Place, SYNCONCE, Started, eventually, isolated, perl};
 use std::fs;
+use synconce_testkit::harness::{Place, Started, binary, eventually, isolated, perl};
 
 fn json(place: &Place) -> Vec<serde_json::Value> {
     serde_json::from_str(&place.status(&["--json"]).stdout).unwrap()
@@ -19,7 +19,7 @@ fn interrupt(place: &Place) -> String {
 }
 
 #[test]
-fn where_nothing_ever_ran_there_is_nothing_to_say() {
+fn status_prints_nothing_where_no_run_was_made() {
     isolated(|place| {
         let status = place.status(&[]);
         assert!(status.status.success());
@@ -142,7 +142,7 @@ fn clearing_needs_the_name_of_an_interrupted_run() {
 }
 
 #[test]
-fn an_interrupted_run_says_what_it_was_and_how_to_repeat_it() {
+fn an_interrupted_run_is_shown_with_its_command_and_how_to_repeat_it() {
     isolated(|place| {
         place.write("apt-get", "#!/bin/sh\nsync data\nkill -9 $PPID\nsleep 1\n");
         place.write("data", "x");
@@ -170,7 +170,7 @@ fn runs_of_two_pid_namespaces_that_share_a_runtime_directory_are_told_apart() {
         let start = |name: &str| {
             let script = format!("touch {name}; until [ -e stop ]; do sleep 0.01; done");
             let mut unshare = place.command("unshare");
-            unshare.args(["--pid", "--fork", "--mount-proc", SYNCONCE, "run", "--", "sh", "-c"]);
+            unshare.args(["--pid", "--fork", "--mount-proc", binary(), "run", "--", "sh", "-c"]);
             let run = Started::new(unshare.arg(script));
             eventually("it runs", || place.path(name).exists());
             run

@@ -1,11 +1,11 @@
 //! Processes that outlive their run: the kernel does their syncs again.
 
-use super::support::{
-    AFTER_RELEASE, Place, SYNCONCE, Started, children, daemon, eventually, exists, isolated, limit,
-    perl, process_status, stall,
-};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
+use synconce_testkit::harness::{
+    AFTER_RELEASE, Place, Started, binary, children, daemon, eventually, exists, isolated, limit,
+    perl, process_status, stall,
+};
 use synconce_testkit::rig::Rig;
 
 /// Starts a run that leaves a daemon, and waits for the end of the run. The daemon writes to
@@ -110,8 +110,8 @@ fn the_supervisor_keeps_nothing_open_that_it_inherited() {
         place.write("seven", "x");
         let words = perl(&daemon(AFTER_RELEASE));
         let mut around = place.command("bash");
-        around.args(["-c", "exec 7<seven; \"$@\"", "bash", SYNCONCE, "run", "--"]).args(&words);
-        assert!(super::support::finish(&mut around).status.success());
+        around.args(["-c", "exec 7<seven; \"$@\"", "bash", binary(), "run", "--"]).args(&words);
+        assert!(synconce_testkit::harness::finish(&mut around).status.success());
         let supervisor = place.supervisor();
         let ours = |link: &String| {
             link == "/dev/null"
@@ -169,9 +169,10 @@ fn children_of_survivors_are_served_too() {
 #[test]
 fn a_survivor_does_not_keep_a_pipeline_from_ending() {
     isolated(|place| {
+        let synconce = binary();
         let [perl, dash_e, script] = perl(&format!("print \"done\\n\"; {}", daemon(AFTER_RELEASE)));
         let line =
-            format!("{SYNCONCE} run -- {perl} {dash_e} \"$1\" | cat; echo ${{PIPESTATUS[0]}}");
+            format!("{synconce} run -- {perl} {dash_e} \"$1\" | cat; echo ${{PIPESTATUS[0]}}");
         let finished = place.bare(&["bash", "-c", &line, "bash", &script]);
         assert_eq!(finished.stdout, "done\n0\n");
         assert_eq!(place.run_files().len(), 1, "the daemon is there");
@@ -217,7 +218,7 @@ fn links(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn who_keeps_syncs_from_the_run_is_named_even_when_nobody_waits_for_the_commit() {
+fn a_process_with_a_descriptor_that_lost_its_sync_flag_is_named_even_during_a_stalled_commit() {
     isolated(|place| {
         let named = |run: &Started| {
             let name = format!("perl (pid {})", place.read("before").trim());

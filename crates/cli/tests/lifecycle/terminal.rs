@@ -1,10 +1,10 @@
 //! A run on a terminal: Ctrl-C, Ctrl-Z, job control and the hang-up.
 
-use super::support::{
-    AFTER_RELEASE, Place, Started, Terminal, daemon, eventually, exists, isolated, perl,
-};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{
+    AFTER_RELEASE, Place, Started, Terminal, daemon, eventually, exists, isolated, perl,
+};
 
 /// Writes a perl program that prints `ready`; returns the command line that runs it under a
 /// hold.
@@ -32,7 +32,7 @@ fn ctrl_c_ends_the_command_and_the_shell_sees_death_by_that_signal() {
         let mut terminal = Terminal::start(place, &["bash", "-c", &script]);
         terminal.expect("ready\r\n");
         terminal.write("\u{3}");
-        assert_eq!(terminal.end().signal(), Some(2));
+        assert_eq!(terminal.end().signal(), Some(libc::SIGINT));
     });
 }
 
@@ -184,7 +184,7 @@ fn a_stop_of_the_whole_job_is_undone_by_continuing_it_once() {
 }
 
 #[test]
-fn a_signal_to_us_alone_reaches_the_command() {
+fn a_signal_to_the_frontend_alone_reaches_the_command() {
     isolated(|place| {
         for (name, signal) in [
             ("TERM", Signal::TERM),
@@ -216,7 +216,7 @@ fn a_signal_that_comes_before_the_command_is_not_lost() {
             let run = Started::new(&mut place.held(&[], &["sleep", "25"]));
             std::thread::sleep(std::time::Duration::from_micros(round * 400));
             kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
-            assert_eq!(run.end().signal(), Some(15), "round {round}: {}", run.text());
+            assert_eq!(run.end().signal(), Some(libc::SIGTERM), "round {round}: {}", run.text());
         }
     });
 }

@@ -1,10 +1,10 @@
 //! What a run that commits nothing leaves on the disk, as in an image's build: nothing.
 
-use super::support::{Place, SYNCONCE, isolated, limit};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+use synconce_testkit::harness::{Place, binary, isolated, limit};
 use synconce_testkit::process::{self, Finished};
 
 const MODES: [&[&str]; 2] = [&["--no-commit"], &["--no-commit", "--sealed"]];
@@ -46,7 +46,7 @@ fn a_run_that_commits_nothing_has_a_run_file_in_memory() {
 }
 
 #[test]
-fn who_ends_with_a_containers_first_process_is_not_named_as_a_survivor() {
+fn a_process_that_ends_with_the_first_process_of_a_container_is_no_survivor() {
     isolated(|place| {
         let run = first_process(place, "sleep 1000 & exit 5");
         assert_eq!((run.stderr.as_str(), run.status.code()), ("", Some(5)), "{run:?}");
@@ -77,7 +77,7 @@ fn a_run_that_commits_nothing_needs_nothing_of_the_root_that_it_is_in() {
     isolated(|place| {
         let root = place.path("root");
         fs::create_dir(&root).unwrap();
-        fs::copy(SYNCONCE, root.join("synconce")).unwrap();
+        fs::copy(binary(), root.join("synconce")).unwrap();
         for options in MODES {
             let mut run = place.command("chroot");
             run.arg(&root).args(["/synconce", "run"]).args(options);

@@ -1,6 +1,6 @@
 //! The command runs in the same environment as without synconce.
 
-use super::support::{Place, SYNCONCE, finish, isolated, number, perl};
+use synconce_testkit::harness::{Place, binary, finish, isolated, perl};
 use synconce_testkit::process::Finished;
 
 /// Prints all that a process inherits, sorted, without the name of the run in its environment.
@@ -40,9 +40,9 @@ fn portraits(place: &Place, around: &str, options: &[&str]) -> [String; 2] {
         let script_around = format!("export LEADER=$$; {around}");
         let mut command = place.command("bash");
         command.args(["-c", &script_around, "bash"]).env("PORTRAIT", place.path(name));
-        command.env("PRCTL", number::PRCTL.to_string());
+        command.env("PRCTL", libc::SYS_prctl.to_string());
         if held {
-            command.args([SYNCONCE, "run"]).args(options).arg("--");
+            command.args([binary(), "run"]).args(options).arg("--");
         }
         let _ = std::fs::remove_file(place.path(name));
         let finished = finish(command.args(&script));
@@ -84,7 +84,7 @@ fn assert_same(place: &Place, around: &str) {
 }
 
 #[test]
-fn a_command_inherits_all_and_nothing_of_ours() {
+fn a_command_inherits_everything_of_the_caller_and_nothing_of_synconce() {
     isolated(|place| assert_same(place, "exec \"$@\""));
 }
 
@@ -144,7 +144,7 @@ fn limits_priorities_and_the_like_are_as_they_were() {
 #[test]
 fn a_command_that_gets_no_environment_gets_only_the_runs_name() {
     isolated(|place| {
-        let words = ["env", "-i", "SYNCONCE_STATE_DIR=S", SYNCONCE, "run", "--", "/usr/bin/env"];
+        let words = ["env", "-i", "SYNCONCE_STATE_DIR=S", binary(), "run", "--", "/usr/bin/env"];
         let state = format!("SYNCONCE_STATE_DIR={}", place.text("state"));
         let words = words.map(|word| if word.starts_with("SYN") { &state } else { word });
         let finished = place.bare(&words);
@@ -157,8 +157,9 @@ fn a_command_that_gets_no_environment_gets_only_the_runs_name() {
 #[test]
 fn what_goes_through_standard_input_and_output_is_untouched() {
     isolated(|place| {
+        let synconce = binary();
         let script = format!(
-            "seq 200000 | {SYNCONCE} run -- sh -c 'cat; echo error >&2' 2>errors | md5sum; \
+            "seq 200000 | {synconce} run -- sh -c 'cat; echo error >&2' 2>errors | md5sum; \
              seq 200000 | md5sum; cat errors"
         );
         let finished = place.bare(&["bash", "-c", &script]);
@@ -172,7 +173,8 @@ fn what_goes_through_standard_input_and_output_is_untouched() {
 #[test]
 fn a_writer_into_a_closed_pipe_dies_by_sigpipe_as_it_would() {
     isolated(|place| {
-        let script = format!("{SYNCONCE} run -- yes | head -1; echo ${{PIPESTATUS[0]}}");
+        let synconce = binary();
+        let script = format!("{synconce} run -- yes | head -1; echo ${{PIPESTATUS[0]}}");
         assert_eq!(place.bare(&["bash", "-c", &script]).stdout, "y\n141\n");
     });
 }
@@ -180,14 +182,15 @@ fn a_writer_into_a_closed_pipe_dies_by_sigpipe_as_it_would() {
 #[test]
 fn a_pipe_ends_when_the_command_closes_it_not_when_the_run_ends() {
     isolated(|place| {
+        let synconce = binary();
         // The reader ends the run, so the end of the run cannot be what ends the reader's
         // input.
         for (closes, reads) in [("exec 1>&-", "cat"), ("exec 7>&-", "cat <&7")] {
             let command = format!("{closes}; until [ -e read ]; do sleep 0.01; done");
             place.write("command", &command);
             let script = match reads {
-                "cat" => format!("{SYNCONCE} run -- sh command | (cat; touch read)"),
-                _ => format!("(7>&1 {SYNCONCE} run -- sh command >/dev/null) | (cat; touch read)"),
+                "cat" => format!("{synconce} run -- sh command | (cat; touch read)"),
+                _ => format!("(7>&1 {synconce} run -- sh command >/dev/null) | (cat; touch read)"),
             };
             let finished: Finished = place.bare(&["bash", "-c", &script]);
             assert!(finished.status.success(), "{finished:?}");
@@ -199,9 +202,10 @@ fn a_pipe_ends_when_the_command_closes_it_not_when_the_run_ends() {
 #[test]
 fn a_writer_sees_that_the_command_closed_its_input() {
     isolated(|place| {
+        let synconce = binary();
         let command = "exec 0<&-; until [ -e died ]; do sleep 0.01; done";
         place.write("command", command);
-        let script = format!("(yes 2>/dev/null; touch died) | {SYNCONCE} run -- sh command");
+        let script = format!("(yes 2>/dev/null; touch died) | {synconce} run -- sh command");
         let finished = place.bare(&["bash", "-c", &script]);
         assert!(finished.status.success(), "{finished:?}");
         assert!(place.path("died").exists());

@@ -1,12 +1,14 @@
 //! A file system that the run unmounts is synced before, however long the sync takes.
 
-use super::support::{Place, Started, Turn, eventually, isolated, limit, perl, stall};
 use std::time::Duration;
+use synconce_testkit::harness::{
+    DiskLock, Place, Started, eventually, isolated, limit, perl, stall,
+};
 use synconce_testkit::rig::Rig;
 
 /// Starts a run that unmounts a rig whose flushes do not end. Once its umount waits for the
 /// sync, the run goes on with `then`.
-fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started, Turn) {
+fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started, DiskLock) {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
     let point = rig.path().display();
     let script = format!(

@@ -1,7 +1,5 @@
 //! `synconce bench build` with a real dockerd, on a rig that counts flushes.
 
-use crate::harness::Need;
-use crate::support::{Place, eventually, limit};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, eventually, limit};
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::{patiently, rig::Rig};
 
@@ -99,7 +99,7 @@ fn amid_a_step(place: &Place, rig: &Rig, logs: &Path) -> Group {
     bench
 }
 
-pub fn an_interrupted_one_leaves_no_daemon_and_no_image(place: &Place) {
+pub fn an_interrupted_benchmark_leaves_no_daemon_and_no_image(place: &Place) {
     let rig = rig(place);
     let logs = place.path("logs");
     let bench = amid_a_step(place, &rig, &logs);
@@ -113,7 +113,7 @@ pub fn an_interrupted_one_leaves_no_daemon_and_no_image(place: &Place) {
     rig.down().unwrap();
 }
 
-pub fn a_killed_one_takes_its_daemon_along_and_is_followed_by_another(place: &Place) {
+pub fn a_killed_benchmark_ends_its_daemon_and_another_benchmark_works(place: &Place) {
     let rig = rig(place);
     let killed = amid_a_step(place, &rig, &place.path("logs"));
     kill_process(Pid::from_raw(killed.pid().cast_signed()).unwrap(), Signal::KILL).unwrap();

@@ -1,11 +1,11 @@
 //! Bundles as the engines make them, and containers of real runtimes.
 
 use crate::cgroups::Cgroups;
-use crate::support::{Place, finish};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
 /// What the probe prints bare, under a profile that allows every call.
@@ -32,7 +32,7 @@ impl<'a> Runtime<'a> {
         std::fs::create_dir_all(place.path("before")).unwrap();
         let wrapper = place.path("before").join(name);
         let _ = std::fs::remove_file(&wrapper);
-        std::os::unix::fs::symlink(crate::support::SYNCONCE, &wrapper).unwrap();
+        std::os::unix::fs::symlink(synconce_testkit::harness::binary(), &wrapper).unwrap();
         Self { place, name, wrapper, cgroups: Cgroups::new() }
     }
 

@@ -1,11 +1,11 @@
 //! Control groups, whose names are shared by the whole machine.
 
-use crate::support::limit;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use synconce_testkit::harness::limit;
 
 /// A unique name. Its drop removes the groups with the name.
 pub struct Cgroups {
@@ -61,8 +61,8 @@ impl Drop for Cgroups {
                 return;
             }
             if Instant::now() > end {
-                assert!(std::thread::panicking(), "somebody lives on in {left:?}");
-                eprintln!("somebody lives on in {left:?}");
+                assert!(std::thread::panicking(), "a process still runs in {left:?}");
+                eprintln!("a process still runs in {left:?}");
                 return;
             }
             // After a test that passes, the processes end by themselves; conmon ends after its

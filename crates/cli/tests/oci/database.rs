@@ -3,9 +3,9 @@
 
 use crate::engines::daemonless::{PODMAN, Podman};
 use crate::engines::{Given, HOLD, SHORT, Site, prepare, report};
-use crate::harness::{Need, postgresql};
-use crate::support::{Place, eventually, finish, limit};
 use std::path::PathBuf;
+use synconce_testkit::harness::{Need, postgresql};
+use synconce_testkit::harness::{Place, eventually, finish, limit};
 use synconce_testkit::process::{Finished, Group};
 use synconce_testkit::rig::Rig;
 
@@ -118,15 +118,15 @@ impl<'a> Build<'a> {
         place.write("context/Dockerfile", &format!("FROM scratch\nCOPY step /\n{run}\n"));
         std::fs::create_dir_all(place.path("told")).unwrap();
         // Read-only: a step that can write to the host would not be held.
-        let told = format!("{}:/told:ro", place.text("told"));
+        let volume = format!("{}:/told:ro", place.text("told"));
         let mut command = podman.command();
-        let group = Group::spawn(command.args(podman.building(&["--volume", &told]))).unwrap();
+        let group = Group::spawn(command.args(podman.building(&["--volume", &volume]))).unwrap();
         let build = Self { place, group };
-        eventually("the step syncs", || build.said().contains("begun\n"));
+        eventually("the step syncs", || build.output().contains("begun\n"));
         build
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         self.group.stdout().unwrap() + &self.group.stderr().unwrap()
     }
 
@@ -134,10 +134,10 @@ impl<'a> Build<'a> {
     fn stop(self) -> u64 {
         self.place.write("told/stop", "");
         let ended = self.group.wait(limit()).unwrap();
-        let said = self.said();
-        assert!(ended.is_some_and(|status| status.success()), "{said}");
-        let count = said.lines().find_map(|line| line.strip_prefix("synced ")?.parse().ok());
-        count.unwrap_or_else(|| panic!("no count: {said}"))
+        let output = self.output();
+        assert!(ended.is_some_and(|status| status.success()), "{output}");
+        let count = output.lines().find_map(|line| line.strip_prefix("synced ")?.parse().ok());
+        count.unwrap_or_else(|| panic!("no count: {output}"))
     }
 }
 

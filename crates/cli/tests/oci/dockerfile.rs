@@ -4,10 +4,8 @@
 
 use crate::cgroups::Cgroups;
 use crate::engines::{LIMITS, SHORT, SOCKET};
-use crate::harness::{Need, engine, trial};
 use crate::our_image::{IMAGE, STRIP, make_image};
 use crate::plain::{self, Dockerd, daemonless};
-use crate::support::{Place, eventually, finish};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -15,6 +13,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::{Need, engine, trial};
+use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 const BUSYBOX: Need = Need::File("/bin/busybox", "busybox-static");
@@ -95,14 +95,14 @@ fn all(place: &Place, engine: &dyn Builder) {
     let step = |shell: &str, step: &str| well(format!("{BASE}{COPY}{shell}{step}\n"));
 
     // The engine's own profile is active, and no other filter holds.
-    assert_says(&step("", "RUN grep ^Seccomp: /proc/self/status"), "Seccomp:\t2\n");
-    assert_says(&step("", "RUN /probe well"), BARE);
+    assert_prints(&step("", "RUN grep ^Seccomp: /proc/self/status"), "Seccomp:\t2\n");
+    assert_prints(&step("", "RUN /probe well"), BARE);
     let held = step(SHELL, "RUN /probe well");
-    assert_says(&held, HELD);
+    assert_prints(&held, HELD);
     assert_quiet(&held);
     let user = step(SHELL, "USER 1000\nRUN id -u && /probe well");
-    assert_says(&user, HELD);
-    assert_says(&user, "1000\n");
+    assert_prints(&user, HELD);
+    assert_prints(&user, "1000\n");
     assert_quiet(&user);
     // A process that the step leaves ends with its container, so no notice is printed.
     assert_quiet(&step(SHELL, "RUN sleep 1000 &"));
@@ -115,7 +115,7 @@ fn all(place: &Place, engine: &dyn Builder) {
         "RUN [\"/synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \"/probe\", \"well\"]";
     let from = COPY.replace("/usr/local/bin/", "/");
     let alone = well(format!("FROM scratch\nCOPY probe /probe\n{from}{alone}\n"));
-    assert_says(&alone, HELD);
+    assert_prints(&alone, HELD);
     assert_quiet(&alone);
     nothing_is_left_in_the_layer(engine, &step);
     if engine.mounts() {
@@ -129,7 +129,7 @@ fn a_mounted_binary_holds_its_step(engine: &dyn Builder, well: &dyn Fn(String) -
          /dev/synconce run --sealed --no-commit -- /probe well"
     );
     let mounted = well(format!("{BASE}{mount}\nRUN /probe well\n"));
-    assert_says(&mounted, &[HELD, BARE].concat());
+    assert_prints(&mounted, &[HELD, BARE].concat());
     assert_quiet(&mounted);
     let layer = |step: &str| {
         well(format!("{BASE}{step}\n"));
@@ -180,11 +180,11 @@ fn lines(finished: &Finished) -> Vec<String> {
 }
 
 /// Asserts that a step printed the lines of `wanted`, in their order.
-pub fn assert_says(finished: &Finished, wanted: &str) {
-    let said = lines(finished);
-    let mut said = said.iter();
+pub fn assert_prints(finished: &Finished, wanted: &str) {
+    let printed = lines(finished);
+    let mut printed = printed.iter();
     for line in wanted.lines() {
-        assert!(said.any(|said| said == line), "{line}: {finished:?}");
+        assert!(printed.any(|printed| printed == line), "{line}: {finished:?}");
     }
 }
 
@@ -231,13 +231,13 @@ fn the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(
     place: &Place,
     engine: &Docker<'_>,
 ) {
-    for (end, said) in [("", HELD), (TAKEN_BACK, BARE)] {
+    for (end, printed) in [("", HELD), (TAKEN_BACK, BARE)] {
         let dockerfile = format!("{BASE}{COPY}{SHELL}{end}\nCMD /probe well\n");
         place.write("context/Dockerfile", &dockerfile);
         let built = engine.build();
         assert!(built.status.success(), "{built:?}");
         let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "result"];
-        assert_says(&engine.docker.run("1", &run), said);
+        assert_prints(&engine.docker.run("1", &run), printed);
     }
 }
 
@@ -298,7 +298,7 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     // The default format of Podman and Buildah.
     place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
     let ignored = engine.build_as("oci");
-    assert_says(&ignored, BARE);
+    assert_prints(&ignored, BARE);
     assert!(ignored.stderr.contains("SHELL is not supported for OCI"), "{ignored:?}");
 }
 
@@ -369,6 +369,6 @@ fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
     });
     all(place, &engine);
     engine.daemon.signal(Signal::TERM).unwrap();
-    let ended = engine.daemon.wait(crate::support::limit()).unwrap();
+    let ended = engine.daemon.wait(synconce_testkit::harness::limit()).unwrap();
     assert!(ended.is_some(), "buildkitd does not end");
 }

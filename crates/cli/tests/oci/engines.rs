@@ -63,24 +63,24 @@ pub fn assert_steps_bare(what: &str, build: &Finished, count: usize) {
 
 fn assert_steps(what: &str, build: &Finished, count: usize, wanted: &str) {
     assert!(build.status.success(), "{what}: {build:?}");
-    let said = |call: &str, answer: &str| {
+    let count_of = |call: &str, answer: &str| {
         let line = format!("{call} {answer}");
         // BuildKit puts the time before every line.
-        let is_it = |said: &&str| *said == line || said.ends_with(&format!(" {line}"));
+        let is_it = |count_of: &&str| *count_of == line || count_of.ends_with(&format!(" {line}"));
         let text = [&build.stdout, &build.stderr];
         text.into_iter().flat_map(|text| text.lines()).filter(is_it).count()
     };
     // The profiles of some engines have no io_uring.
     for line in wanted.lines().filter(|line| !line.starts_with("io_uring")) {
         let (call, answer) = line.split_once(' ').unwrap_or_default();
-        assert_eq!(said(call, answer), count, "{what}: {line}: {build:?}");
+        assert_eq!(count_of(call, answer), count, "{what}: {line}: {build:?}");
     }
 }
 
 /// Ends a daemon by SIGTERM, as an init system does.
 pub fn stop(what: &str, daemon: &Group) {
     daemon.signal(rustix::process::Signal::TERM).unwrap();
-    let ended = daemon.wait(crate::support::limit()).unwrap();
+    let ended = daemon.wait(synconce_testkit::harness::limit()).unwrap();
     assert!(ended.is_some(), "{what} does not end");
 }
 

@@ -1,7 +1,7 @@
 //! `synconce oci --explain`.
 
 use crate::bundles::{Runtime, config};
-use crate::support::{Place, finish};
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
 fn explain(place: &Place, words: &[&str]) -> Finished {
@@ -9,7 +9,7 @@ fn explain(place: &Place, words: &[&str]) -> Finished {
     finish(command.args(words).env("SYNCONCE_OCI_FILE", place.path("oci.toml")))
 }
 
-pub fn says_what_would_be_done_and_why(place: &Place) {
+pub fn it_prints_what_would_be_done_and_why(place: &Place) {
     let runtime = Runtime::new(place, "runc");
     runtime.bundle("executor/x7", &config());
     runtime.bundle("plain", &config());
@@ -25,7 +25,7 @@ pub fn says_what_would_be_done_and_why(place: &Place) {
     assert!(as_run.stdout.contains("not held"), "the arguments count: {}", as_run.stdout);
 }
 
-pub fn what_is_no_bundle_is_told(place: &Place) {
+pub fn a_directory_without_a_bundle_is_an_error(place: &Place) {
     let none = explain(place, &["nowhere"]);
     assert_eq!((none.status.code(), none.stdout.as_str()), (Some(125), ""));
     assert!(

@@ -5,7 +5,7 @@ use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
 use crate::engines::{Builder, Given, HOLD, Site, prepare, report};
-use crate::support::Place;
+use synconce_testkit::harness::Place;
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
@@ -45,9 +45,9 @@ impl<'a> Disk<'a> {
         let before = flushes();
         let finished = act(count);
         let flushes = flushes() - before;
-        let said = finished.stdout + &finished.stderr;
-        assert!(finished.status.success(), "{what}: {said}");
-        assert!(said.contains(&format!("synced {count}\n")), "{what}: {said}");
+        let output = finished.stdout + &finished.stderr;
+        assert!(finished.status.success(), "{what}: {output}");
+        assert!(output.contains(&format!("synced {count}\n")), "{what}: {output}");
         report(&format!("{what}: {flushes} flushes, {count} syncs"));
         flushes
     }

@@ -6,9 +6,9 @@ use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
 use crate::engines::{Builder, Given, Site, assert_steps_bare, assert_steps_held, prepare};
-use crate::support::{Place, finish};
 use serde_json::Value;
 use std::path::Path;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::manifest::{Entry, Kind, Manifest, Options, diff};
 
 /// A step that prints whether it is held, one that makes and changes files, and one that

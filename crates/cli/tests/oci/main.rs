@@ -2,7 +2,7 @@
 //! run by runc and crun, bare and wrapped.
 //!
 //! A test whose program is not installed is ignored, and prints why. Every test runs isolated
-//! (see `support::isolated`), as root. With SYNCONCE_REPORT=FILE the counts of flushes are
+//! (see `harness::isolated`), as root. With SYNCONCE_REPORT=FILE the counts of flushes are
 //! added to FILE.
 
 mod benchmark;
@@ -13,22 +13,16 @@ mod dockerfile;
 mod engines;
 mod explain;
 mod flushes;
-#[path = "../programs/harness.rs"]
-#[allow(dead_code, reason = "shared with tests that use the rest")]
-mod harness;
 mod images;
 mod our_image;
 mod plain;
 mod runtimes;
 mod set_up;
-#[path = "../lifecycle/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
-mod support;
 
 use engines::{buildkit, containerd, daemonless, docker};
-use harness::{Need, trial};
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
+use synconce_testkit::harness::{Need, trial};
 
 fn main() -> ExitCode {
     let cc = [Need::Program("cc", "gcc libc6-dev")];
@@ -37,7 +31,7 @@ fn main() -> ExitCode {
         trial(runtimes::under_crun, &runtimes::CRUN),
         trial(daemonless::buildahs_steps_are_held, &daemonless::BUILDAH),
         trial(daemonless::podmans_steps_are_held_and_its_containers_are_not, &daemonless::PODMAN),
-        trial(daemonless::so_it_is_before_crun, &daemonless::CRUN),
+        trial(daemonless::buildahs_and_podmans_steps_are_held_with_crun, &daemonless::CRUN),
         trial(buildkit::its_steps_are_held, &buildkit::NEEDS),
         trial(buildkit::its_steps_are_held_on_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(
@@ -59,13 +53,13 @@ fn main() -> ExitCode {
         trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
         trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
-        trial(benchmark::an_interrupted_one_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
+        trial(benchmark::an_interrupted_benchmark_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
         trial(
-            benchmark::a_killed_one_takes_its_daemon_along_and_is_followed_by_another,
+            benchmark::a_killed_benchmark_ends_its_daemon_and_another_benchmark_works,
             &benchmark::NEEDS,
         ),
-        trial(explain::says_what_would_be_done_and_why, &cc),
-        trial(explain::what_is_no_bundle_is_told, &cc),
+        trial(explain::it_prints_what_would_be_done_and_why, &cc),
+        trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
     let of_files = [dockerfile::trials(), our_image::trials(), set_up::trials()];
     let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();

@@ -1,11 +1,11 @@
 //! The image of synconce, as its script makes it.
 
 use crate::dockerfile::{COPY, SHELL, TAKEN_BACK};
-use crate::harness::{Need, trial};
-use crate::support::{Place, SYNCONCE, finish};
 use libtest_mimic::Trial;
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, binary, finish};
 
 pub const STRIP: Need = Need::Program("strip", "binutils");
 pub const IMAGE: &str = concat!("synconce:", env!("CARGO_PKG_VERSION"));
@@ -15,24 +15,24 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(the_image_is_the_same_whenever_it_is_made, &[STRIP]),
         trial(a_binary_that_is_not_static_is_refused, &[STRIP]),
-        trial(the_guide_and_the_readme_say_what_is_tested, &[]),
+        trial(the_guide_and_the_readme_contain_the_tested_commands, &[]),
     ]
 }
 
 /// Makes the image of synconce at `to`, by the script that users call.
 pub fn make_image(place: &Place, command: &mut Command, to: &Path) {
-    let binary = place.path("synconce");
-    let strip = finish(Command::new("strip").arg("-o").arg(&binary).arg(SYNCONCE));
+    let stripped = place.path("synconce");
+    let strip = finish(Command::new("strip").arg("-o").arg(&stripped).arg(binary()));
     assert!(strip.status.success(), "{strip:?}");
     let mut made = Command::new(SCRIPT);
     made.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let made = finish(made.arg("--binary").arg(binary).arg(to));
+    let made = finish(made.arg("--binary").arg(stripped).arg(to));
     assert_eq!((made.stdout.trim_end(), made.status.code()), (IMAGE, Some(0)), "{made:?}");
 }
 
 fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
     let make = |to: &str, environment: &[(&str, &str)]| {
-        let mut command = Command::new("nobody");
+        let mut command = Command::new("unused");
         make_image(place, command.envs(environment.iter().copied()), &place.path(to));
     };
     make("one", &[]);
@@ -46,7 +46,7 @@ fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
     assert!(dated.status.success(), "{dated:?}");
 }
 
-fn the_guide_and_the_readme_say_what_is_tested(_: &Place) {
+fn the_guide_and_the_readme_contain_the_tested_commands(_: &Place) {
     for text in [include_str!("../../../../docs/guide.md"), include_str!("../../../../README.md")] {
         assert!(text.contains(&[COPY, SHELL].concat()), "{text}");
     }

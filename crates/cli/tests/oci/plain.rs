@@ -2,10 +2,10 @@
 
 use crate::cgroups::Cgroups;
 use crate::engines::{SHORT, SOCKET};
-use crate::harness::Need;
-use crate::support::{Place, eventually, finish};
 use rustix::process::Signal;
 use std::process::Command;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 const CC: Need = Need::Program("cc", "gcc libc6-dev");
@@ -71,7 +71,7 @@ impl<'a> Dockerd<'a> {
 
     pub fn stop(self) {
         self.daemon.signal(Signal::TERM).unwrap();
-        let ended = self.daemon.wait(crate::support::limit()).unwrap();
+        let ended = self.daemon.wait(synconce_testkit::harness::limit()).unwrap();
         assert!(ended.is_some(), "dockerd does not end");
     }
 }

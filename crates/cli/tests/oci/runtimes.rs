@@ -2,10 +2,10 @@
 //! changes.
 
 use crate::bundles::{BARE, HELD, Runtime, config, with_profile};
-use crate::harness::Need;
-use crate::support::{Place, finish};
 use serde_json::{Value, json};
 use std::process::Command;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
 pub const RUNC: [Need; 2] = [Need::Program("runc", "runc"), Need::Program("cc", "gcc libc6-dev")];
@@ -22,16 +22,16 @@ pub fn under_crun(place: &Place) {
 fn all(runtime: &Runtime<'_>, place: &Place) {
     a_step_of_a_build_is_held(runtime);
     a_step_that_holds_itself_is_held_all_the_same(runtime);
-    what_a_profile_says_is_kept(runtime);
+    rules_of_a_profile_are_kept(runtime);
     an_ordinary_container_is_not_held(runtime);
-    one_that_asks_is_held_and_so_is_who_comes_later(runtime, place);
+    a_container_that_asks_is_held_and_so_are_processes_that_enter_it_later(runtime, place);
     everything_else_is_the_runtimes_own(runtime, place);
     a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime, place);
-    what_the_operator_set_is_done_or_told(runtime, place);
-    a_copy_of_ours_is_not_taken_for_the_runtime(runtime, place);
+    settings_of_the_operator_are_applied_or_reported(runtime, place);
+    a_copy_of_synconce_is_not_taken_for_the_runtime(runtime, place);
 }
 
-fn a_copy_of_ours_is_not_taken_for_the_runtime(runtime: &Runtime<'_>, place: &Place) {
+fn a_copy_of_synconce_is_not_taken_for_the_runtime(runtime: &Runtime<'_>, place: &Place) {
     let copies = place.path("copies");
     std::fs::create_dir_all(&copies).unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -40,13 +40,13 @@ fn a_copy_of_ours_is_not_taken_for_the_runtime(runtime: &Runtime<'_>, place: &Pl
     {
         let copy = copies.join(name);
         match text {
-            None => drop(std::fs::copy(crate::support::SYNCONCE, &copy).unwrap()),
+            None => drop(std::fs::copy(synconce_testkit::harness::binary(), &copy).unwrap()),
             Some(text) => std::fs::write(&copy, text).unwrap(),
         }
         assert!(finish(place.command("chmod").arg("+x").arg(&copy)).status.success());
     }
     let link = copies.join("synconce-oci-crun");
-    std::os::unix::fs::symlink(crate::support::SYNCONCE, link).unwrap();
+    std::os::unix::fs::symlink(synconce_testkit::harness::binary(), link).unwrap();
     let bare = finish(runtime.bare().arg("--version"));
     let mut wrapped = runtime.wrapped();
     let wrapped =
@@ -72,7 +72,7 @@ fn a_step_that_holds_itself_is_held_all_the_same(runtime: &Runtime<'_>) {
     // A step from a Dockerfile that holds itself, here in an engine that is set up as well.
     config["mounts"].as_array_mut().unwrap().push(json!({
         "destination": "/synconce",
-        "source": crate::support::SYNCONCE,
+        "source": synconce_testkit::harness::binary(),
         "type": "bind",
         "options": ["bind", "ro"],
     }));
@@ -81,7 +81,7 @@ fn a_step_that_holds_itself_is_held_all_the_same(runtime: &Runtime<'_>) {
     assert_eq!(step.stderr, "");
 }
 
-fn what_a_profile_says_is_kept(runtime: &Runtime<'_>) {
+fn rules_of_a_profile_are_kept(runtime: &Runtime<'_>) {
     let mut config = with_profile(&[]);
     config["linux"]["seccomp"]["syscalls"]
         .as_array_mut()
@@ -102,7 +102,10 @@ fn an_ordinary_container_is_not_held(runtime: &Runtime<'_>) {
     }
 }
 
-fn one_that_asks_is_held_and_so_is_who_comes_later(runtime: &Runtime<'_>, place: &Place) {
+fn a_container_that_asks_is_held_and_so_are_processes_that_enter_it_later(
+    runtime: &Runtime<'_>,
+    place: &Place,
+) {
     let mut config = config();
     config["annotations"] = json!({"io.synconce.hold": "true"});
     let run = runtime.ordinary(runtime.wrapped(), &config);
@@ -142,7 +145,7 @@ fn executed_later(
 }
 
 fn everything_else_is_the_runtimes_own(runtime: &Runtime<'_>, place: &Place) {
-    for words in [&["--version"][..], &["state", "nobody"], &["nonsense"], &["delete"], &["run"]] {
+    for words in [&["--version"][..], &["state", "missing"], &["nonsense"], &["delete"], &["run"]] {
         let bare = finish(runtime.bare().args(words));
         let wrapped = finish(runtime.wrapped().args(words));
         assert_eq!(wrapped.status.code(), bare.status.code(), "{words:?}");
@@ -157,8 +160,8 @@ fn everything_else_is_the_runtimes_own(runtime: &Runtime<'_>, place: &Place) {
     command.arg("--log").arg(&log).args(["--log-format", "json", "run", "--bundle"]);
     let broken = finish(command.arg(&bundle).arg(runtime.id("broken")));
     assert!(!broken.status.success());
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(told.contains("cannot understand"), "{told}");
+    let notice = std::fs::read_to_string(&log).unwrap();
+    assert!(notice.contains("cannot understand"), "{notice}");
     assert_eq!(std::fs::read_to_string(bundle.join("config.json")).unwrap(), "{\"linux\": [");
 }
 
@@ -182,12 +185,12 @@ fn a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime: &Runtime<'_>, place:
     command.arg("--log").arg(&log).args(["--log-format", "json", "run", "--bundle"]);
     let run = finish(command.arg(&bundle).arg(runtime.id("fixed")));
     assert_eq!(run.stdout, BARE, "{run:?}");
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(told.contains("cannot replace") && told.contains("os error 30"), "{told}");
+    let notice = std::fs::read_to_string(&log).unwrap();
+    assert!(notice.contains("cannot replace") && notice.contains("os error 30"), "{notice}");
     finish(place.command("umount").args(["fixed/rootfs", "fixed"]));
 }
 
-fn what_the_operator_set_is_done_or_told(runtime: &Runtime<'_>, place: &Place) {
+fn settings_of_the_operator_are_applied_or_reported(runtime: &Runtime<'_>, place: &Place) {
     place.write("oci.toml", "[[rule]]\nhold = true\n");
     let all = runtime.ordinary(runtime.wrapped(), &config());
     assert_eq!(all.stdout, HELD, "{all:?}");

@@ -3,11 +3,9 @@
 //! `/etc` and `/usr/local` are as the packages left them, and changes to them stay in memory.
 
 use crate::cgroups::Cgroups;
-use crate::dockerfile::{BARE, HELD, assert_says};
+use crate::dockerfile::{BARE, HELD, assert_prints};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
-use crate::harness::{Need, engine, trial};
 use crate::plain::{self, Dockerd, daemonless};
-use crate::support::{Place, SYNCONCE, eventually, finish};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::Signal;
@@ -17,6 +15,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::{Need, engine, trial};
+use synconce_testkit::harness::{Place, binary, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 const PODMAN: [Need; 4] = [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
@@ -66,7 +66,7 @@ fn system(place: &Place) {
         let options = CString::new(options).unwrap();
         mount("test", lower, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
     }
-    symlink(SYNCONCE, OURS).unwrap();
+    symlink(binary(), OURS).unwrap();
 }
 
 /// Runs `synconce setup WORDS`, with the state of this test.
@@ -114,7 +114,7 @@ fn set_up_and_undo(place: &Place, name: &str, steps: &dyn Fn(&Finished, bool)) {
     steps(&undone, false);
 }
 
-fn says(is_held: bool) -> &'static str {
+fn expected_line(is_held: bool) -> &'static str {
     if is_held { HELD } else { BARE }
 }
 
@@ -145,10 +145,10 @@ fn dockerd_reads_what_was_set_up_and_undone(place: &Place) {
 fn environment(done: &Finished) -> Option<(String, String)> {
     let drop_in = fs::read_to_string(DROP_IN).unwrap_or_default();
     let written = drop_in.lines().find_map(|line| line.strip_prefix("Environment="));
-    let said = done.stderr.lines().find_map(|line| {
+    let printed = done.stderr.lines().find_map(|line| {
         line.split_once("start dockerd with ")?.1.strip_suffix(" in its environment")
     });
-    let (name, value) = written.or(said)?.split_once('=')?;
+    let (name, value) = written.or(printed)?.split_once('=')?;
     Some((name.to_owned(), value.to_owned()))
 }
 
@@ -163,10 +163,10 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
         }
         let built = finish(build.arg("context"));
         assert!(built.status.success(), "{built:?}");
-        assert_says(&built, says(is_held));
+        assert_prints(&built, expected_line(is_held));
     }
     let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "probed", "/probe"];
-    assert_says(&docker.run("1", &run), BARE);
+    assert_prints(&docker.run("1", &run), BARE);
     docker.stop();
     // dockerd has written its own key.
     for new in files().keys().filter(|path| !before.contains_key(*path)) {
@@ -187,12 +187,15 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     };
     let steps = |_: &Finished, is_held: bool| {
         let podman = ["--cgroup-manager", "cgroupfs"];
-        assert_says(&build("podman", &[&podman[..], &["build"]].concat()), says(is_held));
-        assert_says(&build("buildah", &["bud"]), says(is_held));
+        assert_prints(
+            &build("podman", &[&podman[..], &["build"]].concat()),
+            expected_line(is_held),
+        );
+        assert_prints(&build("buildah", &["bud"]), expected_line(is_held));
         let mut run = daemonless(place, "podman");
         run.args(podman).args(["run", "--rm", "--network", "none"]).args(LIMITS);
         run.args(["--cgroup-parent", &cgroups.parent()]);
-        assert_says(&finish(run.args(["probed", "/probe"])), BARE);
+        assert_prints(&finish(run.args(["probed", "/probe"])), BARE);
     };
     let (stock, own) = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf");
     assert!(Path::new(stock).exists() && !Path::new(own).exists());
@@ -228,7 +231,7 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
             .concat(),
         );
         assert!(built.status.success(), "{built:?}");
-        assert_says(&built, says(is_held));
+        assert_prints(&built, expected_line(is_held));
         end(&daemon);
     };
     let file = Path::new("/etc/buildkit/buildkitd.toml");
@@ -242,7 +245,7 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
 
 fn end(daemon: &Group) {
     daemon.signal(Signal::TERM).unwrap();
-    let ended = daemon.wait(crate::support::limit()).unwrap();
+    let ended = daemon.wait(synconce_testkit::harness::limit()).unwrap();
     assert!(ended.is_some(), "it does not end: {:?}", daemon.stderr());
 }
 
@@ -321,7 +324,7 @@ fn containerd_steps(place: &Place, cri: &[&str], cgroups: &Cgroups, is_held: boo
         let begin = [&begin[..], &["--runc-binary", name.unwrap_or("runc")], options];
         ctr(&[begin.concat(), vec![image, "probe", "/probe", "well"]].concat())
     };
-    assert_says(&run(&[]), BARE);
-    assert_says(&run(&["--annotation", "io.synconce.hold=true"]), says(is_held));
+    assert_prints(&run(&[]), BARE);
+    assert_prints(&run(&["--annotation", "io.synconce.hold=true"]), expected_line(is_held));
     end(&daemon);
 }

@@ -1,8 +1,8 @@
 //! A Go program: static, many threads, SIGURG in the middle of calls.
 
-use crate::harness::Need;
-use crate::support::Place;
-use crate::twin::{Side, Twin, sh};
+use crate::comparison::{Comparison, Side, sh};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::Place;
 
 pub const NEEDS: [Need; 2] = [
     Need::Program("go", "golang-go"),
@@ -22,22 +22,22 @@ fn go(place: &Place, words: &str) {
 pub fn a_program_on_bbolt_finds_what_it_wrote(place: &Place) {
     place.write("main.go", include_str!("bbolt.go"));
     go(place, "build -o program main.go");
-    let twin = Twin::run(place, |_| (), &[&place.text("program")]).succeeds();
-    twin.same("contents", Side::out);
+    let comparison = Comparison::run(place, |_| (), &[&place.text("program")]).succeeds();
+    comparison.same("contents", Side::out);
     // For each of 200 transactions, one sync of the data and one of the meta page.
-    twin.holds("fdatasync", 400);
+    comparison.holds("fdatasync", 400);
 }
 
 pub fn its_own_tests_agree(place: &Place) {
     go(place, "test -vet=off -c -o tests go.etcd.io/bbolt");
     let words = [&place.text("tests"), "-test.short", "-test.v", "-test.timeout=80s"];
-    let twin = Twin::run(place, |_| (), &words).succeeds();
-    twin.same("verdicts", |side| {
+    let comparison = Comparison::run(place, |_| (), &words).succeeds();
+    comparison.same("verdicts", |side| {
         side.lines(|line| {
             let verdict = line.trim_start().strip_prefix("--- ")?;
             verdict.split(" (").next().map(str::to_owned)
         })
     });
-    twin.holds("fdatasync", 500);
-    twin.holds("fsync", 50);
+    comparison.holds("fdatasync", 500);
+    comparison.holds("fsync", 50);
 }

@@ -1,8 +1,8 @@
 //! git with every object and reference synced, by each of its methods.
 
-use crate::harness::Need;
-use crate::support::Place;
-use crate::twin::{Side, Twin};
+use crate::comparison::{Comparison, Side};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::Place;
 
 pub const NEEDS: [Need; 1] = [Need::Program("git", "git")];
 
@@ -44,17 +44,17 @@ done
 "#;
 
 pub fn repositories_are_the_same_with_every_way_to_fsync(place: &Place) {
-    let twin = Twin::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
-    twin.same("objects and references", Side::out);
+    let comparison = Comparison::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
+    comparison.same("objects and references", Side::out);
     for method in ["fsync", "batch", "writeout-only"] {
         for repository in [method.to_owned(), format!("{method}-clone")] {
             // The index has times and inode numbers, the configuration of the clone has its
             // origin, and the contents of a pack depend on threads.
             let ignored = [".git/index", ".git/config", ".git/objects", ".git/logs"];
-            twin.same_tree(&repository, &ignored);
+            comparison.same_tree(&repository, &ignored);
         }
     }
-    twin.holds("fsync", 200);
+    comparison.holds("fsync", 200);
     // All methods but the first start write-back of each file.
-    twin.holds("sync_file_range", 100);
+    comparison.holds("sync_file_range", 100);
 }

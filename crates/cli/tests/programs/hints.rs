@@ -1,12 +1,12 @@
 //! sudo, mmdebstrap and unshare in the run of an ordinary user, where they cannot gain
 //! privileges: the command line in the hint is run instead, and works.
 
-use crate::harness::Need;
-use crate::support::{Place, SYNCONCE, finish};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, binary, finish};
 use synconce_testkit::process::Finished;
 
 pub const NEEDS_SUDO: [Need; 1] = [Need::Program("sudo", "sudo")];
@@ -37,7 +37,7 @@ fn as_nobody(place: &Place, words: &[&str]) -> Finished {
 
 /// Runs `synconce run -- WORDS` with accounts as the user nobody.
 fn run(place: &Place, words: &[&str]) -> Finished {
-    let run = [SYNCONCE, "run", "--commit-only", ".", "--stats", "--json", "--"];
+    let run = [binary(), "run", "--commit-only", ".", "--stats", "--json", "--"];
     as_nobody(place, &[&run, words].concat())
 }
 
@@ -51,8 +51,8 @@ fn allow_sudo(place: &Place) {
     let file = Path::new("/etc/sudoers.d/test");
     fs::write(file, rules).expect("rules");
     fs::set_permissions(file, PermissionsExt::from_mode(0o440)).expect("rules that sudo reads");
-    let said = as_nobody(place, &["sudo", "-n", "id", "-un"]);
-    assert_eq!(said.stdout, "root\n", "{said:?}");
+    let output = as_nobody(place, &["sudo", "-n", "id", "-un"]);
+    assert_eq!(output.stdout, "root\n", "{output:?}");
 }
 
 /// Gives the user nobody subordinate ids, in this mount namespace.
@@ -91,6 +91,7 @@ fn try_out(place: &Place, line: &str) -> Finished {
 }
 
 pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place) {
+    let synconce = binary();
     give(place);
     allow_sudo(place);
     fs::set_permissions(place.path("here"), PermissionsExt::from_mode(0o777)).unwrap();
@@ -101,13 +102,14 @@ pub fn a_user_whose_run_calls_sudo_gets_a_command_line_that_works(place: &Place)
         (&["sudo", "-n", "-u", "bin", "sh", "-c", SYNCS], "bin", "sudo"),
     ] {
         let line = hint(place, words);
-        assert!(line.starts_with(&format!("{begin} {SYNCONCE} run ")), "{line}");
+        assert!(line.starts_with(&format!("{begin} {synconce} run ")), "{line}");
         assert_eq!(try_out(place, &line).stdout, format!("{user}\n"), "{line}");
         place.remove("here/data");
     }
 }
 
 pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
+    let synconce = binary();
     give(place);
     allow_ids(place);
     fs::create_dir(place.path("repository")).expect("a directory of ours");
@@ -119,25 +121,25 @@ pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
     );
     let line = hint(place, &["sh", "-c", &script]);
     assert!(!place.path("here/root.tar").exists());
-    let begin = format!("unshare --map-auto --map-root-user --mount {SYNCONCE} run ");
+    let begin = format!("unshare --map-auto --map-root-user --mount {synconce} run ");
     assert!(line.starts_with(&begin), "{line}");
     try_out(place, &line);
     let list = as_nobody(place, &["tar", "-tf", "root.tar"]);
     assert!(list.stdout.contains("./etc/apt/"), "{list:?}");
 }
 
-pub fn each_kind_of_rights_is_spoken_of_once(place: &Place) {
+pub fn each_kind_of_rights_gives_one_notice(place: &Place) {
     give(place);
     allow_sudo(place);
     allow_ids(place);
     let maps = "unshare --map-auto --map-root-user true";
     let script = format!("sudo -n true; {maps}; su -c true; {maps}; sudo -n true");
-    let told = run(place, &["sh", "-c", &script]);
-    assert_eq!(hints(&told).len(), 2, "{told:?}");
+    let noticed = run(place, &["sh", "-c", &script]);
+    assert_eq!(hints(&noticed).len(), 2, "{noticed:?}");
     // The command itself counts for its kind, too.
     let env = place.text("env");
     fs::copy("/usr/bin/env", &env).expect("a copy");
     fs::set_permissions(&env, PermissionsExt::from_mode(0o4755)).expect("a setuid copy");
-    let told = run(place, &[&env, "sudo", "-n", "true"]);
-    assert_eq!(hints(&told).len(), 1, "{told:?}");
+    let noticed = run(place, &[&env, "sudo", "-n", "true"]);
+    assert_eq!(hints(&noticed).len(), 1, "{noticed:?}");
 }

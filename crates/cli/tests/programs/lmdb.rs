@@ -1,8 +1,8 @@
 //! LMDB writes its meta pages through a descriptor that it opens with O_DSYNC.
 
-use crate::harness::{Need, upstream};
-use crate::support::Place;
-use crate::twin::{Side, Twin, compile};
+use crate::comparison::{Comparison, Side, compile};
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, upstream};
 
 pub const NEEDS: [Need; 2] =
     [Need::Program("cc", "gcc libc6-dev"), Need::File("/usr/include/lmdb.h", "liblmdb-dev")];
@@ -15,11 +15,11 @@ pub const NEEDS_PYTHON: [Need; 3] = [
 
 pub fn every_kind_of_environment_holds_the_same(place: &Place) {
     let program = compile(place, include_str!("lmdb.c"), "-llmdb");
-    let twin = Twin::run(place, |_| (), &[&program]).succeeds();
-    twin.same("contents", Side::out);
-    twin.holds("fdatasync", 100);
-    twin.holds("msync", 100);
-    twin.holds("openat", 5);
+    let comparison = Comparison::run(place, |_| (), &[&program]).succeeds();
+    comparison.same("contents", Side::out);
+    comparison.holds("fdatasync", 100);
+    comparison.holds("msync", 100);
+    comparison.holds("openat", 5);
 }
 
 /// The programs write data that depends on the clock. Only their exit codes are compared, and
@@ -31,11 +31,11 @@ pub fn its_own_tests_agree(place: &Place) {
          {0}/mdb_stat -a -e -f -r testdb >stat; {0}/mdb_copy -c testdb >copy; rm -r testdb; done",
         programs.display()
     );
-    let twin = Twin::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
-    twin.same("results", Side::out);
+    let comparison = Comparison::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
+    comparison.same("results", Side::out);
     // All programs but the first open the database with MDB_NOSYNC.
-    twin.holds("fdatasync", 10);
-    twin.holds("openat", 5);
+    comparison.holds("fdatasync", 10);
+    comparison.holds("openat", 5);
 }
 
 /// Leaves out the test that counts page faults, which fails on many machines.
@@ -44,11 +44,11 @@ pub fn py_lmdbs_own_tests_agree(place: &Place) {
     let tests = tests.to_str().expect("a path of ours is UTF-8");
     let python = ["env", "PYTHONDONTWRITEBYTECODE=1", "/usr/bin/python3", "-m"];
     let pytest = ["pytest", "-v", "-p", "no:cacheprovider", "-k", "not test_preload", tests];
-    let twin = Twin::run(place, |_| (), &[&python[..], &pytest].concat()).succeeds();
-    twin.same("verdicts", |side| side.lines(verdict));
-    twin.holds("openat", 50);
-    twin.holds("fdatasync", 50);
-    twin.holds("msync", 1);
+    let comparison = Comparison::run(place, |_| (), &[&python[..], &pytest].concat()).succeeds();
+    comparison.same("verdicts", |side| side.lines(verdict));
+    comparison.holds("openat", 50);
+    comparison.holds("fdatasync", 50);
+    comparison.holds("msync", 1);
 }
 
 /// Returns the verdict on one test, or the counts, without times and percentages.

@@ -4,12 +4,11 @@
 //! A test whose program is not installed is ignored, and prints why. The test suites of
 //! SQLite, LMDB and py-lmdb come from `scripts/programs`, which sets SYNCONCE_UPSTREAM. With
 //! SYNCONCE_REPORT=FILE every comparison adds a line to FILE. Every test runs isolated (see
-//! `support::isolated`), as root.
+//! `harness::isolated`), as root.
 
 mod bbolt;
+mod comparison;
 mod git;
-#[allow(dead_code, reason = "shared with tests that use the rest")]
-mod harness;
 mod hints;
 mod lmdb;
 mod openat2;
@@ -18,15 +17,11 @@ mod python;
 mod rights;
 mod service;
 mod sqlite;
-#[path = "../lifecycle/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
-mod support;
 mod tar;
-mod twin;
 
-use harness::{Need, trial};
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
+use synconce_testkit::harness::{Need, trial};
 
 fn main() -> ExitCode {
     let perl = [Need::Program("perl", "perl")];
@@ -40,7 +35,7 @@ fn main() -> ExitCode {
             &hints::NEEDS_SUDO,
         ),
         trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
-        trial(hints::each_kind_of_rights_is_spoken_of_once, &hints::NEEDS_BOTH),
+        trial(hints::each_kind_of_rights_gives_one_notice, &hints::NEEDS_BOTH),
         trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
         trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
         trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),

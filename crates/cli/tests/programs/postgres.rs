@@ -1,10 +1,10 @@
 //! PostgreSQL: many processes, a log that is synced by four methods, two of
 //! them by flags of open.
 
-use crate::harness::{Need, postgresql};
-use crate::support::Place;
-use crate::twin::{Side, Twin, sh};
+use crate::comparison::{Comparison, Side, sh};
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, postgresql};
 
 pub const NEEDS: [Need; 1] = [Need::File("/usr/lib/postgresql", "postgresql")];
 
@@ -53,10 +53,10 @@ pub fn a_cluster_is_the_same_with_every_way_to_sync_its_log(place: &Place) {
     let own = |dir: &Path| drop(sh(dir, "chown postgres: . tmp"));
     let user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"];
     let words = [&user[..], &["sh", "-ec", SCRIPT, "sh", bin]].concat();
-    let twin = Twin::run(place, own, &words).succeeds();
-    twin.same("dumps", Side::out);
-    twin.holds("fsync", 500);
-    twin.holds("fdatasync", 100);
+    let comparison = Comparison::run(place, own, &words).succeeds();
+    comparison.same("dumps", Side::out);
+    comparison.holds("fsync", 500);
+    comparison.holds("fdatasync", 100);
     // Segments of the log that were opened with O_DSYNC and O_SYNC.
-    twin.holds("openat", 10);
+    comparison.holds("openat", 10);
 }

@@ -1,11 +1,11 @@
 //! CPython's own tests. test_os checks the kernel's errors for bad descriptors, test_mmap
 //! flushes maps, and test_mailbox syncs every message.
 
-use crate::harness::python_with;
-use crate::support::Place;
-use crate::twin::{Side, Twin};
+use crate::comparison::{Comparison, Side};
 use std::os::unix::fs::chown;
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::python_with;
 
 const NOBODY: u32 = 65534;
 
@@ -24,16 +24,16 @@ fn verdicts(side: &Side) -> String {
     })
 }
 
-fn agrees(place: &Place, module: &str) -> Twin {
-    let twin = Twin::run(place, |_| (), &words(module)).succeeds();
-    twin.same("verdicts", verdicts);
-    twin
+fn agrees(place: &Place, module: &str) -> Comparison {
+    let comparison = Comparison::run(place, |_| (), &words(module)).succeeds();
+    comparison.same("verdicts", verdicts);
+    comparison
 }
 
 pub fn test_os_agrees(place: &Place) {
-    let twin = agrees(place, "test_os");
+    let comparison = agrees(place, "test_os");
     for call in ["fsync", "fdatasync"] {
-        assert!(twin.passed(call) > 0, "{call} on a bad descriptor");
+        assert!(comparison.passed(call) > 0, "{call} on a bad descriptor");
     }
 }
 
@@ -47,9 +47,9 @@ pub fn test_os_agrees_for_an_ordinary_user(place: &Place) {
         }
     };
     let above = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let twin = Twin::run_below(place, own, &above, &words("test_os")).succeeds();
-    twin.same("verdicts", verdicts);
-    assert!(twin.passed("fsync") > 0, "fsync on a bad descriptor");
+    let comparison = Comparison::run_below(place, own, &above, &words("test_os")).succeeds();
+    comparison.same("verdicts", verdicts);
+    assert!(comparison.passed("fsync") > 0, "fsync on a bad descriptor");
 }
 
 pub fn test_mmap_agrees(place: &Place) {

@@ -1,8 +1,8 @@
 //! sudo and su: setuid programs that change their user.
 
-use crate::harness::Need;
-use crate::support::Place;
-use crate::twin::{Side, Twin};
+use crate::comparison::{Comparison, Side};
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::Place;
 
 pub const NEEDS_SUDO: [Need; 2] = [Need::Program("sudo", "sudo"), Need::Program("perl", "perl")];
 
@@ -37,11 +37,14 @@ cat one two three
 
 fn agrees(place: &Place, script: &str) {
     let script = format!("{PRELUDE}{script}");
-    let twin = Twin::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
-    twin.same("answers", Side::out);
-    twin.same_tree("", &["tmp"]);
-    assert!(twin.held.finished.stdout.contains("no_new_privs 0"), "root's run gains privileges");
-    twin.holds("fsync", 3);
+    let comparison = Comparison::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
+    comparison.same("answers", Side::out);
+    comparison.same_tree("", &["tmp"]);
+    assert!(
+        comparison.held.finished.stdout.contains("no_new_privs 0"),
+        "root's run gains privileges"
+    );
+    comparison.holds("fsync", 3);
 }
 
 pub fn sudo_gives_the_rights_that_it_should(place: &Place) {

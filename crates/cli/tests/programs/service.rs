@@ -1,11 +1,11 @@
 //! A package whose postinst starts a daemon, installed in a Debian root: the daemon outlives
 //! the run, and the kernel does its syncs again.
 
-use crate::harness::Need;
-use crate::support::{Place, eventually, exists, perl};
-use crate::twin::{calls, report, same_trees, sh};
+use crate::comparison::{calls, report, same_trees, sh};
 use std::fs;
 use std::path::Path;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, eventually, exists, perl};
 use synconce_testkit::process::Finished;
 
 pub const NEEDS: [Need; 3] = [
@@ -86,8 +86,8 @@ fn prepare(place: &Place) {
 
 /// Returns the pid of the daemon in `root`, which wrote `first` during the install.
 fn daemon(root: &Path, first: &str) -> u32 {
-    let said = fs::read_to_string(root.join("var/lib/beat/first")).expect("it has synced");
-    assert_eq!(said, first);
+    let first_state = fs::read_to_string(root.join("var/lib/beat/first")).expect("it has synced");
+    assert_eq!(first_state, first);
     let pid = fs::read_to_string(root.join("run/beat.pid")).expect("its pid file");
     pid.trim().parse().expect("a number")
 }
@@ -121,7 +121,7 @@ pub fn a_daemon_of_a_package_lives_on_with_real_syncs(place: &Place) {
         sh(root, "chroot . service beat stop");
     }
     eventually("both daemons have ended", || !exists(bare_daemon) && !exists(held_daemon));
-    eventually("nobody is served", || place.status(&[]).stdout.is_empty());
+    eventually("no survivor is served", || place.status(&[]).stdout.is_empty());
     assert!(place.run_files().is_empty() && place.markers().is_empty());
     // Logs contain times; the daemon and the run's marker leave directories.
     same_trees(&bare, &held, &["var/log", "var/lib/beat", "var/lib/synconce"]);

@@ -1,8 +1,8 @@
 //! SQLite: its shell with every journal, two writers at once, and its own tests.
 
-use crate::harness::{Need, upstream};
-use crate::support::Place;
-use crate::twin::{Side, Twin};
+use crate::comparison::{Comparison, Side};
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, upstream};
 
 pub const NEEDS: [Need; 1] = [Need::Program("sqlite3", "sqlite3")];
 pub const NEEDS_UPSTREAM: [Need; 1] = [Need::Upstream("sqlite3/testfixture")];
@@ -47,11 +47,11 @@ pub fn every_journal_holds_the_same(place: &Place) {
     place.write("first.sql", &writer(1));
     place.write("second.sql", &writer(500));
     place.write("churn.sql", &churn());
-    let twin = Twin::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
-    twin.same("dumps", Side::out);
-    let intact = twin.held.finished.stdout.lines().filter(|line| *line == "ok").count();
+    let comparison = Comparison::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
+    comparison.same("dumps", Side::out);
+    let intact = comparison.held.finished.stdout.lines().filter(|line| *line == "ok").count();
     assert_eq!(intact, 12, "every database is intact");
-    twin.holds("fdatasync", 4000);
+    comparison.holds("fdatasync", 4000);
 }
 
 /// Tests that sync, crash, map files, or put a layer between SQLite and the kernel.
@@ -68,15 +68,15 @@ pub fn its_own_tests_agree(place: &Place) {
         "for name in {TESTS}; do [ ! -e {tests}/$name.test ] || \
          {fixture} {tests}/$name.test || echo $name: exit code $?; done"
     );
-    let twin = Twin::run(place, |_| (), &["sh", "-c", &script]).succeeds();
-    twin.same("counts and failures", |side| {
+    let comparison = Comparison::run(place, |_| (), &["sh", "-c", &script]).succeeds();
+    comparison.same("counts and failures", |side| {
         side.lines(|line| {
             let counts = line.contains(" errors out of ") || line.starts_with("!Failures on");
             (counts || line.contains("exit code")).then(|| line.to_owned())
         })
     });
-    twin.same("verdicts", |side| {
+    comparison.same("verdicts", |side| {
         side.lines(|line| line.ends_with("... Ok").then(|| line.to_owned()))
     });
-    twin.holds("fdatasync", 5000);
+    comparison.holds("fdatasync", 5000);
 }

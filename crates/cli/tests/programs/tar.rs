@@ -1,7 +1,7 @@
 //! GNU tar, whose newer versions open files by openat2, on a tree of every kind of file.
 
-use crate::support::Place;
-use crate::twin::{Side, Twin};
+use crate::comparison::{Comparison, Side};
+use synconce_testkit::harness::Place;
 
 const SCRIPT: &str = r#"
 umask 022
@@ -27,11 +27,11 @@ cp --archive out copy
 "#;
 
 pub fn an_archive_of_everything_is_extracted_alike(place: &Place) {
-    let twin = Twin::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
-    twin.same("listings", Side::out);
+    let comparison = Comparison::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
+    comparison.same("listings", Side::out);
     // The headers of sparse files contain the pid.
-    twin.same_tree("", &["tmp", "archive", "synced"]);
+    comparison.same_tree("", &["tmp", "archive", "synced"]);
     for call in ["openat", "fsync", "fdatasync", "syncfs", "sync"] {
-        twin.holds(call, 1);
+        comparison.holds(call, 1);
     }
 }

@@ -33,7 +33,7 @@ fn held_as_nobody(place: &Place, directory: &Path, words: &[&str]) -> Finished {
 }
 
 #[test]
-fn an_unprivileged_user_is_held_without_a_word() {
+fn an_unprivileged_user_is_held_without_a_notice() {
     isolated(|place: &Place| {
         let program = dynamic();
         let words = [&[program.as_str()], &PLAIN[..]].concat();
@@ -75,7 +75,7 @@ fn setuid(place: &Place, owner: u32) -> String {
 }
 
 #[test]
-fn an_unprivileged_user_is_told_once_of_a_setuid_program_and_only_then() {
+fn an_unprivileged_user_gets_one_notice_of_a_setuid_program_once_it_is_executed() {
     isolated(|place: &Place| {
         let (program, here) = (setuid(place, 0), of_nobody(place, "here"));
         let script = format!("{program} as one a; {program} as two b");
@@ -90,15 +90,15 @@ fn an_unprivileged_user_is_told_once_of_a_setuid_program_and_only_then() {
 }
 
 #[test]
-fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid() {
+fn an_unprivileged_user_gets_a_notice_of_file_capabilities_unless_the_mount_is_nosuid() {
     isolated(|place: &Place| {
         let (program, here) = (place.text("capable"), of_nobody(place, "here"));
         fs::copy(ways(Build::Static), &program).expect("a copy of the program");
         let set = place.bare(&here, &["setcap", "cap_chown+ep", &program]);
         assert!(set.status.success(), "{set:?}");
         let script = format!("{program} sync-file");
-        let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
-        assert!(told.stderr.contains("/capable gains no privileges"), "{told:?}");
+        let noticed = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        assert!(noticed.stderr.contains("/capable gains no privileges"), "{noticed:?}");
         // On a nosuid mount the program gains no privileges without synconce either.
         let directory = place.text("");
         for words in
@@ -107,13 +107,16 @@ fn an_unprivileged_user_is_told_of_file_capabilities_unless_the_mount_is_nosuid(
             let mounted = place.bare(&here, &[words, &[&directory]].concat());
             assert!(mounted.status.success(), "{mounted:?}");
         }
-        let told = held_as_nobody(place, &here, &["sh", "-c", &script]);
-        assert!(told.status.success() && !told.stderr.contains("gains no privileges"), "{told:?}");
+        let noticed = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        assert!(
+            noticed.status.success() && !noticed.stderr.contains("gains no privileges"),
+            "{noticed:?}"
+        );
     });
 }
 
 #[test]
-fn a_setuid_program_run_by_root_changes_who_it_is_and_is_held() {
+fn a_setuid_program_run_by_root_changes_its_user_and_is_held() {
     isolated(|place: &Place| {
         let program = setuid(place, NOBODY);
         let directories = ["bare", "held"].map(|name| of_nobody(place, name));

@@ -115,8 +115,8 @@ fn compare(place: &Place, build: Build) {
     let held = place.held(&place.directory("held"), &["--commit-only", "."], &[program, "all"]);
     crate::support::agree(&bare, &held.finished);
     for way in expected.0.keys() {
-        let spoke = bare.stdout.lines().any(|line| line.starts_with(&format!("{way}: ")));
-        assert!(spoke, "{way} said nothing");
+        let printed = bare.stdout.lines().any(|line| line.starts_with(&format!("{way}: ")));
+        assert!(printed, "{way} printed nothing");
     }
     let (flagged, unflagged) =
         ["disk-sync=1", "disk-sync=0"].map(|text| bare.stdout.matches(text).count()).into();

@@ -3,6 +3,6 @@
 //! unshare.
 
 mod crashes;
+mod messages;
 mod node;
 mod place;
-mod words;

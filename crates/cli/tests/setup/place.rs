@@ -93,14 +93,14 @@ impl Drop for Place {
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
-    pub out: String,
-    pub said: String,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 impl Ended {
     pub fn of(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().expect("it can be started");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-        Self { code: status.code(), out: text(stdout), said: text(stderr) }
+        Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 }

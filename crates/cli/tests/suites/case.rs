@@ -2,7 +2,6 @@
 
 use crate::differences;
 use crate::results::Results;
-use crate::support::{Place, SYNCONCE};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use std::collections::BTreeSet;
@@ -12,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use synconce_testkit::harness::{Place, binary};
 use synconce_testkit::isolation::isolated_as;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::{Error, patiently};
@@ -82,7 +82,7 @@ impl Case {
         let mut lines = Vec::new();
         let mut wrong = String::new();
         for (mode, options) in MODES {
-            let run = [&[SYNCONCE, "run"], options, &["--"]].concat();
+            let run = [&[binary(), "run"], options, &["--"]].concat();
             let (held, finished) = self.run(place, &format!("run-{mode}")[..5], &run);
             let mut differing = bare.differing(&held);
             while !differing.is_subset(&unstable) && runs < BARE_RUNS {
@@ -91,16 +91,16 @@ impl Case {
                 runs += 1;
             }
             differing.retain(|key| !unstable.contains(key));
-            let judged = differences::judge(self.suite, &self.name, mode, &differing);
-            let word = if judged.others.is_empty() { "the same" } else { "DIFFERENT" };
-            let meant = judged.meant;
-            let absent = judged.absent.iter().map(|key| format!(", listed but the same: {key}"));
+            let compared = differences::compare(self.suite, &self.name, mode, &differing);
+            let word = if compared.others.is_empty() { "the same" } else { "DIFFERENT" };
+            let meant = compared.meant;
+            let absent = compared.absent.iter().map(|key| format!(", listed but the same: {key}"));
             let absent: String = absent.collect();
             lines.push(format!("{mode}: {word}, {meant} meant{absent}"));
-            for key in &judged.others {
+            for key in &compared.others {
                 wrong += &format!("{mode}: {key}: {}\n", bare.of_both(&held, key));
             }
-            if !judged.others.is_empty() {
+            if !compared.others.is_empty() {
                 wrong += &format!("{}\n{}\n", tail(&finished.stdout), tail(&finished.stderr));
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 const TABLE: &str = include_str!("differences.txt");
 
 /// The differing results of a test, compared with the table.
-pub struct Judged {
+pub struct Compared {
     /// How many are in the table.
     pub meant: usize,
     /// Results that are not in the table.
@@ -16,12 +16,12 @@ pub struct Judged {
 
 /// Compares with the table the differing results of the test `name` of `suite` in the mode
 /// `mode`.
-pub fn judge(suite: &str, name: &str, mode: &str, differing: &BTreeSet<String>) -> Judged {
+pub fn compare(suite: &str, name: &str, mode: &str, differing: &BTreeSet<String>) -> Compared {
     let listed: BTreeSet<_> = lines()
         .filter(|line| line.test == format!("{suite} {name}") && line.modes.contains(mode))
         .map(|line| line.result.to_owned())
         .collect();
-    Judged {
+    Compared {
         meant: differing.intersection(&listed).count(),
         others: differing.difference(&listed).cloned().collect(),
         absent: listed.difference(differing).cloned().collect(),

@@ -14,9 +14,6 @@ mod ltp;
 mod python;
 mod results;
 mod stress;
-#[path = "../lifecycle/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
-mod support;
 
 use case::Case;
 use libtest_mimic::{Arguments, Trial};

@@ -2,15 +2,15 @@
 //! and `tree diff` lists what a clone changed.
 
 use crate::everything;
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, for_each_strategy, limit, same, times};
-use crate::support::Place;
 use libtest_mimic::Trial;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::manifest::{Kind, Manifest, diff};
 use synconce_testkit::process;
 use synconce_testkit::rig::FsKind;
@@ -29,9 +29,9 @@ pub fn trials() -> Vec<Trial> {
         trial(a_clone_is_one_file_system_on_ext4, &NEEDS),
         trial(a_clone_is_one_file_system_on_xfs, &NEEDS),
         trial(a_clone_is_one_file_system_on_btrfs, &NEEDS),
-        trial(a_comparison_tells_what_was_done_on_ext4, &NEEDS),
-        trial(a_comparison_tells_what_was_done_on_xfs, &NEEDS),
-        trial(a_comparison_tells_what_was_done_on_btrfs, &NEEDS),
+        trial(a_diff_lists_every_change_on_ext4, &NEEDS),
+        trial(a_diff_lists_every_change_on_xfs, &NEEDS),
+        trial(a_diff_lists_every_change_on_btrfs, &NEEDS),
     ]
 }
 
@@ -58,7 +58,7 @@ fn are_kept(site: &Site<'_>, source: &Path, wanted: &Manifest) {
     exports_are_the_same(site, wanted);
     site.well(&["squash", "clone"]);
     same(&format!("squashed, {how}"), wanted, &site.content("clone"));
-    site.assert_unharmed("all of it", "base", &before);
+    site.assert_unchanged("all of it", "base", &before);
 }
 
 fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
@@ -76,7 +76,7 @@ fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
     let tar = site.fresh("tar");
     let mut export = site.place.command("sh");
     let script = "\"$0\" tree --store \"$1\" export clone >\"$2\"";
-    export.args(["-ec", script, crate::support::SYNCONCE]).arg(site.store()).arg(&tar);
+    export.args(["-ec", script, synconce_testkit::harness::binary()]).arg(site.store()).arg(&tar);
     let exported = process::run(&mut export, limit()).unwrap();
     assert!(exported.status.success(), "{exported:?}");
     assert!(fs::metadata(&tar).unwrap().len() < 8 << 20, "holes are no zeroes in the tar");
@@ -165,7 +165,7 @@ is 'and have one content' "$(tail -n 1 far/hard)" linked
 is 'and two links' "$(stat -c %h far/hard)" 2
 is 'one device for all' "$(stat -c %d file attributes directory symlink | sort -u | wc -l)" 1
 exec 5<attributes; echo more >>attributes
-is 'who has it open sees what is written' "$(tail -n 1 <&5)" more
+is 'an open descriptor shows what is written' "$(tail -n 1 <&5)" more
 before=$(number directory); mv directory far/moved
 is 'a directory is renamed and keeps its number' "$before" "$(number far/moved)"
 is 'with what is in it' "$(ls far/moved | sort | tr '\n' ' ')" 'inner new '
@@ -181,15 +181,15 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         site.import("base", &source);
         let before = site.layers();
         site.clone_of("base", "clone");
-        let said = site.sh("clone", ONE_FILE_SYSTEM);
+        let listing = site.sh("clone", ONE_FILE_SYSTEM);
         // Overlayfs: a descriptor that was opened for reading before the first write shows the
         // old file.
         let is_known =
-            |line: &&str| line.starts_with("who has it open ") && site.strategy() == "overlay";
-        let wrong: Vec<_> = said.lines().filter(|line| !line.ends_with(": yes")).collect();
+            |line: &&str| line.starts_with("an open descriptor ") && site.strategy() == "overlay";
+        let wrong: Vec<_> = listing.lines().filter(|line| !line.ends_with(": yes")).collect();
         let wrong: Vec<_> = wrong.into_iter().filter(|line| !is_known(line)).collect();
         assert!(wrong.is_empty(), "{}: {wrong:#?}", site.strategy());
-        assert_eq!(said.lines().count(), 16, "{said}");
+        assert_eq!(listing.lines().count(), 16, "{listing}");
         // What the first run left is there in the next run, and after the commit.
         let left = "cd /data; stat -c '%h' far/hard; ls -R . | sort; \
                     cmp third far/hard && tail -n 1 third";
@@ -203,7 +203,7 @@ fn a_clone_is_one_file_system(place: &Place, kind: FsKind) {
         let (mounted, exported) = (site.content("clone"), site.exported("clone"));
         same("the export", &mounted, &exported);
         assert_eq!(mounted.entries["data/third"].links.as_deref(), Some("data/far/hard"));
-        site.assert_unharmed("all of it", "base", &before);
+        site.assert_unchanged("all of it", "base", &before);
     });
 }
 
@@ -236,7 +236,7 @@ echo gone >/tmp/gone; rm /tmp/gone
 mknod /tmp/null c 1 3; chown 12:34 /etc/group
 "#;
 
-fn a_comparison_tells_what_was_done(place: &Place, kind: FsKind) {
+fn a_diff_lists_every_change(place: &Place, kind: FsKind) {
     let source = roots::small(place, "source");
     for_each_strategy(place, kind, 1 << 30, |site| {
         site.import("base", &source);
@@ -287,20 +287,20 @@ fn tells_the_difference(site: &Site<'_>, names: [&str; 2], first: &Manifest, sec
     };
     let (least, most) =
         (changes(&without_times(first), &without_times(second)), changes(first, second));
-    let told = site.diff(names[0], names[1]);
-    let (missing, excess) = (&least - &told, &told - &most);
+    let found = site.diff(names[0], names[1]);
+    let (missing, excess) = (&least - &found, &found - &most);
     let how = site.strategy();
     assert!(missing.is_empty() && excess.is_empty(), "{how}, {names:?}: {missing:?}, {excess:?}");
 }
 
-fn a_comparison_tells_what_was_done_on_ext4(place: &Place) {
-    a_comparison_tells_what_was_done(place, FsKind::Ext4);
+fn a_diff_lists_every_change_on_ext4(place: &Place) {
+    a_diff_lists_every_change(place, FsKind::Ext4);
 }
 
-fn a_comparison_tells_what_was_done_on_xfs(place: &Place) {
-    a_comparison_tells_what_was_done(place, FsKind::Xfs);
+fn a_diff_lists_every_change_on_xfs(place: &Place) {
+    a_diff_lists_every_change(place, FsKind::Xfs);
 }
 
-fn a_comparison_tells_what_was_done_on_btrfs(place: &Place) {
-    a_comparison_tells_what_was_done(place, FsKind::Btrfs);
+fn a_diff_lists_every_change_on_btrfs(place: &Place) {
+    a_diff_lists_every_change(place, FsKind::Btrfs);
 }

@@ -2,49 +2,43 @@
 //! is complete.
 //!
 //! The tests use real file systems on disks of their own, as root. Every test runs isolated
-//! (see `support::isolated`). A test whose program is not installed is ignored, and prints
+//! (see `harness::isolated`). A test whose program is not installed is ignored, and prints
 //! why.
 
 mod attributes;
-mod beside;
+mod base_unchanged;
+mod concurrent;
 mod everything;
-#[path = "../programs/harness.rs"]
-#[allow(dead_code, reason = "shared with tests that use the rest")]
-mod harness;
-mod meetings;
 mod mounts;
 mod options;
 mod programs;
+mod readers;
 mod roots;
 mod runs;
 mod site;
 mod sparse;
-#[path = "../lifecycle/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "shared with tests that use the rest")]
-mod support;
-mod unharmed;
 mod users;
 mod verbs;
 
-use harness::trial;
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
+use synconce_testkit::harness::trial;
 
 fn main() -> ExitCode {
     let trials = vec![
-        trial(unharmed::by_no_way_to_write_on_ext4, &unharmed::NEEDS),
-        trial(unharmed::by_no_way_to_write_on_xfs, &unharmed::NEEDS),
-        trial(unharmed::by_no_way_to_write_on_btrfs, &unharmed::NEEDS),
-        trial(unharmed::by_large_changes_on_ext4, &unharmed::DEBIAN),
-        trial(unharmed::by_large_changes_on_xfs, &unharmed::DEBIAN),
-        trial(unharmed::by_large_changes_on_btrfs, &unharmed::DEBIAN),
+        trial(base_unchanged::by_no_way_to_write_on_ext4, &base_unchanged::NEEDS),
+        trial(base_unchanged::by_no_way_to_write_on_xfs, &base_unchanged::NEEDS),
+        trial(base_unchanged::by_no_way_to_write_on_btrfs, &base_unchanged::NEEDS),
+        trial(base_unchanged::by_large_changes_on_ext4, &base_unchanged::DEBIAN),
+        trial(base_unchanged::by_large_changes_on_xfs, &base_unchanged::DEBIAN),
+        trial(base_unchanged::by_large_changes_on_btrfs, &base_unchanged::DEBIAN),
     ];
     let of_files = [
         attributes::trials(),
-        beside::trials(),
+        readers::trials(),
         verbs::trials(),
         runs::trials(),
-        meetings::trials(),
+        concurrent::trials(),
         mounts::trials(),
         options::trials(),
         sparse::trials(),

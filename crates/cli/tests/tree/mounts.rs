@@ -1,11 +1,9 @@
 //! Mounted trees: where they can be mounted, how the mount is found again, and unmounts that
 //! fail or are cut short.
 
-use crate::harness::{Need, trial};
-use crate::meetings::{point, text};
+use crate::concurrent::{point, text};
 use crate::roots;
 use crate::site::{Site, limit, same};
-use crate::support::{Place, SYNCONCE, Started, eventually, finish};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, unmount};
@@ -13,6 +11,8 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually, finish};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -53,15 +53,15 @@ const CALLS: [(&str, u32); 10] = [
 ];
 
 /// Returns the command in the hint of a message.
-fn hinted(said: &str) -> String {
-    let hint = said.lines().find_map(|line| line.split_once("hint: `")).map(|(_, rest)| rest);
+fn hinted(message: &str) -> String {
+    let hint = message.lines().find_map(|line| line.split_once("hint: `")).map(|(_, rest)| rest);
     let command = hint.and_then(|rest| Some(rest.split_once('`')?.0));
-    command.unwrap_or_else(|| panic!("no hint with a command: {said}")).to_owned()
+    command.unwrap_or_else(|| panic!("no hint with a command: {message}")).to_owned()
 }
 
 /// Types `command` into a shell that has `synconce` in its PATH.
 fn typed(place: &Place, command: &str) -> Finished {
-    let programs = Path::new(SYNCONCE).parent().unwrap().display().to_string();
+    let programs = Path::new(binary()).parent().unwrap().display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     process::run(place.command("sh").args(["-c", command]).env("PATH", path), limit()).unwrap()
 }
@@ -140,7 +140,7 @@ fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
     site.well(&["mount", "work", text(&at)]);
     let verbs: [&[&str]; 6] = [
         &["run", "work", "--", "/bin/true"],
-        &["remove", "work", "nobody"],
+        &["remove", "work", "missing"],
         &["commit", "work"],
         &["commit", "work", "--as", "other"],
         &["squash", "work"],

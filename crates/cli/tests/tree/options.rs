@@ -1,9 +1,7 @@
 //! The effects of options, and the notices for trees that cannot be as their source.
 
-use crate::harness::trial;
 use crate::roots;
 use crate::site::Site;
-use crate::support::{Place, Started, eventually};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -11,6 +9,8 @@ use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use synconce_testkit::harness::trial;
+use synconce_testkit::harness::{Place, Started, eventually};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -21,7 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
         trial(trees_of_hard_links_do_not_alter_each_other, &NEEDS),
         trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
-        trial(a_run_begins_where_it_is_told, &NEEDS),
+        trial(a_run_begins_in_the_directory_of_its_option, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
     ]
 }
@@ -51,8 +51,8 @@ fn what_is_mounted_in_a_source_is_taken_when_asked_for(place: &Place) {
     fs::write(point.join("inside"), "mounted\n").unwrap();
     let source = source.to_str().unwrap();
     let without = site.well(&["import", "without", source]);
-    let told = "1 are mount points, left empty (--cross-mounts takes them in): data/empty";
-    assert!(without.stderr.contains(told), "{without:?}");
+    let notice = "1 are mount points, left empty (--cross-mounts takes them in): data/empty";
+    assert!(without.stderr.contains(notice), "{without:?}");
     assert_eq!(site.sh("without", "ls /data/empty; stat -c %a /data/empty"), "700\n");
     let with = site.well(&["import", "--cross-mounts", "with", source]);
     assert!(!with.stderr.contains("mount point"), "{with:?}");
@@ -170,7 +170,7 @@ fn a_run_is_held_unless_that_is_not_wanted(place: &Place) {
     assert_eq!(bare, "Seccomp:\t0\n\n");
 }
 
-fn a_run_begins_where_it_is_told(place: &Place) {
+fn a_run_begins_in_the_directory_of_its_option(place: &Place) {
     let site = with_base(place);
     let run = |at: &[&str]| {
         let run = [&["run", "--from", "base"], at, &["--", "/bin/pwd"]].concat();

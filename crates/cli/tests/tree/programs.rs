@@ -4,13 +4,13 @@
 mod scripts;
 
 use self::scripts::{APT, BOOTSTRAP, BUILDAH, DPKG, GIT, MAKE, PODMAN, RPM, RSYNC, TAR};
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, for_each_strategy, limit, same, times};
-use crate::support::Place;
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::FsKind;
@@ -211,7 +211,7 @@ fn compare(place: &Place, kind: FsKind, program: &Program) {
         site.well(&["commit", "clone"]);
         site.well(&["squash", "clone"]);
         same(&format!("kept, {how}"), &left, &comparable(program, site.exported("clone")));
-        site.assert_unharmed("the program", "base", &before);
+        site.assert_unchanged("the program", "base", &before);
         same(&format!("the base, {how}"), &base, &site.content("base"));
         for name in ["clone", "base"] {
             site.remove(name);

@@ -1,12 +1,12 @@
 //! Roots that trees are made of.
 
 use crate::site::limit;
-use crate::support::{Place, finish};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::patiently;
 use synconce_testkit::process;
 

@@ -1,9 +1,7 @@
 //! Runs: the environment of a command, its exit status, what it leaves, and a full disk.
 
-use crate::harness::trial;
 use crate::roots;
 use crate::site::{Site, limit, same};
-use crate::support::{Place, SYNCONCE, Terminal, eventually};
 use crate::verbs::{NEEDS, names, set, waiting, with_base};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,6 +12,8 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
+use synconce_testkit::harness::trial;
+use synconce_testkit::harness::{Place, Terminal, binary, eventually};
 use synconce_testkit::process;
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -23,15 +23,15 @@ pub fn trials() -> Vec<Trial> {
         trial(a_run_ends_as_its_command, &NEEDS),
         trial(control_c_ends_a_run_as_it_ends_the_command, &NEEDS),
         trial(standard_input_and_output_are_the_commands, &NEEDS),
-        trial(a_user_is_who_was_asked_for, &NEEDS),
+        trial(the_user_is_the_one_of_the_option, &NEEDS),
         trial(binds_are_there_and_what_is_written_to_them_stays, &NEEDS),
         trial(a_run_has_what_a_root_needs_and_leaves_none_of_it, &NEEDS),
         trial(no_process_is_left_by_a_run, &NEEDS),
-        trial(one_run_is_kept_or_thrown_away_as_asked, &NEEDS),
-        trial(a_run_that_was_killed_is_told_once_and_undone, &NEEDS),
-        trial(a_full_disk_leaves_the_base_and_a_clear_word_on_ext4, &NEEDS),
-        trial(a_full_disk_leaves_the_base_and_a_clear_word_on_xfs, &NEEDS),
-        trial(a_full_disk_leaves_the_base_and_a_clear_word_on_btrfs, &NEEDS),
+        trial(a_run_is_kept_or_discarded_by_its_option, &NEEDS),
+        trial(a_run_that_was_killed_is_reported_once_and_undone, &NEEDS),
+        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4, &NEEDS),
+        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs, &NEEDS),
+        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs, &NEEDS),
     ]
 }
 
@@ -64,7 +64,7 @@ fn a_run_ends_as_its_command(place: &Place) {
         assert_eq!(finished.stdout + &finished.stderr, "");
     }
     // busybox's shell ignores signal 3.
-    for signal in [1, 2, 9, 10, 15] {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGKILL, libc::SIGUSR1, libc::SIGTERM] {
         let script = format!("kill -{signal} $$; sleep 20");
         let finished = site.run("clone", &["/bin/sh", "-c", &script]);
         assert_eq!(finished.status.signal(), Some(signal), "{finished:?}");
@@ -140,7 +140,7 @@ fn standard_input_and_output_are_the_commands(place: &Place) {
         site.store().display()
     );
     let mut ended = place.command("bash");
-    let ended = process::run(ended.args(["-c", &script, SYNCONCE]), limit()).unwrap();
+    let ended = process::run(ended.args(["-c", &script, binary()]), limit()).unwrap();
     assert_eq!(ended.stdout, "y\n", "{ended:?}");
     // The command inherits no descriptor of synconce, but those of its caller.
     let list = ["/bin/busybox", "ls", "/proc/self/fd"];
@@ -150,11 +150,11 @@ fn standard_input_and_output_are_the_commands(place: &Place) {
         "exec 7</dev/null; \"$0\" tree --store '{}' run clone -- ls /proc/self/fd",
         site.store().display()
     );
-    let held = process::run(place.command("bash").args(["-c", &held, SYNCONCE]), limit()).unwrap();
+    let held = process::run(place.command("bash").args(["-c", &held, binary()]), limit()).unwrap();
     assert!(held.stdout.lines().any(|line| line == "7"), "{held:?}");
 }
 
-fn a_user_is_who_was_asked_for(place: &Place) {
+fn the_user_is_the_one_of_the_option(place: &Place) {
     let site = with_base(place);
     site.clone_of("base", "clone");
     let as_user = |user: &str, script: &str| {
@@ -163,8 +163,8 @@ fn a_user_is_who_was_asked_for(place: &Place) {
     let id = "echo $(id -u) $(id -g) $(id -G)";
     assert_eq!(site.sh("clone", id), "0 0 0\n");
     // The users of the tree, not those of the host.
-    for (user, said) in [("user", "1000 1000 1000\n"), ("1000", "1000 1000 1000\n")] {
-        assert_eq!(as_user(user, id).stdout, said, "{user}");
+    for (user, ids) in [("user", "1000 1000 1000\n"), ("1000", "1000 1000 1000\n")] {
+        assert_eq!(as_user(user, id).stdout, ids, "{user}");
     }
     let written = as_user("user", "echo x >/data/x 2>/dev/null || echo refused; echo x >/tmp/x");
     assert_eq!(written.stdout, "refused\n", "{written:?}");
@@ -269,7 +269,7 @@ fn no_process_is_left_by_a_run(place: &Place) {
     eventually("the daemon has ended with the run", || !alive());
     // Nor after a command that was killed, nor after a run that was terminated.
     let finished = site.run("clone", &["/bin/sh", "-c", &format!("{left}; kill -9 $$")]);
-    assert_eq!(finished.status.signal(), Some(9), "{finished:?}");
+    assert_eq!(finished.status.signal(), Some(libc::SIGKILL), "{finished:?}");
     eventually("the daemon has ended with the command", || !alive());
     let run = waiting(&site, &["clone"], "");
     kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
@@ -278,7 +278,7 @@ fn no_process_is_left_by_a_run(place: &Place) {
     assert_eq!(site.sh("clone", "echo again"), "again\n");
 }
 
-fn one_run_is_kept_or_thrown_away_as_asked(place: &Place) {
+fn a_run_is_kept_or_discarded_by_its_option(place: &Place) {
     let site = with_base(place);
     let (wanted, before) = (site.content("base"), site.layers());
     let script = "echo new >/data/new; cat /data/new";
@@ -292,7 +292,7 @@ fn one_run_is_kept_or_thrown_away_as_asked(place: &Place) {
     site.keep("base", "new", &["/bin/sh", "-c", script]);
     assert_eq!(names(&site), set(&["base", "new"]));
     assert_eq!(site.sh("new", "cat /data/new"), "new\n");
-    site.assert_unharmed("what was kept", "base", &before);
+    site.assert_unchanged("what was kept", "base", &before);
     same("the base", &wanted, &site.content("base"));
     // The tree of a failed command is not kept.
     let failed = site.ends(&["run", "--from", "base", "--commit", "bad", "--", "/bin/false"]);
@@ -304,7 +304,7 @@ fn one_run_is_kept_or_thrown_away_as_asked(place: &Place) {
     site.well(&["fsck"]);
 }
 
-fn a_run_that_was_killed_is_told_once_and_undone(place: &Place) {
+fn a_run_that_was_killed_is_reported_once_and_undone(place: &Place) {
     let site = with_base(place);
     site.clone_of("base", "clone");
     site.sh("clone", "echo before >/data/log");
@@ -313,15 +313,15 @@ fn a_run_that_was_killed_is_told_once_and_undone(place: &Place) {
     let run = waiting(&site, &["clone"], "");
     run.signal(Signal::KILL).unwrap();
     run.end();
-    eventually("nobody is left", || {
+    eventually("no process is left", || {
         let busy = place.sh("for exe in /proc/[0-9]*/exe; do readlink $exe; done").stdout;
         !busy.contains("bin/busybox")
     });
     let next = site.ends(&["list"]);
-    let told = site.ends(&["list"]);
-    assert!(next.status.success() && told.status.success());
-    let said = [&next, &told].map(|list| list.stderr.matches("clone").count());
-    assert_eq!((said[0].min(1), said[1]), (1, 0), "told once: {next:?} {told:?}");
+    let second = site.ends(&["list"]);
+    assert!(next.status.success() && second.status.success());
+    let counts = [&next, &second].map(|list| list.stderr.matches("clone").count());
+    assert_eq!((counts[0].min(1), counts[1]), (1, 0), "told once: {next:?} {second:?}");
     same("the clone of a run that was killed", &wanted, &site.content("clone"));
     assert_eq!(site.sh("clone", "cat /data/log"), "before\n");
     site.well(&["fsck"]);
@@ -345,7 +345,7 @@ fn a_full_disk(place: &Place, kind: FsKind) {
     let full = ["no space left", "os error 28"];
     site.refused(125, &["import", "large", large.to_str().unwrap()], &full);
     assert_eq!(names(&site), set(&["base"]));
-    site.assert_unharmed("an import that failed", "base", &before);
+    site.assert_unchanged("an import that failed", "base", &before);
     site.well(&["gc", "--wait"]);
 
     site.clone_of("base", "clone");
@@ -354,7 +354,7 @@ fn a_full_disk(place: &Place, kind: FsKind) {
     // The command gets the error. Keeping its changes may fail, with a message.
     assert!(filled.stdout.contains("ended 1"), "{filled:?}");
     assert!(matches!(filled.status.code(), Some(5 | 125)), "{filled:?}");
-    site.assert_unharmed("a run that filled the disk", "base", &before);
+    site.assert_unchanged("a run that filled the disk", "base", &before);
     // A full disk has room for what a removal writes.
     site.well(&["remove", "clone", "--wait"]);
     site.well(&["gc", "--wait"]);
@@ -366,14 +366,14 @@ fn a_full_disk(place: &Place, kind: FsKind) {
     rig.down().unwrap();
 }
 
-fn a_full_disk_leaves_the_base_and_a_clear_word_on_ext4(place: &Place) {
+fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4(place: &Place) {
     a_full_disk(place, FsKind::Ext4);
 }
 
-fn a_full_disk_leaves_the_base_and_a_clear_word_on_xfs(place: &Place) {
+fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs(place: &Place) {
     a_full_disk(place, FsKind::Xfs);
 }
 
-fn a_full_disk_leaves_the_base_and_a_clear_word_on_btrfs(place: &Place) {
+fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs(place: &Place) {
     a_full_disk(place, FsKind::Btrfs);
 }

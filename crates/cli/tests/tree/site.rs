@@ -1,6 +1,5 @@
 //! A store on a disk of its own, and the verbs of `synconce tree` on that store.
 
-use crate::support::{Place, SYNCONCE};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use synconce_testkit::harness::{Place, binary};
 use synconce_testkit::manifest::{Manifest, Options, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
@@ -85,7 +85,7 @@ impl<'a> Site<'a> {
 
     /// Returns the command `synconce tree --store STORE WORDS`.
     pub fn tree(&self, words: &[&str]) -> Command {
-        let mut command = self.place.command(SYNCONCE);
+        let mut command = self.place.command(binary());
         command.args(["tree", "--store"]).arg(self.store()).args(words);
         command
     }
@@ -108,12 +108,12 @@ impl<'a> Site<'a> {
         let finished = self.ends(words);
         assert_eq!(finished.status.code(), Some(code), "{words:?}: {finished:?}");
         assert_eq!(finished.stdout, "", "{words:?}: {finished:?}");
-        let said = finished.stderr.to_lowercase();
-        assert!(said.starts_with("synconce: "), "{words:?}: {finished:?}");
+        let message = finished.stderr.to_lowercase();
+        assert!(message.starts_with("synconce: "), "{words:?}: {finished:?}");
         for word in why {
-            assert!(said.contains(&word.to_lowercase()), "{word}: {words:?}: {finished:?}");
+            assert!(message.contains(&word.to_lowercase()), "{word}: {words:?}: {finished:?}");
         }
-        assert!(!said.contains("panicked"), "{words:?}: {finished:?}");
+        assert!(!message.contains("panicked"), "{words:?}: {finished:?}");
     }
 
     fn with_strategy<'w>(&self, verb: &[&'w str], words: &[&'w str]) -> Vec<&'w str> {
@@ -202,7 +202,7 @@ impl<'a> Site<'a> {
 
     /// Asserts that the layers in `before` are unchanged, and that `verify` succeeds for the
     /// tree `name`, which uses them.
-    pub fn assert_unharmed(&self, what: &str, name: &str, before: &Layers) {
+    pub fn assert_unchanged(&self, what: &str, name: &str, before: &Layers) {
         let what = format!("{what} by {}", self.strategy());
         let mut now = times(&self.store().join("layers"));
         let ids: BTreeSet<_> = before.0.entries.keys().map(|path| top(path)).collect();
@@ -235,8 +235,9 @@ pub fn times(path: &Path) -> Manifest {
 pub fn same(what: &str, first: &Manifest, second: &Manifest) {
     assert!(first.entries.len() > 1, "{what}: there is something to compare");
     let differences = diff(first, second);
-    let told: Vec<_> = differences.iter().take(20).map(|one| shortened(&one.to_string())).collect();
-    assert!(told.is_empty(), "{what}: {} differences: {told:#?}", differences.len());
+    let shown: Vec<_> =
+        differences.iter().take(20).map(|one| shortened(&one.to_string())).collect();
+    assert!(shown.is_empty(), "{what}: {} differences: {shown:#?}", differences.len());
 }
 
 /// Returns `text` without the middle, because some paths have thousands of bytes.

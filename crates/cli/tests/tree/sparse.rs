@@ -1,14 +1,14 @@
 //! A sparse file of 1 TiB in a tree: no command reads its holes.
 
-use crate::harness::trial;
-use crate::meetings::text;
+use crate::concurrent::text;
 use crate::roots;
 use crate::site::{Site, for_each_strategy};
-use crate::support::{Place, Started};
 use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use synconce_testkit::harness::trial;
+use synconce_testkit::harness::{Place, Started};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {

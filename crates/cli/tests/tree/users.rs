@@ -1,14 +1,14 @@
 //! Runs of an unprivileged user with subordinate ids.
 
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::limit;
-use crate::support::Place;
 use libtest_mimic::Trial;
 use rustix::mount::mount_bind;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::PathBuf;
+use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::process::{self, Finished};
 
 const NOBODY: u32 = 65534;
@@ -18,9 +18,9 @@ const NEEDS: [Need; 2] =
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_user_with_subordinate_ids_has_trees_of_many_owners, &NEEDS),
-        trial(a_user_is_told_what_of_a_directory_is_not_his, &NEEDS),
-        trial(an_id_of_a_tar_that_the_user_has_not_is_told, &NEEDS),
-        trial(a_user_without_subordinate_ids_is_told_the_remedy, &NEEDS),
+        trial(an_import_by_a_user_lists_the_files_of_other_owners, &NEEDS),
+        trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
+        trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
     ]
 }
 
@@ -31,7 +31,7 @@ fn as_nobody(place: &Place, words: &[&str]) -> Finished {
     chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut command = place.command("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
-    command.args([crate::support::SYNCONCE, "tree"]).args(words).current_dir(&home);
+    command.args([synconce_testkit::harness::binary(), "tree"]).args(words).current_dir(&home);
     command.env("HOME", &home).env_remove("XDG_DATA_HOME").env_remove("SYNCONCE_STATE_DIR");
     command.env_remove("SYNCONCE_RUNTIME_DIR").env_remove("XDG_RUNTIME_DIR");
     process::run(&mut command, limit()).unwrap()
@@ -70,9 +70,9 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     well(place, &["import", "base", tar.to_str().unwrap()]);
     well(place, &["clone", "base", "clone"]);
     let owners = "cd /data; id -u; stat -c '%n %u %g' file user games nobody";
-    let said = "0\nfile 0 0\nuser 1000 1000\ngames 5 5\nnobody 65534 65534\n";
+    let owners_wanted = "0\nfile 0 0\nuser 1000 1000\ngames 5 5\nnobody 65534 65534\n";
     let sh = |script: &str| well(place, &["run", "clone", "--", "/bin/sh", "-ec", script]);
-    assert_eq!(sh(owners), said);
+    assert_eq!(sh(owners), owners_wanted);
     // In the tree the user has the rights of root.
     sh("cd /data; chown 12:34 file; echo x >>games; mv directory moved; rm -r far; mkdir new; \
         chown 1000 new; mkdir -m 000 closed");
@@ -83,7 +83,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     assert_eq!(sh(changed), wanted);
     assert_eq!(
         well(place, &["run", "--from", "base", "--", "/bin/sh", "-ec", owners]),
-        said,
+        owners_wanted,
         "the base is as it was"
     );
     well(place, &["verify", "base"]);
@@ -98,7 +98,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     let exported = place.path("home/exported.tar");
     let script = format!(
         "setpriv --reuid 65534 --regid 65534 --clear-groups '{}' tree export clone >'{}'",
-        crate::support::SYNCONCE,
+        synconce_testkit::harness::binary(),
         exported.display()
     );
     let mut export = place.command("sh");
@@ -120,7 +120,7 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     assert_eq!(fs::read_dir(layers).unwrap().count(), 0);
 }
 
-fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
+fn an_import_by_a_user_lists_the_files_of_other_owners(place: &Place) {
     subordinate(place, "nobody:100000:65536\n");
     let root = roots::small(place, "source");
     let chown_all = place.bare(&["chown", "-R", "65534:65534", "source"]);
@@ -138,8 +138,8 @@ fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
     assert!(imported.status.success(), "{imported:?}");
     let list = "1 are without attributes or lists that this user may not set: data/attributes";
     assert!(imported.stderr.contains(list), "{imported:?}");
-    for told in ["2 have an owner or a group that", "1 are device nodes, left out", "data/null"] {
-        assert!(imported.stderr.contains(told), "{told}: {imported:?}");
+    for part in ["2 have an owner or a group that", "1 are device nodes, left out", "data/null"] {
+        assert!(imported.stderr.contains(part), "{part}: {imported:?}");
     }
     let script = "cd /data; stat -c '%n %u' file hard far/hard other; ls null";
     let run = ["run", "--from", "base", "--", "/bin/sh", "-c", script];
@@ -147,7 +147,7 @@ fn a_user_is_told_what_of_a_directory_is_not_his(place: &Place) {
     assert_eq!(seen, "file 0\nhard 65534\nfar/hard 65534\nother 65534\n");
 }
 
-fn an_id_of_a_tar_that_the_user_has_not_is_told(place: &Place) {
+fn an_id_of_a_tar_outside_the_users_ranges_is_reported(place: &Place) {
     subordinate(place, "nobody:100000:65536\n");
     let root = roots::small(place, "source");
     chown(root.join("data/file"), Some(700_000), Some(0)).unwrap();
@@ -155,13 +155,13 @@ fn an_id_of_a_tar_that_the_user_has_not_is_told(place: &Place) {
     assert!(made.status.success(), "{made:?}");
     let imported = as_nobody(place, &["import", "base", &place.text("source.tar")]);
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");
-    for told in ["data/file", "700000:0", "/etc/subuid"] {
-        assert!(imported.stderr.contains(told), "{told}: {imported:?}");
+    for part in ["data/file", "700000:0", "/etc/subuid"] {
+        assert!(imported.stderr.contains(part), "{part}: {imported:?}");
     }
 }
 
-fn a_user_without_subordinate_ids_is_told_the_remedy(place: &Place) {
-    subordinate(place, "somebody:100000:65536\n");
+fn a_user_without_subordinate_ids_gets_a_hint(place: &Place) {
+    subordinate(place, "other:100000:65536\n");
     let tar = tar(place);
     let imported = as_nobody(place, &["import", "base", tar.to_str().unwrap()]);
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");

@@ -1,27 +1,27 @@
 //! The verbs themselves: errors first, then what each verb leaves.
 
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, limit, same, times};
-use crate::support::{Place, SYNCONCE, Started, eventually};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually};
 use synconce_testkit::process;
 
 pub const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(what_is_not_there_is_told_by_its_name, &NEEDS),
+        trial(a_missing_tree_is_reported_by_its_name, &NEEDS),
         trial(bad_names_are_refused_and_nothing_is_made, &NEEDS),
-        trial(what_is_no_store_is_told, &NEEDS),
+        trial(a_directory_without_a_store_is_an_error, &NEEDS),
         trial(what_is_no_source_leaves_no_tree, &NEEDS),
         trial(a_name_that_is_taken_stays_what_it_is, &NEEDS),
         trial(a_clone_of_a_clone_is_a_tree_of_its_own, &NEEDS),
         trial(clones_go_on_without_their_base, &NEEDS),
-        trial(lists_say_what_there_is, &NEEDS),
+        trial(lists_show_every_tree_with_its_state, &NEEDS),
         trial(a_base_is_replaced_while_its_clones_keep_theirs, &NEEDS),
         trial(a_mounted_tree_is_written_to_and_kept_or_not, &NEEDS),
         trial(damage_is_found_and_named, &NEEDS),
@@ -48,30 +48,30 @@ pub fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn what_is_not_there_is_told_by_its_name(place: &Place) {
+fn a_missing_tree_is_reported_by_its_name(place: &Place) {
     let site = with_base(place);
     let to = site.fresh("to");
     fs::create_dir(&to).unwrap();
     let to = to.to_str().unwrap();
     let new = site.fresh("new");
     let words: [&[&str]; 14] = [
-        &["clone", "nobody", "clone"],
-        &["run", "nobody", "--", "true"],
-        &["run", "--from", "nobody", "--", "true"],
-        &["run", "--from", "nobody", "--commit", "new", "--", "true"],
-        &["mount", "nobody", to],
-        &["umount", "nobody"],
-        &["commit", "nobody"],
-        &["diff", "nobody", "base"],
-        &["diff", "base", "nobody"],
-        &["export", "nobody"],
-        &["export", "nobody", new.to_str().unwrap()],
-        &["squash", "nobody"],
-        &["remove", "nobody"],
-        &["verify", "nobody"],
+        &["clone", "missing", "clone"],
+        &["run", "missing", "--", "true"],
+        &["run", "--from", "missing", "--", "true"],
+        &["run", "--from", "missing", "--commit", "new", "--", "true"],
+        &["mount", "missing", to],
+        &["umount", "missing"],
+        &["commit", "missing"],
+        &["diff", "missing", "base"],
+        &["diff", "base", "missing"],
+        &["export", "missing"],
+        &["export", "missing", new.to_str().unwrap()],
+        &["squash", "missing"],
+        &["remove", "missing"],
+        &["verify", "missing"],
     ];
     for words in words {
-        site.refused(125, words, &["nobody"]);
+        site.refused(125, words, &["missing"]);
     }
     assert!(!new.exists());
     assert_eq!(names(&site), set(&["base"]));
@@ -108,10 +108,10 @@ fn bad_names_are_refused_and_nothing_is_made(place: &Place) {
     assert!(after.entries.keys().eq(before.entries.keys()), "{:?}", after.entries.keys());
 }
 
-fn what_is_no_store_is_told(place: &Place) {
+fn a_directory_without_a_store_is_an_error(place: &Place) {
     fs::create_dir(place.path("empty")).unwrap();
     fs::create_dir(place.path("other")).unwrap();
-    place.write("other/file", "somebody's\n");
+    place.write("other/file", "other\n");
     place.write("file", "no directory\n");
     let ends =
         |words: &[&str]| process::run(place.synconce(&["tree"]).args(words), limit()).unwrap();
@@ -128,7 +128,7 @@ fn what_is_no_store_is_told(place: &Place) {
     // A directory with other files is not made a store, and the files are unchanged.
     assert_eq!(ends(&["init", &place.text("other")]).status.code(), Some(125));
     assert_eq!(ends(&["init", &place.text("file")]).status.code(), Some(125));
-    assert_eq!(place.read("other/file"), "somebody's\n");
+    assert_eq!(place.read("other/file"), "other\n");
     assert_eq!(fs::read_dir(place.path("other")).unwrap().count(), 1);
     // A second `init` changes nothing.
     for _ in 0..2 {
@@ -172,7 +172,7 @@ fn what_is_no_source_leaves_no_tree(place: &Place) {
         let script =
             format!("tar -c -C source . | {program} | \"$0\" tree --store \"$1\" import {name} -");
         let mut import = place.command("bash");
-        import.args(["-ec", &format!("set -o pipefail; {script}"), SYNCONCE]).arg(site.store());
+        import.args(["-ec", &format!("set -o pipefail; {script}"), binary()]).arg(site.store());
         let imported = process::run(&mut import, limit()).unwrap();
         assert!(imported.status.success(), "{imported:?}");
     }
@@ -194,7 +194,7 @@ fn a_name_that_is_taken_stays_what_it_is(place: &Place) {
     site.refused(125, &["commit", "clone", "--as", "base"], &["base"]);
     same("the clone", &mine, &site.content("clone"));
     same("the base", &wanted, &site.content("base"));
-    site.assert_unharmed("what was refused", "base", &layers);
+    site.assert_unchanged("what was refused", "base", &layers);
     // After the removal of a tree its name is free, and a new tree of that name is another
     // tree.
     site.remove("clone");
@@ -282,7 +282,7 @@ pub fn waiting(site: &Site<'_>, words: &[&str], script: &str) -> Started {
     started
 }
 
-fn lists_say_what_there_is(place: &Place) {
+fn lists_show_every_tree_with_its_state(place: &Place) {
     let site = Site::plain(place);
     let empty = site.well(&["list"]);
     assert!(empty.stdout.lines().count() <= 1, "{empty:?}");
@@ -348,7 +348,7 @@ fn a_mounted_tree_is_written_to_and_kept_or_not(place: &Place) {
     site.well(&["umount", "clone"]);
     site.refused(125, &["umount", at], &[at]);
     site.refused(125, &["mount", "clone", &place.text("nowhere")], &["nowhere"]);
-    site.assert_unharmed("mounts", "base", &before);
+    site.assert_unchanged("mounts", "base", &before);
 }
 
 fn damage_is_found_and_named(place: &Place) {
@@ -357,7 +357,7 @@ fn damage_is_found_and_named(place: &Place) {
     let layers = fs::read_dir(site.store().join("layers")).unwrap();
     let tree = layers.map(|layer| layer.unwrap().path().join("tree")).next().unwrap();
     // A changed file is reported by its directory: fingerprints are of directories.
-    let said = || {
+    let removed = || {
         let damaged = site.ends(&["verify", "base"]);
         assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
         let lines = damaged.stdout.lines().chain(damaged.stderr.lines());
@@ -368,16 +368,16 @@ fn damage_is_found_and_named(place: &Place) {
     let file = tree.join("data/directory/inner");
     let (meta, content) = (fs::metadata(&file).unwrap(), fs::read(&file).unwrap());
     fs::write(&file, vec![b'x'; content.len()]).unwrap();
-    assert_eq!(said(), set(&["data/directory"]));
+    assert_eq!(removed(), set(&["data/directory"]));
     // Restoring the content and the time of a file does not hide the change: the inode's
     // change time cannot be set.
     fs::write(&file, content).unwrap();
     let opened = fs::File::options().write(true).open(&file).unwrap();
     opened.set_modified(meta.modified().unwrap()).unwrap();
-    assert_eq!(said(), set(&["data/directory"]));
+    assert_eq!(removed(), set(&["data/directory"]));
     fs::remove_file(tree.join("data/far/hard")).unwrap();
     fs::write(tree.join("etc/more"), "").unwrap();
-    let all = said();
+    let all = removed();
     assert!(all.is_superset(&set(&["data/directory", "data/far", "etc"])), "{all:?}");
     // A torn record.
     fs::write(site.store().join("trees/torn.json"), "{\"na").unwrap();

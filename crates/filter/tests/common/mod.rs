@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod child;
+
 use std::io::Write;
 
 use synconce_filter::{Abi, Answer, Call, SeccompData, Spec, Verdict};

@@ -30,12 +30,12 @@ fn assert_ours(item: &Item) {
 
 #[test]
 fn a_file_that_is_made_is_of_the_version_that_containerd_reads() {
-    for (said, version, plugin) in
+    for (printed, version, plugin) in
         [(FIRST_SERIES, 2, SECOND), (SECOND_SERIES, 3, THIRD), ("", 2, SECOND)]
     {
         let tree = tree();
-        there_and_back(&tree, Engine::Containerd, said);
-        tree.set_up(Engine::Containerd, said).unwrap();
+        there_and_back(&tree, Engine::Containerd, printed);
+        tree.set_up(Engine::Containerd, printed).unwrap();
         let text = tree.read(CONFIG);
         assert_eq!(text.parse::<DocumentMut>().unwrap()["version"].as_integer(), Some(version));
         assert_ours(&runtimes(&text, plugin));
@@ -123,14 +123,14 @@ fn what_containerd_would_not_read_is_refused_with_the_line() {
     ] {
         let tree = tree().with(CONFIG, content).with("/etc/containerd/a.toml", &cri);
         let before = tree.snapshot();
-        let said = refusal(tree.set_up(Engine::Containerd, ""));
-        assert!(said.contains(part), "{said}");
+        let printed = refusal(tree.set_up(Engine::Containerd, ""));
+        assert!(printed.contains(part), "{printed}");
         assert_eq!(before, tree.snapshot());
     }
 }
 
 #[test]
-fn a_runtime_of_our_name_is_kept_or_refused() {
+fn a_runtime_with_the_name_synconce_is_kept_or_refused() {
     let content = |binary: &str| {
         format!(
             "version = 2\n[plugins.\"{SECOND}\".containerd.runtimes.synconce]\n\
@@ -140,12 +140,12 @@ fn a_runtime_of_our_name_is_kept_or_refused() {
     let kept = tree().with(CONFIG, &content(RUNTIME));
     assert_eq!(kept.set_up(Engine::Containerd, "").unwrap(), 0);
     let other = tree().with(CONFIG, &content("/usr/bin/crun"));
-    let said = refusal(other.set_up(Engine::Containerd, ""));
-    assert!(said.contains("line 2: has a runtime synconce that is not"), "{said}");
+    let printed = refusal(other.set_up(Engine::Containerd, ""));
+    assert!(printed.contains("line 2: has a runtime synconce that is not"), "{printed}");
 }
 
 #[test]
-fn what_runc_has_ours_has_but_for_the_binary() {
+fn the_new_runtime_has_every_setting_of_runc_but_the_binary() {
     for (version, plugin) in [(2, SECOND), (3, THIRD), (4, THIRD)] {
         let main = format!(
             "version = {version}\n[plugins.'{plugin}'.containerd.runtimes.runc]\n\
@@ -178,7 +178,7 @@ fn what_runc_has_ours_has_but_for_the_binary() {
 }
 
 #[test]
-fn what_a_later_file_says_of_runc_counts_in_a_file_of_our_own() {
+fn settings_of_runc_in_a_later_file_are_copied_into_the_new_file() {
     let table = format!("[plugins.'{THIRD}'.containerd.runtimes.runc]\n");
     let main = format!(
         "version = 3\nimports = ['conf.d/*.toml']\n{table}base_runtime_spec = '/a'\n\
@@ -212,9 +212,9 @@ fn a_binary_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
         let tree = with(binary).program("/opt/runc/runc").program("/usr/bin/crun");
         let before = tree.snapshot();
         let error = tree.set_up(Engine::Containerd, "").unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("config.toml, line 4: has containerd use"), "{said}");
-        assert!(said.contains("would execute /usr/sbin/runc"), "{said}");
+        let printed = error.to_string();
+        assert!(printed.contains("config.toml, line 4: has containerd use"), "{printed}");
+        assert!(printed.contains("would execute /usr/sbin/runc"), "{printed}");
         let remedy = match binary {
             "youki" => "name its path there, and as runtime in /etc/synconce/oci.toml".to_owned(),
             path => format!("runtime = \"{path}\" in /etc/synconce/oci.toml"),

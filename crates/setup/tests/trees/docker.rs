@@ -19,8 +19,8 @@ fn tree() -> Tree {
     Tree::new().program("/usr/sbin/dockerd").with(UNIT, STOCK_UNIT)
 }
 
-fn notes(tree: &Tree, said: &'static str) -> String {
-    tree.plan(Engine::Docker, said).unwrap().notes.join("\n")
+fn notes(tree: &Tree, printed: &'static str) -> String {
+    tree.plan(Engine::Docker, printed).unwrap().notes.join("\n")
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn a_file_that_is_absent_becomes_what_dockerd_takes() {
 
 #[test]
 fn before_version_26_the_embedded_buildkit_is_reached_by_path() {
-    for said in [OLD, LAST_OLD] {
+    for printed in [OLD, LAST_OLD] {
         let tree = tree();
-        there_and_back(&tree, Engine::Docker, said);
+        there_and_back(&tree, Engine::Docker, printed);
         assert!(
-            notes(&tree, said)
+            notes(&tree, printed)
                 .contains("because it knows DOCKER_BUILDKIT_RUNC_COMMAND only from v26")
         );
-        tree.set_up(Engine::Docker, said).unwrap();
+        tree.set_up(Engine::Docker, printed).unwrap();
         let path = "Environment=PATH=/usr/local/lib/synconce/docker:/usr/local/sbin:";
         assert!(tree.read(DROP_IN).contains(path));
         let link = std::fs::read_link(tree.real("/usr/local/lib/synconce/docker/runc")).unwrap();
@@ -54,10 +54,10 @@ fn before_version_26_the_embedded_buildkit_is_reached_by_path() {
 
 #[test]
 fn from_version_26_the_embedded_buildkit_is_reached_by_its_variable() {
-    for said in [FIRST_NEW, "Docker version 28.3.0, build 38b7060"] {
+    for printed in [FIRST_NEW, "Docker version 28.3.0, build 38b7060"] {
         let tree = tree();
-        there_and_back(&tree, Engine::Docker, said);
-        tree.set_up(Engine::Docker, said).unwrap();
+        there_and_back(&tree, Engine::Docker, printed);
+        tree.set_up(Engine::Docker, printed).unwrap();
         let setting = format!("[Service]\nEnvironment=DOCKER_BUILDKIT_RUNC_COMMAND={RUNTIME}\n");
         assert!(tree.read(DROP_IN).ends_with(&setting));
         assert!(!tree.real("/usr/local/lib").exists());
@@ -65,7 +65,7 @@ fn from_version_26_the_embedded_buildkit_is_reached_by_its_variable() {
 }
 
 #[test]
-fn without_dockerd_or_its_version_the_way_is_taken_that_all_versions_know() {
+fn without_dockerd_or_its_version_the_setting_of_all_versions_is_used() {
     let tree = Tree::new();
     assert!(notes(&tree, "").contains("dockerd is not installed"));
     tree.set_up(Engine::Docker, "").unwrap();
@@ -76,16 +76,16 @@ fn without_dockerd_or_its_version_the_way_is_taken_that_all_versions_know() {
 }
 
 #[test]
-fn a_dockerd_that_systemd_does_not_start_is_told_by_hand() {
+fn for_a_dockerd_without_systemd_the_variable_is_shown_for_the_operator() {
     let tree = Tree::new().program("/usr/bin/dockerd");
-    let said = notes(&tree, FIRST_NEW);
-    assert!(said.contains("start dockerd with DOCKER_BUILDKIT_RUNC_COMMAND="), "{said}");
+    let printed = notes(&tree, FIRST_NEW);
+    assert!(printed.contains("start dockerd with DOCKER_BUILDKIT_RUNC_COMMAND="), "{printed}");
     tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
     assert!(!tree.real(DROP_IN).exists());
 }
 
 #[test]
-fn a_path_that_the_service_has_already_comes_after_ours() {
+fn a_path_of_the_service_comes_after_the_added_directory() {
     let tree = tree().with(
         &format!("{DROP_INS}/10-path.conf"),
         "[Service]\nEnvironment=\"HTTP_PROXY=http://a b\" PATH=/opt/bin:/usr/bin\n",
@@ -96,9 +96,9 @@ fn a_path_that_the_service_has_already_comes_after_ours() {
 }
 
 #[test]
-fn a_variable_that_would_win_over_ours_is_refused_with_its_line() {
+fn a_variable_that_would_override_the_new_one_is_refused_with_its_line() {
     let later = format!("{DROP_INS}/zz.conf");
-    for (path, content, line, said) in [
+    for (path, content, line, printed) in [
         (later.as_str(), "[Service]\nEnvironment=PATH=/opt/bin\n", "zz.conf, line 2", OLD),
         ("/etc/default/docker", "# PATH=no\n\nPATH=/opt/bin\n", "default/docker, line 3", OLD),
         (
@@ -110,7 +110,7 @@ fn a_variable_that_would_win_over_ours_is_refused_with_its_line() {
     ] {
         let tree = tree().with(path, content);
         let before = tree.snapshot();
-        let refused = refusal(tree.set_up(Engine::Docker, said));
+        let refused = refusal(tree.set_up(Engine::Docker, printed));
         assert!(refused.contains(line) && refused.contains("wins over"), "{refused}");
         assert_eq!(before, tree.snapshot());
     }
@@ -127,8 +127,8 @@ fn flags_that_dockerd_takes_only_once_are_refused_with_their_line() {
         ("/etc/default/docker", options, "default/docker, line 1: gives dockerd --add-runtime"),
     ] {
         let tree = tree().with(path, content);
-        let said = refusal(tree.set_up(Engine::Docker, OLD));
-        assert!(said.contains(line), "{said}");
+        let printed = refusal(tree.set_up(Engine::Docker, OLD));
+        assert!(printed.contains(line), "{printed}");
     }
     // The first drop-in file resets the flag.
     let tree = tree()
@@ -138,7 +138,7 @@ fn flags_that_dockerd_takes_only_once_are_refused_with_their_line() {
 }
 
 #[test]
-fn the_file_that_dockerd_is_told_to_read_is_the_one_that_is_edited() {
+fn the_configuration_file_of_dockerds_option_is_edited() {
     let unit = "[Service]\nExecStart=/usr/sbin/dockerd --config-file /srv/docker.json\n";
     let tree = Tree::new().with(UNIT, unit).with("/srv/docker.json", "{}");
     there_and_back(&tree, Engine::Docker, OLD);
@@ -168,8 +168,11 @@ fn containers_that_could_not_be_started_any_more_stand_in_the_way_of_an_undo() {
         "/srv/docker/containers/fedcba9876543210/hostconfig.json",
         "{\"Runtime\":\"synconce\"}",
     );
-    let said = still_in_use(Engine::Docker, &host).unwrap().unwrap().to_string();
-    assert!(said.contains("/srv/docker/containers") && said.ends_with(": fedcba987654"), "{said}");
+    let printed = still_in_use(Engine::Docker, &host).unwrap().unwrap().to_string();
+    assert!(
+        printed.contains("/srv/docker/containers") && printed.ends_with(": fedcba987654"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -181,8 +184,11 @@ fn a_path_with_a_space_stays_one_word() {
     let setting = "\nEnvironment=\"PATH=/usr/local/lib/synconce/docker:/opt/my tools:/usr/bin\"\n";
     assert!(tree.read(DROP_IN).contains(setting));
     tree.write(&path, "[Service]\nEnvironment=\"PATH=/opt/my\\x20tools:/usr/bin\"\n");
-    let said = refusal(tree.set_up(Engine::Docker, OLD));
-    assert!(said.contains("10-path.conf, line 2: sets a PATH whose value only systemd"), "{said}");
+    let printed = refusal(tree.set_up(Engine::Docker, OLD));
+    assert!(
+        printed.contains("10-path.conf, line 2: sets a PATH whose value only systemd"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -194,9 +200,9 @@ fn a_command_that_does_not_execute_dockerd_itself_is_refused_with_its_line() {
         let unit = format!("[Service]\nType=notify\nExecStart={command}\n");
         let tree = tree().with(UNIT, &unit);
         let before = tree.snapshot();
-        let said = refusal(tree.set_up(Engine::Docker, OLD));
-        assert!(said.contains("docker.service, line 3: starts /"), "{said}");
-        assert!(said.contains("not dockerd itself"), "{said}");
+        let printed = refusal(tree.set_up(Engine::Docker, OLD));
+        assert!(printed.contains("docker.service, line 3: starts /"), "{printed}");
+        assert!(printed.contains("not dockerd itself"), "{printed}");
         assert_eq!(before, tree.snapshot());
     }
 }

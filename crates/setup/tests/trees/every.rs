@@ -15,7 +15,7 @@ const LONG_DOCKER: &str = include_str!("../fixtures/daemon-long.json");
 struct Kind {
     engine: Engine,
     path: &'static str,
-    said: &'static str,
+    printed: &'static str,
     contents: &'static [&'static str],
     broken: &'static str,
 }
@@ -24,28 +24,28 @@ const KINDS: [Kind; 4] = [
     Kind {
         engine: Engine::Docker,
         path: "/etc/docker/daemon.json",
-        said: "Docker version 20.10.24+dfsg1, build 5d6db84",
+        printed: "Docker version 20.10.24+dfsg1, build 5d6db84",
         contents: &["", "{}", " \n", "{\"log-driver\":\"journald\"}", LONG_DOCKER],
         broken: "{\n  \"debug\": true,\n  // no comments\n  \"x\": 1\n}\n",
     },
     Kind {
         engine: Engine::Buildkit,
         path: "/etc/buildkit/buildkitd.toml",
-        said: "",
+        printed: "",
         contents: &["", "debug = true", "# only this\n", COMMENTED_BUILDKIT],
         broken: "debug = true\n\n[worker.oci\n",
     },
     Kind {
         engine: Engine::Podman,
         path: "/etc/containers/containers.conf",
-        said: "",
+        printed: "",
         contents: &["", "[engine]\nruntime=\"runc\"", STOCK_PODMAN],
         broken: "[engine]\n\nruntime crun\n",
     },
     Kind {
         engine: Engine::Containerd,
         path: "/etc/containerd/config.toml",
-        said: "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3",
+        printed: "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3",
         contents: &["", "version = 2", STOCK_CONTAINERD, COMMENTED_CONTAINERD],
         broken: "version = 2\n\n[plugins\n",
     },
@@ -63,7 +63,7 @@ impl Kind {
 #[test]
 fn a_set_up_without_a_file_goes_there_once_and_back_to_nothing() {
     for kind in KINDS {
-        there_and_back(&kind.tree(), kind.engine, kind.said);
+        there_and_back(&kind.tree(), kind.engine, kind.printed);
     }
 }
 
@@ -73,7 +73,7 @@ fn a_set_up_of_any_file_goes_there_once_and_back_to_the_byte() {
         for content in kind.contents {
             for content in [(*content).to_owned(), content.replace('\n', "\r\n")] {
                 let tree = kind.tree().with(kind.path, &content).mode(kind.path, 0o640);
-                there_and_back(&tree, kind.engine, kind.said);
+                there_and_back(&tree, kind.engine, kind.printed);
             }
         }
     }
@@ -84,7 +84,7 @@ fn an_edit_adds_lines_and_takes_none_away() {
     for kind in KINDS {
         for content in kind.contents.iter().filter(|content| content.ends_with('\n')) {
             let tree = kind.tree().with(kind.path, content);
-            tree.set_up(kind.engine, kind.said).unwrap();
+            tree.set_up(kind.engine, kind.printed).unwrap();
             let after = tree.read(kind.path);
             let mut left = after.lines();
             for line in content.lines().filter(|line| !line.trim().is_empty()) {
@@ -103,7 +103,7 @@ fn lines_that_end_in_carriage_returns_keep_them_and_so_do_new_ones() {
     for kind in KINDS.iter().filter(|kind| kind.engine != Engine::Podman) {
         let content = kind.contents.last().unwrap().replace('\n', "\r\n");
         let tree = kind.tree().with(kind.path, &content);
-        tree.set_up(kind.engine, kind.said).unwrap();
+        tree.set_up(kind.engine, kind.printed).unwrap();
         let after = tree.read(kind.path);
         assert!(after.contains(RUNTIME), "{after}");
         assert_eq!(after.matches('\n').count(), after.matches("\r\n").count(), "{after}");
@@ -115,8 +115,8 @@ fn a_broken_file_is_refused_with_its_line_and_nothing_is_written() {
     for kind in KINDS {
         let tree = kind.tree().with(kind.path, kind.broken);
         let before = tree.snapshot();
-        let said = refusal(tree.set_up(kind.engine, kind.said));
-        assert!(said.contains(kind.path) && said.contains(", line 3: "), "{said}");
+        let printed = refusal(tree.set_up(kind.engine, kind.printed));
+        assert!(printed.contains(kind.path) && printed.contains(", line 3: "), "{printed}");
         assert_eq!(before, tree.snapshot());
     }
 }
@@ -126,8 +126,8 @@ fn a_file_that_is_no_text_is_refused_with_its_line() {
     for kind in KINDS {
         let tree = kind.tree().with(kind.path, "");
         fs::write(tree.real(kind.path), b"# a\n# b\n# \xff\n").unwrap();
-        let said = refusal(tree.set_up(kind.engine, kind.said));
-        assert!(said.contains("line 3: is not UTF-8"), "{said}");
+        let printed = refusal(tree.set_up(kind.engine, kind.printed));
+        assert!(printed.contains("line 3: is not UTF-8"), "{printed}");
     }
 }
 
@@ -139,8 +139,8 @@ fn a_file_behind_a_link_is_edited_and_the_link_stays() {
         for target in ["/srv/config", "../../srv/config"] {
             let content = kind.contents.last().unwrap();
             let tree = kind.tree().with("/srv/config", content).link(target, kind.path);
-            there_and_back(&tree, kind.engine, kind.said);
-            tree.set_up(kind.engine, kind.said).unwrap();
+            there_and_back(&tree, kind.engine, kind.printed);
+            tree.set_up(kind.engine, kind.printed).unwrap();
             assert!(tree.read("/srv/config").contains(RUNTIME));
             assert!(fs::symlink_metadata(tree.real(kind.path)).unwrap().is_symlink());
         }
@@ -151,7 +151,7 @@ fn a_file_behind_a_link_is_edited_and_the_link_stays() {
 fn a_link_to_nothing_has_its_file_made_and_taken_away() {
     for kind in KINDS.iter().filter(|kind| kind.engine != Engine::Podman) {
         let tree = kind.tree().link("/srv/none/config", kind.path);
-        there_and_back(&tree, kind.engine, kind.said);
+        there_and_back(&tree, kind.engine, kind.printed);
     }
 }
 
@@ -199,8 +199,8 @@ fn without_synconce_oci_nothing_is_set_up() {
     for kind in KINDS {
         let tree = kind.tree();
         fs::remove_file(tree.real(RUNTIME)).unwrap();
-        let said = refusal(tree.set_up(kind.engine, kind.said));
-        assert!(said.contains("synconce-oci: is no executable file"), "{said}");
+        let printed = refusal(tree.set_up(kind.engine, kind.printed));
+        assert!(printed.contains("synconce-oci: is no executable file"), "{printed}");
     }
 }
 
@@ -209,7 +209,7 @@ fn a_plan_writes_nothing() {
     for kind in KINDS {
         let tree = kind.tree().with(kind.path, kind.contents.last().unwrap());
         let before = tree.snapshot();
-        assert!(!tree.plan(kind.engine, kind.said).unwrap().changes.is_empty());
+        assert!(!tree.plan(kind.engine, kind.printed).unwrap().changes.is_empty());
         assert_eq!(before, tree.snapshot());
     }
 }
@@ -220,7 +220,7 @@ fn engines_that_share_a_state_directory_are_undone_apart() {
     let before = tree.snapshot();
     let set_up = || {
         for kind in KINDS {
-            tree.set_up(kind.engine, kind.said).unwrap();
+            tree.set_up(kind.engine, kind.printed).unwrap();
         }
     };
     let undo = |kind: &Kind| assert!(tree.undo(kind.engine, false).unwrap().is_some());

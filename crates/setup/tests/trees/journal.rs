@@ -74,7 +74,7 @@ fn a_crash_in_the_middle_of_undoing_is_gone_on_with() {
 }
 
 #[test]
-fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
+fn an_edit_of_the_operator_is_undone_only_by_force() {
     let tree = tree();
     let before = tree.snapshot();
     tree.set_up(Engine::Docker, OLD).unwrap();
@@ -82,10 +82,10 @@ fn an_edit_of_the_operators_is_not_undone_until_it_is_said_twice() {
     tree.write(CONFIG, &edited);
     let after = tree.snapshot();
 
-    let said = refusal(tree.undo(Engine::Docker, false));
-    assert!(said.contains("daemon.json: was edited since"), "{said}");
-    assert!(said.contains("\n-  \"debug\": true"), "{said}");
-    assert!(said.contains("\n+  \"debug\": false"), "{said}");
+    let printed = refusal(tree.undo(Engine::Docker, false));
+    assert!(printed.contains("daemon.json: was edited since"), "{printed}");
+    assert!(printed.contains("\n-  \"debug\": true"), "{printed}");
+    assert!(printed.contains("\n+  \"debug\": false"), "{printed}");
     assert_eq!(after, tree.snapshot(), "the other files stay as well");
 
     // An earlier forced undo saved an edit under this name.
@@ -128,7 +128,7 @@ fn an_edit_of_a_file_that_a_killed_set_up_never_came_to_is_left_alone() {
 }
 
 #[test]
-fn a_comment_that_names_us_is_no_edit_of_ours() {
+fn a_comment_that_names_synconce_is_no_edit_by_synconce() {
     let own = "# in place of `synconce setup`\n[Service]\nEnvironment=A=1 # synconce\n";
     let buildkit = "/etc/buildkit/buildkitd.toml";
     for (engine, path) in [(Engine::Docker, DROP_IN), (Engine::Buildkit, buildkit)] {
@@ -226,23 +226,23 @@ fn a_set_up_over_an_edit_of_an_edited_file_is_refused() {
     let tree = tree();
     tree.set_up(Engine::Docker, OLD).unwrap();
     tree.write(CONFIG, "{\n  \"debug\": false\n}\n");
-    let said = refusal(tree.set_up(Engine::Docker, OLD));
-    assert!(said.contains("was edited since synconce edited it"), "{said}");
+    let printed = refusal(tree.set_up(Engine::Docker, OLD));
+    assert!(printed.contains("was edited since synconce edited it"), "{printed}");
 }
 
 #[test]
-fn a_file_under_our_name_that_we_did_not_write_is_not_touched() {
+fn a_file_of_another_author_with_the_name_of_a_new_file_is_not_changed() {
     for path in [DROP_IN, "/usr/local/lib/synconce/docker/runc"] {
         let tree = tree().with(path, "mine\n");
         let before = tree.snapshot();
-        let said = refusal(tree.set_up(Engine::Docker, OLD));
-        assert!(said.contains(path) && said.contains("not by synconce"), "{said}");
+        let printed = refusal(tree.set_up(Engine::Docker, OLD));
+        assert!(printed.contains(path) && printed.contains("not by synconce"), "{printed}");
         assert_eq!(before, tree.snapshot());
     }
 }
 
 #[test]
-fn a_directory_that_we_made_stays_if_it_holds_something_else_by_now() {
+fn a_directory_made_by_set_up_stays_if_it_is_not_empty() {
     let tree = Tree::new();
     tree.set_up(Engine::Docker, OLD).unwrap();
     tree.write("/etc/docker/key.json", "{}");
@@ -265,7 +265,7 @@ fn a_journal_that_is_not_understood_is_refused() {
 }
 
 #[test]
-fn nobody_else_reads_the_journal_because_files_may_hold_secrets() {
+fn the_journal_is_readable_by_its_owner_only() {
     let tree = tree();
     tree.set_up(Engine::Docker, OLD).unwrap();
     let (mode, ..) = tree.snapshot()[JOURNAL.trim_start_matches('/')].clone();

@@ -20,7 +20,7 @@ fn candidates(tree: &Tree, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn ours_comes_before_the_candidates_that_are_built_in() {
+fn the_new_candidate_comes_before_the_built_in_ones() {
     let tree = tree();
     let found = candidates(&tree, "crun");
     assert_eq!(
@@ -47,7 +47,7 @@ fn the_runtime_is_the_one_that_podman_would_use() {
 }
 
 #[test]
-fn a_list_of_the_operators_is_kept_behind_ours() {
+fn a_list_of_the_operator_is_kept_after_the_new_entries() {
     let tree = tree()
         .with(CONFIG, "[engine.runtimes]\ncrun = ['/opt/a \"b\"/crun', \"/usr/bin/crun\"]\n")
         .with("/etc/containers/containers.conf.d/50.conf", "[engine.runtimes]\nrunc = [\"/x\"]\n");
@@ -56,11 +56,11 @@ fn a_list_of_the_operators_is_kept_behind_ours() {
 }
 
 #[test]
-fn a_list_that_is_read_after_ours_is_refused_with_its_line() {
+fn a_list_that_is_read_after_the_new_one_is_refused_with_its_line() {
     let path = "/etc/containers/containers.conf.d/zz.conf";
     let tree = tree().with(path, "[engine.runtimes]\n\ncrun = [\"/usr/bin/crun\"]\n");
-    let said = refusal(tree.set_up(Engine::Podman, ""));
-    assert!(said.contains("zz.conf, line 3: sets engine.runtimes.crun"), "{said}");
+    let printed = refusal(tree.set_up(Engine::Podman, ""));
+    assert!(printed.contains("zz.conf, line 3: sets engine.runtimes.crun"), "{printed}");
 }
 
 #[test]
@@ -73,8 +73,11 @@ fn runtimes_that_cannot_be_held_are_refused_with_the_line_and_the_reason() {
         ("youki", "not known"),
     ] {
         let tree = tree().with(CONFIG, &format!("[engine]\nruntime = \"{name}\"\n"));
-        let said = refusal(tree.set_up(Engine::Podman, ""));
-        assert!(said.contains("containers.conf, line 2: ") && said.contains(why), "{said}");
+        let printed = refusal(tree.set_up(Engine::Podman, ""));
+        assert!(
+            printed.contains("containers.conf, line 2: ") && printed.contains(why),
+            "{printed}"
+        );
     }
 }
 
@@ -103,9 +106,12 @@ fn a_candidate_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
     ] {
         let before = tree.snapshot();
         let error = tree.set_up(Engine::Podman, "").unwrap_err();
-        let (said, remedy) = (error.to_string(), error.remedy().unwrap().to_owned());
-        assert!(said.contains("containers.conf, line 3: has podman use /opt/crun/crun"), "{said}");
-        assert!(said.contains(instead), "{said}");
+        let (printed, remedy) = (error.to_string(), error.remedy().unwrap().to_owned());
+        assert!(
+            printed.contains("containers.conf, line 3: has podman use /opt/crun/crun"),
+            "{printed}"
+        );
+        assert!(printed.contains(instead), "{printed}");
         assert!(remedy.contains("runtime = \"/opt/crun/crun\" in /etc/synconce/oci.toml"));
         assert_eq!(before, tree.snapshot());
         let tree = tree.with("/etc/synconce/oci.toml", "runtime = \"/opt/crun/crun\"\n");
@@ -119,12 +125,15 @@ fn a_candidate_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
 fn a_candidate_that_is_built_in_is_refused_where_another_comes_before_it() {
     // Podman would use /usr/bin/crun, but synconce-oci finds /usr/local/bin/crun first.
     let tree = tree().program("/usr/local/bin/crun");
-    let said = refusal(tree.set_up(Engine::Podman, ""));
-    assert!(said.contains("/usr/bin/crun: has podman use") && said.contains("/usr/local/bin/crun"));
+    let printed = refusal(tree.set_up(Engine::Podman, ""));
+    assert!(
+        printed.contains("/usr/bin/crun: has podman use")
+            && printed.contains("/usr/local/bin/crun")
+    );
 }
 
 #[test]
-fn another_runtime_that_the_operator_chose_is_said() {
+fn another_runtime_of_the_operator_is_reported() {
     let tree = tree().with("/etc/synconce/oci.toml", "runtime = \"/usr/sbin/runc\"\n");
     let notes = tree.plan(Engine::Podman, "").unwrap().notes.join("\n");
     assert!(notes.contains("names /usr/sbin/runc: it is executed for podman, not /usr/bin/crun"));

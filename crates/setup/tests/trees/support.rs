@@ -64,20 +64,20 @@ impl Tree {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// Returns the host, on which every program prints the version `said`.
-    pub fn host(&self, said: &'static str) -> Host {
-        let version = move |_: &Path, _: &Path| (!said.is_empty()).then(|| said.to_owned());
+    /// Returns the host, on which every program prints the version `printed`.
+    pub fn host(&self, printed: &'static str) -> Host {
+        let version = move |_: &Path, _: &Path| (!printed.is_empty()).then(|| printed.to_owned());
         let state = self.real("/var/lib/synconce");
         Host::new(self.root.path(), &state, Path::new(RUNTIME), Box::new(version))
     }
 
-    pub fn plan(&self, engine: Engine, said: &'static str) -> Result<Plan, Error> {
-        plan(engine, &self.host(said))
+    pub fn plan(&self, engine: Engine, printed: &'static str) -> Result<Plan, Error> {
+        plan(engine, &self.host(printed))
     }
 
     /// Sets up, and returns how many paths were changed.
-    pub fn set_up(&self, engine: Engine, said: &'static str) -> Result<usize, Error> {
-        let host = self.host(said);
+    pub fn set_up(&self, engine: Engine, printed: &'static str) -> Result<usize, Error> {
+        let host = self.host(printed);
         let plan = plan(engine, &host)?;
         apply::apply(&plan, &host, engine)?;
         Ok(plan.changes.len())
@@ -127,12 +127,12 @@ pub fn refusal<T>(result: Result<T, Error>) -> String {
 
 /// Sets up, sets up again, undoes, and asserts: changes once, then nothing, then back to the
 /// byte.
-pub fn there_and_back(tree: &Tree, engine: Engine, said: &'static str) {
+pub fn there_and_back(tree: &Tree, engine: Engine, printed: &'static str) {
     let before = tree.snapshot();
-    assert!(tree.set_up(engine, said).unwrap() > 0);
+    assert!(tree.set_up(engine, printed).unwrap() > 0);
     let after = tree.snapshot();
     assert_ne!(before, after);
-    assert_eq!(tree.set_up(engine, said).unwrap(), 0, "the second time");
+    assert_eq!(tree.set_up(engine, printed).unwrap(), 0, "the second time");
     assert_eq!(after, tree.snapshot());
     assert!(tree.undo(engine, false).unwrap().is_some_and(|steps| steps > 0));
     assert_eq!(before, tree.snapshot());

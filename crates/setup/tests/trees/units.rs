@@ -60,14 +60,14 @@ fn the_file_that_a_unit_gives_is_edited_and_not_the_usual_one() {
 }
 
 #[test]
-fn a_file_whose_place_only_systemd_knows_is_refused_with_its_line() {
+fn a_file_whose_path_only_systemd_can_expand_is_refused_with_its_line() {
     for Kind { engine, units, program, flags, .. } in KINDS {
         for place in ["own", "$OWN", "/srv/%i", "${OWN}"] {
             let tree = tree(units[0], &format!("/usr/bin/{program} {}={place}", flags[0]));
             let before = tree.snapshot();
-            let said = refusal(tree.set_up(engine, ""));
+            let printed = refusal(tree.set_up(engine, ""));
             let line = format!("{}.service, line 2: gives the configuration as {place},", units[0]);
-            assert!(said.contains(&line), "{said}");
+            assert!(printed.contains(&line), "{printed}");
             assert_eq!(before, tree.snapshot());
         }
     }
@@ -79,9 +79,9 @@ fn a_unit_that_starts_an_engine_by_something_else_is_refused_with_its_line() {
         for unit in units {
             let tree = tree(unit, &format!("/bin/sh -c \"exec {program} --config /srv/own\""));
             let before = tree.snapshot();
-            let said = refusal(tree.set_up(engine, ""));
+            let printed = refusal(tree.set_up(engine, ""));
             let line = format!("{unit}.service, line 2: starts /bin/sh, not {program} itself");
-            assert!(said.contains(&line), "{said}");
+            assert!(printed.contains(&line), "{printed}");
             assert_eq!(before, tree.snapshot());
         }
     }

@@ -153,8 +153,8 @@ fn times(root: &Path) {
 pub fn assert_same(expected: &Path, found: &Path, what: &str) {
     let manifest = |path| Manifest::with(path, &Options::default().mtimes()).unwrap();
     let differences = diff(&manifest(expected), &manifest(found));
-    let told: Vec<String> = differences.iter().take(20).map(ToString::to_string).collect();
-    assert!(told.is_empty(), "{what}: {told:#?}");
+    let notice: Vec<String> = differences.iter().take(20).map(ToString::to_string).collect();
+    assert!(notice.is_empty(), "{what}: {notice:#?}");
 }
 
 pub fn run<A: AsRef<OsStr>>(program: &str, arguments: &[A]) {

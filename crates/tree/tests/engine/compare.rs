@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
 use synconce_tree::engine::{Change, ChangeKind, CopyMode, compare};
 
+use super::all_attributes;
 use super::support::{FILE_SYSTEMS, copied, open, rig};
-use super::zoo;
 use synconce_testkit::isolation::isolated;
 
 fn changes(a: &Path, b: &Path) -> Vec<String> {
@@ -38,7 +38,7 @@ fn every_kind_of_difference_is_found_and_nothing_else() {
             for fs in FILE_SYSTEMS {
                 let rig = rig(fs);
                 let (a, b) = (rig.path().join("a"), rig.path().join("b"));
-                zoo::make(&a);
+                all_attributes::make(&a);
                 fs::create_dir(a.join("gone")).unwrap();
                 fs::write(a.join("gone/file"), "").unwrap();
                 fs::create_dir(a.join("was-directory")).unwrap();

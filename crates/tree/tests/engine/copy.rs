@@ -1,5 +1,6 @@
 //! Copies keep everything, or report what they do not keep.
 
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,14 +10,14 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Timespec, Timestamps, openat, 
 use synconce_testkit::rig::FsKind;
 use synconce_tree::engine::{CopyMode, CopyOptions};
 
+use super::all_attributes;
 use super::support::{FILE_SYSTEMS, assert_same, copied, open, options, remove_all, rig, try_copy};
-use super::zoo;
 use synconce_testkit::isolation::isolated;
 
 fn every_attribute(fs: FsKind) {
     let rig = rig(fs);
     let source = rig.path().join("source");
-    zoo::make(&source);
+    all_attributes::make(&source);
     let before = held(&source);
     let mut modes = vec![CopyMode::Copy, CopyMode::Auto, CopyMode::Link];
     if fs != FsKind::Ext4 {
@@ -120,8 +121,11 @@ fn content_that_cannot_be_shared_is_an_error_of_a_reflink_copy_and_copied_by_aut
                 fs::write(source.join("file"), "content").unwrap();
                 let asked = options(CopyMode::Reflink);
                 let error = try_copy(&source, &target, &asked, &()).unwrap_err();
-                let said = error.to_string();
-                assert!(said.contains("FICLONE") && said.contains("target/file"), "{said}");
+                let message = error.to_string();
+                assert!(
+                    message.contains("FICLONE") && message.contains("target/file"),
+                    "{message}"
+                );
                 remove_all(&target);
                 let report = copied(&source, &target, CopyMode::Auto);
                 assert_eq!((report.reflinked, report.bytes), (0, 7));
@@ -140,7 +144,7 @@ fn the_umask_takes_nothing_from_a_copy() {
         |_, _| {
             let rig = rig(FsKind::Ext4);
             let (source, target) = (rig.path().join("source"), rig.path().join("target"));
-            zoo::make(&source);
+            all_attributes::make(&source);
             for umask in [0o000, 0o077, 0o777] {
                 fs::create_dir(&target).unwrap();
                 let before = rustix::process::umask(Mode::from_raw_mode(umask));
@@ -165,7 +169,7 @@ fn the_group_and_the_access_list_of_the_place_are_not_passed_on_to_a_copy() {
             for fs in FILE_SYSTEMS {
                 let rig = rig(fs);
                 let (source, target) = (rig.path().join("source"), rig.path().join("target"));
-                zoo::make(&source);
+                all_attributes::make(&source);
                 fs::create_dir(&target).unwrap();
                 let place = target.to_str().unwrap();
                 for command in ["chgrp 555", "chmod g+s", "setfacl -d -m u:1000:rwx"] {
@@ -191,7 +195,7 @@ fn a_tree_is_not_copied_into_itself() {
     let target = place.path().join("a/b/target");
     let error = try_copy(place.path(), &target, &options(CopyMode::Copy), &()).unwrap_err();
     assert!(error.to_string().contains("a/b/target"), "{error}");
-    assert_eq!(error.io().raw_os_error(), Some(22));
+    assert_eq!(error.io().raw_os_error(), Some(Errno::INVAL.raw_os_error()));
 }
 
 #[test]

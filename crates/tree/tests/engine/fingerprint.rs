@@ -11,8 +11,8 @@ use synconce_tree::engine::{
     CopyMode, Fingerprint, FingerprintOptions, compare_fingerprints, fingerprint,
 };
 
+use super::all_attributes;
 use super::support::{FILE_SYSTEMS, THREADS, copied, open, remove_all, rig};
-use super::zoo;
 use synconce_testkit::isolation::isolated;
 
 fn fingerprinted(tree: &Path, ignore_links: bool) -> Fingerprint {
@@ -36,7 +36,7 @@ fn a_fingerprint_is_the_same_until_something_is_touched() {
             for fs in FILE_SYSTEMS {
                 let rig = rig(fs);
                 let tree = rig.path().join("tree");
-                zoo::make(&tree);
+                all_attributes::make(&tree);
                 let before = fingerprinted(&tree, false);
                 copied(&tree, &rig.path().join("copy"), CopyMode::Auto);
                 fs::read(tree.join("size-4096")).unwrap();
@@ -110,7 +110,7 @@ fn hard_links_made_elsewhere_break_a_fingerprint_unless_it_ignores_them() {
         |_, _| {
             let rig = rig(FsKind::Ext4);
             let tree = rig.path().join("tree");
-            zoo::make(&tree);
+            all_attributes::make(&tree);
             let fingerprints = |tree| (fingerprinted(tree, false), fingerprinted(tree, true));
             let (strict, lenient) = fingerprints(&tree);
             copied(&tree, &rig.path().join("links"), CopyMode::Link);

@@ -2,6 +2,7 @@
 //!
 //! Tests that mount run in namespaces of their own, and therefore need root and util-linux.
 
+mod all_attributes;
 mod changing;
 mod compare;
 mod copy;
@@ -11,4 +12,3 @@ mod refusals;
 mod remove;
 mod shapes;
 mod support;
-mod zoo;

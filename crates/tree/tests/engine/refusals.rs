@@ -1,5 +1,6 @@
 //! A copy that cannot be completed fails with a reason and leaves the source unchanged.
 
+use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,7 +33,11 @@ fn a_full_disk_ends_a_copy_with_the_path_and_the_reason() {
                 let begin = Instant::now();
                 let error = try_copy(&source, &target, &options(CopyMode::Copy), &());
                 let error = error.unwrap_err();
-                assert_eq!(error.io().raw_os_error(), Some(28), "{fs:?}: {error}");
+                assert_eq!(
+                    error.io().raw_os_error(),
+                    Some(Errno::NOSPC.raw_os_error()),
+                    "{fs:?}: {error}"
+                );
                 assert!(error.to_string().contains("/target/"), "{error}");
                 assert!(begin.elapsed() < patiently(Duration::from_secs(60)), "{fs:?}");
                 remove_all(&target);
@@ -61,7 +66,7 @@ fn a_source_that_cannot_be_read_ends_a_copy_with_the_path_and_the_reason() {
             rig.disk().fail(Fault::reads()).unwrap();
             let target = memory.join("target");
             let error = try_copy(&source, &target, &options(CopyMode::Auto), &()).unwrap_err();
-            assert_eq!(error.io().raw_os_error(), Some(5), "{error}");
+            assert_eq!(error.io().raw_os_error(), Some(Errno::IO.raw_os_error()), "{error}");
             assert!(error.to_string().contains("cannot read"), "{error}");
             assert!(error.to_string().contains("/source/bad"), "{error}");
             rig.disk().recover().unwrap();
@@ -89,7 +94,7 @@ fn more_links_than_the_target_can_have_are_an_error_with_the_path() {
             let rig = rig(FsKind::Ext4);
             let target = rig.path().join("target");
             let error = try_copy(&source, &target, &options(CopyMode::Auto), &()).unwrap_err();
-            assert_eq!(error.io().raw_os_error(), Some(31), "{error}");
+            assert_eq!(error.io().raw_os_error(), Some(Errno::MLINK.raw_os_error()), "{error}");
             assert!(error.to_string().contains("cannot make the link"), "{error}");
             assert!(error.to_string().contains("/target/"), "{error}");
             assert_eq!(remove_all(&target), 65_001);
@@ -109,7 +114,7 @@ fn a_cancelled_copy_ends_soon() {
     let progress = Counting::new(true, || {});
     let target = place.path().join("target");
     let error = try_copy(&source, &target, &options(CopyMode::Copy), &progress).unwrap_err();
-    assert_eq!(error.io().raw_os_error(), Some(125), "{error}");
+    assert_eq!(error.io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()), "{error}");
     assert!(progress.entries() < 1000, "{}", progress.entries());
 }
 
@@ -122,6 +127,6 @@ fn a_large_file_is_given_up_in_its_midst_when_the_copy_is_cancelled() {
     let progress = Counting::new(true, || {});
     let target = place.path().join("target");
     let error = try_copy(&source, &target, &options(CopyMode::Copy), &progress).unwrap_err();
-    assert_eq!(error.io().raw_os_error(), Some(125), "{error}");
+    assert_eq!(error.io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()), "{error}");
     assert!(fs::metadata(target.join("large")).unwrap().len() < 64 << 20);
 }

@@ -1,8 +1,6 @@
 //! The processes inside a tree, and those that wait for them.
 
-use crate::support::{
-    built_synconce, entered, entering, isolated, limit, root, said, script, spec, verb, write,
-};
+use crate::support::{entered, entering, isolated, limit, output, root, script, spec, verb, write};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +34,7 @@ fn state(number: i32) -> String {
     text.rsplit(") ").next().unwrap_or_default().chars().take(1).collect()
 }
 
-pub fn the_end_of_the_command_is_ours() {
+pub fn the_exit_status_of_the_command_is_passed_on() {
     isolated(|place| {
         let root = root(place, "root");
         for code in [0, 1, 42, 125, 255] {
@@ -44,7 +42,7 @@ pub fn the_end_of_the_command_is_ours() {
             assert_eq!(finished.status.code(), Some(code), "{finished:?}");
             assert_eq!(finished.stderr, "");
         }
-        for signal in [2, 9, 15] {
+        for signal in [Signal::INT, Signal::KILL, Signal::TERM].map(Signal::as_raw) {
             let finished = entered(&script(&root, &format!("kill -{signal} $$")));
             assert_eq!(finished.status.signal(), Some(signal), "{finished:?}");
         }
@@ -65,7 +63,7 @@ pub fn what_cannot_be_executed_is_named() {
             assert_eq!(finished.status.code(), Some(code), "{finished:?}");
             assert!(finished.stderr.starts_with(&format!("{command}: ")), "{finished:?}");
         }
-        assert_eq!(said(&spec(&root, &["script"])), "no header\n");
+        assert_eq!(output(&spec(&root, &["script"])), "no header\n");
         let mut elsewhere = script(&root, "true");
         elsewhere.directory = Some("/nowhere".into());
         let finished = entered(&elsewhere);
@@ -79,7 +77,7 @@ pub fn what_the_command_leaves_running_ends_with_it() {
         let root = root(place, "root");
         let inside = "(while :; do echo x >>/tmp/written; done) & sleep 0.1 8642 & \
                       until [ -s /tmp/written ]; do :; done";
-        said(&script(&root, inside));
+        output(&script(&root, inside));
         let size = || fs::metadata(root.join("tmp/written")).unwrap().len();
         let at_the_end = size();
         assert_eq!(processes("8642"), Vec::<i32>::new());
@@ -97,11 +95,11 @@ pub fn orphans_are_reaped() {
             inside.replace("grep -q 'State:.Z' /proc/[0-9]*/status 2>/dev/null", "zombies");
         let zombies = "zombies() { for s in /proc/[0-9]*/status; do case \"$(cat $s 2>/dev/null)\" in \
                        *'(zombie)'*) return 0 ;; esac; done; return 1; }; ";
-        assert_eq!(said(&script(&root, &format!("{zombies}{inside}"))), "none\n");
+        assert_eq!(output(&script(&root, &format!("{zombies}{inside}"))), "none\n");
     });
 }
 
-pub fn signals_that_are_sent_to_us_reach_the_command() {
+pub fn signals_to_the_parent_reach_the_command() {
     isolated(|place| {
         let root = root(place, "root");
         for (signal, name) in [
@@ -143,7 +141,7 @@ pub fn when_the_parent_is_killed_everything_inside_ends() {
     });
 }
 
-pub fn a_stop_of_the_command_is_ours() {
+pub fn a_stop_of_the_command_stops_its_parents() {
     isolated(|place| {
         let root = root(place, "root");
         let inside = "echo x >/tmp/ready; kill -STOP $$; echo again";
@@ -160,7 +158,7 @@ pub fn a_stop_of_the_command_is_ours() {
 /// Runs a command as `tree run` does: the filter is outside, the namespaces inside.
 pub fn it_runs_under_a_hold() {
     isolated(|place| {
-        let synconce = built_synconce().expect("the tool");
+        let synconce = synconce_testkit::build::program("synconce").expect("the tool");
         let root = root(place, "root");
         let inside = "echo x >/tmp/f; sync; exit 9";
         let spec = serde_json::to_string(&script(&root, inside)).unwrap();

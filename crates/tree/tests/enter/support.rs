@@ -98,7 +98,7 @@ pub fn entered(spec: &EnterSpec) -> Finished {
 }
 
 /// Returns the command's standard output, and asserts that it succeeded.
-pub fn said(spec: &EnterSpec) -> String {
+pub fn output(spec: &EnterSpec) -> String {
     let finished = entered(spec);
     assert!(finished.status.success(), "{:?}: {finished:?}", spec.command);
     finished.stdout
@@ -111,11 +111,4 @@ pub fn manifest(root: &Path) -> Manifest {
 
 pub fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-}
-
-/// Returns the path of synconce in the workspace's build directory, which this program is
-/// below.
-pub fn built_synconce() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    program.ancestors().map(|above| above.join("synconce")).find(|path| path.is_file())
 }

@@ -1,6 +1,6 @@
 //! Users inside a tree, and ordinary users outside.
 
-use crate::support::{entered, isolated, limit, root, said, script, verb, write};
+use crate::support::{entered, isolated, limit, output, root, script, verb, write};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn a_user_of_the_tree_has_its_groups_and_home() {
         ] {
             let mut spec = script(&root, look);
             spec.user = user.map(str::to_owned);
-            assert_eq!(said(&spec), expected, "{user:?}");
+            assert_eq!(output(&spec), expected, "{user:?}");
         }
     });
 }
@@ -100,7 +100,7 @@ pub fn an_ordinary_user_is_root_inside_with_all_its_ids() {
     });
 }
 
-pub fn an_ordinary_user_without_ids_is_told_what_to_do() {
+pub fn an_ordinary_user_without_ids_gets_a_hint() {
     isolated(|place| {
         with_user(place, "other:1:65536\n");
         let finished = as_user(&["as-user", "/", "{}"], &[]);
@@ -110,7 +110,7 @@ pub fn an_ordinary_user_without_ids_is_told_what_to_do() {
     });
 }
 
-pub fn an_ordinary_user_without_the_tool_is_told_what_to_install() {
+pub fn an_ordinary_user_without_newuidmap_gets_a_hint_to_install_it() {
     isolated(|place| {
         with_user(place, &ranges());
         let finished = as_user(&["as-user", "/", "{}"], &[("PATH", "/nowhere")]);

@@ -30,7 +30,7 @@ fn entered(spec: &str) -> ExitCode {
         }
         Ok(Ending::NotExecuted { command, errno }) => {
             eprintln!("{command}: {}", std::io::Error::from_raw_os_error(errno));
-            ExitCode::from(if errno == 2 { 127 } else { 126 })
+            ExitCode::from(if errno == rustix::io::Errno::NOENT.raw_os_error() { 127 } else { 126 })
         }
         Err(error) => {
             eprintln!("{error}");

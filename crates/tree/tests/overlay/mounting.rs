@@ -174,7 +174,7 @@ fn a_volatile_upper_is_guarded_until_the_guard_is_cleared() {
 }
 
 #[test]
-fn an_error_names_the_directory_and_says_what_the_kernel_says() {
+fn an_error_names_the_directory_and_the_errno_of_the_kernel() {
     isolated(|| {
         on_a_disk(|place| {
             let [upper, work] = ["upper", "work"].map(|name| directory(place.join(name)));

@@ -37,14 +37,14 @@ pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
 }
 
 /// Returns a supervised config with the marker on the same file system.
-fn beside(disk: Disk) -> Config {
+fn same_disk(disk: Disk) -> Config {
     Config::supervised(disk, MarkerPlace::Same)
 }
 
-/// Like `beside`, for a `work` that may hold nothing.
+/// Like `same_disk`, for a `work` that may hold nothing.
 fn config_of(disk: Disk, work: Work) -> Config {
     let scope = if work.asks_for_syncs() { Scope::Held } else { Scope::All };
-    Config { scope, ..beside(disk) }
+    Config { scope, ..same_disk(disk) }
 }
 
 /// Returns a row of the promise.
@@ -95,11 +95,11 @@ fn controls(arguments: &Arguments) -> Vec<Task> {
     let row = |name: &str, disk, work| Task {
         role: Role::Control,
         name: name.to_owned(),
-        ..kept(arguments, beside(disk), work)
+        ..kept(arguments, same_disk(disk), work)
     };
     let bare = KINDS.map(|disk| row("tar x, not --commit-all", disk, Work::Unpack));
-    let deaf = row("no flush reaches the disk", Disk::Ext4NoBarrier, Work::Files);
-    [deaf].into_iter().chain(bare).collect()
+    let unflushed = row("no flush reaches the disk", Disk::Ext4NoBarrier, Work::Files);
+    [unflushed].into_iter().chain(bare).collect()
 }
 
 fn mutants(arguments: &Arguments) -> Vec<Task> {
@@ -125,7 +125,7 @@ fn rivals(arguments: &Arguments) -> Vec<Task> {
         role: Role::Rival,
         name,
         tool,
-        ..kept(arguments, beside(disk), work)
+        ..kept(arguments, same_disk(disk), work)
     };
     let rows =
         |tool: Tool| KINDS.map(|disk| row(tool.clone(), tool.name().to_owned(), Work::Files, disk));

@@ -1,6 +1,6 @@
 //! Rivals: other tools that drop syncs, each used as its manual describes.
 
-use super::Places;
+use super::Paths;
 use crate::Result;
 use crate::work::is_installed;
 use std::ffi::OsStr;
@@ -24,8 +24,8 @@ pub(super) mod inside {
 /// Returns the command that runs `words` in a container whose syncs are suppressed. The
 /// container's root is almost empty, with /usr of this machine; the tree is on the disk under
 /// test.
-pub(super) fn nspawn(places: &Places, words: &[String]) -> Result<Command> {
-    let root = places.control.join("root");
+pub(super) fn nspawn(paths: &Paths, words: &[String]) -> Result<Command> {
+    let root = paths.control.join("root");
     for directory in ["usr", "etc", "proc", "dev", "sys", "run", "tmp"] {
         fs::create_dir_all(root.join(directory))?;
     }
@@ -33,7 +33,7 @@ pub(super) fn nspawn(places: &Places, words: &[String]) -> Result<Command> {
         symlink(format!("usr/{name}"), root.join(name))?;
     }
     // systemd-nspawn refuses a second machine of the same name.
-    let name = places.control.file_name().and_then(OsStr::to_str).unwrap_or("prove");
+    let name = paths.control.file_name().and_then(OsStr::to_str).unwrap_or("prove");
     let mut command = Command::new("systemd-nspawn");
     command.args(["--quiet", "--suppress-sync=yes", "--register=no", "--keep-unit", "--as-pid2"]);
     command.arg(format!("--machine={}", name.replace('.', "")));
@@ -41,9 +41,9 @@ pub(super) fn nspawn(places: &Places, words: &[String]) -> Result<Command> {
     command.arg("--setenv=PROVE_NO_O_SYNC=1");
     command.arg("--directory").arg(root).arg("--bind-ro=/usr");
     let pairs = [
-        (places.tree(), inside::TREE),
-        (places.control.clone(), inside::CONTROL),
-        (places.daemon(), inside::DAEMON),
+        (paths.tree(), inside::TREE),
+        (paths.control.clone(), inside::CONTROL),
+        (paths.daemon(), inside::DAEMON),
     ];
     for (path, there) in pairs {
         command.arg(format!("--bind={}:{there}", path.display()));
@@ -53,8 +53,8 @@ pub(super) fn nspawn(places: &Places, words: &[String]) -> Result<Command> {
 }
 
 /// Returns where the overlay is mounted, in a mount namespace of the command.
-pub(super) fn merged(places: &Places) -> PathBuf {
-    places.control.join("merged")
+pub(super) fn merged(paths: &Paths) -> PathBuf {
+    paths.control.join("merged")
 }
 
 /// Returns the overlay's upper directory. The upper is compared, because a volatile overlay
@@ -68,9 +68,8 @@ const OVERLAY: &str = "mount -t overlay -o volatile,lowerdir=\"$1\",upperdir=\"$
 
 /// Returns the command that runs `words` on a volatile overlay; the lower is the tree and the
 /// upper is on the same disk.
-pub(super) fn volatile(places: &Places, words: &[String]) -> Result<Command> {
-    let paths =
-        [places.tree(), upper(&places.disk), places.disk.join("upper-work"), merged(places)];
+pub(super) fn volatile(paths: &Paths, words: &[String]) -> Result<Command> {
+    let paths = [paths.tree(), upper(&paths.disk), paths.disk.join("upper-work"), merged(paths)];
     for path in &paths {
         fs::create_dir_all(path)?;
     }

@@ -1,16 +1,16 @@
-//! Chooses where a recorded script is cut, and judges what is found at each cut.
+//! Chooses where a recorded script is cut, and checks what is found at each cut.
 
-use super::judge::{Moment, is_silent, judge};
+use super::check::{Moment, check, is_silent};
 use super::recording::{END, Recorded, START, control, mark, store_on};
 use super::script::{Effect, State};
-use super::store::{Kill, Store};
+use super::store::{Interruption, Store};
 use crate::Result;
-use crate::cuts::{Findings, Place, cut_at, fate, mount};
+use crate::cuts::{Findings, Place, cut_at, mount, random_survivors};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use synconce_testkit::rig::Log;
 
-/// Places at the end and after the end of a verb from which cuts are chosen more often,
+/// Paths at the end and after the end of a verb from which cuts are chosen more often,
 /// because steps follow each other quickly there.
 const NEAR: usize = 30;
 
@@ -48,12 +48,12 @@ pub(super) fn cut(
             }
             Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
             Ok(mounted) => {
-                match store.look(Kill::Power, index as u64) {
+                match store.inspect(Interruption::PowerCut, index as u64) {
                     // If the disk kept what must not survive, reading fails with errors.
                     Err(error) => findings.note("unreadable", || format!("{}: {error}", at())),
                     Ok(seen) => {
                         findings.silent += usize::from(is_silent(&moment, &seen));
-                        if let Some((kind, detail)) = judge(&moment, &seen) {
+                        if let Some((kind, detail)) = check(&moment, &seen) {
                             findings.note(kind, || format!("{}: {detail}", at()));
                         }
                     }
@@ -76,21 +76,21 @@ fn marks(recorded: &Recorded, log: &Log) -> Result<Vec<usize>> {
     Ok(names.map(place).collect::<std::result::Result<_, _>>()?)
 }
 
-/// Returns what must be there at a place.
+/// Returns the states that are allowed at a place.
 fn moment<'a>(recorded: &'a Recorded, marks: &[usize], place: usize) -> Moment<'a> {
     let done = marks.iter().filter(|mark| **mark <= place).count().saturating_sub(1);
-    let mut forgiven: BTreeMap<String, usize> = BTreeMap::new();
+    let mut accepted: BTreeMap<String, usize> = BTreeMap::new();
     for step in &recorded.steps[..done] {
         if let Some((name, true)) = step.effect.session() {
-            *forgiven.entry(name.to_owned()).or_default() += 1;
+            *accepted.entry(name.to_owned()).or_default() += 1;
         }
     }
     Moment {
-        blow: Kill::Power,
+        by: Interruption::PowerCut,
         before: &recorded.states[done],
         after: recorded.states.get(done + 1).unwrap_or(&recorded.states[done]),
-        hit: recorded.steps.get(done).map_or(Effect::Nothing, |step| step.effect),
-        forgiven,
+        interrupted: recorded.steps.get(done).map_or(Effect::Nothing, |step| step.effect),
+        accepted,
     }
 }
 
@@ -114,7 +114,7 @@ fn choose(log: &Log, marks: &[usize], count: usize, seed: u64) -> Vec<Place> {
         if range.is_empty() {
             continue;
         }
-        let (survivors, granularity) = fate(&mut random);
+        let (survivors, granularity) = random_survivors(&mut random);
         chosen.push(Place { disk: all[random.usize(range)], other: 0, survivors, granularity });
     }
     chosen.sort_by_key(|place| place.disk);

@@ -16,16 +16,16 @@ const FILES: usize = 24;
 /// Where the program `prove` is bound in a clone.
 pub(super) const PROGRAM: &str = "/bin/edit";
 
-/// Change a tree by one of the known edits
+/// Make one of the known edits in a tree
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
-    /// Which
+    /// Make edit N
     #[arg(long, value_name = "N")]
     number: u64,
-    /// How long it takes at least
+    /// Take at least MILLIS milliseconds
     #[arg(long, value_name = "MILLIS", default_value_t = 0)]
     millis: u64,
-    /// The root of the tree
+    /// Edit the tree with this root
     #[arg(value_name = "TREE")]
     tree: PathBuf,
 }

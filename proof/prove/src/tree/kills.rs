@@ -1,14 +1,14 @@
 //! Kills every verb at random moments, on a disk that stays up.
 
-mod victims;
+mod trigger;
 
-pub(super) use self::victims::Trigger;
-use self::victims::{Kill, wait_for_the_end};
+pub(super) use self::trigger::Trigger;
+use self::trigger::{Attempt, wait_until_unused};
+use super::check::{Moment, check};
 use super::fixture;
-use super::judge::{Moment, judge};
 use super::recording::{control, store_on};
 use super::script::{Effect, State, Step, Trees, step};
-use super::store::{self, LIMIT, Store};
+use super::store::{Interruption, LIMIT, Store};
 use crate::Result;
 use crate::config::Disk;
 use crate::cuts::Findings;
@@ -35,7 +35,7 @@ const SPAN: Duration = Duration::from_millis(100);
 struct Scenario {
     name: &'static str,
     set_up: Vec<Step>,
-    hit: Step,
+    killed: Step,
     /// Adds an unreferenced layer, as a crash leaves it.
     garbage: bool,
     /// Set for verbs of a mount, which outlives its command.
@@ -57,15 +57,16 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
         Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Removes, Runs, Squashes,
     };
     let source = control.join("source");
-    let clone = || step("clone base hit", Clones("base", "hit"));
-    let run = |number| Step::run("run hit", number, SPREAD, Runs("hit", number));
-    let commit = || step("commit hit", Commits("hit"));
-    let clean = |name, set_up, hit| Scenario { name, set_up, hit, garbage: false, mount: None };
-    let becomes = |text, new| Step::run(text, 3, SPREAD, Becomes("hit", new, 3));
-    let import_words = format!("import hit {}", source.display());
+    let clone = || step("clone base work", Clones("base", "work"));
+    let run = |number| Step::run("run work", number, SPREAD, Runs("work", number));
+    let commit = || step("commit work", Commits("work"));
+    let clean =
+        |name, set_up, killed| Scenario { name, set_up, killed, garbage: false, mount: None };
+    let becomes = |text, new| Step::run(text, 3, SPREAD, Becomes("work", new, 3));
+    let import_words = format!("import work {}", source.display());
     let export_words = format!("export base {}", control.join("out").display());
     vec![
-        clean("import", vec![], step(&import_words, Imports("hit"))),
+        clean("import", vec![], step(&import_words, Imports("work"))),
         clean("clone", vec![], clone()),
         clean("run", vec![clone()], run(1)),
         clean("run again", vec![clone(), run(1)], run(2)),
@@ -73,26 +74,26 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
         clean(
             "commit --as",
             vec![clone(), run(1)],
-            step("commit hit --as new", CommitsAs("hit", "new")),
+            step("commit work --as new", CommitsAs("work", "new")),
         ),
-        clean("run --commit", vec![clone()], becomes("run --from hit --commit new", "new")),
-        clean("next generation", vec![clone()], becomes("run --from hit --commit hit", "hit")),
+        clean("run --commit", vec![clone()], becomes("run --from work --commit new", "new")),
+        clean("next generation", vec![clone()], becomes("run --from work --commit work", "work")),
         clean(
             "run --discard",
             vec![],
             Step::run("run --from base --discard", 4, SPREAD, Discards("base")),
         ),
-        clean("squash", vec![clone(), run(1), commit()], step("squash hit", Squashes("hit"))),
+        clean("squash", vec![clone(), run(1), commit()], step("squash work", Squashes("work"))),
         clean(
             "remove --wait",
             vec![clone(), run(1), commit()],
-            step("remove hit --wait", Removes("hit")),
+            step("remove work --wait", Removes("work")),
         ),
-        clean("remove", vec![clone(), run(1), commit()], step("remove hit", Removes("hit"))),
+        clean("remove", vec![clone(), run(1), commit()], step("remove work", Removes("work"))),
         Scenario {
             name: "gc",
             set_up: vec![clone()],
-            hit: step("gc --wait", Nothing),
+            killed: step("gc --wait", Nothing),
             garbage: true,
             mount: None,
         },
@@ -105,18 +106,18 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
 fn scenarios_of_mounts(control: &Path) -> Vec<Scenario> {
     use Effect::{Clones, Nothing, Runs};
     let at = point(control);
-    let mount = |options: &str| step(&format!("mount hit {}{options}", at.display()), Nothing);
-    let clone = || step("clone base hit", Clones("base", "hit"));
-    let mounted = |name, set_up, hit, edit, end| {
+    let mount = |options: &str| step(&format!("mount work {}{options}", at.display()), Nothing);
+    let clone = || step("clone base work", Clones("base", "work"));
+    let mounted = |name, set_up, killed, edit, end| {
         let mount = Some(Mount { edit, end });
-        Scenario { name, set_up, hit, garbage: false, mount }
+        Scenario { name, set_up, killed, garbage: false, mount }
     };
-    let (keep, discard) = ("umount hit", "umount hit --discard");
+    let (keep, discard) = ("umount work", "umount work --discard");
     let before = || vec![clone(), mount("")];
     vec![
         mounted("mount", vec![clone()], mount(""), None, discard),
         mounted("mount --read-only", vec![clone()], mount(" --read-only"), None, keep),
-        mounted("umount", before(), step(keep, Runs("hit", 5)), Some(5), keep),
+        mounted("umount", before(), step(keep, Runs("work", 5)), Some(5), keep),
         mounted("umount --discard", before(), step(discard, Nothing), Some(6), discard),
     ]
 }
@@ -126,7 +127,7 @@ fn point(control: &Path) -> PathBuf {
     control.join("point")
 }
 
-/// Kills until `count` kills have hit; with a mutant stops at the first finding.
+/// Kills until `count` kills came in time; with a mutant stops at the first finding.
 pub(super) fn kill(
     disk: Disk,
     strategy: Option<&'static str>,
@@ -141,16 +142,17 @@ pub(super) fn kill(
     let path = store_on(rig.path());
     let store =
         Store { tool, path, control: control.path().to_owned(), times: false, is_random: false };
-    let mut ring = Ring::new(store, strategy, seed)?;
+    let mut kills = Kills::new(store, strategy, seed)?;
     let began = Instant::now();
     let mut findings = Findings::default();
     let mut scenarios = scenarios(control.path());
     scenarios.extend(scenarios_of_mounts(control.path()));
     for round in 0..count * TRIES {
         let scenario = &scenarios[round % scenarios.len()];
-        let hit = ring.round(scenario, round, &mut findings);
-        let hit = hit.map_err(|error| format!("{}, round {round}: {error}", scenario.name))?;
-        findings.cuts += usize::from(hit);
+        let in_time = kills.round(scenario, round, &mut findings);
+        let in_time =
+            in_time.map_err(|error| format!("{}, round {round}: {error}", scenario.name))?;
+        findings.cuts += usize::from(in_time);
         if findings.cuts == count || until_broken && findings.broken() > 0 {
             break;
         }
@@ -163,24 +165,24 @@ pub(super) fn kill(
     Ok(findings)
 }
 
-/// The store in which one verb after the other is killed.
-struct Ring<'a> {
+/// The store in which one verb after the other is killed, and its expected contents.
+struct Kills<'a> {
     store: Store<'a>,
     strategy: Option<&'static str>,
     random: fastrand::Rng,
     /// The tree that each sequence of edits makes of the base.
     known: BTreeMap<Vec<u64>, Arc<Manifest>>,
-    /// Duration of each verb when no kill hit it.
+    /// Duration of each verb without a kill.
     spans: BTreeMap<&'static str, Duration>,
 }
 
-impl<'a> Ring<'a> {
+impl<'a> Kills<'a> {
     fn new(store: Store<'a>, strategy: Option<&'static str>, seed: u64) -> Result<Self> {
         let random = fastrand::Rng::with_seed(seed);
         let (known, spans) = (BTreeMap::new(), BTreeMap::new());
-        let mut ring = Self { store, strategy, random, known, spans };
-        ring.renew("store")?;
-        Ok(ring)
+        let mut kills = Self { store, strategy, random, known, spans };
+        kills.renew("store")?;
+        Ok(kills)
     }
 
     /// Continues with a new store of this name.
@@ -206,7 +208,7 @@ impl<'a> Ring<'a> {
         if let Some(known) = self.known.get(edits) {
             return Ok(Arc::clone(known));
         }
-        let place = self.store.control.join("beside");
+        let place = self.store.control.join("reference");
         fixture::copy(&self.store.control.join("source"), &place)?;
         for number in edits {
             fixture::edit(&place, *number, Duration::ZERO)?;
@@ -224,7 +226,7 @@ impl<'a> Ring<'a> {
         state.durable = Trees::from([("base".to_owned(), base)]);
         let mut edits: Vec<u64> = Vec::new();
         let mut before = state.clone();
-        for step in scenario.set_up.iter().chain([&scenario.hit]) {
+        for step in scenario.set_up.iter().chain([&scenario.killed]) {
             before = state.clone();
             if let Effect::Runs(_, number) | Effect::Becomes(_, _, number) = step.effect {
                 edits.push(number);
@@ -239,7 +241,7 @@ impl<'a> Ring<'a> {
         Ok([before, state])
     }
 
-    /// Kills the verb of the scenario once and judges; returns whether the kill hit.
+    /// Kills the verb of the scenario once and checks; returns whether the kill came in time.
     fn round(
         &mut self,
         scenario: &Scenario,
@@ -258,19 +260,19 @@ impl<'a> Ring<'a> {
             fs::create_dir(&layer)?;
             fixture::copy(&self.store.control.join("source"), &layer.join("tree"))?;
         }
-        let words = self.by(&scenario.hit).words;
+        let words = self.by(&scenario.killed).words;
         let span = self.spans.get(scenario.name).copied().unwrap_or(SPAN);
-        let weapon = Trigger::random(&mut self.random, span);
+        let trigger = Trigger::random(&mut self.random, span);
         let began = Instant::now();
-        let Kill { hit, fault } = self.strike(&weapon, &words, scenario.mount)?;
-        if !hit {
+        let Attempt { in_time, fault } = self.attempt(&trigger, &words, scenario.mount)?;
+        if !in_time {
             self.spans.insert(scenario.name, began.elapsed());
         }
-        let seen = self.store.look(store::Kill::Kill, round as u64)?;
+        let seen = self.store.inspect(Interruption::Kill, round as u64)?;
         // Of two records one may be written and the other not; each of the two trees is whole
         // then.
         let mut between = after.clone();
-        if let Effect::CommitsAs(name, _) = scenario.hit.effect {
+        if let Effect::CommitsAs(name, _) = scenario.killed.effect {
             between.open.extend(
                 before
                     .open
@@ -279,19 +281,19 @@ impl<'a> Ring<'a> {
             );
         }
         let moment = Moment {
-            blow: store::Kill::Kill,
+            by: Interruption::Kill,
             before: &before,
             after: &after,
-            hit: scenario.hit.effect,
-            forgiven: BTreeMap::new(),
+            interrupted: scenario.killed.effect,
+            accepted: BTreeMap::new(),
         };
-        let halfway = Moment { before: &between, ..moment.clone() };
-        let judged = judge(&moment, &seen).filter(|_| judge(&halfway, &seen).is_some());
-        if let Some((kind, detail)) = fault.or(judged) {
-            findings.note(kind, || format!("{} by {weapon:?}: {detail}", scenario.name));
+        let partial = Moment { before: &between, ..moment.clone() };
+        let found = check(&moment, &seen).filter(|_| check(&partial, &seen).is_some());
+        if let Some((kind, detail)) = fault.or(found) {
+            findings.note(kind, || format!("{} by {trigger:?}: {detail}", scenario.name));
             // Use a new store: the same defect would be found again and again.
             self.renew(&format!("store-{round}"))?;
-            return Ok(hit);
+            return Ok(in_time);
         }
         for tree in seen.listed.iter().filter(|tree| tree.name != "base") {
             self.perform(&step(&format!("remove {} --wait", tree.name), Effect::Nothing))?;
@@ -300,23 +302,30 @@ impl<'a> Ring<'a> {
         if out.exists() {
             fs::remove_dir_all(out)?;
         }
-        Ok(hit)
+        Ok(in_time)
     }
 
-    fn strike(&self, weapon: &Trigger, words: &[String], mount: Option<Mount>) -> Result<Kill> {
-        let mut command = weapon.wielded(self.store.command(words));
+    /// Starts the verb and kills it; then ends its mount, if there is one.
+    fn attempt(
+        &self,
+        trigger: &Trigger,
+        words: &[String],
+        mount: Option<Mount>,
+    ) -> Result<Attempt> {
+        let mut command = trigger.traced(self.store.command(words));
         let group = Group::spawn(&mut command)?;
-        weapon.strike(&group);
+        trigger.fire(&group);
         let ended = group.wait(patiently(LIMIT))?;
-        let hit = weapon.has_hit(ended);
+        let in_time = trigger.took_effect(ended);
         if ended.is_none() {
-            let error = format!("{words:?} goes on: {}", group.stderr()?);
-            return Ok(Kill { hit, fault: Some(("runs on", error)) });
+            let error = format!("{words:?} still runs: {}", group.stderr()?);
+            return Ok(Attempt { in_time, fault: Some(("still running", error)) });
         }
         if let Some(Mount { end, .. }) = mount {
             self.store.verb(end)?;
         }
-        let fault = wait_for_the_end(&self.store.path).map(|who| ("runs on", who));
-        Ok(Kill { hit, fault })
+        let fault =
+            wait_until_unused(&self.store.path).map(|processes| ("still running", processes));
+        Ok(Attempt { in_time, fault })
     }
 }

@@ -5,12 +5,12 @@
 pub(crate) struct Mutant {
     pub name: &'static str,
     pub about: &'static str,
-    pub shown: Shown,
+    pub caught_by: CaughtBy,
 }
 
 /// How the missing step is caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum CaughtBy {
     /// By a power cut.
     Cut,
     /// By a kill.
@@ -20,15 +20,15 @@ pub(crate) enum Shown {
 }
 
 const fn cut(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, shown: Shown::Cut }
+    Mutant { name, about, caught_by: CaughtBy::Cut }
 }
 
 const fn killed(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, shown: Shown::Kill }
+    Mutant { name, about, caught_by: CaughtBy::Kill }
 }
 
 const fn walked(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, shown: Shown::Walk }
+    Mutant { name, about, caught_by: CaughtBy::Walk }
 }
 
 /// All mutants; the names are those of the crate `tree`.
@@ -38,11 +38,11 @@ pub(crate) const MUTANTS: [Mutant; 10] = [
     cut("tree-record-unsynced", "a tree's record not synced, nor its directory"),
     cut("tree-record-directory-unsynced", "a tree's record synced, its directory not"),
     cut("tree-trash-first", "layers emptied before the record is durably gone"),
-    cut("tree-open-believed", "what was not committed believed after a cut"),
+    cut("tree-open-believed", "uncommitted work kept after a cut"),
     // Only a kill can show this mutant: after a power cut the note of the session may not be
     // on the disk.
-    killed("tree-interrupted-forgotten", "sessions that were cut short thrown away without a word"),
-    killed("tree-lease-ignored", "the lease of a session that was cut short taken for held"),
+    killed("tree-interrupted-forgotten", "interrupted sessions removed without a report"),
+    killed("tree-lease-ignored", "the lease of an interrupted session taken for held"),
     walked("tree-unlocked", "records changed without the store's lock"),
     walked("tree-readers-ignored", "layers removed while they are read"),
 ];

@@ -68,23 +68,23 @@ pub(super) fn record(
         times: true,
         is_random: false,
     };
-    let bystander = rig.path().join("bystander");
-    fs::create_dir(&bystander)?;
+    let background_load = rig.path().join("background_load");
+    fs::create_dir(&background_load)?;
     let synced = process::run(Command::new("sync").arg("-f").arg(rig.path()), patiently(LIMIT))?;
     if !synced.status.success() {
         return Err(format!("{synced:?}").into());
     }
     let background_load =
-        BackgroundLoad::start(load, &bystander, std::slice::from_ref(&store.path));
+        BackgroundLoad::start(load, &background_load, std::slice::from_ref(&store.path));
     rig.disk().mark(START)?;
     let steps = script(&control.path().join("source"), strategy);
     let mut states = vec![State::default()];
-    let mut beside = Beside::new(control.path())?;
+    let mut reference = Reference::new(control.path())?;
     for (index, step) in steps.iter().enumerate() {
         store.perform(step)?;
         rig.disk().mark(&mark(index))?;
         let content = step.effect.changes().map(|name| store.content(name)).transpose()?;
-        beside.follow(step, content.as_ref())?;
+        reference.follow(step, content.as_ref())?;
         let next = states[index].after(step, content);
         states.push(next);
     }
@@ -96,18 +96,18 @@ pub(super) fn record(
 
 /// Repeats every verb in plain directories. Without this comparison an error would pass that
 /// the tool makes in the same way when it writes and when it reads.
-struct Beside<'a> {
+struct Reference<'a> {
     control: &'a Path,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> Reference<'a> {
     fn new(control: &'a Path) -> Result<Self> {
-        fs::create_dir(control.join("beside"))?;
+        fs::create_dir(control.join("reference"))?;
         Ok(Self { control })
     }
 
     fn place(&self, name: &str) -> std::path::PathBuf {
-        self.control.join("beside").join(name)
+        self.control.join("reference").join(name)
     }
 
     fn follow(&mut self, step: &Step, content: Option<&Arc<Manifest>>) -> Result<()> {
@@ -144,9 +144,11 @@ impl<'a> Beside<'a> {
         let found = without_times(content);
         match diff(&expected, &found).first() {
             None => Ok(()),
-            Some(first) => {
-                Err(format!("{}: not as the same done beside: {first}", step.name()).into())
-            }
+            Some(first) => Err(format!(
+                "{}: differs from the same steps in a plain directory: {first}",
+                step.name()
+            )
+            .into()),
         }
     }
 }

@@ -46,8 +46,8 @@ pub(super) struct Step {
 }
 
 impl Effect {
-    /// Returns the name under which a session of the verb is reported. The flag tells whether
-    /// a report is forgiven after the verb has returned, because its work was not to last.
+    /// Returns the name under which a session of the verb is reported. The flag is set if
+    /// a report is accepted after the verb has returned, because its work was not to last.
     pub(super) fn session(self) -> Option<(&'static str, bool)> {
         match self {
             Self::Imports(name) | Self::Squashes(name) => Some((name, false)),

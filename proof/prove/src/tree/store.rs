@@ -35,7 +35,7 @@ pub(super) struct Store<'a> {
 
 /// What a command reported about interrupted work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Reported {
     /// The trees whose interrupted sessions were thrown away.
     pub interrupted: Vec<String>,
     /// The trees whose uncommitted changes were lost.
@@ -60,9 +60,9 @@ pub(super) struct Seen {
     /// The trees for which a note of uncommitted work is on the disk.
     pub noted: Vec<String>,
     /// What the first command reported.
-    pub first: Said,
+    pub first: Reported,
     /// What the second command reported.
-    pub second: Said,
+    pub second: Reported,
     /// Commands that failed although they must not (`fsck` among them), and their output.
     pub faults: Vec<String>,
     pub listed: Vec<Listed>,
@@ -71,22 +71,22 @@ pub(super) struct Seen {
     /// Unused files that are left after `gc --wait`.
     pub leftovers: Vec<String>,
     /// Why the store cannot be used any further, if so.
-    pub stuck: Option<String>,
+    pub unusable: Option<String>,
 }
 
 impl Seen {
     /// Whether the first command reported that work in `name` is lost, as a loss or as an
     /// interrupted session.
-    pub(super) fn tells(&self, name: &String) -> bool {
+    pub(super) fn reports_loss(&self, name: &String) -> bool {
         self.first.lost.contains(name) || self.first.interrupted.contains(name)
     }
 }
 
 /// What interrupted the work in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kill {
+pub(super) enum Interruption {
     /// A power cut.
-    Power,
+    PowerCut,
     /// A kill of processes.
     Kill,
 }
@@ -136,20 +136,21 @@ impl Store<'_> {
         manifest.map(Arc::new)
     }
 
-    /// Looks at the whole store; `variant` selects the first command.
-    pub(super) fn look(&self, blow: Kill, variant: u64) -> Result<Seen> {
+    /// Inspects the whole store; `variant` selects the first command.
+    pub(super) fn inspect(&self, by: Interruption, variant: u64) -> Result<Seen> {
         let mut seen = Seen { store: self.path.join("store.json").exists(), ..Seen::default() };
         if !seen.store {
-            seen.stuck = self.perform(&step("init", super::script::Effect::Makes)).err().map(text);
+            seen.unusable =
+                self.perform(&step("init", super::script::Effect::Makes)).err().map(text);
             return Ok(seen);
         }
-        seen.sessions = self.cut_short(blow)?;
+        seen.sessions = self.cut_short(by)?;
         let noted = names(&self.path.join("open"))?;
         seen.noted =
             noted.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
         let first = ["fsck", "list", "gc --wait"][usize::try_from(variant % 3)?];
-        seen.first = self.ask(first, &mut seen.faults)?;
-        seen.second = self.ask("fsck", &mut seen.faults)?;
+        seen.first = self.run_and_parse(first, &mut seen.faults)?;
+        seen.second = self.run_and_parse("fsck", &mut seen.faults)?;
         let listed = self.verb("list --json")?;
         if !listed.status.success() {
             seen.faults.push(failure("list --json", &listed));
@@ -163,29 +164,29 @@ impl Store<'_> {
         for Listed { name, .. } in &seen.listed {
             seen.trees.insert(name.clone(), self.content(name).map_err(text));
         }
-        self.ask("gc --wait", &mut seen.faults)?;
+        self.run_and_parse("gc --wait", &mut seen.faults)?;
         seen.leftovers = self.leftovers()?;
-        self.ask("fsck", &mut seen.faults)?;
-        seen.stuck = self.go_on(&seen.listed).err().map(text);
+        self.run_and_parse("fsck", &mut seen.faults)?;
+        seen.unusable = self.check_usable(&seen.listed).err().map(text);
         Ok(seen)
     }
 
     /// Runs `command` and returns what it reports; a failure is added to `faults`.
-    fn ask(&self, command: &str, faults: &mut Vec<String>) -> Result<Said> {
+    fn run_and_parse(&self, command: &str, faults: &mut Vec<String>) -> Result<Reported> {
         let finished = self.verb(command)?;
         if !finished.status.success() {
             faults.push(failure(command, &finished));
         }
-        Ok(said(&finished.stderr))
+        Ok(parse_reports(&finished.stderr))
     }
 
     /// Counts the sessions that a command must report as cut short: sessions with a complete
     /// note whose layer no record names.
-    fn cut_short(&self, blow: Kill) -> Result<usize> {
+    fn cut_short(&self, by: Interruption) -> Result<usize> {
         let mut records = String::new();
-        let directories: &[&str] = match blow {
-            Kill::Power => &["trees"],
-            Kill::Kill => &["trees", "open"],
+        let directories: &[&str] = match by {
+            Interruption::PowerCut => &["trees"],
+            Interruption::Kill => &["trees", "open"],
         };
         for directory in directories {
             for name in names(&self.path.join(directory))? {
@@ -229,7 +230,7 @@ impl Store<'_> {
     }
 
     /// Clones a tree, changes, commits and compares the clone, and removes it.
-    fn go_on(&self, listed: &[Listed]) -> Result<()> {
+    fn check_usable(&self, listed: &[Listed]) -> Result<()> {
         let nothing = super::script::Effect::Nothing;
         let base = listed.iter().find(|tree| tree.state == "committed" && !self.is_random);
         match base {
@@ -270,13 +271,13 @@ fn text(error: Box<dyn std::error::Error + Send + Sync>) -> String {
 }
 
 pub(super) fn failure(what: &str, finished: &Finished) -> String {
-    let said = finished.stderr.trim().replace('\n', "; ");
-    format!("{what}: {}: {said}", finished.status)
+    let stderr = finished.stderr.trim().replace('\n', "; ");
+    format!("{what}: {}: {stderr}", finished.status)
 }
 
 /// Parses what the tool reported about interrupted work.
-pub(super) fn said(stderr: &str) -> Said {
-    let mut said = Said::default();
+pub(super) fn parse_reports(stderr: &str) -> Reported {
+    let mut reported = Reported::default();
     for line in stderr.lines() {
         let line = line.strip_prefix("synconce: ").unwrap_or(line);
         let between = |start: &str, end: &str| {
@@ -287,15 +288,15 @@ pub(super) fn said(stderr: &str) -> Said {
             let from =
                 between("a run in ", ", begun").or_else(|| between("the making of ", ", begun"));
             let from = from.or_else(|| between("the mount of ", " at "));
-            said.interrupted.push(from.unwrap_or_else(|| line.to_owned()));
+            reported.interrupted.push(from.unwrap_or_else(|| line.to_owned()));
         } else if line.contains(" were lost when the machine stopped") {
             let tree = between("uncommitted changes to ", " were lost");
-            said.lost.push(tree.unwrap_or_else(|| line.to_owned()));
+            reported.lost.push(tree.unwrap_or_else(|| line.to_owned()));
         }
     }
-    said.interrupted.sort();
-    said.lost.sort();
-    said
+    reported.interrupted.sort();
+    reported.lost.sort();
+    reported
 }
 
 #[cfg(test)]
@@ -303,13 +304,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cut_short_is_read_from_what_the_tool_says() {
+    fn interrupted_sessions_are_parsed_from_the_messages_of_the_tool() {
         let text = "synconce: a run in work, begun 2 s ago, was interrupted; what it did is thrown away\n\
             synconce: the making of base, begun now, was interrupted; what it did is thrown away\n\
             synconce: uncommitted changes to other were lost when the machine stopped; other is \
             at its last commit\nsynconce: something else\n";
-        let said = said(text);
-        assert_eq!(said.interrupted, ["base", "work"]);
-        assert_eq!(said.lost, ["other"]);
+        let reported = parse_reports(text);
+        assert_eq!(reported.interrupted, ["base", "work"]);
+        assert_eq!(reported.lost, ["other"]);
     }
 }

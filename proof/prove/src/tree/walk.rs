@@ -2,22 +2,24 @@
 //! killed. Every tree's content and state and every message is compared with a model.
 
 mod alter;
-mod leash;
+mod child;
+mod injection;
 mod messages;
 mod model;
-mod sabotage;
-mod said;
+mod output;
+mod shared;
 mod steps;
 mod verbs;
 mod versions;
 mod worker;
 
 use self::model::{Model, WORKERS};
+use self::shared::Walk;
 use self::versions::Versions;
-use self::worker::{Walk, Worker};
-use super::judge::Fault;
+use self::worker::Worker;
+use super::check::Fault;
 use super::recording::{control, store_on};
-use super::store::{Kill, Seen, Store};
+use super::store::{Interruption, Seen, Store};
 use crate::Result;
 use crate::config::Disk;
 use crate::cuts::Findings;
@@ -26,8 +28,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 pub(crate) use alter::{Alter, perform as alter};
-pub(crate) use leash::{Leash, perform as leash};
-pub(super) use sabotage::Sabotage;
+pub(crate) use child::{RunChild, perform as run_child};
+pub(super) use injection::Injection;
 
 /// Room for all layers of five trees, and for layers that wait for their removal.
 const SIZE: u64 = 2 << 30;
@@ -37,7 +39,7 @@ pub(super) fn walk(
     disk: Disk,
     tool: &Tool,
     seconds: u64,
-    sabotage: Sabotage,
+    injection: Injection,
     seed: u64,
 ) -> Result<Findings> {
     let control = control()?;
@@ -56,13 +58,13 @@ pub(super) fn walk(
         &store,
         Model::new(versions),
         began + Duration::from_secs(seconds),
-        sabotage == Sabotage::Swap,
+        injection == Injection::SwapContent,
     );
     let failed = std::thread::scope(|scope| {
         let start = |number| {
             let seed = seed.wrapping_mul(2).wrapping_add(number as u64);
-            let sabotage = if number == 0 { sabotage } else { Sabotage::Nothing };
-            let mut worker = Worker::new(&walk, number, seed, sabotage)?;
+            let injection = if number == 0 { injection } else { Injection::None };
+            let mut worker = Worker::new(&walk, number, seed, injection)?;
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(scope.spawn(move || worker.work()))
         };
         let workers: Vec<_> = (0..WORKERS).map(start).collect::<Result<_>>()?;
@@ -92,13 +94,13 @@ pub(super) fn walk(
 }
 
 /// Checks the whole store after the last process has ended.
-fn at_the_end(store: &Store<'_>, ended: worker::Ended) -> Result<Option<Fault>> {
-    let worker::Ended { model, mut messages } = ended;
-    let seen = store.look(Kill::Kill, 0)?;
-    if let Some(fault) = messages.heard(&seen.first).or_else(|| messages.heard(&seen.second)) {
+fn at_the_end(store: &Store<'_>, ended: shared::Ended) -> Result<Option<Fault>> {
+    let shared::Ended { model, mut messages } = ended;
+    let seen = store.inspect(Interruption::Kill, 0)?;
+    if let Some(fault) = messages.count(&seen.first).or_else(|| messages.count(&seen.second)) {
         return Ok(Some(fault));
     }
-    if let Some(fault) = messages.unsaid() {
+    if let Some(fault) = messages.unreported() {
         return Ok(Some(fault));
     }
     Ok(wrong(&model, &seen))
@@ -131,5 +133,5 @@ fn wrong(model: &Model, seen: &Seen) -> Option<Fault> {
     if !seen.leftovers.is_empty() {
         return Some(("leftovers", seen.leftovers.join(", ")));
     }
-    seen.stuck.clone().map(|why| ("does not work on", why))
+    seen.unusable.clone().map(|why| ("unusable", why))
 }

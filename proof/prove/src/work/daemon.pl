@@ -6,9 +6,9 @@ my ($tree, $control, $own) = @ARGV;
 chdir $tree or die;
 open(my $dir, '<', '.') or die; $dir->sync or die;
 for my $i (1 .. 12) { open(my $file, '>', "file$i") or die; print $file "$i\n" x 900; $file->flush; $file->sync or die; }
-pipe(my $ready, my $tell) or die;
+pipe(my $ready, my $started) or die;
 if (!fork) {
-    POSIX::setsid(); close $ready; close $tell; open(STDIN, '<', '/dev/null'); open(STDOUT, '>', '/dev/null'); open(STDERR, '>', '/dev/null');
+    POSIX::setsid(); close $ready; close $started; open(STDIN, '<', '/dev/null'); open(STDOUT, '>', '/dev/null'); open(STDERR, '>', '/dev/null');
     close $dir; chdir '/';
     Time::HiRes::sleep(0.005) until -e "$control/go";
     open(my $file, '>', "$own/file") or die; print $file "durable\n" x 900; $file->flush; my $one = $file->sync;
@@ -19,4 +19,4 @@ if (!fork) {
 }
 # Wait until the daemon is in its own session: a signal to this process group must not end the
 # daemon.
-close $tell; my $line = <$ready>;
+close $started; my $line = <$ready>;

@@ -27,17 +27,19 @@ pub(crate) enum Kind {
     Long,
 }
 
-/// Programs, and the batch of them that one take runs.
+/// Programs, and the batch of them that one recorded run runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct Programs {
+    /// Choose programs of this kind
     #[arg(long)]
     pub kind: Kind,
-    /// Where the choice starts.
+    /// Seed the random choices with N
     #[arg(long, value_name = "N")]
     pub seed: u64,
-    /// How many are chosen, or all if there are no more.
+    /// Choose N programs, or all if there are fewer
     #[arg(long, value_name = "N")]
     pub count: usize,
+    /// Run batch N of the chosen programs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub batch: usize,
 }
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_programs_and_another_seed_others() {
+    fn equal_seeds_give_equal_programs_and_other_seeds_other_programs() {
         for kind in [Kind::Pairs, Kind::Triples, Kind::Long] {
             assert_eq!(programs(kind, 7, 50), programs(kind, 7, 50));
             assert_ne!(programs(kind, 7, 50), programs(kind, 8, 50));
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_steps_write_differs_in_every_block() {
+    fn two_steps_write_different_data_in_every_block() {
         let (one, two) = (filler(1, 9000), filler(2, 9000));
         assert!(one.chunks(4096).zip(two.chunks(4096)).all(|(one, two)| one != two));
         assert_eq!(one.len(), 9000);

@@ -13,9 +13,9 @@ use synconce_testkit::manifest::{Manifest, Options, diff};
 use synconce_testkit::{Error, Result};
 
 const DIFFERENT: u8 = 1;
-const TROUBLE: u8 = 2;
+const FAILED: u8 = 2;
 
-/// What a tree contains, and where two differ: content, mode, owner, links, attributes, devices.
+/// List or compare trees: content, modes, owners, links, attributes, devices
 #[derive(Parser)]
 #[command(name = "manifest")]
 struct Arguments {
@@ -27,20 +27,20 @@ struct Arguments {
 enum Command {
     /// Write the manifest of a tree to stdout, as JSON
     Of {
-        /// The tree
+        /// List this tree
         tree: PathBuf,
         #[command(flatten)]
         options: OptionArgs,
     },
-    /// Compare two trees, or manifests written before; one line a difference
+    /// Compare two trees or manifests, and print one line for each difference
     Diff {
-        /// A directory, or a file with a manifest
+        /// Compare this directory, or this file with a manifest
         first: PathBuf,
-        /// A directory, or a file with a manifest
+        /// With this directory, or this file with a manifest
         second: PathBuf,
         #[command(flatten)]
         options: OptionArgs,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -48,10 +48,10 @@ enum Command {
 
 #[derive(Args)]
 struct OptionArgs {
-    /// Leave out what matches, from the root of the tree, and all below it: `var/log`, `**/*.pyc`
+    /// Omit paths that match GLOB, and all below them: `var/log`, `**/*.pyc`
     #[arg(long, value_name = "GLOB")]
     ignore: Vec<String>,
-    /// Take in the times of the last change
+    /// Include the times of the last change
     #[arg(long)]
     mtimes: bool,
 }
@@ -66,7 +66,7 @@ impl OptionArgs {
 fn main() -> ExitCode {
     run(Arguments::parse().command).unwrap_or_else(|error| {
         eprintln!("manifest: {error}");
-        ExitCode::from(TROUBLE)
+        ExitCode::from(FAILED)
     })
 }
 
@@ -93,11 +93,10 @@ fn load(path: &Path, options: &Options) -> Result<Manifest> {
     if path.is_dir() {
         return Manifest::with(path, options);
     }
-    let trouble =
-        |act: &'static str| move |source| Error::Io { act, path: path.to_owned(), source };
-    let text = fs::read(path).map_err(trouble("read"))?;
+    let failed = |act: &'static str| move |source| Error::Io { act, path: path.to_owned(), source };
+    let text = fs::read(path).map_err(failed("read"))?;
     let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|error| trouble("understand")(error.into()))?;
+        serde_json::from_slice(&text).map_err(|error| failed("parse")(error.into()))?;
     Ok(manifest.without_ignored(options))
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use crate::build;
 use crate::error::run;
 use crate::{Error, Result};
 
@@ -27,26 +28,16 @@ fn find() -> Result<PathBuf> {
         return Ok(path.into());
     }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let beside = beside_this_program();
+    let beside = build::path_of("rig");
     if !workspace.join("Cargo.toml").exists() {
         return beside.filter(|path| path.exists()).ok_or_else(|| {
             Error::Refused("cannot find the `rig` program: name it in SYNCONCE_RIG_BIN".to_owned())
         });
     }
-    build(&workspace, beside.as_deref())
+    build_rig(&workspace, beside.as_deref())
 }
 
-/// Returns `target/[TRIPLE/]debug/rig` for a test in `target/[TRIPLE/]debug/deps/`.
-fn beside_this_program() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let mut dir = program.parent()?;
-    if dir.ends_with("deps") || dir.ends_with("examples") {
-        dir = dir.parent()?;
-    }
-    Some(dir.join("rig"))
-}
-
-fn build(workspace: &Path, beside: Option<&Path>) -> Result<PathBuf> {
+fn build_rig(workspace: &Path, beside: Option<&Path>) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(workspace);

@@ -277,12 +277,12 @@ fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
     let mut command = Command::new(program);
     command.arg("serve").arg(&record.dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     let mut daemon = command.spawn().context("start", program)?;
-    let mut said = String::new();
+    let mut message = String::new();
     if let Some(stdout) = daemon.stdout.take() {
         // Returns at the end of the line, or when the daemon exits.
-        BufReader::new(stdout).read_line(&mut said).context("hear from", program)?;
+        BufReader::new(stdout).read_line(&mut message).context("hear from", program)?;
     }
-    if said == "ready\n" {
+    if message == "ready\n" {
         return Ok(daemon);
     }
     let _ = daemon.kill();

@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 /// flush comes on top of the set time.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    law: Law,
+    distribution: Distribution,
 }
 
 /// The distribution of the flush times, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Law {
+enum Distribution {
     Fixed { nanos: u64 },
     Uniform { low: u64, high: u64, seed: u64 },
     LogNormal { median: u64, p99: u64, seed: u64 },
@@ -30,7 +30,7 @@ enum Law {
 /// An endless sequence of flush times.
 #[derive(Debug, Clone)]
 pub struct Draws {
-    law: Law,
+    distribution: Distribution,
     random: fastrand::Rng,
 }
 
@@ -45,7 +45,7 @@ impl Latency {
     pub const NONE: Self = Self::fixed(0);
 
     const fn fixed(nanos: u64) -> Self {
-        Self { law: Law::Fixed { nanos } }
+        Self { distribution: Distribution::Fixed { nanos } }
     }
 
     /// Returns the latency of a disk on which one flush takes `time`.
@@ -65,7 +65,9 @@ impl Latency {
     #[must_use]
     pub fn uniform(low: Duration, high: Duration, seed: u64) -> Self {
         let (low, high) = (nanos(low), nanos(high));
-        Self { law: Law::Uniform { low: low.min(high), high: high.max(low), seed } }
+        Self {
+            distribution: Distribution::Uniform { low: low.min(high), high: high.max(low), seed },
+        }
     }
 
     /// Returns log-normal flush times, which are close to those of real disks: half take less
@@ -74,27 +76,33 @@ impl Latency {
     #[must_use]
     pub const fn log_normal(median: Duration, p99: Duration, seed: u64) -> Self {
         let (median, p99) = (median.as_nanos() as u64, p99.as_nanos() as u64);
-        Self { law: Law::LogNormal { median, p99: if p99 < median { median } else { p99 }, seed } }
+        Self {
+            distribution: Distribution::LogNormal {
+                median,
+                p99: if p99 < median { median } else { p99 },
+                seed,
+            },
+        }
     }
 
     /// Returns the time of one flush; of a distribution, the median.
     #[must_use]
     pub fn flush(self) -> Duration {
-        Duration::from_nanos(match self.law {
-            Law::Fixed { nanos } => nanos,
-            Law::Uniform { low, high, .. } => low + (high - low) / 2,
-            Law::LogNormal { median, .. } => median,
+        Duration::from_nanos(match self.distribution {
+            Distribution::Fixed { nanos } => nanos,
+            Distribution::Uniform { low, high, .. } => low + (high - low) / 2,
+            Distribution::LogNormal { median, .. } => median,
         })
     }
 
     /// Returns the flush times from now on, without end.
     #[must_use]
     pub fn draws(self) -> Draws {
-        let seed = match self.law {
-            Law::Fixed { .. } => 0,
-            Law::Uniform { seed, .. } | Law::LogNormal { seed, .. } => seed,
+        let seed = match self.distribution {
+            Distribution::Fixed { .. } => 0,
+            Distribution::Uniform { seed, .. } | Distribution::LogNormal { seed, .. } => seed,
         };
-        Draws { law: self.law, random: fastrand::Rng::with_seed(seed) }
+        Draws { distribution: self.distribution, random: fastrand::Rng::with_seed(seed) }
     }
 }
 
@@ -104,10 +112,10 @@ impl Iterator for Draws {
     fn next(&mut self) -> Option<Duration> {
         /// 99 of 100 values of a standard normal variable are below this.
         const Z_99: f64 = 2.326_347_874_040_841;
-        let nanos = match self.law {
-            Law::Fixed { nanos } => nanos,
-            Law::Uniform { low, high, .. } => self.random.u64(low..=high),
-            Law::LogNormal { median, p99, .. } => {
+        let nanos = match self.distribution {
+            Distribution::Fixed { nanos } => nanos,
+            Distribution::Uniform { low, high, .. } => self.random.u64(low..=high),
+            Distribution::LogNormal { median, p99, .. } => {
                 // Box-Muller transform; 1 - u because u may be 0.
                 let (u, v) = (self.random.f64(), self.random.f64());
                 let normal = (-2.0 * (1.0 - u).ln()).sqrt() * (TAU * v).cos();
@@ -156,8 +164,9 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_times_again() {
         let times = |seed| {
-            let law = Latency::log_normal(Duration::from_millis(1), Duration::from_millis(9), seed);
-            law.draws().take(10).collect::<Vec<_>>()
+            let distribution =
+                Latency::log_normal(Duration::from_millis(1), Duration::from_millis(9), seed);
+            distribution.draws().take(10).collect::<Vec<_>>()
         };
         assert_eq!(times(1), times(1));
         assert_ne!(times(1), times(2));

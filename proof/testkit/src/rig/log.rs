@@ -215,13 +215,13 @@ impl Log {
     /// Returns the places from `from` to `to` where a cut can make a difference: after each
     /// write, discard, end of a flush and mark.
     pub fn places(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
-        let told = |event: &Event| {
+        let matters = |event: &Event| {
             matches!(
                 event.what,
                 What::Write { .. } | What::Discard { .. } | What::FlushEnd { .. } | What::Mark(_)
             )
         };
-        let inner = (from..to.min(self.len())).filter(move |&n| told(&self.events[n]));
+        let inner = (from..to.min(self.len())).filter(move |&n| matters(&self.events[n]));
         inner.map(|n| n + 1)
     }
 

@@ -2,10 +2,10 @@
 
 use super::containerd::{ADDRESS, Containerd};
 use super::{Builder, SOCKET, Site, USERS, assert_steps_bare, assert_steps_held, prepare, stop};
-use crate::harness::{Need, engine};
-use crate::support::{Place, eventually, finish};
 use std::path::PathBuf;
 use std::process::Command;
+use synconce_testkit::harness::{Need, engine};
+use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 pub const NEEDS: [Need; 4] = [

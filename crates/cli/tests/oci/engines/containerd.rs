@@ -2,10 +2,10 @@
 
 use super::{HOLD, SHORT, Site, assert_steps_bare, assert_steps_held, prepare, stop};
 use crate::bundles::probe;
-use crate::harness::{Need, engine};
-use crate::support::{Place, eventually, finish};
 use std::cell::Cell;
 use std::path::PathBuf;
+use synconce_testkit::harness::{Need, engine};
+use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 pub const NEEDS: [Need; 5] = [

@@ -4,10 +4,10 @@ use super::{
     Builder, HOLD, LIMITS, SHORT, Site, USERS, assert_bare, assert_held, assert_steps_bare,
     assert_steps_held, prepare,
 };
-use crate::harness::Need;
-use crate::support::{Place, finish};
 use std::path::PathBuf;
 use std::process::Command;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
 pub const BUILDAH: [Need; 3] = [
@@ -140,7 +140,7 @@ pub fn podmans_steps_are_held_and_its_containers_are_not(place: &Place) {
 }
 
 /// crun is the default of Podman in Debian.
-pub fn so_it_is_before_crun(place: &Place) {
+pub fn buildahs_and_podmans_steps_are_held_with_crun(place: &Place) {
     prepare(place);
     let site = Site::new(place).named("crun");
     let version = finish(site.command(site.runtime().to_str().unwrap()).arg("--version"));

@@ -4,10 +4,10 @@ use super::{
     Builder, Given, HOLD, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, assert_bare, assert_held,
     assert_steps_held, prepare, stop,
 };
-use crate::harness::Need;
-use crate::support::{Place, eventually, finish};
 use serde_json::json;
 use std::path::PathBuf;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 /// Debian's client, by its path: the first client in the PATH may have no builder.

@@ -2,10 +2,10 @@
 
 use crate::bundles::{compiled, probe};
 use crate::cgroups::Cgroups;
-use crate::support::{Place, SYNCONCE, finish};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::{Place, binary, finish};
 
 /// A directory in memory, of this test alone (see `isolation`). The path is short, because the
 /// length of a socket's path is limited.
@@ -50,7 +50,7 @@ pub fn prepare(place: &Place) {
     std::fs::copy(step, place.path("context/step")).unwrap();
     place.write("context/Dockerfile", super::STEPS);
     for name in ["synconce-oci", "runc", "crun"] {
-        std::os::unix::fs::symlink(SYNCONCE, place.path("before").join(name)).unwrap();
+        std::os::unix::fs::symlink(binary(), place.path("before").join(name)).unwrap();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs whose processes are killed at random moments: by signals, and by the OOM killer.
 
-use crate::memory::{Cage, Hierarchy};
+use crate::memory::{Cgroup, Hierarchy};
 use crate::processes::{self, children, describe, is_alive};
 use crate::{Result, load_words, tool};
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,20 +27,20 @@ const INTERRUPTED: i32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Supervisor,
-    Face,
+    Frontend,
     Both,
     Command,
 }
 
 /// How the target is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kill {
+enum Method {
     Signal(Signal),
     /// By the OOM killer, in a memory cgroup.
     OutOfMemory,
 }
 
-impl fmt::Display for Kill {
+impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Signal(Signal::KILL) => f.write_str("SIGKILL"),
@@ -52,33 +52,35 @@ impl fmt::Display for Kill {
     }
 }
 
-/// What is killed in one run, how, and after which delay.
+/// The kill of one run.
 #[derive(Clone, Copy, Debug)]
-struct Hit {
-    victim: Target,
-    blow: Kill,
+struct Kill {
+    target: Target,
+    method: Method,
     delay: Duration,
 }
 
-impl Hit {
+impl Kill {
     fn random(random: &mut fastrand::Rng) -> Self {
         // SIGILL stands for a crash: Rust's handler for SIGSEGV ignores a SIGSEGV sent by
         // kill(2).
-        let signals = [Signal::KILL, Signal::ILL, Signal::STOP].map(Kill::Signal);
-        let blow = signals.get(random.usize(..=signals.len())).copied();
-        let blow = blow.unwrap_or(Kill::OutOfMemory);
-        let victims: &[Target] = match blow {
-            Kill::OutOfMemory => &[Target::Supervisor, Target::Command],
-            Kill::Signal(_) => &[Target::Supervisor, Target::Face, Target::Both, Target::Command],
+        let signals = [Signal::KILL, Signal::ILL, Signal::STOP].map(Method::Signal);
+        let method = signals.get(random.usize(..=signals.len())).copied();
+        let method = method.unwrap_or(Method::OutOfMemory);
+        let targets: &[Target] = match method {
+            Method::OutOfMemory => &[Target::Supervisor, Target::Command],
+            Method::Signal(_) => {
+                &[Target::Supervisor, Target::Frontend, Target::Both, Target::Command]
+            }
         };
-        let victim = victims[random.usize(..victims.len())];
-        Self { victim, blow, delay: Duration::from_micros(random.u64(..800_000)) }
+        let target = targets[random.usize(..targets.len())];
+        Self { target, method, delay: Duration::from_micros(random.u64(..800_000)) }
     }
 }
 
-impl fmt::Display for Hit {
+impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {:?}", self.blow, self.victim)
+        write!(f, "{} to {:?}", self.method, self.target)
     }
 }
 
@@ -89,13 +91,15 @@ pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
     for round in 0..rounds {
-        let hit = Hit::random(&mut random);
-        let failed = |error| format!("round {round}: {hit} after {:?}: {error}", hit.delay);
-        let outcome = match (hit.blow, &memory) {
-            (Kill::OutOfMemory, Err(reason)) => format!("SKIPPED: {reason}"),
-            (_, memory) => meet(synconce, &rig, hit, memory.as_ref().ok()).map_err(failed)?,
+        let kill = Kill::random(&mut random);
+        let failed = |error| format!("round {round}: {kill} after {:?}: {error}", kill.delay);
+        let outcome = match (kill.method, &memory) {
+            (Method::OutOfMemory, Err(reason)) => format!("SKIPPED: {reason}"),
+            (_, memory) => {
+                run_and_kill(synconce, &rig, kill, memory.as_ref().ok()).map_err(failed)?
+            }
         };
-        *outcomes.entry(format!("{hit}: {outcome}")).or_default() += 1;
+        *outcomes.entry(format!("{kill}: {outcome}")).or_default() += 1;
     }
     for (outcome, count) in outcomes {
         println!("{count:4} {outcome}");
@@ -104,54 +108,59 @@ pub(crate) fn run(synconce: &Path, rounds: u64, seed: u64) -> Result<()> {
 }
 
 /// Makes one run with a kill, and returns a description of the result.
-fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Result<String> {
+fn run_and_kill(
+    synconce: &Path,
+    rig: &Rig,
+    kill: Kill,
+    memory: Option<&Hierarchy>,
+) -> Result<String> {
     // Created before the run, so that the cgroup is dropped after the run's processes were
     // killed.
-    let wanted = memory.filter(|_| hit.blow == Kill::OutOfMemory);
-    let cage = wanted.map(Cage::new).transpose()?;
+    let wanted = memory.filter(|_| kill.method == Method::OutOfMemory);
+    let cgroup = wanted.map(Cgroup::new).transpose()?;
     let place = tempfile::tempdir()?;
     let mut command = tool(synconce, place.path());
     command.args(["run", "--commit-only"]).arg(rig.path()).arg("--");
     let directory = rig.path().join("load");
     let run = Group::spawn(command.args(load_words(&directory, LOAD_MILLIS)?))?;
-    std::thread::sleep(hit.delay);
-    let face = u64::from(run.pid());
-    let supervisor = children(face).first().copied();
+    std::thread::sleep(kill.delay);
+    let frontend = u64::from(run.pid());
+    let supervisor = children(frontend).first().copied();
     let payload = supervisor.and_then(|pid| children(pid).first().copied());
     let marked = fs::read_dir(place.path().join("state/runs")).is_ok_and(|mut runs| {
         runs.any(|file| file.is_ok_and(|it| it.path().extension().is_some_and(|it| it == "json")))
     });
-    let pids: Vec<u64> = match hit.victim {
+    let pids: Vec<u64> = match kill.target {
         Target::Supervisor => supervisor.into_iter().collect(),
-        Target::Face => vec![face],
-        Target::Both => supervisor.into_iter().chain([face]).collect(),
+        Target::Frontend => vec![frontend],
+        Target::Both => supervisor.into_iter().chain([frontend]).collect(),
         Target::Command => payload.into_iter().collect(),
     };
-    let struck = strike(hit.blow, &pids, cage.as_ref())?;
+    let killed = kill_all(kill.method, &pids, cgroup.as_ref())?;
     // The marker existed, and the run cannot have finished.
-    let orphaned = hit.victim == Target::Supervisor && !supervisor.is_some_and(is_alive);
+    let orphaned = kill.target == Target::Supervisor && !supervisor.is_some_and(is_alive);
     let cut_short = marked && orphaned && payload.is_some_and(is_alive);
     let (since, flushes) = (Instant::now(), rig.disk().stats()?.flushes);
     let Some(status) = run.wait(patiently(LIMIT))? else {
-        let all: Vec<u64> = [Some(face), supervisor, payload].into_iter().flatten().collect();
+        let all: Vec<u64> = [Some(frontend), supervisor, payload].into_iter().flatten().collect();
         return Err(format!("the run did not end: {}", describe(&all)).into());
     };
     wait_for_quiet(&directory)?;
     let flushed = rig.disk().stats()?.flushes > flushes;
     if cut_short && since.elapsed() > LONG && !flushed {
-        return Err("the syncs of who survived the supervisor do not reach the disk".into());
+        return Err("syncs after the end of the supervisor do not reach the disk".into());
     }
     let found = found(synconce, place.path())?;
-    let alarmed = found == Some(INTERRUPTED);
-    if cut_short && !alarmed {
-        return Err(format!("it was cut short and is forgotten: {status}, {found:?}").into());
+    let reported = found == Some(INTERRUPTED);
+    if cut_short && !reported {
+        return Err(format!("it was cut short and is not reported: {status}, {found:?}").into());
     }
     // Exit code 0 of an interrupted run would be a false promise.
-    if status.success() && alarmed {
-        return Err("it returned 0 and is found interrupted".into());
+    if status.success() && reported {
+        return Err("it returned 0 and is reported as interrupted".into());
     }
-    let missed = if struck { "" } else { "missed, " };
-    if status.code() == Some(FAILED) && !alarmed && hit.victim != Target::Command {
+    let missed = if killed { "" } else { "missed, " };
+    if status.code() == Some(FAILED) && !reported && kill.target != Target::Command {
         // Nothing was held yet, or everything was already committed.
         return Ok(format!("{missed}125, nothing to repair"));
     }
@@ -159,11 +168,11 @@ fn meet(synconce: &Path, rig: &Rig, hit: Hit, memory: Option<&Hierarchy>) -> Res
 }
 
 /// Kills the processes; returns `false` if they had exited before.
-fn strike(blow: Kill, pids: &[u64], cage: Option<&Cage>) -> Result<bool> {
-    match (blow, cage, pids) {
-        (Kill::OutOfMemory, Some(cage), &[victim]) => cage.kill(victim),
-        (Kill::OutOfMemory, ..) => Ok(false),
-        (Kill::Signal(signal), ..) => {
+fn kill_all(method: Method, pids: &[u64], cgroup: Option<&Cgroup>) -> Result<bool> {
+    match (method, cgroup, pids) {
+        (Method::OutOfMemory, Some(cgroup), &[target]) => cgroup.kill(target),
+        (Method::OutOfMemory, ..) => Ok(false),
+        (Method::Signal(signal), ..) => {
             let sent = send(pids, signal);
             match signal {
                 Signal::STOP => {
@@ -188,7 +197,7 @@ fn wait_for_end(pids: &[u64]) -> Result<()> {
     let end = Instant::now() + patiently(LIMIT);
     while pids.iter().any(|pid| is_alive(*pid)) {
         if Instant::now() > end {
-            return Err(format!("{pids:?} outlive what was to end them").into());
+            return Err(format!("{pids:?} still run after the signal").into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }

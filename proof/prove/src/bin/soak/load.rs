@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 
 /// Threads that sync at the same time.
-const CROWD: usize = 500;
+const BURST: usize = 500;
 /// Sync calls of each of these threads.
-const CROWD_CALLS: usize = 10;
+const BURST_CALLS: usize = 10;
 /// Threads that repeat every kind of call until the load ends.
 const WORKERS: usize = 6;
 /// A call that takes longer than this is stuck, even on a busy machine.
@@ -60,9 +60,9 @@ pub(crate) fn run(directory: &Path, millis: u64) -> Result<()> {
     let account = Account::default();
     let end = Instant::now() + Duration::from_millis(millis);
     thread::scope(|scope| {
-        for number in 0..CROWD {
+        for number in 0..BURST {
             let account = &account;
-            scope.spawn(move || crowd(directory, number, account));
+            scope.spawn(move || burst(directory, number, account));
         }
     });
     thread::scope(|scope| {
@@ -81,12 +81,12 @@ pub(crate) fn run(directory: &Path, millis: u64) -> Result<()> {
     Ok(())
 }
 
-fn crowd(directory: &Path, number: usize, account: &Account) {
-    let path = directory.join(format!("crowd{number}"));
-    for _ in 0..CROWD_CALLS {
-        account.call("fsync in a crowd", || {
+fn burst(directory: &Path, number: usize, account: &Account) {
+    let path = directory.join(format!("burst{number}"));
+    for _ in 0..BURST_CALLS {
+        account.call("fsync in a burst", || {
             let mut file = File::create(&path)?;
-            file.write_all(b"crowd")?;
+            file.write_all(b"burst")?;
             file.sync_all()
         });
     }

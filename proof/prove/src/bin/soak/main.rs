@@ -2,7 +2,7 @@
 //! at random.
 //!
 //! Shows that no call is ever stuck, that the supervisor leaks neither descriptors nor memory,
-//! and that no interrupted run is forgotten. Needs root, for the disk rig.
+//! and that every interrupted run is reported. Needs root, for the disk rig.
 #![forbid(unsafe_code)]
 
 mod kills;
@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 /// The result of every function here.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Load one run for long, or kill its parts at random
+/// Load one run for a long time, or kill processes of runs at random moments
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -27,39 +27,39 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// A steady load: no stuck call, no growth
+    /// Load one run steadily; fail on a stuck call or on growth of the supervisor
     Steady {
-        /// The tool
+        /// Test the tool PROGRAM
         #[arg(long, value_name = "PROGRAM")]
         synconce: PathBuf,
-        /// For how long
+        /// Run the load for SECONDS
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         seconds: u64,
     },
-    /// Signals, and the OOM killer, to the tool's processes at random moments
+    /// Kill processes of runs at random moments, by signals and by the OOM killer
     Kills {
-        /// The tool
+        /// Test the tool PROGRAM
         #[arg(long, value_name = "PROGRAM")]
         synconce: PathBuf,
-        /// How many runs
+        /// Make N runs, with one kill each
         #[arg(long, value_name = "N", default_value_t = 60)]
         rounds: u64,
-        /// Where the choices start
+        /// Seed the random choices with N
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,
     },
-    /// The load itself
+    /// Make the load
     #[command(hide = true)]
     Load {
-        /// Where to work
+        /// Work in this directory
         directory: PathBuf,
-        /// For how long, in milliseconds
+        /// Run for this many milliseconds
         millis: u64,
     },
-    /// Takes memory until the kernel kills somebody
+    /// Take memory until the kernel kills a process of the cgroup
     #[command(hide = true)]
-    Eat {
-        /// The cgroup to be in
+    Allocate {
+        /// Enter this cgroup
         cgroup: PathBuf,
     },
 }
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         What::Steady { synconce, seconds } => steady::run(&synconce, seconds),
         What::Kills { synconce, rounds, seed } => kills::run(&synconce, rounds, seed),
         What::Load { directory, millis } => load::run(&directory, millis),
-        What::Eat { cgroup } => memory::eat(&cgroup),
+        What::Allocate { cgroup } => memory::allocate(&cgroup),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! Memory cgroups, and the kernel's own OOM killer in one of them.
 //!
-//! The target and an eater are the only processes of a small cgroup. The eater takes memory
-//! until the kernel has to kill a process; the target is first in the kernel's order
+//! The target and an allocator are the only processes of a small cgroup. The allocator takes
+//! memory until the kernel has to kill a process; the target is first in the kernel's order
 //! (proc_pid_oom_score_adj(5)).
 
 use crate::Result;
@@ -10,6 +10,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsmount, fsopen,
 };
+use rustix::process::Signal;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,8 +23,8 @@ use synconce_testkit::process::Group;
 
 /// The memory limit of a cgroup. Memory that the target had before it entered is not counted.
 const BYTES: usize = 8 << 20;
-/// Memory that the eater takes in one step.
-const BITE: usize = 256 << 10;
+/// Memory that the allocator takes in one step.
+const STEP: usize = 256 << 10;
 /// The value of oom_score_adj: the OOM killer adds this many thousandths of the limit to the
 /// memory that a process has mapped.
 const FIRST: &str = "1000";
@@ -32,7 +33,6 @@ const SECOND: &str = "0";
 const PREFIX: &str = "synconce-soak-";
 /// Far more than the milliseconds that the kernel needs.
 const LIMIT: Duration = Duration::from_secs(30);
-const SIGKILL: i32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
@@ -80,7 +80,7 @@ impl Hierarchy {
             fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
         };
         let mount = mount().map_err(|errno| format!("no memory cgroups here: {errno}"))?;
-        // The eater, another process, opens the hierarchy by the same name.
+        // The allocator, another process, opens the hierarchy by the same name.
         let root = format!("/proc/{}/fd/{}", std::process::id(), mount.as_raw_fd());
         Ok(Self { root: root.into(), version: Version::One, _mount: Some(mount) })
     }
@@ -107,12 +107,12 @@ fn remove_orphans(root: &Path) {
 /// A cgroup with little memory. Dropping the value moves the remaining processes to the root
 /// cgroup and removes the cgroup.
 #[derive(Debug)]
-pub(crate) struct Cage {
+pub(crate) struct Cgroup {
     root: PathBuf,
     path: PathBuf,
 }
 
-impl Cage {
+impl Cgroup {
     pub(crate) fn new(hierarchy: &Hierarchy) -> Result<Self> {
         let root = hierarchy.root.clone();
         let two = hierarchy.version == Version::Two;
@@ -124,17 +124,17 @@ impl Cage {
         }
         let path = root.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| act("create", &path, error))?;
-        let cage = Self { root, path };
+        let cgroup = Self { root, path };
         let (memory, swap, none) = match two {
             true => ("memory.max", "memory.swap.max", "0".to_owned()),
             // The limit of memory and swap together.
             false => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", BYTES.to_string()),
         };
-        cage.set(memory, &BYTES.to_string())?;
-        match cage.set(swap, &none) {
+        cgroup.set(memory, &BYTES.to_string())?;
+        match cgroup.set(swap, &none) {
             // A kernel that does not account swap lacks the file.
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(cage),
+            _ => Ok(cgroup),
         }
     }
 
@@ -145,28 +145,30 @@ impl Cage {
         file.write_all(value.as_bytes()).map_err(|error| act("set", &path, error))
     }
 
-    /// Makes the OOM killer kill `victim`; returns `false` if `victim` had exited before.
-    pub(crate) fn kill(&self, victim: u64) -> Result<bool> {
-        let first = fs::write(format!("/proc/{victim}/oom_score_adj"), FIRST);
-        let caged = first.and_then(|()| self.set("cgroup.procs", &victim.to_string()));
-        if let Err(error) = caged {
-            return if is_alive(victim) { Err(error.into()) } else { Ok(false) };
+    /// Makes the OOM killer kill `target`; returns `false` if `target` had exited before.
+    pub(crate) fn kill(&self, target: u64) -> Result<bool> {
+        let first = fs::write(format!("/proc/{target}/oom_score_adj"), FIRST);
+        let entered = first.and_then(|()| self.set("cgroup.procs", &target.to_string()));
+        if let Err(error) = entered {
+            return if is_alive(target) { Err(error.into()) } else { Ok(false) };
         }
         let mut command = Command::new(std::env::current_exe()?);
-        let eater = Group::spawn(command.arg("eat").arg(&self.path))?;
-        let status = eater.wait(patiently(LIMIT))?.ok_or("the eater goes on eating")?;
-        let eaten = status.signal() == Some(SIGKILL);
-        if !eaten && !status.success() {
-            return Err(format!("the eater: {status}, {}", eater.stderr()?).into());
+        let allocator = Group::spawn(command.arg("allocate").arg(&self.path))?;
+        let status = allocator.wait(patiently(LIMIT))?.ok_or("the allocator does not end")?;
+        let was_killed = status.signal() == Some(Signal::KILL.as_raw());
+        if !was_killed && !status.success() {
+            return Err(format!("the allocator: {status}, {}", allocator.stderr()?).into());
         }
-        // The eater, which is second in order, may have been killed as well.
-        if kills(&self.path)? <= u64::from(eaten) {
+        // The allocator, which is second in order, may have been killed as well.
+        if kills(&self.path)? <= u64::from(was_killed) {
             return Ok(false);
         }
         let end = Instant::now() + patiently(LIMIT);
-        while is_alive(victim) {
+        while is_alive(target) {
             if Instant::now() > end {
-                return Err(format!("{victim} lives on after {} kills", kills(&self.path)?).into());
+                return Err(
+                    format!("{target} still runs after {} kills", kills(&self.path)?).into()
+                );
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -174,7 +176,7 @@ impl Cage {
     }
 }
 
-impl Drop for Cage {
+impl Drop for Cgroup {
     fn drop(&mut self) {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
@@ -206,18 +208,18 @@ fn kills(cgroup: &Path) -> Result<u64> {
 }
 
 /// Enters the cgroup and takes memory until a process in the cgroup was killed. The memory is
-/// a memfd that is never mapped, so that the eater is not the largest process.
-pub(crate) fn eat(cgroup: &Path) -> Result<()> {
+/// a memfd that is never mapped, so that the allocator is not the largest process.
+pub(crate) fn allocate(cgroup: &Path) -> Result<()> {
     fs::write("/proc/self/oom_score_adj", SECOND)?;
     // "0" stands for the writing process (cgroups(7)).
     fs::write(cgroup.join("cgroup.procs"), "0")?;
-    let mut eaten = fs::File::from(memfd_create("eaten", MemfdFlags::CLOEXEC)?);
-    for _ in 0..4 * BYTES / BITE {
-        let bite = eaten.write_all(&[1; BITE]);
+    let mut taken = fs::File::from(memfd_create("taken", MemfdFlags::CLOEXEC)?);
+    for _ in 0..4 * BYTES / STEP {
+        let step = taken.write_all(&[1; STEP]);
         if kills(cgroup)? > 0 {
             return Ok(());
         }
-        bite?;
+        step?;
     }
     Err("the cgroup's limit does not hold".into())
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(synconce: &Path, seconds: u64) -> Result<()> {
     if !left.success() {
         return Err(format!("status afterwards: {left}").into());
     }
-    judge(&samples)
+    compare(&samples)
 }
 
 /// Returns the supervisor's pid from the only run file.
@@ -79,7 +79,7 @@ fn sample(pid: u64) -> Option<Sample> {
 type Of = fn(&Sample) -> u64;
 
 /// Compares the last quarter of the samples with the third; the first half fills caches.
-fn judge(samples: &[Sample]) -> Result<()> {
+fn compare(samples: &[Sample]) -> Result<()> {
     let quarter = samples.len() / 4;
     if quarter == 0 {
         return Err("too short to see any growth".into());

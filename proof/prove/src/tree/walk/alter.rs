@@ -28,13 +28,13 @@ const NOW: Timestamps = {
 /// Change a tree at random
 #[derive(Debug, clap::Args)]
 pub(crate) struct Alter {
-    /// Where the choices start
+    /// Seed the random choices with N
     #[arg(long, value_name = "N")]
     seed: u64,
-    /// How long it takes at least
+    /// Take at least MILLIS milliseconds
     #[arg(long, value_name = "MILLIS", default_value_t = 0)]
     millis: u64,
-    /// The root of the tree
+    /// Change the tree with this root
     #[arg(value_name = "TREE")]
     tree: PathBuf,
 }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_of_the_same_and_another_seed_something_else() {
+    fn equal_seeds_give_equal_trees_and_other_seeds_other_trees() {
         let place = tempfile::tempdir().unwrap();
         let base = place.path().join("base");
         fixture::make(&base).unwrap();

@@ -1,8 +1,8 @@
 //! Compares the commands' reports of interrupted sessions with the kills, and counts the
 //! commands.
 
-use super::super::judge::Fault;
-use super::super::store::Said;
+use super::super::check::Fault;
+use super::super::store::Reported;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -32,19 +32,19 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Takes the reports of one command; returns a fault if a report is wrong.
-    pub(super) fn heard(&mut self, said: &Said) -> Option<Fault> {
-        if !said.lost.is_empty() {
+    /// Counts the reports of one command; returns a fault if a report is wrong.
+    pub(super) fn count(&mut self, reported: &Reported) -> Option<Fault> {
+        if !reported.lost.is_empty() {
             return Some((
                 "false alarm",
-                format!("{:?} said to be lost with the power", said.lost),
+                format!("{:?} reported as lost with the power", reported.lost),
             ));
         }
-        for name in &said.interrupted {
+        for name in &reported.interrupted {
             let may = self.may.entry(name.clone()).or_default();
             *may -= 1;
             if *may < 0 {
-                let what = "is said to have been interrupted, and nothing of it was";
+                let what = "is reported as interrupted, and no session of it was";
                 return Some(("false alarm", format!("{name} {what}")));
             }
             let must = self.must.entry(name.clone()).or_default();
@@ -54,8 +54,11 @@ impl Messages {
     }
 
     /// Returns a fault if an interruption was never reported.
-    pub(super) fn unsaid(&self) -> Option<Fault> {
+    pub(super) fn unreported(&self) -> Option<Fault> {
         let (name, count) = self.must.iter().find(|(_, count)| **count > 0)?;
-        Some(("forgotten", format!("{count} sessions of {name} that were cut short")))
+        Some((
+            "interruption not reported",
+            format!("{count} sessions of {name} that were cut short"),
+        ))
     }
 }

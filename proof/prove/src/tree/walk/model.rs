@@ -6,7 +6,7 @@
 //! may or may not have taken effect. If no case is left, no order of the commands explains
 //! what the tool did.
 
-use super::said::{Outcome, Refusal, Shown};
+use super::output::{Outcome, Refusal, Shown};
 use super::verbs::{Name, Verb};
 use super::versions::{Version, Versions};
 use crate::Result;
@@ -74,7 +74,7 @@ pub(super) struct Case {
 struct Pending {
     verb: Verb,
     /// Commands of the other worker that ran at the same time.
-    beside: Vec<Verb>,
+    concurrent: Vec<Verb>,
 }
 
 /// All cases that are possible.
@@ -100,22 +100,24 @@ impl Model {
     /// Starts a command of `worker`.
     pub(super) fn begin(&mut self, worker: usize, verb: Verb) {
         let other = &mut self.pending[1 - worker];
-        let beside = other.as_ref().map(|other| other.verb).into_iter().collect();
+        let concurrent = other.as_ref().map(|other| other.verb).into_iter().collect();
         if let Some(other) = other {
-            other.beside.push(verb);
+            other.concurrent.push(verb);
         }
-        self.pending[worker] = Some(Pending { verb, beside });
+        self.pending[worker] = Some(Pending { verb, concurrent });
     }
 
     /// Ends the command of `worker` with `outcome`. Returns whether some case explains the
     /// outcome; if none does, the cases stay as they were.
     pub(super) fn end(&mut self, worker: usize, outcome: &Outcome) -> Result<bool> {
         self.take_steps()?;
-        let Some(Pending { verb, beside }) = self.pending[worker].take() else { return Ok(true) };
+        let Some(Pending { verb, concurrent }) = self.pending[worker].take() else {
+            return Ok(true);
+        };
         let explains = |case: &Case| match outcome {
             Outcome::Killed => true,
-            Outcome::Refused(why) => is_refused(case, worker, verb, &beside, *why),
-            Outcome::Done(shown) => self.is_done(case, worker, verb, &beside, shown),
+            Outcome::Refused(why) => is_refused(case, worker, verb, &concurrent, *why),
+            Outcome::Done(shown) => self.is_done(case, worker, verb, &concurrent, shown),
         };
         let mut left: BTreeSet<Case> =
             self.cases.iter().filter(|case| explains(case)).cloned().collect();
@@ -165,17 +167,17 @@ impl Model {
         case: &Case,
         worker: usize,
         verb: Verb,
-        beside: &[Verb],
+        concurrent: &[Verb],
         shown: &Shown,
     ) -> bool {
         let content = |version| self.versions.content(version);
         match (&case.progress[worker], shown) {
             (Progress::Read(version, _), Shown::Content(found)) => content(*version) == found,
             (Progress::Both(one, other), Shown::Changes(found)) => {
-                super::said::changes(content(*one), content(*other)) == *found
+                super::output::changes(content(*one), content(*other)) == *found
             }
             (Progress::Seen(world), Shown::Trees(listed)) => {
-                let in_use = |name: Name| beside.iter().any(|verb| verb.uses() == Some(name));
+                let in_use = |name: Name| concurrent.iter().any(|verb| verb.uses() == Some(name));
                 listed.len() == world.trees.len()
                     && world.trees.iter().all(|(name, tree)| {
                         listed.iter().any(|one| {
@@ -219,7 +221,7 @@ impl Verb {
 }
 
 /// Whether `verb` can be refused for the reason `why`.
-fn is_refused(case: &Case, worker: usize, verb: Verb, beside: &[Verb], why: Refusal) -> bool {
+fn is_refused(case: &Case, worker: usize, verb: Verb, concurrent: &[Verb], why: Refusal) -> bool {
     let Progress::Seen(world) = &case.progress[worker] else { return false };
     let tree = |name: Name| world.trees.get(name);
     match why {
@@ -228,13 +230,13 @@ fn is_refused(case: &Case, worker: usize, verb: Verb, beside: &[Verb], why: Refu
         Refusal::Open(name) => tree(name).is_some_and(|tree| tree.open.is_some()),
         Refusal::InUse(name) => {
             tree(name).is_some_and(|tree| tree.mount.is_some())
-                || beside.iter().any(|verb| verb.uses() == Some(name))
+                || concurrent.iter().any(|verb| verb.uses() == Some(name))
         }
         Refusal::Changed(name) => {
             // No other command changes a tree while a run uses it.
             let can_be =
                 matches!(verb, Verb::Commit(_) | Verb::CommitAs(..) | Verb::Becomes { .. });
-            can_be && beside.iter().any(|verb| verb.names().contains(&name))
+            can_be && concurrent.iter().any(|verb| verb.names().contains(&name))
         }
         Refusal::NotMounted => match verb {
             Verb::Umount { tree: name, .. } => {

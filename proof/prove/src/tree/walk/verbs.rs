@@ -55,25 +55,24 @@ pub(super) enum Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A single command.
-    One { verb: Verb, by_copy: bool, treatment: Treatment },
+    One { verb: Verb, by_copy: bool, disturbance: Disturbance },
     /// A mount, changes in the mount, and its end. Each of the two commands may be killed.
     Mounted { tree: Name, keep: bool, seed: u64, kills: [Option<u64>; 2] },
 }
 
-/// What is done to a command while it runs.
+/// A disturbance of a command while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Treatment {
-    Nothing,
-    /// The command is killed; this seed selects how.
-    Killed(u64),
-    /// Each directory that the command opens takes a while, so that others change what the
-    /// command reads.
-    Slowed,
+pub(super) enum Disturbance {
+    None,
+    /// Kills the command; this seed selects how.
+    Kill(u64),
+    /// Delays each open of a directory, so that other commands change what the command reads.
+    Slow,
 }
 
-impl From<Option<u64>> for Treatment {
+impl From<Option<u64>> for Disturbance {
     fn from(kill: Option<u64>) -> Self {
-        kill.map_or(Self::Nothing, Self::Killed)
+        kill.map_or(Self::None, Self::Kill)
     }
 }
 
@@ -112,8 +111,8 @@ impl Step {
             }
         };
         let (by_copy, kill, is_slow) = (random.u8(..6) == 0, kill(random), random.bool());
-        let treatment = if is_slow && verb.reads() { Treatment::Slowed } else { kill.into() };
-        Self::One { verb, by_copy, treatment }
+        let disturbance = if is_slow && verb.reads() { Disturbance::Slow } else { kill.into() };
+        Self::One { verb, by_copy, disturbance }
     }
 }
 

@@ -1,113 +1,32 @@
 //! One of the two processes: takes one action after the other and checks the result of each.
 
-use super::super::judge::Fault;
-use super::super::store::{LIMIT, Store, said};
+use super::super::check::Fault;
+use super::super::store::{LIMIT, parse_reports};
 use super::alter::alter;
-use super::leash::Report;
-use super::messages::{Counts, Messages};
+use super::child::Report;
+use super::injection::{Injection, swap};
 use super::model::{Model, WORKERS};
-use super::sabotage::{Sabotage, swap};
-use super::said::{Listed, Outcome, Shown, refusal, written};
-use super::verbs::{NAMES, Name, Step, Treatment, Verb};
+use super::output::{Listed, Outcome, Shown, refusal, written};
+use super::shared::{Ended, Shared, Walk};
+use super::verbs::{Disturbance, NAMES, Name, Step, Verb};
 use super::versions::manifest;
 use crate::Result;
-use crate::cuts::Findings;
 use rustix::mount::{UnmountFlags, unmount};
-use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use synconce_testkit::manifest::diff;
 use synconce_testkit::patiently;
 use synconce_testkit::process::run;
-
-/// Number of recent commands that are printed with a finding.
-const TOLD: usize = 40;
-
-/// State shared by both workers.
-pub(super) struct Walk<'a> {
-    store: &'a Store<'a>,
-    until: Instant,
-    /// On a busy machine the walk continues until enough kills have hit or, as the control,
-    /// until something is found; but not after this instant.
-    latest: Instant,
-    until_found: bool,
-    began: Instant,
-    shared: Mutex<Shared>,
-}
-
-struct Shared {
-    ended: Ended,
-    findings: Findings,
-    counts: Counts,
-    told: VecDeque<String>,
-}
-
-/// What both workers have left for the final check.
-pub(super) struct Ended {
-    pub model: Model,
-    pub messages: Messages,
-}
-
-impl<'a> Walk<'a> {
-    pub(super) fn new(
-        store: &'a Store<'a>,
-        model: Model,
-        until: Instant,
-        until_found: bool,
-    ) -> Self {
-        let ended = Ended { model, messages: Messages::default() };
-        let (findings, counts) = (Findings::default(), Counts::default());
-        let shared = Shared { ended, findings, counts, told: VecDeque::new() };
-        let latest = until + patiently(Duration::from_secs(120));
-        let (began, shared) = (Instant::now(), Mutex::new(shared));
-        Self { store, until, latest, until_found, began, shared }
-    }
-
-    fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn goes_on(&self) -> bool {
-        let (now, findings) = (Instant::now(), &self.shared().findings);
-        let is_enough = !self.until_found && findings.cuts >= ENOUGH;
-        findings.broken() == 0 && (now < self.until || !is_enough && now < self.latest)
-    }
-
-    /// Returns the results of the walk.
-    pub(super) fn ended(self) -> Result<(Ended, Findings, Counts)> {
-        let Shared { ended, findings, counts, .. } =
-            self.shared.into_inner().map_err(|_| "a worker panicked")?;
-        Ok((ended, findings, counts))
-    }
-}
-
-impl Shared {
-    fn tell(&mut self, line: String) {
-        if self.told.len() == TOLD {
-            self.told.pop_front();
-        }
-        self.told.push_back(line);
-    }
-
-    fn note(&mut self, (kind, detail): Fault) {
-        let told = self.told.iter().map(|line| format!("\n    {line}")).collect::<String>();
-        self.findings.note(kind, || format!("{detail}; before:{told}"));
-    }
-}
-
-/// Minimum number of kills in a walk.
-const ENOUGH: usize = 3;
 
 /// One of the two workers.
 pub(super) struct Worker<'a> {
     walk: &'a Walk<'a>,
     number: usize,
     random: fastrand::Rng,
-    sabotage: Sabotage,
+    injection: Injection,
     control: PathBuf,
     point: PathBuf,
 }
@@ -118,13 +37,13 @@ impl<'a> Worker<'a> {
         walk: &'a Walk<'a>,
         number: usize,
         seed: u64,
-        sabotage: Sabotage,
+        injection: Injection,
     ) -> Result<Self> {
         let control = walk.store.control.join(format!("worker-{number}"));
         let point = control.join("point");
         fs::create_dir_all(&point)?;
         let random = fastrand::Rng::with_seed(seed);
-        Ok(Self { walk, number, random, sabotage, control, point })
+        Ok(Self { walk, number, random, injection, control, point })
     }
 
     /// Walks until the time is over or something is found.
@@ -132,23 +51,23 @@ impl<'a> Worker<'a> {
         let third = (self.walk.until - self.walk.began) / 3;
         // Import trees to work on.
         for name in NAMES.into_iter().skip(self.number).step_by(WORKERS) {
-            self.verb(Verb::Import(name), false, Treatment::Nothing)?;
+            self.verb(Verb::Import(name), false, Disturbance::None)?;
         }
-        while self.walk.goes_on() {
+        while self.walk.continues() {
             let step = Step::random(&mut self.random);
             match step {
-                Step::One { verb, by_copy, treatment } => {
-                    self.verb(verb, by_copy, treatment)?;
+                Step::One { verb, by_copy, disturbance } => {
+                    self.verb(verb, by_copy, disturbance)?;
                 }
                 Step::Mounted { tree, keep, seed, kills } => {
                     self.mounted(tree, keep, seed, kills)?;
                 }
             }
-            if self.sabotage == Sabotage::Swap
+            if self.injection == Injection::SwapContent
                 && self.walk.began.elapsed() > third
                 && let Some(name) = swap(&self.walk.store.path)?
             {
-                self.one(Verb::Export(name), false, Treatment::Nothing)?;
+                self.one(Verb::Export(name), false, Disturbance::None)?;
             }
         }
         Ok(())
@@ -161,56 +80,66 @@ impl<'a> Worker<'a> {
         Ok(command)
     }
 
-    /// Runs a command of the tool under `prove leash`.
-    fn on_a_leash(&self, command: &Command, treatment: Treatment, span: u64) -> Result<Report> {
-        let mut leash = Command::new(std::env::current_exe()?);
-        leash.arg("leash").arg("--span").arg(span.to_string());
-        match treatment {
-            Treatment::Nothing => {}
-            Treatment::Killed(seed) => drop(leash.arg("--kill").arg(seed.to_string())),
-            Treatment::Slowed => drop(leash.arg("--slow")),
+    /// Runs a command of the tool by `prove run-child`.
+    fn run_as_child(
+        &self,
+        command: &Command,
+        disturbance: Disturbance,
+        span: u64,
+    ) -> Result<Report> {
+        let mut child = Command::new(std::env::current_exe()?);
+        child.arg("run-child").arg("--span").arg(span.to_string());
+        match disturbance {
+            Disturbance::None => {}
+            Disturbance::Kill(seed) => drop(child.arg("--kill").arg(seed.to_string())),
+            Disturbance::Slow => drop(child.arg("--slow")),
         }
-        leash.arg("--").arg(command.get_program()).args(command.get_args());
+        child.arg("--").arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
-            leash.env(name, value.unwrap_or_default());
+            child.env(name, value.unwrap_or_default());
         }
-        let finished = run(&mut leash, patiently(LIMIT * 3))?;
+        let finished = run(&mut child, patiently(LIMIT * 3))?;
         serde_json::from_str(&finished.stdout)
-            .map_err(|error| format!("the leash: {error}: {finished:?}").into())
+            .map_err(|error| format!("run-child: {error}: {finished:?}").into())
     }
 
     /// Runs `verb` and updates the model; returns whether the verb succeeded, or `None` after
     /// a kill. A kill is followed by commands that read its result.
-    fn verb(&mut self, verb: Verb, by_copy: bool, treatment: Treatment) -> Result<Option<bool>> {
-        let done = self.one(verb, by_copy, treatment)?;
+    fn verb(
+        &mut self,
+        verb: Verb,
+        by_copy: bool,
+        disturbance: Disturbance,
+    ) -> Result<Option<bool>> {
+        let done = self.one(verb, by_copy, disturbance)?;
         if done.is_none() && self.walk.shared().findings.broken() == 0 {
-            self.one(Verb::List, false, Treatment::Nothing)?;
+            self.one(Verb::List, false, Disturbance::None)?;
             for name in verb.changes() {
-                self.one(Verb::Export(name), false, Treatment::Nothing)?;
+                self.one(Verb::Export(name), false, Disturbance::None)?;
             }
         }
         Ok(done)
     }
 
     /// Like [`Self::verb`], but without the commands after a kill.
-    fn one(&mut self, verb: Verb, by_copy: bool, treatment: Treatment) -> Result<Option<bool>> {
+    fn one(&mut self, verb: Verb, by_copy: bool, disturbance: Disturbance) -> Result<Option<bool>> {
         let out = self.control.join("out");
         let began = self.walk.began.elapsed();
         {
             let mut shared = self.walk.shared();
             shared.ended.model.begin(self.number, verb);
-            if let Some(name) = verb.reported().filter(|_| treatment != Treatment::Nothing) {
+            if let Some(name) = verb.reported().filter(|_| disturbance != Disturbance::None) {
                 *shared.ended.messages.may.entry(name.to_owned()).or_default() += 1;
             }
         }
         let command = self.command(verb, by_copy)?;
-        let report = self.on_a_leash(&command, treatment, verb.span())?;
+        let report = self.run_as_child(&command, disturbance, verb.span())?;
         let shown = self.shown(verb, &report);
         if out.exists() {
             fs::remove_dir_all(&out)?;
         }
         if let Verb::Look(_) = verb {
-            self.end_look()?;
+            self.unmount_read_only()?;
         }
         let mut shared = self.walk.shared();
         let outcome = match (shown?, refusal(verb, &report)) {
@@ -225,11 +154,11 @@ impl<'a> Worker<'a> {
             self.number,
             if by_copy { ", by copy" } else { "" },
             report.code.map_or_else(|| "killed".to_owned(), |code| format!("exit code {code}")),
-            report.killed.as_deref().unwrap_or("not hit"),
+            report.killed.as_deref().unwrap_or("not killed"),
             report.stderr.lines().map(|line| format!("; {line}")).collect::<String>(),
         );
-        shared.tell(line);
-        let fault = self.judge(&mut shared, verb, treatment, &report, outcome.as_ref())?;
+        shared.record(line);
+        let fault = self.check(&mut shared, verb, disturbance, &report, outcome.as_ref())?;
         if let Some(fault) = fault {
             shared.note(fault);
         }
@@ -258,11 +187,11 @@ impl<'a> Worker<'a> {
         }))
     }
 
-    fn judge(
+    fn check(
         &self,
         shared: &mut Shared,
         verb: Verb,
-        treatment: Treatment,
+        disturbance: Disturbance,
         report: &Report,
         outcome: Option<&Outcome>,
     ) -> Result<Option<Fault>> {
@@ -279,9 +208,9 @@ impl<'a> Worker<'a> {
             }
             None => {}
         }
-        let fault = messages.heard(&said(&report.stderr));
+        let fault = messages.count(&parse_reports(&report.stderr));
         let killed = matches!(outcome, Some(Outcome::Killed));
-        if let Some(name) = verb.reported().filter(|_| treatment != Treatment::Nothing) {
+        if let Some(name) = verb.reported().filter(|_| disturbance != Disturbance::None) {
             if killed && self.is_cut_short(report.pid) {
                 *messages.must.entry(name.to_owned()).or_default() += 1;
             }
@@ -289,7 +218,7 @@ impl<'a> Worker<'a> {
                 let may = messages.may.entry(name.to_owned()).or_default();
                 *may -= 1;
                 if *may < 0 {
-                    let what = "was said to have been interrupted, and ended well";
+                    let what = "was reported as interrupted, and ended well";
                     return Ok(Some(("false alarm", format!("{name} {what}"))));
                 }
             }
@@ -297,8 +226,8 @@ impl<'a> Worker<'a> {
         if fault.is_some() {
             return Ok(fault);
         }
-        if let Some(who) = &report.runs_on {
-            return Ok(Some(("runs on", format!("{verb:?}: {who}"))));
+        if let Some(processes) = &report.still_running {
+            return Ok(Some(("still running", format!("{verb:?}: {processes}"))));
         }
         let Some(outcome) = outcome else {
             let kind = match verb {
@@ -313,7 +242,7 @@ impl<'a> Worker<'a> {
         let worlds: Vec<String> =
             model.worlds().iter().take(4).map(|world| format!("{world:?}")).collect();
         let kind = if matches!(outcome, Outcome::Refused(_)) { "false refusal" } else { "wrong" };
-        let found = unexplained(model, outcome);
+        let found = describe_mismatch(model, outcome);
         Ok(Some((kind, format!("{verb:?}: {found} in none of {}", worlds.join(" or ")))))
     }
 
@@ -357,15 +286,15 @@ impl<'a> Worker<'a> {
         let mut ended = self.one(umount, false, kills[1].into())?;
         let was_killed = mounted.is_none() || ended.is_none();
         while ended.is_none() && self.walk.shared().findings.broken() == 0 {
-            ended = self.one(umount, false, Treatment::Nothing)?;
+            ended = self.one(umount, false, Disturbance::None)?;
         }
         if self.is_mounted()? {
             let fault = ("mounted", format!("{tree} at {}", self.point.display()));
             self.walk.shared().note(fault);
             unmount(&self.point, UnmountFlags::DETACH)?;
         } else if was_killed && self.walk.shared().findings.broken() == 0 {
-            self.one(Verb::List, false, Treatment::Nothing)?;
-            self.one(Verb::Export(tree), false, Treatment::Nothing)?;
+            self.one(Verb::List, false, Disturbance::None)?;
+            self.one(Verb::Export(tree), false, Disturbance::None)?;
         }
         Ok(())
     }
@@ -376,11 +305,11 @@ impl<'a> Worker<'a> {
     }
 
     /// Ends a mount that was only read; a kill may have left only its session.
-    fn end_look(&self) -> Result<()> {
+    fn unmount_read_only(&self) -> Result<()> {
         let mut umount = self.walk.store.tool.tree(&self.walk.store.path, &self.control);
         let finished = run(umount.arg("umount").arg(&self.point), patiently(LIMIT))?;
         let mut shared = self.walk.shared();
-        if let Some(fault) = shared.ended.messages.heard(&said(&finished.stderr)) {
+        if let Some(fault) = shared.ended.messages.count(&parse_reports(&finished.stderr)) {
             shared.note(fault);
         }
         if self.is_mounted()? {
@@ -393,7 +322,7 @@ impl<'a> Worker<'a> {
 
 /// Describes a result that is in no case; for a content, with the differences from the nearest
 /// one.
-fn unexplained(model: &Model, outcome: &Outcome) -> String {
+fn describe_mismatch(model: &Model, outcome: &Outcome) -> String {
     let Outcome::Done(Shown::Content(found)) = outcome else { return format!("{outcome:?}") };
     let nearest = model.versions.all().map(|(version, known)| (diff(known, found), version));
     let (nearest, version) = nearest.min_by_key(|(all, _)| all.len()).unwrap_or_default();

@@ -19,10 +19,10 @@ use std::time::Duration;
 pub(crate) struct Perform {
     #[command(flatten)]
     programs: Programs,
-    /// Print them instead
+    /// Print the programs instead of running them
     #[arg(long)]
     show: bool,
-    /// Where; not made by this
+    /// Work in this directory, which `prove` has prepared
     #[arg(value_name = "TREE", default_value = ".")]
     tree: PathBuf,
 }

@@ -9,7 +9,7 @@ use synconce_testkit::rig::{
 };
 use synconce_testkit::{Error, Result, units};
 
-/// A file system on a disk that is slow, fails, is recorded and loses its power on demand.
+/// Set up disks that are slow, fail, are recorded and lose their power on demand
 #[derive(Parser)]
 #[command(name = "rig")]
 pub struct Arguments {
@@ -19,89 +19,89 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Set up a rig and leave it standing until `rig down`
+    /// Set up a rig, which stays until `rig down`
     Up(Up),
     /// Take a rig down
     Down {
-        /// Where it is mounted
+        /// Select the rig by its mount point
         mount_point: PathBuf,
-        /// Even if it is in use: its users get EIO
+        /// Take the rig down even if it is in use; its users get EIO
         #[arg(long)]
         force: bool,
     },
     /// List the rigs on record
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Command the disk of a rig
+    /// Change the speed and the failures of the disk of a rig
     Set(Set),
-    /// Let requests to the disk of a rig fail or hang from now on
+    /// Fail or hang requests to the disk of a rig from now on
     Fail(Fail),
-    /// End every fault of a rig's disk, and do what hangs
+    /// End every fault of a rig's disk, and complete the requests that hang
     Recover {
-        /// Where it is mounted
+        /// Select the rig by its mount point
         mount_point: PathBuf,
     },
     /// Put a mark into the log of a recorded rig, and print the place after it
     Mark {
-        /// Where it is mounted
+        /// Select the rig by its mount point
         mount_point: PathBuf,
-        /// What to call it
+        /// Name the mark
         name: String,
     },
-    /// Print the log of a recorded rig: the number of each event, its time, what it was
+    /// Print the log of a recorded rig: number, time and kind of each event
     Log {
-        /// Where it is mounted
+        /// Select the rig by its mount point
         mount_point: PathBuf,
-        /// The marks alone
+        /// Print the marks only
         #[arg(long)]
         marks: bool,
     },
     /// Mount the disk of a recorded rig as after a power cut, on a disk of its own
     Cut(CutArgs),
-    /// Show what the disk of a rig has done
+    /// Count the requests that the disk of a rig has done
     Stats {
-        /// Where it is mounted
+        /// Select the rig by its mount point
         mount_point: PathBuf,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// List the disks that can be imitated, and where their figures come from
+    /// List the presets of real disks, and the sources of their figures
     Presets,
-    /// Take down what dead owners have left
+    /// Take down the rigs of owners that have ended
     Reap,
-    /// Be the disk (the library starts this)
+    /// Serve the disk (started by the library)
     #[command(hide = true)]
     Serve { dir: PathBuf },
 }
 
 #[derive(Args)]
 pub struct Up {
-    /// Where to mount it: an existing directory
+    /// Mount the disk on this existing directory
     pub mount_point: PathBuf,
-    /// ext4, xfs or btrfs
+    /// Make this file system: ext4, xfs or btrfs
     #[arg(long, default_value_t = FsKind::Ext4)]
     pub fs: FsKind,
-    /// Size of the disk; only what is written takes memory
+    /// Make a disk of SIZE bytes (suffixes K, M, G); only written data takes memory
     #[arg(long, value_parser = units::size, default_value = "2G")]
     pub size: u64,
     #[command(flatten)]
     pub latency: LatencyArgs,
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// As slow as a kind of disk that there is (`rig presets`)
+    /// Use the speed of a real kind of disk (see `rig presets`; default: no delay)
     #[arg(long, value_parser = rig::preset, conflicts_with_all = ["flush", "fsync"])]
     pub preset: Option<Preset>,
-    /// Record what the disk is asked to do, for `rig log` and `rig cut`
+    /// Record the requests to the disk, for `rig log` and `rig cut`
     #[arg(long)]
     pub record: bool,
-    /// Let writes pass the daemon (`off`: counted, and can fail) or bypass it (`on`: undisturbed timing)
+    /// Bypass the daemon for writes (`on`: undisturbed timing) or not (`off`: counted, can fail)
     #[arg(long, value_parser = on_or_off, value_name = "on|off")]
     pub passthrough: Option<bool>,
-    /// Options for mount(8)
+    /// Pass OPTIONS to mount(8)
     #[arg(short = 'o', long)]
     pub options: Option<String>,
 }
@@ -109,90 +109,90 @@ pub struct Up {
 #[derive(Args)]
 #[group(multiple = false)]
 pub struct LatencyArgs {
-    /// Time of one flush, of which an fsync of new data is two: TIME, LOW..HIGH for any between, or
-    /// MEDIAN~P99 for a log-normal one
+    /// Take TIME for each flush: a time such as 5ms, LOW..HIGH for a uniform distribution, or
+    /// MEDIAN~P99 for a log-normal one. An fsync of new data takes two flushes
     #[arg(long, value_parser = latency, value_name = "TIME")]
     flush: Option<Latency>,
-    /// Time of an fsync of new data: twice the time of a flush
+    /// Take TIME (such as 5ms) for each fsync of new data, which is two flushes
     #[arg(long, value_parser = units::duration, value_name = "TIME")]
     fsync: Option<Duration>,
 }
 
 #[derive(Args)]
 pub struct LimitArgs {
-    /// Bytes a second that can be read
+    /// Read at most SIZE bytes a second
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     read_rate: Option<u64>,
-    /// Bytes a second that can be written
+    /// Write at most SIZE bytes a second
     #[arg(long, value_parser = units::size, value_name = "SIZE")]
     write_rate: Option<u64>,
-    /// Reads a second
+    /// Do at most COUNT reads a second
     #[arg(long, value_name = "COUNT")]
     reads: Option<u64>,
-    /// Writes a second
+    /// Do at most COUNT writes a second
     #[arg(long, value_name = "COUNT")]
     writes: Option<u64>,
 }
 
 #[derive(Args)]
 pub struct Set {
-    /// Where it is mounted
+    /// Select the rig by its mount point
     pub mount_point: PathBuf,
     #[command(flatten)]
     pub latency: LatencyArgs,
     #[command(flatten)]
     pub limits: LimitArgs,
-    /// Fail the next so many flushes with EIO
+    /// Fail the next COUNT flushes with EIO
     #[arg(long, value_name = "COUNT")]
     pub fail_flushes: Option<u64>,
     /// Fail every write with EIO (without passthrough only)
     #[arg(long, value_parser = on_or_off, value_name = "on|off")]
     pub fail_writes: Option<bool>,
-    /// Let every flush wait until this is off again
+    /// Delay every flush until this is off again
     #[arg(long, value_parser = on_or_off, value_name = "on|off")]
     pub stall: Option<bool>,
 }
 
 #[derive(Args)]
 pub struct Fail {
-    /// Where it is mounted
+    /// Select the rig by its mount point
     pub mount_point: PathBuf,
-    /// reads, writes, flushes or everything
+    /// Fail these requests: reads, writes, flushes or everything
     requests: Requests,
-    /// Only writes that hold this text
+    /// Fail only writes that contain TEXT
     #[arg(long, value_name = "TEXT")]
     holding: Option<String>,
-    /// Let so many go by first
+    /// Do COUNT requests before the first failure
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     after: u64,
-    /// Recover after so many failures
+    /// Recover after COUNT failures (default: never)
     #[arg(long, value_name = "COUNT")]
     times: Option<u64>,
-    /// Recover after this time
+    /// Recover after TIME, such as 5s (default: never)
     #[arg(long = "for", value_parser = units::duration, value_name = "TIME")]
     lasting: Option<Duration>,
-    /// No answer instead of EIO
+    /// Leave requests without an answer, instead of EIO
     #[arg(long)]
     hang: bool,
 }
 
 #[derive(Args)]
 pub struct CutArgs {
-    /// Where the recorded rig is mounted
+    /// Select the recorded rig by its mount point
     pub mount_point: PathBuf,
-    /// Where to mount the disk after the cut: an existing directory, or that of an earlier cut
+    /// Mount the disk after the cut on DIR, which exists or is that of an earlier cut
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// After so many events, after a mark (mark:NAME), or at the end
+    /// Cut at PLACE: after a number of events, after a mark (mark:NAME), or at the end
     #[arg(long, value_name = "PLACE", default_value = "end")]
     at: String,
-    /// What no flush has made durable survives: none, all or SEED:SHARE
+    /// Keep these unflushed writes: none, all or SEED:SHARE
     #[arg(long, default_value = "none")]
     survivors: Survivors,
-    /// In what pieces: request, block (4 KiB) or sector (512 bytes, torn blocks)
+    /// Keep writes by request, by block (4 KiB) or by sector (512 bytes, torn blocks)
     #[arg(long, default_value = "block")]
     granularity: Granularity,
-    /// Options for mount(8), instead of those of the recorded rig
+    /// Pass OPTIONS to mount(8), instead of those of the recorded rig
     #[arg(short = 'o', long)]
     pub options: Option<String>,
 }
@@ -239,7 +239,7 @@ impl CutArgs {
             None if self.at == "end" => Some(log.len()),
             None => self.at.parse().ok(),
         };
-        let reason = || format!("no place {} in the log: say a number, mark:NAME or end", self.at);
+        let reason = || format!("no place {} in the log: use a number, mark:NAME or end", self.at);
         let place = place.ok_or_else(|| Error::Refused(reason()))?;
         Ok(Cut::at(place).survivors(self.survivors).granularity(self.granularity))
     }
@@ -263,6 +263,6 @@ fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err("say on or off".to_owned()),
+        _ => Err("use on or off".to_owned()),
     }
 }

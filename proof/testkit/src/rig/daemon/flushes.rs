@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_are_planned_by_the_law_of_their_latency() {
+    fn flushes_are_planned_by_the_distribution_of_their_latency() {
         let (flushes, (answer, _answered)) = (Flushes::default(), channel());
         let (low, high) = (Duration::from_micros(10), Duration::from_micros(90));
         let latency = Latency::uniform(low, high, 7);

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn survivors_are_read_as_people_write_them() {
+    fn survivors_are_parsed_from_their_written_form() {
         assert_eq!("none".parse(), Ok(Survivors::None));
         assert_eq!("7:0.25".parse(), Ok(Survivors::Share { seed: 7, share: 0.25 }));
         assert!("7:2".parse::<Survivors>().is_err());

@@ -1,19 +1,19 @@
 //! What `status` prints if a part of the machine is missing, closed or too large.
 
 use super::foreign::mount_silent;
-use super::machine::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
-use super::support::{Place, SYNCONCE, finish, isolated};
+use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synconce};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, binary, finish, isolated};
 
 fn own(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
 }
 
 #[test]
-fn without_proc_no_pointer_is_said_to_be_for_removal() {
+fn without_proc_no_pointer_is_listed_for_removal() {
     isolated(|place| {
         machine(place);
         interrupt(place, 0, None);
@@ -22,7 +22,7 @@ fn without_proc_no_pointer_is_said_to_be_for_removal() {
         let status = synconce(place, 0, &["status"]);
         let mut command = place.command("unshare");
         command.args(["--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$0\" status"]);
-        command.arg(SYNCONCE).env("HOME", place.path("bob"));
+        command.arg(binary()).env("HOME", place.path("bob"));
         for (name, _) in status.get_envs().filter(|(_, value)| value.is_none()) {
             command.env_remove(name);
         }
@@ -49,9 +49,9 @@ fn the_runtime_directory_of_another_user_hides_no_marker() {
         let seen = look();
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
         assert!(seen.stdout.contains(&format!("{id} interrupted perl")), "{seen:?}");
-        let said =
+        let expected =
             format!("synconce: cannot read the run files in {}/synconce: ", runtime.display());
-        assert!(seen.stderr.starts_with(&said), "{seen:?}");
+        assert!(seen.stderr.starts_with(&expected), "{seen:?}");
         assert!(
             seen.stderr.contains("hint: env --unset=XDG_RUNTIME_DIR synconce status\n"),
             "{seen:?}"
@@ -134,7 +134,7 @@ fn a_user_with_too_many_files_is_named_and_hides_no_other() {
 }
 
 #[test]
-fn users_who_were_not_looked_at_because_others_took_the_time_are_named() {
+fn users_whose_directories_were_not_read_within_the_time_limit_are_named() {
     isolated(|place| {
         machine(place);
         fs::create_dir(place.path("silent")).unwrap();
@@ -146,11 +146,11 @@ fn users_who_were_not_looked_at_because_others_took_the_time_are_named() {
         fs::write("/etc/passwd", passwd).unwrap();
         let device = mount_silent(&place.path("silent"));
         let seen = status(place, 0, &[]);
-        let said = |users: &str, why: &str| {
+        let expected = |users: &str, why: &str| {
             let line = format!("cannot look at all state directories of {users}: {why}\n");
             assert!(seen.stderr.contains(&line), "{line}{seen:?}");
         };
-        said("alice, bob", "other users took 10 s");
+        expected("alice, bob", "other users took 10 s");
         assert!(seen.stderr.contains("of slow0, slow1, slow2, "), "{seen:?}");
         assert!(seen.stderr.contains(" and 16 more: no answer within 5 s\n"), "{seen:?}");
         drop(device);

@@ -1,23 +1,35 @@
-//! Helpers of the tests of a run's life: a directory for each test, commands with a time
-//! limit, and functions for common checks.
+//! Tests of the command line: a directory for each test, commands with a time limit, tests that
+//! are ignored without their programs, and functions for common checks.
 
+mod locks;
+mod perl;
 mod place;
-mod programs;
-mod stalls;
+mod processes;
+mod strace;
 mod terminal;
-mod tracks;
+mod trial;
 
-pub use place::{Place, SYNCONCE, Started, files, finish};
-pub use programs::{
-    AFTER_RELEASE, HOLD, SYNC, daemon, number, perl, under_a_listener, without_seccomp,
-};
-pub use stalls::{Turn, stall, without_stalls};
+pub use locks::{DiskLock, stall, without_stalls};
+pub use perl::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
+pub use place::{Place, Started, files, finish};
+pub use processes::{children, exists, parent, process_status};
+pub use strace::Trace;
 pub use terminal::Terminal;
-pub use tracks::{Trail, children, exists, parent, process_status};
+pub use trial::{Need, engine, postgresql, python_with, trial, upstream};
 
+use crate::{build, patiently};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
-use synconce_testkit::patiently;
+
+/// Returns the path of `synconce`, which cargo builds before the tests of its crate.
+pub fn binary() -> &'static str {
+    static PATH: LazyLock<String> = LazyLock::new(|| {
+        let path = build::program("synconce").expect("synconce is built");
+        path.into_os_string().into_string().expect("the build directory is UTF-8")
+    });
+    &PATH
+}
 
 /// Returns far more time than any step here takes on a slow machine.
 pub fn limit() -> Duration {
@@ -26,17 +38,17 @@ pub fn limit() -> Duration {
 
 /// Runs `test` with a new place, in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
-    isolated_in(test, stalls::among_others);
+    isolated_in(test, locks::shared);
 }
 
 /// Like [`isolated`], while no other test runs.
 pub fn isolated_alone<T: Fn(&Place)>(test: T) {
-    isolated_in(test, stalls::alone);
+    isolated_in(test, locks::exclusive);
 }
 
-fn isolated_in<T: Fn(&Place)>(test: T, turn: fn() -> Turn) {
-    synconce_testkit::isolation::isolated(test, |name, test| {
-        let _turn = turn();
+fn isolated_in<T: Fn(&Place)>(test: T, lock: fn() -> DiskLock) {
+    crate::isolation::isolated(test, |name, test| {
+        let _lock = lock();
         let place = Place::new(name);
         test(&place);
         place.down();

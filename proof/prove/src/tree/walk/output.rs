@@ -1,6 +1,6 @@
 //! Parses a command's result from its exit code and its messages.
 
-use super::leash::Report;
+use super::child::Report;
 use super::verbs::{NAMES, Name, Verb};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
             (&["File exists"], Refusal::Exists),
             (&["it has changes that are not committed"], Refusal::Open),
             (&["it is in use by process", "it is mounted at"], Refusal::InUse),
-            (&["somebody else", "by now, or another tree"], Refusal::Changed),
+            (&["meanwhile", "by now, or another tree"], Refusal::Changed),
         ];
         let is = |texts: &[&str]| texts.iter().any(|text| line.contains(text));
         kinds.into_iter().find(|(texts, _)| is(texts)).map(|(_, kind)| kind(name))

@@ -1,4 +1,4 @@
-//! Judges the state of a recovered disk.
+//! Checks the state of a recovered disk.
 
 use serde::Serialize;
 
@@ -10,9 +10,9 @@ pub(crate) enum Status {
     /// Exit code 4: a run was interrupted.
     Interrupted,
     /// Exit code 4, but the run names other file systems than the one that it changed.
-    Elsewhere,
+    OtherFileSystems,
     /// Status failed and printed why: loud enough, but no answer.
-    CannotTell,
+    Failed,
 }
 
 /// The state of the tree, by its manifest.
@@ -55,21 +55,21 @@ pub(crate) enum Finding {
     Refused,
 }
 
-/// Judges the tree at a cut.
-pub(crate) fn judge(moment: Moment, status: Status, tree: Tree) -> Finding {
+/// Checks the tree at a cut.
+pub(crate) fn check(moment: Moment, status: Status, tree: Tree) -> Finding {
     match (moment, status, tree) {
         (Moment::Returned, _, Tree::Before | Tree::Between) => Finding::Lost,
         (Moment::Returned, Status::Nothing, Tree::Finished) => Finding::Kept,
         (Moment::Returned, _, Tree::Finished) => Finding::FalseAlarm,
-        (Moment::Running, Status::Nothing | Status::Elsewhere, Tree::Between) => {
+        (Moment::Running, Status::Nothing | Status::OtherFileSystems, Tree::Between) => {
             Finding::Undetected
         }
         _ => Finding::Kept,
     }
 }
 
-/// Judges a disk whose file system does not recover.
-pub(crate) fn judge_unmountable(moment: Moment) -> Finding {
+/// Checks a disk whose file system does not recover.
+pub(crate) fn check_unmountable(moment: Moment) -> Finding {
     match moment {
         Moment::Returned => Finding::Lost,
         Moment::Running => Finding::Refused,
@@ -81,32 +81,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_exit_0_only_the_finished_tree_without_an_alarm_will_do() {
-        let judged = |status, tree| judge(Moment::Returned, status, tree);
-        assert_eq!(judged(Status::Nothing, Tree::Finished), Finding::Kept);
-        assert_eq!(judged(Status::Nothing, Tree::Between), Finding::Lost);
-        assert_eq!(judged(Status::Interrupted, Tree::Between), Finding::Lost);
-        assert_eq!(judged(Status::Nothing, Tree::Before), Finding::Lost);
-        assert_eq!(judged(Status::Interrupted, Tree::Finished), Finding::FalseAlarm);
+    fn after_exit_0_only_the_finished_tree_without_a_report_is_accepted() {
+        let found = |status, tree| check(Moment::Returned, status, tree);
+        assert_eq!(found(Status::Nothing, Tree::Finished), Finding::Kept);
+        assert_eq!(found(Status::Nothing, Tree::Between), Finding::Lost);
+        assert_eq!(found(Status::Interrupted, Tree::Between), Finding::Lost);
+        assert_eq!(found(Status::Nothing, Tree::Before), Finding::Lost);
+        assert_eq!(found(Status::Interrupted, Tree::Finished), Finding::FalseAlarm);
     }
 
     #[test]
     fn a_disk_that_does_not_mount_is_lost_after_exit_0_and_no_broken_promise_before() {
-        assert_eq!(judge_unmountable(Moment::Returned), Finding::Lost);
-        assert_eq!(judge_unmountable(Moment::Running), Finding::Refused);
+        assert_eq!(check_unmountable(Moment::Returned), Finding::Lost);
+        assert_eq!(check_unmountable(Moment::Running), Finding::Refused);
     }
 
     #[test]
-    fn before_exit_0_a_tree_in_between_must_be_announced() {
-        let judged = |status, tree| judge(Moment::Running, status, tree);
-        for status in [Status::Nothing, Status::Elsewhere] {
-            assert_eq!(judged(status, Tree::Between), Finding::Undetected);
+    fn before_exit_0_a_tree_in_between_must_be_reported() {
+        let found = |status, tree| check(Moment::Running, status, tree);
+        for status in [Status::Nothing, Status::OtherFileSystems] {
+            assert_eq!(found(status, Tree::Between), Finding::Undetected);
         }
         for tree in [Tree::Before, Tree::Between, Tree::Finished] {
-            assert_eq!(judged(Status::Interrupted, tree), Finding::Kept);
+            assert_eq!(found(Status::Interrupted, tree), Finding::Kept);
         }
         for tree in [Tree::Before, Tree::Finished] {
-            assert_eq!(judged(Status::Nothing, tree), Finding::Kept);
+            assert_eq!(found(Status::Nothing, tree), Finding::Kept);
         }
     }
 }

@@ -4,21 +4,21 @@ use super::place::{Ended, Place, SYNCONCE};
 use std::process::Command;
 
 #[test]
-fn a_set_up_says_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
+fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
     let place = Place::new("says");
     let ended = place.setup(&["docker"]);
-    assert_eq!((ended.code, ended.out.as_str()), (Some(0), ""), "{ended:?}");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
     for part in ["edited ", "wrote ", "systemctl restart docker", "does not say its version"] {
-        assert!(ended.said.contains(part), "{part}: {}", ended.said);
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
     let again = place.setup(&["docker"]);
-    let said = "synconce: docker is set up already: nothing was changed\n";
-    assert_eq!((again.code, again.said.as_str()), (Some(0), said));
+    let message = "synconce: docker is set up already: nothing was changed\n";
+    assert_eq!((again.code, again.stderr.as_str()), (Some(0), message));
     let undone = place.setup(&["docker", "--undo"]);
-    assert!(undone.code == Some(0) && undone.said.contains("put back "), "{undone:?}");
+    assert!(undone.code == Some(0) && undone.stderr.contains("put back "), "{undone:?}");
     let again = place.setup(&["docker", "--undo"]);
-    let said = "synconce: docker was not set up by synconce: there is nothing to undo\n";
-    assert_eq!((again.code, again.said.as_str()), (Some(0), said));
+    let message = "synconce: docker was not set up by synconce: there is nothing to undo\n";
+    assert_eq!((again.code, again.stderr.as_str()), (Some(0), message));
 }
 
 #[test]
@@ -27,17 +27,17 @@ fn a_dry_run_shows_a_diff_and_writes_nothing() {
     let before = place.snapshot();
     let ended = place.setup(&["docker", "--dry-run"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.said.ends_with("dry run: nothing was written\n"), "{ended:?}");
+    assert!(ended.stderr.ends_with("dry run: nothing was written\n"), "{ended:?}");
     let config = place.root.join("etc/docker/daemon.json");
     let head = format!("--- {0}\n+++ {0}\n@@ -1,3 +1,9 @@\n {{\n", config.display());
-    assert!(ended.out.starts_with(&head), "{}", ended.out);
-    assert!(ended.out.contains("\n+  \"default-runtime\": \"synconce\",\n"), "{}", ended.out);
+    assert!(ended.stdout.starts_with(&head), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\n+  \"default-runtime\": \"synconce\",\n"), "{}", ended.stdout);
     assert_eq!(before, place.snapshot());
     assert!(!place.root.join("var").exists());
     place.setup(&["docker"]);
     let after = place.snapshot();
     let back = place.setup(&["docker", "--undo", "--dry-run"]);
-    assert!(back.out.contains("\n-  \"default-runtime\": \"synconce\",\n"), "{}", back.out);
+    assert!(back.stdout.contains("\n-  \"default-runtime\": \"synconce\",\n"), "{}", back.stdout);
     assert_eq!(after, place.snapshot());
 }
 
@@ -47,9 +47,12 @@ fn a_refusal_names_file_and_line_hints_at_the_remedy_and_is_exit_code_125() {
     place.write("etc/docker/daemon.json", "{\n  \"default-runtime\": \"nvidia\"\n}\n");
     let before = place.snapshot();
     let ended = place.setup(&["docker"]);
-    assert_eq!((ended.code, ended.out.as_str()), (Some(125), ""));
-    assert!(ended.said.contains("daemon.json, line 2: has \"nvidia\" as the default"), "{ended:?}");
-    assert!(ended.said.contains("\nsynconce: hint: take \"default-runtime\" away"), "{ended:?}");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(125), ""));
+    assert!(
+        ended.stderr.contains("daemon.json, line 2: has \"nvidia\" as the default"),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains("\nsynconce: hint: take \"default-runtime\" away"), "{ended:?}");
     assert_eq!(before, place.snapshot());
 }
 
@@ -62,9 +65,12 @@ fn a_file_system_that_is_read_only_is_named_and_nothing_is_changed() {
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
     let ended = Ended::of(command.args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
-    let said = "synconce: cannot create ";
-    assert!(ended.said.starts_with(said) && ended.said.contains("(os error 30)"), "{ended:?}");
-    assert!(ended.said.contains("hint: make the file system writable"), "{ended:?}");
+    let message = "synconce: cannot create ";
+    assert!(
+        ended.stderr.starts_with(message) && ended.stderr.contains("(os error 30)"),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
     assert_eq!(before, place.snapshot());
 }
 
@@ -79,7 +85,7 @@ fn what_cannot_be_written_after_the_journal_is_named_and_can_be_undone() {
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
     let ended = Ended::of(command.args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
-    assert!(ended.said.contains("daemon.json: Read-only file system"), "{ended:?}");
+    assert!(ended.stderr.contains("daemon.json: Read-only file system"), "{ended:?}");
     assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0));
     assert_eq!(before, place.snapshot());
 }
@@ -90,8 +96,8 @@ fn kubernetes_gets_a_manifest_on_standard_output_and_nothing_is_changed() {
     let before = place.snapshot();
     let ended = place.setup(&["kubernetes"]);
     assert_eq!(ended.code, Some(0));
-    assert!(ended.out.starts_with("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"));
-    assert!(ended.said.contains("packaging/helm/synconce"), "{ended:?}");
+    assert!(ended.stdout.starts_with("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"));
+    assert!(ended.stderr.contains("packaging/helm/synconce"), "{ended:?}");
     assert_eq!(before, place.snapshot());
 }
 
@@ -110,14 +116,14 @@ fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() 
     let path = "var/lib/docker/containers/0123456789abcdef/hostconfig.json";
     place.write(path, "{\"Runtime\":\"synconce\"}");
     let ended = place.setup(&["docker", "--undo"]);
-    assert!(ended.code == Some(125) && ended.said.contains("0123456789ab"), "{ended:?}");
+    assert!(ended.code == Some(125) && ended.stderr.contains("0123456789ab"), "{ended:?}");
     assert!(place.read("etc/docker/daemon.json").contains("synconce"));
     assert_eq!(place.setup(&["docker", "--undo", "--force"]).code, Some(0));
     assert_eq!(before, place.snapshot());
 }
 
 #[test]
-fn an_undo_by_force_goes_by_a_unit_that_cannot_be_read_and_says_where_the_edit_is_saved() {
+fn an_undo_by_force_ignores_an_unreadable_unit_and_prints_where_the_edit_is_saved() {
     let place = Place::new("forced");
     place.setup(&["docker"]);
     let config = place.read("etc/docker/daemon.json");
@@ -132,10 +138,10 @@ fn an_undo_by_force_goes_by_a_unit_that_cannot_be_read_and_says_where_the_edit_i
     let undone = place.setup(&["docker", "--undo", "--force"]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(place.read("etc/docker/daemon.json"), "{\n  \"debug\": true\n}\n");
-    let said = "synconce: what it was until now is saved as ";
-    let saved = undone.said.lines().find_map(|line| line.strip_prefix(said)).unwrap();
+    let message = "synconce: what it was until now is saved as ";
+    let saved = undone.stderr.lines().find_map(|line| line.strip_prefix(message)).unwrap();
     assert!(saved.contains("var/lib/synconce/setup/docker/"), "{saved}");
     assert_eq!(std::fs::read_to_string(saved).unwrap(), edited);
-    let told = format!("daemon.json is now would be saved as {saved}\n");
-    assert!(dry.said.contains(&told), "{}", dry.said);
+    let notice = format!("daemon.json is now would be saved as {saved}\n");
+    assert!(dry.stderr.contains(&notice), "{}", dry.stderr);
 }

@@ -2,13 +2,13 @@
 //! `status` finds of root, whatever those users have put there.
 
 use super::foreign::mount_silent;
-use super::support::{Place, SYNCONCE, finish, isolated, perl};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::{Place, binary, finish, isolated, perl};
 use synconce_testkit::process::Finished;
 
 pub(super) const ALICE: u32 = 64121;
@@ -36,11 +36,11 @@ pub(super) fn machine(place: &Place) {
 /// machine.
 pub(super) fn synconce(place: &Place, user: u32, words: &[&str]) -> Command {
     let mut command = match user {
-        0 => place.command(SYNCONCE),
+        0 => place.command(binary()),
         _ => {
             let mut command = place.command("setpriv");
             let user = user.to_string();
-            command.args(["--reuid", &user, "--regid", &user, "--clear-groups", SYNCONCE]);
+            command.args(["--reuid", &user, "--regid", &user, "--clear-groups", binary()]);
             command
         }
     };
@@ -84,7 +84,7 @@ pub(super) fn interrupt(place: &Place, user: u32, state: Option<&Path>) -> Strin
 
 /// Returns the pointers in the machine's registry.
 pub(super) fn pointers() -> Vec<PathBuf> {
-    super::support::files(Path::new("/var/lib/synconce/directories"), "json")
+    synconce_testkit::harness::files(Path::new("/var/lib/synconce/directories"), "json")
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn roots_status_finds_the_interrupted_runs_of_every_user_and_of_other_directorie
 }
 
 #[test]
-fn a_user_is_told_of_roots_interrupted_runs_apart_from_the_exit_code() {
+fn roots_interrupted_runs_are_shown_to_a_user_and_do_not_change_the_exit_code() {
     isolated(|place| {
         machine(place);
         let id = interrupt(place, 0, None);
@@ -240,7 +240,7 @@ fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
         // The pipe gets end of file, although a process is abandoned.
         let status = synconce(place, 0, &["status"]);
         let mut seen = place.command("bash");
-        seen.args(["-c", "set -o pipefail; \"$0\" status | cat", SYNCONCE]);
+        seen.args(["-c", "set -o pipefail; \"$0\" status | cat", binary()]);
         for (name, value) in status.get_envs() {
             match value {
                 Some(value) => seen.env(name, value),
@@ -259,7 +259,7 @@ fn a_file_system_that_does_not_answer_is_named_and_hides_no_other_user() {
 }
 
 #[test]
-fn a_root_that_may_not_act_for_other_users_says_so_in_one_line() {
+fn status_of_a_root_without_the_rights_of_other_users_prints_one_line() {
     isolated(|place| {
         machine(place);
         let id = interrupt(place, 0, None);
@@ -270,8 +270,8 @@ fn a_root_that_may_not_act_for_other_users_says_so_in_one_line() {
         let seen = finish(&mut inside);
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
         assert!(seen.stdout.contains(&format!("{id} interrupted perl")), "its own: {seen:?}");
-        let said = "synconce: cannot look at all state directories of alice, bob: ";
-        assert!(seen.stderr.starts_with(said), "{seen:?}");
+        let message = "synconce: cannot look at all state directories of alice, bob: ";
+        assert!(seen.stderr.starts_with(message), "{seen:?}");
         assert_eq!(seen.stderr.lines().count(), 1, "{seen:?}");
     });
 }

@@ -1,9 +1,7 @@
 //! Commands that read a tree beside commands that replace and remove that tree.
 
-use crate::harness::{Need, trial};
-use crate::meetings::{point, text};
+use crate::concurrent::{point, text};
 use crate::site::{Site, same, times};
-use crate::support::{Place, SYNCONCE, Started, eventually};
 use crate::verbs::{waiting, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::ExitStatus;
 use std::time::Duration;
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually};
 
 const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("strace", "strace")];
@@ -49,7 +49,7 @@ fn fsck_finds_a_sound_store_sound_beside_other_commands(place: &Place) {
     let workers = ["one", "two"].map(|name| {
         let mut command = place.command("sh");
         let store = site.store();
-        command.args(["-c", WORK, "sh", SYNCONCE, store.to_str().unwrap(), name]);
+        command.args(["-c", WORK, "sh", binary(), store.to_str().unwrap(), name]);
         (name, Started::new(&mut command))
     });
     let rounds = |name: &str| place.read(&format!("rounds-{name}")).len();
@@ -243,8 +243,8 @@ fn a_mount_is_found_while_another_command_looks_at_its_session(place: &Place) {
     site.well(&["mount", "work", text(&at)]);
     let list = Stopped::locking(&site, &["list"]);
     site.well(&["umount", "work"]);
-    let (status, said) = list.goes_on(&site);
-    assert!(status.success(), "{status}: {said}");
+    let (status, messages) = list.goes_on(&site);
+    assert!(status.success(), "{status}: {messages}");
     assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
 }
 
@@ -263,6 +263,6 @@ fn a_killed_run_keeps_no_tree_in_use_while_another_command_looks_at_it(place: &P
     });
     let list = Stopped::locking(&site, &["list"]);
     site.well(&["run", "work", "--", "/bin/true"]);
-    let (status, said) = list.goes_on(&site);
-    assert!(status.success(), "{status}: {said}");
+    let (status, messages) = list.goes_on(&site);
+    assert!(status.success(), "{status}: {messages}");
 }

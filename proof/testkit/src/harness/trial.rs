@@ -1,6 +1,6 @@
-//! Trials that are ignored if their program is missing.
+//! Tests that are ignored if a program that they need is missing.
 
-use crate::support::{Place, isolated};
+use super::{Place, isolated};
 use libtest_mimic::Trial;
 use std::any::type_name;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The hidden command `prove leash`: runs a command, kills the command or one of its
+//! The hidden command `prove run-child`: runs a command, kills the command or one of its
 //! processes, and returns only when no process of the command is left.
 
 use super::super::kills::Trigger;
@@ -16,19 +16,19 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Microseconds by which a command is delayed at each directory; there are some dozens.
 const DELAY: u32 = 15_000;
 
-/// Run a command and kill it
+/// Run a command, and kill it or slow it down
 #[derive(Debug, clap::Args)]
-pub(crate) struct Leash {
-    /// Kill it, as this number decides
+pub(crate) struct RunChild {
+    /// Kill the command or one of its processes; N seeds the choice
     #[arg(long, value_name = "N")]
     kill: Option<u64>,
-    /// Let each directory that it opens take a while
+    /// Delay each open of a directory by 15 ms
     #[arg(long, conflicts_with = "kill")]
     slow: bool,
-    /// How long it is taken to last
+    /// Choose the moment of the kill within MILLIS milliseconds
     #[arg(long, value_name = "MILLIS", default_value_t = 0)]
     span: u64,
-    /// The command and its arguments
+    /// Run this command with its arguments
     #[arg(required = true, last = true)]
     command: Vec<String>,
 }
@@ -43,29 +43,29 @@ pub(super) struct Report {
     /// How the command was killed, if a kill was requested and the command did not end with 0.
     pub killed: Option<String>,
     /// Which processes of the command still run at the time limit.
-    pub runs_on: Option<String>,
+    pub still_running: Option<String>,
     pub stdout: String,
     pub stderr: String,
 }
 
-pub(crate) fn perform(arguments: &Leash) -> Result<()> {
+pub(crate) fn perform(arguments: &RunChild) -> Result<()> {
     // Orphans become children of this process, which reaps them.
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let span = Duration::from_millis(arguments.span);
-    let weapon = arguments.kill.map(|seed| {
+    let trigger = arguments.kill.map(|seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         Trigger::random(&mut random, span)
     });
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
-    if let Some(weapon) = &weapon {
-        command = weapon.wielded(command);
+    if let Some(trigger) = &trigger {
+        command = trigger.traced(command);
     } else if arguments.slow {
         command = slowed(&arguments.command);
     }
     let group = Group::spawn(&mut command)?;
-    if let Some(weapon) = &weapon {
-        weapon.strike(&group);
+    if let Some(trigger) = &trigger {
+        trigger.fire(&group);
     }
     let ended = group.wait(patiently(LIMIT))?;
     let mut report = Report {
@@ -76,12 +76,12 @@ pub(crate) fn perform(arguments: &Leash) -> Result<()> {
         ..Report::default()
     };
     if ended.is_none() {
-        report.runs_on = Some("the command itself".to_owned());
+        report.still_running = Some("the command itself".to_owned());
     }
-    let hit = weapon.filter(|weapon| weapon.has_hit(ended));
-    report.killed = hit.map(|weapon| format!("{weapon:?}"));
+    let trigger = trigger.filter(|trigger| trigger.took_effect(ended));
+    report.killed = trigger.map(|trigger| format!("{trigger:?}"));
     if report.killed.is_some() {
-        report.runs_on = report.runs_on.or_else(|| left_by(group.pid()));
+        report.still_running = report.still_running.or_else(|| left_by(group.pid()));
     }
     println!("{}", serde_json::to_string(&report)?);
     Ok(())

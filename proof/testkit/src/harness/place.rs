@@ -1,13 +1,12 @@
 //! A directory for one test, with state and runtime directories of its own.
 
-use super::{eventually, limit};
+use super::{binary, eventually, limit};
+use crate::build;
+use crate::process::{self, Finished, Group};
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use synconce_testkit::process::{self, Finished, Group};
-
-pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 
 /// The directory of one test.
 pub struct Place {
@@ -15,9 +14,10 @@ pub struct Place {
 }
 
 impl Place {
+    /// Makes an empty directory for the test `name`.
     pub fn new(name: &str) -> Self {
-        let name = name.replace("::", "-");
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let parent = build::temporary().expect("a test in a build directory");
+        let dir = parent.join(name.replace("::", "-"));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a directory for the test");
         Self { dir }
@@ -43,12 +43,14 @@ impl Place {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
+    /// Writes the file `name`; returns its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text).expect("a file in our own directory");
         path
     }
 
+    /// Removes the file `name`.
     pub fn remove(&self, name: &str) {
         fs::remove_file(self.path(name)).expect("a file that was written");
     }
@@ -74,7 +76,7 @@ impl Place {
 
     /// Returns the command `synconce ARGUMENTS`.
     pub fn synconce(&self, arguments: &[&str]) -> Command {
-        let mut command = self.command(SYNCONCE);
+        let mut command = self.command(binary());
         command.args(arguments);
         command
     }
@@ -141,6 +143,7 @@ pub fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     paths
 }
 
+/// Runs `command` to its end; panics after [`limit`].
 pub fn finish(command: &mut Command) -> Finished {
     process::run(command, limit()).unwrap()
 }
@@ -150,6 +153,7 @@ pub struct Started(Group);
 
 impl Started {
     /// Starts `command` in a process group of its own.
+    /// Makes an empty directory for the test `name`.
     pub fn new(command: &mut Command) -> Self {
         Self(Group::spawn(command).unwrap())
     }

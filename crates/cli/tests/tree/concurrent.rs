@@ -1,16 +1,16 @@
 //! Concurrent use: two commands on one tree, a run in a run, mounts of other programs, and
 //! places from which less is visible.
 
-use crate::harness::{Need, trial};
 use crate::roots;
 use crate::site::{Site, limit};
-use crate::support::{Place, SYNCONCE, Started, eventually};
 use crate::verbs::waiting;
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, mount, mount_bind, unmount};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -23,10 +23,10 @@ pub fn trials() -> Vec<Trial> {
         trial(a_commit_over_open_work_replaces_nothing, &NEEDS),
         trial(another_tree_of_the_name_is_not_replaced, &NEEDS),
         trial(without_sys_nothing_is_taken_for_lost, &NEEDS),
-        trial(a_mount_that_is_not_ours_stays, &NEEDS),
+        trial(a_mount_of_another_program_stays, &NEEDS),
         trial(what_is_mounted_below_another_mount_is_not_frozen, &NEEDS),
         trial(an_unmount_that_fails_can_be_tried_again, &NEEDS),
-        trial(a_word_is_a_name_first_and_a_path_only_then, &NEEDS),
+        trial(an_argument_is_a_name_first_and_a_path_only_then, &NEEDS),
         trial(a_mount_that_is_killed_before_it_is_there_is_undone, &NEEDS),
         trial(a_mount_on_the_trash_is_not_emptied, &NEEDS),
         trial(an_overlay_over_a_subvolume_is_refused, &NEEDS),
@@ -42,8 +42,8 @@ fn with_clone<'a>(place: &'a Place, name: &str) -> Site<'a> {
 
 /// Runs `tree WORDS` under `synconce run`.
 fn in_a_run(site: &Site<'_>, words: &[&str]) -> Finished {
-    let mut command = site.place.command(SYNCONCE);
-    command.args(["run", "--", SYNCONCE, "tree", "--store"]).arg(site.store()).args(words);
+    let mut command = site.place.command(binary());
+    command.args(["run", "--", binary(), "tree", "--store"]).arg(site.store()).args(words);
     process::run(&mut command, limit()).unwrap()
 }
 
@@ -115,8 +115,8 @@ fn a_mount_that_is_killed_before_it_is_there_is_undone(place: &Place) {
     eventually("the copy has begun", || fs::read_dir(&sessions).unwrap().flatten().any(is_copying));
     mounting.signal(Signal::KILL).unwrap();
     assert_eq!(mounting.end().code(), None, "{}", mounting.text());
-    let told = site.well(&["list"]);
-    assert!(told.stderr.contains("work"), "{told:?}");
+    let notice = site.well(&["list"]);
+    assert!(notice.stderr.contains("work"), "{notice:?}");
     site.well(&["run", "work", "--", "/bin/test", "-e", "/data/large"]);
     assert_eq!(fs::read_dir(&sessions).unwrap().count(), 0);
 }
@@ -130,7 +130,7 @@ fn without_sys_nothing_is_taken_for_lost(place: &Place) {
     site.sh("work", "test -e /open");
 }
 
-fn a_mount_that_is_not_ours_stays(place: &Place) {
+fn a_mount_of_another_program_stays(place: &Place) {
     let site = with_clone(place, "work");
     let point = point(&site, "point");
     site.well(&["mount", "work", text(&point)]);
@@ -177,7 +177,7 @@ fn an_unmount_that_fails_can_be_tried_again(place: &Place) {
     site.sh("work", "test -e /precious");
 }
 
-fn a_word_is_a_name_first_and_a_path_only_then(place: &Place) {
+fn an_argument_is_a_name_first_and_a_path_only_then(place: &Place) {
     let site = with_clone(place, "word");
     site.clone_of("base", "other");
     let (word, elsewhere) = (point(&site, "word"), point(&site, "elsewhere"));

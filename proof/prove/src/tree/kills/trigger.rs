@@ -1,4 +1,4 @@
-//! Which process is killed, when, and which processes are still there afterwards.
+//! Which process is killed, when, and which processes still use the store afterwards.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 
-use crate::tree::judge::Fault;
+use crate::tree::check::Fault;
 
 /// Calls by which a store changes. A process is killed when it makes one of them.
 const CALLS: [&str; 8] =
@@ -38,15 +38,15 @@ pub(in crate::tree) enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tree) enum Trigger {
     /// A delay.
-    Later { victim: Target, after: Duration },
+    AfterDelay { target: Target, delay: Duration },
     /// The nth call of this kind.
     AtCall { call: &'static str, nth: u64 },
 }
 
-/// The result of a kill.
-pub(super) struct Kill {
+/// The result of an attempt to kill.
+pub(super) struct Attempt {
     /// Whether the kill came before the verb ended.
-    pub hit: bool,
+    pub in_time: bool,
     pub fault: Option<Fault>,
 }
 
@@ -58,17 +58,17 @@ impl Trigger {
             let most = if call == "openat" { 40 } else { MOST_CALLS };
             return Self::AtCall { call, nth: random.u64(1..=most) };
         }
-        let victim = match random.u8(..6) {
+        let target = match random.u8(..6) {
             0 | 1 => Target::Itself,
             2 => Target::Group,
             3 => Target::All,
             _ => Target::Descendant { which: random.usize(..8) },
         };
-        Self::Later { victim, after: span.mul_f64(random.f64()) }
+        Self::AfterDelay { target, delay: span.mul_f64(random.f64()) }
     }
 
     /// Returns the command to start: for a kill at a call, the command under strace.
-    pub(in crate::tree) fn wielded(&self, command: Command) -> Command {
+    pub(in crate::tree) fn traced(&self, command: Command) -> Command {
         let Self::AtCall { call, nth } = self else { return command };
         let mut traced = Command::new("strace");
         // With -D strace is a grandchild, and the process that is started here is the command
@@ -85,12 +85,12 @@ impl Trigger {
         traced
     }
 
-    /// Waits for the moment, and kills. A trigger at a call needs nothing here.
-    pub(in crate::tree) fn strike(&self, group: &Group) {
-        let Self::Later { victim, after } = self else { return };
-        std::thread::sleep(*after);
+    /// Waits for the delay, and kills. A trigger at a call needs nothing here.
+    pub(in crate::tree) fn fire(&self, group: &Group) {
+        let Self::AfterDelay { target, delay } = self else { return };
+        std::thread::sleep(*delay);
         let own = group.pid();
-        match victim {
+        match target {
             Target::Itself => kill(own),
             // The group's leader is reaped when `group` is dropped, so its pid cannot be
             // reused yet.
@@ -110,7 +110,7 @@ impl Trigger {
     }
 
     /// Whether the process ended with a signal or an exit code other than 0.
-    pub(in crate::tree) fn has_hit(&self, ended: Option<ExitStatus>) -> bool {
+    pub(in crate::tree) fn took_effect(&self, ended: Option<ExitStatus>) -> bool {
         ended.is_none_or(|status| status.signal().is_some() || status.code() != Some(0))
     }
 }
@@ -138,7 +138,7 @@ fn descendants(pid: u32) -> Vec<u32> {
 }
 
 /// Waits until no process uses `store`; returns the processes that still do at the time limit.
-pub(super) fn wait_for_the_end(store: &Path) -> Option<String> {
+pub(super) fn wait_until_unused(store: &Path) -> Option<String> {
     let end = Instant::now() + patiently(ENDING);
     loop {
         let mut users = users(store);

@@ -1,7 +1,5 @@
 //! A child process that installs a program and makes system calls.
 
-pub use synconce_sys::questions::i386_works;
-
 use synconce_filter::{Abi, Program};
 use synconce_sys::questions::{self, Entry};
 use synconce_sys::seccomp::Instruction;

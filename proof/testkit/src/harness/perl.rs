@@ -1,14 +1,9 @@
 //! Small perl programs that are run under a hold. Every Debian has perl.
 
-/// Numbers of system calls, for `syscall` in perl.
-pub mod number {
-    pub const FSYNC: i64 = libc::SYS_fsync;
-    pub const FDATASYNC: i64 = libc::SYS_fdatasync;
-    pub const SYNCFS: i64 = libc::SYS_syncfs;
-    pub const SYNC_FILE_RANGE: i64 = libc::SYS_sync_file_range;
-    pub const PRCTL: i64 = libc::SYS_prctl;
-    pub const SECCOMP: i64 = libc::SYS_seccomp;
-}
+/// Instructions of BPF (linux/filter.h).
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// Returns perl subroutines. `hold()` asks whether the process is held, by the handshake that
 /// the kernel answers with EBADF. `sync_file(PATH)` writes a file and syncs it. `say_to(PATH,
@@ -18,7 +13,7 @@ fn prelude() -> String {
         r#"use strict; use POSIX (); use IO::Handle; use Time::HiRes ();
 sub hold {{
     my $value = syscall({}, -1, 0, 0, 0x53594e43);
-    return $value == 0x51 ? "held" : $! == 9 ? "free" : $! == 76 ? "sealed" : "odd $value $!";
+    return $value == 0x51 ? "held" : $! == POSIX::EBADF() ? "free" : $! == 76 ? "sealed" : "odd $value $!";
 }}
 sub sync_file {{
     open(my $file, ">>", $_[0]) or die "$_[0]: $!"; print $file "data\n"; $file->flush;
@@ -30,7 +25,7 @@ sub say_to {{
 }}
 sub wait_for {{ Time::HiRes::sleep(0.005) until -e $_[0]; }}
 "#,
-        number::SYNC_FILE_RANGE
+        libc::SYS_sync_file_range
     )
 }
 
@@ -69,7 +64,7 @@ if (!(my $child = fork)) {{
 /// Returns a program that installs a seccomp filter of these instructions (code, jump if true,
 /// jump if false, operand) with `flags`, keeps the descriptor that the kernel returns, and
 /// executes its arguments.
-pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] {
+fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] {
     let packed: Vec<_> = instructions
         .iter()
         .map(|(code, yes, no, operand)| format!("pack('SCCL', {code}, {yes}, {no}, {operand})"))
@@ -81,25 +76,28 @@ pub fn filtered(flags: u32, instructions: &[(u16, u8, u8, u32)]) -> [String; 3] 
          $^F = 1000; exec @ARGV }} exec @ARGV;",
         packed.join(", "),
         instructions.len(),
-        number::SECCOMP
+        libc::SYS_seccomp
     );
     perl(&script)
 }
 
 /// Returns a program that installs a filter with a listener that lets every call through.
 pub fn under_a_listener() -> [String; 3] {
-    filtered(8, &[(0x06, 0, 0, 0x7fff_0000)])
+    filtered(
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32,
+        &[(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW)],
+    )
 }
 
 /// Returns a program that installs a filter which answers seccomp(2) with `errno`.
-pub fn without_seccomp(errno: u32) -> [String; 3] {
+pub fn without_seccomp(errno: i32) -> [String; 3] {
     filtered(
         0,
         &[
-            (0x20, 0, 0, 0),
-            (0x15, 0, 1, number::SECCOMP as u32),
-            (0x06, 0, 0, 0x0005_0000 | errno),
-            (0x06, 0, 0, 0x7fff_0000),
+            (LOAD, 0, 0, 0),
+            (EQUAL, 0, 1, libc::SYS_seccomp as u32),
+            (RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()),
+            (RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
         ],
     )
 }

@@ -1,11 +1,11 @@
 //! One command, bare and then held, each in a directory of its own.
 
-use crate::support::{Place, SYNCONCE};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use synconce_testkit::harness::{Place, binary};
 use synconce_testkit::manifest::{Manifest, Options, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
@@ -35,13 +35,13 @@ impl Side {
 }
 
 /// The results of both runs.
-pub struct Twin {
+pub struct Comparison {
     pub bare: Side,
     pub held: Side,
     calls: serde_json::Value,
 }
 
-impl Twin {
+impl Comparison {
     /// Runs `words` in the directories `bare` and `held` of `place`, after `prepare` has run
     /// in each. Expects the same exit status.
     pub fn run(place: &Place, prepare: impl Fn(&Path), words: &[&str]) -> Self {
@@ -56,17 +56,17 @@ impl Twin {
         above: &[&str],
         words: &[&str],
     ) -> Self {
-        let run = [SYNCONCE, "run", "--stats", "--json", "--"];
+        let run = [binary(), "run", "--stats", "--json", "--"];
         let bare = side(place, "bare", &prepare, &[above, words].concat());
         let held = side(place, "held", &prepare, &[above, &run, words].concat());
         let calls = calls(&held.finished);
-        let twin = Self { bare, held, calls };
-        let statuses = [&twin.bare, &twin.held].map(|side| side.finished.status);
-        assert_eq!(statuses[0], statuses[1], "they end alike{}", twin.outputs());
-        assert!(twin.calls.is_object(), "there are accounts{}", twin.outputs());
+        let comparison = Self { bare, held, calls };
+        let statuses = [&comparison.bare, &comparison.held].map(|side| side.finished.status);
+        assert_eq!(statuses[0], statuses[1], "they end alike{}", comparison.outputs());
+        assert!(comparison.calls.is_object(), "there are accounts{}", comparison.outputs());
         let name = place.path("").file_name().unwrap_or_default().to_string_lossy().into_owned();
-        report(&name, &twin.bare.finished, &twin.held.finished, &twin.calls);
-        twin
+        report(&name, &comparison.bare.finished, &comparison.held.finished, &comparison.calls);
+        comparison
     }
 
     /// Expects exit code 0 of both.

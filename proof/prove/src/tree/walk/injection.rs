@@ -1,16 +1,16 @@
-//! The control of the walk: alters a store in a way that no command does.
+//! The control of the walk: injects a fault into a store.
 
 use super::verbs::{NAMES, Name};
 use crate::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How the store is altered without the tool, to check that the walk notices.
+/// A fault that is injected into the store without the tool: the walk must find the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tree) enum Sabotage {
-    Nothing,
+pub(in crate::tree) enum Injection {
+    None,
     /// Gives a tree the content of another tree.
-    Swap,
+    SwapContent,
 }
 
 /// Gives a tree the layers of another tree, in a way that no command does. Returns the tree,

@@ -1,6 +1,6 @@
 //! A terminal to type into.
 
-use super::{Place, SYNCONCE, limit};
+use super::{Place, binary, limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -36,7 +36,7 @@ impl Terminal {
         command
             .arg("--ctty")
             .args(words)
-            .env("SYNCONCE", SYNCONCE)
+            .env("SYNCONCE", binary())
             .env("PS1", PROMPT)
             .env("TERM", "dumb")
             .stdin(copy())

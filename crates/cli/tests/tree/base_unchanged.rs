@@ -1,12 +1,12 @@
 //! No change in a clone reaches its base.
 
-use crate::harness::Need;
 use crate::roots;
 use crate::site::{Site, for_each_strategy};
-use crate::support::{Place, finish};
 use rustix::fs::IFlags;
 use std::fs::{self, File};
 use std::path::PathBuf;
+use synconce_testkit::harness::Need;
+use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::rig::FsKind;
 
 pub const NEEDS: [Need; 2] =
@@ -55,7 +55,7 @@ fn by_every_way(place: &Place, kind: FsKind) {
         for (words, path) in &all {
             site.clone_of("base", "clone");
             let done = site.run("clone", words);
-            site.assert_unharmed(&format!("{words:?}"), "base", &before);
+            site.assert_unchanged(&format!("{words:?}"), "base", &before);
             if done.status.code() == Some(77) {
                 assert!(may_be_missing(words[1], site.strategy(), kind), "{words:?}: {done:?}");
             } else if !done.status.success() {
@@ -118,7 +118,7 @@ fn by_large_changes(place: &Place, kind: FsKind) {
         // The mount points of the run remain, and `find` deletes its own executable.
         let emptied = site.run("emptied", &["/usr/bin/find", "/", "-xdev", "-delete"]);
         assert!(!emptied.stderr.contains("Read-only"), "{emptied:?}");
-        site.assert_unharmed("find / -delete", "base", &before);
+        site.assert_unchanged("find / -delete", "base", &before);
         let left = site.content("emptied");
         assert!(left.entries.len() < 60, "{:?}", left.entries.keys());
         site.remove("emptied");
@@ -127,7 +127,7 @@ fn by_large_changes(place: &Place, kind: FsKind) {
         let install = "apt-get -y --no-download --no-install-recommends install \
                        /var/cache/apt/archives/manpages*.deb";
         apt("installed", install);
-        site.assert_unharmed("an install", "base", &before);
+        site.assert_unchanged("an install", "base", &before);
         let added = site.diff("base", "installed").iter().filter(|(how, _)| *how == 'A').count();
         assert!(added > 1000, "{added} paths were added");
         site.remove("installed");
@@ -144,8 +144,8 @@ fn by_large_changes(place: &Place, kind: FsKind) {
         site.clone_of("old", "new");
         let upgraded = apt("new", &format!("{sources}; apt-get -y upgrade"));
         assert!(upgraded.stdout.contains("1 upgraded"), "{upgraded:?}");
-        site.assert_unharmed("an upgrade", "old", &frozen);
-        site.assert_unharmed("an upgrade of what stands on it", "base", &before);
+        site.assert_unchanged("an upgrade", "old", &frozen);
+        site.assert_unchanged("an upgrade of what stands on it", "base", &before);
         crate::site::same("the old one", &old, &site.content("old"));
         let changes = site.diff("old", "new");
         let made = "usr/share/synconce-made";

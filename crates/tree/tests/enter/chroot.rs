@@ -1,6 +1,6 @@
 //! What a command finds in a tree, and what it leaves there.
 
-use crate::support::{bind, entered, isolated, manifest, root, said, script, write};
+use crate::support::{bind, entered, isolated, manifest, output, root, script, write};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -20,18 +20,18 @@ pub fn everything_a_builder_expects_is_there() {
             [ \"$(readlink /proc/self)\" -gt 1 ] && [ -r /proc/1/comm ] || echo no proc
             cat /etc/resolv.conf
             echo $HOME $USER $LOGNAME $SHELL $PWD";
-        let said = said(&script(&root, inside));
+        let output = output(&script(&root, inside));
         let resolver = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-        assert_eq!(said, format!("{resolver}/root root root /bin/sh /\n"));
+        assert_eq!(output, format!("{resolver}/root root root /bin/sh /\n"));
     });
 }
 
-pub fn nothing_of_the_furniture_is_left_in_the_tree() {
+pub fn no_mount_or_mount_point_is_left_in_the_tree() {
     isolated(|place| {
         let root = root(place, "root");
         let before = manifest(&root);
-        let said = said(&script(&root, "echo x >/dev/shm/y; mkdir /dev/new; echo fine"));
-        assert_eq!(said, "fine\n");
+        let output = output(&script(&root, "echo x >/dev/shm/y; mkdir /dev/new; echo fine"));
+        assert_eq!(output, "fine\n");
         assert_eq!(manifest(&root), before);
     });
 }
@@ -44,7 +44,7 @@ pub fn a_time_that_a_command_gives_a_directory_stays() {
         let made = root.join("dev");
         let _ = fs::remove_dir(&made);
         let text = "touch -d @1000000000 /etc /; stat -c %Y /etc /";
-        assert_eq!(said(&script(&root, text)), "1000000000\n1000000000\n");
+        assert_eq!(output(&script(&root, text)), "1000000000\n1000000000\n");
         assert!(!made.exists() && !root.join("etc/resolv.conf").exists());
         for path in ["etc", "."] {
             let time = fs::metadata(root.join(path)).unwrap().mtime();
@@ -76,7 +76,7 @@ pub fn the_resolver_is_the_hosts_whatever_the_tree_has() {
             prepare(&root);
             let before = manifest(&root);
             let inside = "cat /etc/resolv.conf; ! echo x 2>/dev/null >/etc/resolv.conf";
-            assert_eq!(said(&script(&root, inside)), "nameserver 192.0.2.1\n", "{name}");
+            assert_eq!(output(&script(&root, inside)), "nameserver 192.0.2.1\n", "{name}");
             assert_eq!(manifest(&root), before, "{name}");
         }
         assert!(!Path::new("/run/x").exists() && !Path::new("/run/stub").exists());
@@ -93,7 +93,7 @@ pub fn missing_places_are_made_and_removed() {
         let mut spec = script(&root, "cat /srv/a/b/f /etc/one/file; echo kept >/srv/mine");
         spec.binds =
             vec![bind(&source, "/srv/a/b", false), bind(&source.join("f"), "/etc/one/file", true)];
-        assert_eq!(said(&spec), "bound\nbound\n");
+        assert_eq!(output(&spec), "bound\nbound\n");
         let after = manifest(&root);
         let added: Vec<_> =
             after.entries.keys().filter(|path| !before.entries.contains_key(*path)).collect();
@@ -134,7 +134,7 @@ pub fn a_link_in_the_tree_leads_nowhere_outside() {
         symlink("../../../../..", root.join("up")).unwrap();
         let mut spec = script(&root, "[ -r /proc/1/comm ]; [ -d /up/x ]; ls -d /up/bin");
         spec.binds = vec![bind(&outside, "/up/x", false)];
-        assert_eq!(said(&spec), "/up/bin\n");
+        assert_eq!(output(&spec), "/up/bin\n");
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         assert!(!Path::new("/x").exists());
     });
@@ -146,11 +146,11 @@ pub fn the_hosts_mounts_are_not_seen_and_not_changed() {
         let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
         let before = mounts();
         let inside = "cat /proc/self/mountinfo; mount -t tmpfs none /tmp && echo x >/tmp/f";
-        let said = said(&script(&root, inside));
+        let output = output(&script(&root, inside));
         assert_eq!(mounts(), before);
         assert!(!root.join("tmp/f").exists());
         let point = place.to_str().unwrap();
-        let seen: Vec<_> = said.lines().map(|line| line.split(' ').nth(4).unwrap()).collect();
+        let seen: Vec<_> = output.lines().map(|line| line.split(' ').nth(4).unwrap()).collect();
         assert!(
             seen.iter().all(|seen| !seen.starts_with(point) && !seen.contains("synconce")),
             "{seen:?}"

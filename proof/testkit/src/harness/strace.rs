@@ -1,0 +1,46 @@
+//! Reads the output of strace.
+
+use super::place::{Place, finish};
+
+/// The calls in the output of `strace -f`, in order.
+pub struct Trace(Vec<String>);
+
+impl Trace {
+    /// Runs `words` in `place` under strace, and expects success.
+    pub fn run(place: &Place, words: &[&str]) -> Self {
+        let calls = "trace=fsync,fdatasync,sync,syncfs,linkat,unlinkat,rename,renameat,ioctl,\
+                     execve,openat,mkdirat,rmdir";
+        let mut strace = place.command("strace");
+        strace.args(["-f", "-y", "-s", "200", "-o", "trace", "-e", calls]).args(words);
+        let finished = finish(&mut strace);
+        assert!(finished.status.success(), "{finished:?}");
+        Self::parse(&place.read("trace"))
+    }
+
+    /// Parses the output of strace.
+    pub fn parse(text: &str) -> Self {
+        Self(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Returns the position of the first call at or after `from` that contains all of `words`.
+    pub fn find(&self, from: usize, words: &[&str]) -> Option<usize> {
+        let has_all = |line: &String| words.iter().all(|word| line.contains(word));
+        self.0.iter().skip(from).position(has_all).map(|at| at + from)
+    }
+
+    /// Like [`Self::find`]; panics with all calls if there is none.
+    pub fn expect(&self, from: usize, words: &[&str]) -> usize {
+        self.find(from, words)
+            .unwrap_or_else(|| panic!("no {words:?} from line {from} on:\n{}", self.0.join("\n")))
+    }
+
+    /// Returns how many calls contain all of `words`.
+    pub fn count(&self, words: &[&str]) -> usize {
+        self.0.iter().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
+    /// Returns the call at position `at`.
+    pub fn line(&self, at: usize) -> &str {
+        &self.0[at]
+    }
+}
