@@ -176,6 +176,32 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
     Ok(Some((pid as u32, change)))
 }
 
+/// Processor time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// In programs.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+/// Returns the processor time of the children that this process has reaped, and of their
+/// descendants (getrusage(2)).
+///
+/// # Errors
+/// None that Linux documents for this use.
+pub fn times_of_children() -> io::Result<Times> {
+    // SAFETY: rusage is plain data, valid when zeroed.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one rusage into `usage`.
+    let got = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    check(libc::c_long::from(got))?;
+    let time = |value: libc::timeval| {
+        Duration::from_secs(value.tv_sec as u64) + Duration::from_micros(value.tv_usec as u64)
+    };
+    Ok(Times { user: time(usage.ru_utime), system: time(usage.ru_stime) })
+}
+
 /// Makes the calling process the subreaper, which becomes the parent of orphaned descendants
 /// (`PR_SET_CHILD_SUBREAPER`, Linux 3.4).
 ///

@@ -1,6 +1,5 @@
 //! Checks a store against its records, and removes what nothing refers to.
 
-use crate::engine::Progress;
 use crate::record::{Layer, Name, Record};
 use crate::session::Recovered;
 use crate::store::{CONTENT, OPEN, Opened, Store, TREES, open_directory};
@@ -11,6 +10,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use synconce_durable::error::{Context, Error};
+use synconce_fs::Progress;
 
 /// A tree with its size and its use.
 #[derive(Clone, Debug)]

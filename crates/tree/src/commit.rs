@@ -1,7 +1,5 @@
 //! Operations on whole trees: import, clone, commit, squash, remove.
 
-use crate::engine::Progress;
-use crate::engine::{self, CopyOptions, CopyReport};
 use crate::layer::Links;
 use crate::pin::Pin;
 use crate::record::{BadName, FORMAT, Name, Parent, Purpose, Record};
@@ -14,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_durable::mutant;
+use synconce_fs::{CopyOptions, CopyReport, Progress};
 
 /// The longest part of the base's name that a clone's generated name keeps.
 const LONGEST_STEM: usize = 100;
@@ -199,7 +198,7 @@ impl Store {
         let whole = open_directory(&session.make_whole(strategy)?)?;
         let options = CopyOptions::default();
         let view = self.view(&record.layers)?;
-        settled(&engine::copy(view.as_fd(), whole.as_fd(), &options, progress)?, self.path())?;
+        settled(&synconce_fs::copy(view.as_fd(), whole.as_fd(), &options, progress)?, self.path())?;
         let base = Base::of(&record);
         let choice = match self.choose_for(whole.as_fd(), Some(strategy)) {
             Ok(_) => Choice { strategy, reason: reason.clone() },

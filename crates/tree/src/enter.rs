@@ -31,7 +31,6 @@ pub use self::environment::Environment;
 
 use self::places::{Kind, Places};
 use self::report::{Report, Reports, Teller};
-use nix::sched::{CloneFlags, unshare};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -40,6 +39,7 @@ use std::ffi::OsString;
 use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Set};
 
@@ -119,7 +119,7 @@ const PASSED_ON: [i32; 9] = [
 pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
-    let flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC;
+    let flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
     unshare(flags).on("cannot make namespaces for", root)?;
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", private).on("cannot make mounts private below", Path::new("/"))?;

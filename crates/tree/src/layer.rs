@@ -1,7 +1,5 @@
 //! Layers: working copies that became immutable.
 
-use crate::engine::Progress;
-use crate::engine::{self, Fingerprint, FingerprintOptions};
 use crate::record::{Content, Layer};
 use crate::store::{CONTENT, LAYERS, Opened, Store, encode, open_directory, read, write_lightly};
 use rustix::fs::Mode;
@@ -16,6 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace;
+use synconce_fs::{Fingerprint, FingerprintOptions, Progress};
 use synconce_sys::btrfs;
 
 const FINGERPRINT: &str = "fingerprint.json";
@@ -65,7 +64,7 @@ impl Store {
                 lock_subvolume(content.as_fd(), &frozen)?;
                 let ignore_links = links == Links::Shared;
                 let options = FingerprintOptions { ignore_links, ..FingerprintOptions::default() };
-                let fingerprint = engine::fingerprint(content.as_fd(), &options, progress)?;
+                let fingerprint = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
                 write_lightly(&path, &encode(&fingerprint, &path)?)?;
             }
         }
@@ -94,8 +93,8 @@ impl Store {
         loop {
             let ignore_links = fingerprinted.ignores_links;
             let options = FingerprintOptions { ignore_links, ..FingerprintOptions::default() };
-            let now = engine::fingerprint(content.as_fd(), &options, progress)?;
-            let altered = engine::compare_fingerprints(&fingerprinted, &now);
+            let now = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
+            let altered = synconce_fs::compare_fingerprints(&fingerprinted, &now);
             // Before links are made to its files, a layer gets a fingerprint that ignores
             // links.
             let fingerprinted_now = self.fingerprint(id)?;
@@ -126,7 +125,7 @@ impl Store {
         }
         let content = open_directory(&self.content(id))?;
         let options = FingerprintOptions { ignore_links: true, ..FingerprintOptions::default() };
-        let fingerprint = engine::fingerprint(content.as_fd(), &options, progress)?;
+        let fingerprint = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
         let path = self.layer(id).join(FINGERPRINT);
         let text = encode(&fingerprint, &path)?;
         match was_fingerprinted {

@@ -6,20 +6,16 @@
 //! is removed.
 #![forbid(unsafe_code)]
 
-pub mod archive;
 mod boot_epoch;
 mod busy;
 mod check;
 mod choose;
 mod commit;
-pub mod engine;
 pub mod enter;
-mod flags;
 mod layer;
 pub mod namespace;
 pub mod overlay;
 mod pin;
-pub mod progress;
 mod reading;
 pub mod record;
 mod session;
@@ -31,7 +27,6 @@ mod view;
 pub use busy::{Busy, User};
 pub use check::{Altered, Listed};
 pub use commit::ImportReport;
-pub use progress::Progress;
 pub use reading::Reading;
 pub use session::{Base, Interrupted, Lost, MountOf, Recovered, Session, Source};
 pub use store::{Store, VARIABLE, default_path};

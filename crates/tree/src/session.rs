@@ -16,7 +16,6 @@ pub use self::source::{Base, Source};
 pub(crate) use self::attach::top_first;
 pub(crate) use self::source::refuse;
 
-use crate::namespace;
 use crate::overlay::{self, Features};
 use crate::pin::Pin;
 use crate::record::{self, FORMAT, Name, Purpose};
@@ -176,7 +175,7 @@ impl Store {
         }
         let path = self.path().join(ABILITIES);
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        let by_root = namespace::is_first_user_namespace();
+        let by_root = synconce_sys::namespace::is_first_user_namespace();
         if let Ok(Some(known)) = read::<Known>(&path)
             && (&known.kernel, known.by_root) == (&kernel, by_root)
         {

@@ -1,7 +1,5 @@
 //! The trash: entries are moved there in one step, and removed later.
 
-use crate::engine::Progress;
-use crate::engine::{self, RemoveOptions};
 use crate::layer::names_in;
 use crate::store::{self, CONTENT, Store, TRASH, open_directory, try_lease};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -12,6 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_fs::{Progress, RemoveOptions};
 use synconce_sys::btrfs;
 
 /// The result of emptying the trash.
@@ -113,7 +112,7 @@ impl Store {
         }
         let parent = open_directory(trash)?;
         let options = RemoveOptions { threads };
-        let removed = engine::remove(parent.as_fd(), OsStr::new(name), &options, progress)?;
+        let removed = synconce_fs::remove(parent.as_fd(), OsStr::new(name), &options, progress)?;
         emptied.entries += removed.entries;
         emptied.left.extend(removed.left);
         Ok(())

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use synconce_durable::error::{Context, Error};
+use synconce_fs::is_overlays;
 
 /// The kernel's limit for a list of xattrs and for a value (xattr(7)).
 const LONGEST_XATTR: usize = 64 * 1024;
@@ -88,12 +89,6 @@ fn xattrs(path: &str) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         found.insert(name.to_owned(), buffer[..length].to_vec());
     }
     Ok(found)
-}
-
-/// Returns whether an xattr is overlay's own metadata. On another file the attribute would be
-/// wrong, and would redirect an overlay that has the file in a layer.
-pub(crate) fn is_overlays(name: &[u8]) -> bool {
-    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
 }
 
 /// Removes the guard by which the kernel refuses to mount an upper directory again after a

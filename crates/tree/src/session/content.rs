@@ -1,8 +1,6 @@
 //! The directories that a session writes in.
 
 use super::{Session, nothing};
-use crate::engine::Progress;
-use crate::engine::{self, CopyMode, CopyOptions};
 use crate::overlay;
 use crate::record::{Content, Purpose};
 use crate::store::{CONTENT, open_directory};
@@ -13,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_fs::{CopyMode, CopyOptions, Progress};
 use synconce_sys::btrfs;
 
 /// The upper directory of an overlay.
@@ -75,7 +74,7 @@ impl Session<'_> {
         let target = open_directory(&self.make_whole(self.note.strategy)?)?;
         let view = self.store.view(&self.note.layers)?;
         let options = CopyOptions { mode, ..CopyOptions::default() };
-        let report = engine::copy(view.as_fd(), target.as_fd(), &options, progress)?;
+        let report = synconce_fs::copy(view.as_fd(), target.as_fd(), &options, progress)?;
         crate::commit::settled(&report, &self.directory())
     }
 

@@ -3,7 +3,6 @@
 use super::content::{DEVICE, ROOT, WORK};
 use super::source::{Base, refuse};
 use super::{NOTE, Session};
-use crate::engine::{self, Progress, RemoveOptions};
 use crate::layer::Links;
 use crate::overlay;
 use crate::record::{FORMAT, Layer, Name, Purpose, Record};
@@ -16,6 +15,7 @@ use std::io;
 use std::os::fd::AsFd;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_fs::{Progress, RemoveOptions};
 
 impl Session<'_> {
     /// Returns whether nothing was written.
@@ -61,7 +61,7 @@ impl Session<'_> {
         }
         let directory = open_directory(&self.directory())?;
         let options = RemoveOptions { threads: 1 };
-        let removed = engine::remove(directory.as_fd(), OsStr::new(WORK), &options, progress)?;
+        let removed = synconce_fs::remove(directory.as_fd(), OsStr::new(WORK), &options, progress)?;
         removed.left.into_iter().next().map_or(Ok(()), Err)
     }
 

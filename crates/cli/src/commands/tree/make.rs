@@ -10,8 +10,8 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_tree::archive::{self, LeftOut, PackOptions, UnpackOptions};
-use synconce_tree::engine::{self, CopyOptions, CopyReport};
+use synconce_fs::archive::{self, LeftOut, PackOptions, UnpackOptions};
+use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::Name;
 use synconce_tree::{ImportReport, Store};
 
@@ -70,7 +70,7 @@ fn copy_in(
 ) -> Result<Imported, Error> {
     let opened = fs::File::open(source).on("cannot open", source)?;
     let options = CopyOptions { cross_mounts, ..CopyOptions::default() };
-    let report = engine::copy(opened.as_fd(), target, &options, bar)?;
+    let report = synconce_fs::copy(opened.as_fd(), target, &options, bar)?;
     if let Some(path) = report.changed.first().filter(|_| !tolerate_changes) {
         let why = format!(
             "{} paths changed while they were read; --tolerate-changes takes them as they were found",
@@ -172,7 +172,7 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path) -> Result<(), Failure> {
     }
     let target = fs::File::open(directory).on("cannot open", directory)?;
     let bar = Bar::new("exported");
-    let report = engine::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
+    let report = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
     // A commit of the store does not cover a directory outside the store.
     rustix::fs::syncfs(&target).on("cannot commit: sync of the file system of", directory)?;
     drop(bar);

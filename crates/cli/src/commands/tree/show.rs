@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use synconce_durable::error::Error;
-use synconce_tree::engine::{self, Change, ChangeKind};
+use synconce_fs::{Change, ChangeKind};
 use synconce_tree::record::Name;
 use synconce_tree::{Listed, Store};
 
@@ -120,7 +120,7 @@ pub fn diff(store: &Store, arguments: &Diff) -> Result<ExitCode, Failure> {
     let readings = (store.reading(&arguments.a)?, store.reading(&arguments.b)?);
     let (a, b) = (readings.0.view()?, readings.1.view()?);
     let bar = Bar::new("compared");
-    let changes = engine::compare(a.as_fd(), b.as_fd(), &bar)?;
+    let changes = synconce_fs::compare(a.as_fd(), b.as_fd(), &bar)?;
     drop(bar);
     if arguments.json {
         let word = |change: &Change| match change.kind {

@@ -5,7 +5,7 @@ use super::{Failure, tell};
 use crate::arguments::tree::{Gc, Remove};
 use crate::text::say;
 use synconce_sys::process::{self, Side};
-use synconce_tree::{Emptied, Store, engine};
+use synconce_tree::{Emptied, Store};
 
 /// How many failed removals are listed.
 const NAMED: usize = 5;
@@ -34,7 +34,7 @@ pub fn gc(store: &Store, arguments: &Gc) -> Result<(), Failure> {
 
 fn empty(store: &Store, wait: bool) -> Result<(), Failure> {
     let bar = Bar::new("removed");
-    let emptied = store.empty_trash(wait, engine::threads(), &bar)?;
+    let emptied = store.empty_trash(wait, synconce_fs::threads(), &bar)?;
     drop(bar);
     report(&emptied)
 }
@@ -62,7 +62,7 @@ pub fn empty_in_background(store: &Store) {
         Ok(Side::Child) => {
             process::leave_session();
             process::give_way();
-            let code = store.empty_trash(false, engine::threads(), &()).is_err();
+            let code = store.empty_trash(false, synconce_fs::threads(), &()).is_err();
             process::exit_now(i32::from(code))
         }
         Err(error) => {
