@@ -10,14 +10,17 @@
 //! mmdebstrap's do, so that the tree's root has a member of its own for its mode and owner.
 //! GNU tar and `docker import` both accept such names.
 //!
-//! The `tar` crate provides the layout of headers. Its reader is not used: it ends PAX values
-//! at a newline, which binary values may contain, does not support PAX sparse files, and
-//! accepts a truncated archive as complete.
+//! The `tar` crate provides the layout of headers. Its reader and its builder (0.4.46) are not
+//! used. The reader ends PAX values at a newline, which binary values may contain, accepts an
+//! archive that was cut between two members, ignores global PAX headers, PAX sparse files and
+//! negative times, and keeps only the low 64 bits of longer numbers. The builder writes such
+//! numbers as GNU does, takes `./` off names, and rewrites the targets of links.
 
 mod acl;
 mod attributes;
 mod descend;
 mod header;
+mod image;
 mod member;
 mod pack;
 mod pax;

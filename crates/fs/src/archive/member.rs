@@ -148,10 +148,8 @@ impl Extensions {
     }
 
     fn link(&self, header: &Header) -> Vec<u8> {
-        let field = &header.as_old().linkname;
-        let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
-        let extended = self.link.as_ref().or(self.long_link.as_ref());
-        extended.cloned().unwrap_or_else(|| field[..end].to_vec())
+        let extended = self.link.as_ref().or(self.long_link.as_ref()).cloned();
+        extended.unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned())
     }
 
     /// Returns the content size of an extended header.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use rustix::fs::{major, minor};
-use tar::{Header, UstarHeader};
+use tar::{EntryType, Header, UstarHeader};
 
 use super::member::{Attributes, Kind};
 use super::sparse::Map;
@@ -78,16 +78,14 @@ impl<W: Write> Writer<W> {
 
     fn extension(&mut self, records: &[u8]) -> io::Result<()> {
         let mut header = Header::new_ustar();
-        let ustar = ustar(&mut header)?;
         // The name that Python uses: always the same, and no file of a tree has it.
-        header::set_path(ustar, b"././@PaxHeader");
-        ustar.typeflag = *b"x";
-        header::set_octal(&mut ustar.size, records.len() as u64);
-        header::set_octal(&mut ustar.mode, 0o644);
-        for zero in [&mut ustar.uid, &mut ustar.gid] {
-            header::set_octal(zero, 0);
-        }
-        header::set_octal(&mut ustar.mtime, 0);
+        header::set_path(ustar(&mut header)?, b"././@PaxHeader");
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(records.len() as u64);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
         header.set_cksum();
         self.bytes(header.as_bytes())?;
         self.bytes(records)?;
