@@ -31,7 +31,7 @@ pub use self::fingerprint::{
 pub use self::flags::unflag;
 pub use self::progress::Progress;
 pub use self::remove::{RemoveOptions, Removed, remove};
-pub use self::xattrs::is_overlays;
+pub use self::xattrs::xattrs;
 
 /// Returns the default number of threads: the cores that this process may use, at least 2,
 /// because one thread runs while the other waits for the disk, and at most 8.

@@ -1,7 +1,8 @@
 //! Extended attributes, of open files and of files that must not be opened.
 
-use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{
     XattrFlags, fgetxattr, flistxattr, flistxattr_query, fsetxattr, lgetxattr, llistxattr,
@@ -104,6 +105,20 @@ pub(crate) fn each<E>(
     Ok(())
 }
 
+/// Returns the attributes of an open directory, which may be `O_PATH`, as [`each`] reports them.
+///
+/// # Errors
+/// The errors of listxattr(2) and getxattr(2).
+pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
+    let path = format!("/proc/self/fd/{}/.", directory.as_raw_fd());
+    let mut found = BTreeMap::new();
+    each(&Named(path.into()), std::convert::identity, |name, value| {
+        found.insert(name.to_owned(), value.to_vec());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 /// Returns whether this is xfs's own form of an access list, which it lists for root beside
 /// `system.posix_acl_*`.
 fn is_other_form(name: &CStr) -> bool {
@@ -112,6 +127,6 @@ fn is_other_form(name: &CStr) -> bool {
 
 /// Returns whether an xattr is overlay's own metadata. On another file the attribute would be
 /// wrong, and would redirect an overlay that has the file in a layer.
-pub fn is_overlays(name: &[u8]) -> bool {
+pub(crate) fn is_overlays(name: &[u8]) -> bool {
     name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
 }

@@ -4,7 +4,8 @@
 mod free;
 mod ranges;
 
-use self::ranges::{Range, of_user};
+use self::free::Range;
+use self::ranges::of_user;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Gid, Uid, getegid, geteuid};

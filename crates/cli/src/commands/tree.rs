@@ -94,7 +94,7 @@ impl Wanted {
     fn open(&self) -> Result<Store, Failure> {
         let path = self.path()?;
         let store = Store::open(&path).map_err(|error| self.no_store(error, &path))?;
-        tell(&store.recover()?);
+        tell(&synconce_tree::recover(&store)?);
         Ok(store)
     }
 
@@ -102,7 +102,7 @@ impl Wanted {
     fn made(&self) -> Result<Store, Failure> {
         let path = self.path()?;
         if self.path.is_none() && !path.exists() {
-            Store::init(&path)?;
+            synconce_tree::init(&path)?;
         }
         self.open()
     }

@@ -23,8 +23,8 @@ pub fn init(wanted: &Wanted, arguments: Init) -> Result<(), Failure> {
         Some(path) => path,
         None => wanted.path()?,
     };
-    let store = Store::init(&path)?;
-    let choice = store.choose(&[], None)?;
+    let store = synconce_tree::init(&path)?;
+    let choice = synconce_tree::choose(&store, &[], None)?;
     say(&format!(
         "trees in {} are cloned by {}: {}",
         store.path().display(),
@@ -39,10 +39,11 @@ pub fn import(store: &Store, arguments: Import) -> Result<(), Failure> {
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
-    let (record, imported) = store.import(&name, strategy, &bar, |target| match is_directory {
-        true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
-        false => unpack_in(&source, target, &bar),
-    })?;
+    let (record, imported) =
+        synconce_tree::import(store, &name, strategy, &bar, |target| match is_directory {
+            true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
+            false => unpack_in(&source, target, &bar),
+        })?;
     drop(bar);
     imported.notices.iter().for_each(|notice| say(notice));
     say(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
@@ -137,27 +138,27 @@ fn left_out(left: &LeftOut) -> Vec<String> {
 pub fn clone(store: &Store, arguments: Clone) -> Result<(), Failure> {
     let strategy = arguments.strategy.map(Into::into);
     let Some(name) = arguments.name else {
-        let name = store.new_name(&arguments.base)?;
-        store.clone_tree(&arguments.base, &name, strategy)?;
+        let name = synconce_tree::new_name(&arguments.base)?;
+        synconce_tree::clone(store, &arguments.base, &name, strategy)?;
         return print(&format!("{name}\n"));
     };
-    store.clone_tree(&arguments.base, &name, strategy)?;
+    synconce_tree::clone(store, &arguments.base, &name, strategy)?;
     Ok(())
 }
 
 pub fn commit(store: &Store, arguments: &Commit) -> Result<(), Failure> {
-    store.commit(&arguments.name, arguments.new.as_ref(), &Bar::new("looked at"))?;
+    synconce_tree::commit(store, &arguments.name, arguments.new.as_ref(), &Bar::new("looked at"))?;
     Ok(())
 }
 
 pub fn squash(store: &Store, name: &Name) -> Result<(), Failure> {
     let bar = Bar::new("squashed");
-    store.squash(name, &bar)?;
+    synconce_tree::squash(store, name, &bar)?;
     Ok(())
 }
 
 pub fn export(store: &Store, arguments: Export) -> Result<(), Failure> {
-    let reading = store.reading(&arguments.name)?;
+    let reading = synconce_tree::read(store, &arguments.name)?;
     let view = reading.view()?;
     match &arguments.directory {
         Some(directory) => export_to(view.as_fd(), directory),

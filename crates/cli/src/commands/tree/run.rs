@@ -17,7 +17,7 @@ use synconce_hold::{Accounts, Ending, Finished, IoUring, Options, Outcome, RunEr
 use synconce_probe::mounts;
 use synconce_tree::enter::{Bind, EnterSpec, Environment};
 use synconce_tree::record::Name;
-use synconce_tree::{Base, Session, Store, namespace};
+use synconce_tree::{Base, Begun, Session, Store, namespace};
 
 /// How long the disk of a bind may complete no request during its commit.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -34,7 +34,8 @@ enum Fate {
 
 pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
     let spec = spec(&arguments)?;
-    let (session, fate) = begin(store, &arguments)?;
+    let (begun, fate) = begin(store, &arguments)?;
+    let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
     let finished = match work(&session, &arguments, spec) {
         Ok(finished) => finished,
         Err(failure) => {
@@ -61,19 +62,19 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
     })
 }
 
-fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a>, Fate), Failure> {
+fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>, Fate), Failure> {
     let strategy = arguments.strategy.map(Into::into);
     if let Some(name) = &arguments.name {
-        let session = store.open_session(name, strategy)?;
+        let session = synconce_tree::open_session(store, name, strategy)?;
         let fate = if arguments.discard { Fate::Discarded } else { Fate::Kept };
         return Ok((session, fate));
     }
     let base =
         arguments.from.as_ref().ok_or_else(|| Failure::from("no tree is named".to_owned()))?;
-    let (session, base) = store.open_anonymous(base, strategy)?;
+    let (session, base) = synconce_tree::open_anonymous(store, base, strategy)?;
     let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
     // Checked before the command runs, so that its work is not lost, and again after it.
-    match store.next_generation(new, Some(&base)) {
+    match synconce_tree::next_generation(store, new, Some(&base)) {
         Ok(_) => Ok((session, Fate::Committed(new.clone(), base))),
         Err(error) => {
             session.discard()?;
@@ -116,13 +117,12 @@ fn bind(text: &str) -> Result<Bind, Failure> {
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
 
-/// Makes the copy, mounts it in a private mount namespace, and runs the command in it.
+/// Mounts the copy in a private mount namespace, and runs the command in it.
 fn work(
     session: &Session<'_>,
     arguments: &RunIn,
     mut spec: EnterSpec,
 ) -> Result<Finished, Failure> {
-    session.prepare(&Bar::silent_to_signals("copied"))?;
     namespace::enter_private()?;
     spec.root = session.attach()?.into_os_string();
     let finished = hold(arguments, &spec)?;
@@ -193,9 +193,10 @@ fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Fail
             session.discard()?;
             say(&format!("signal {signal} ended the command; what it did is thrown away"));
         }
-        (Fate::Kept, _) => session.keep(&())?,
+        (Fate::Kept, _) => session.freeze(&())?.keep(&())?,
         (Fate::Committed(name, base), Ending::Exited(0)) => {
-            session.commit_as(&name, Some(base), &Bar::silent_to_signals("looked at"))?;
+            let bar = Bar::silent_to_signals("looked at");
+            session.freeze(&bar)?.commit_as(&name, Some(base), &bar)?;
         }
         (Fate::Committed(name, _), _) => {
             session.discard()?;

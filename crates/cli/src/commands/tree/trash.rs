@@ -14,7 +14,7 @@ pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
     let mut failed = None;
     for name in &arguments.names {
         // The other trees are removed all the same, as with rm(1).
-        if let Err(error) = store.remove_tree(name)
+        if let Err(error) = synconce_tree::remove(store, name)
             && let Some(earlier) = failed.replace(error)
         {
             Failure::from(earlier).tell();
@@ -27,14 +27,14 @@ pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
 }
 
 pub fn gc(store: &Store, arguments: &Gc) -> Result<(), Failure> {
-    let (recovered, _) = store.collect()?;
+    let (recovered, _) = synconce_tree::gc(store)?;
     tell(&recovered);
     empty(store, arguments.wait)
 }
 
 fn empty(store: &Store, wait: bool) -> Result<(), Failure> {
     let bar = Bar::new("removed");
-    let emptied = store.empty_trash(wait, synconce_fs::threads(), &bar)?;
+    let emptied = synconce_tree::empty_trash(store, wait, synconce_fs::threads(), &bar)?;
     drop(bar);
     report(&emptied)
 }
@@ -54,7 +54,7 @@ fn report(emptied: &Emptied) -> Result<(), Failure> {
 /// Empties the trash, if there is any, in a child process of the lowest priority. The calling
 /// process must be single-threaded, because it forks.
 pub fn empty_in_background(store: &Store) {
-    if !store.has_trash().unwrap_or(false) {
+    if !synconce_tree::has_trash(store).unwrap_or(false) {
         return;
     }
     match process::fork() {
@@ -62,7 +62,8 @@ pub fn empty_in_background(store: &Store) {
         Ok(Side::Child) => {
             process::leave_session();
             process::give_way();
-            let code = store.empty_trash(false, synconce_fs::threads(), &()).is_err();
+            let code =
+                synconce_tree::empty_trash(store, false, synconce_fs::threads(), &()).is_err();
             process::exit_now(i32::from(code))
         }
         Err(error) => {

@@ -1,16 +1,16 @@
 //! Mounts and unmounts a session's copy.
 
-use super::Session;
-use super::content::{DEVICE, ROOT, UPPER, WORK};
+use super::{DEVICE, ROOT, Session, UPPER, WORK};
 use crate::busy::{Busy, User};
 use crate::overlay::{self, Mount};
 use crate::record::Purpose;
 use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
 use crate::strategy::Strategy;
+use crate::view::{self, top_first};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -30,13 +30,10 @@ impl Session<'_> {
     }
 
     /// Returns a detached mount of the copy.
-    fn mount(&self) -> Result<Mount, Error> {
-        let layers = self.store.open_layers(&self.note.layers)?;
+    pub(crate) fn mount(&self) -> Result<Mount, Error> {
+        let layers = view::open_layers(self.store, &self.note.layers)?;
         if matches!(self.note.purpose, Purpose::View(_)) {
-            return overlay::read_only(
-                &top_first(&layers),
-                self.store.user_xattr(&self.note.layers),
-            );
+            return overlay::read_only(&top_first(&layers), view::user_xattr(&self.note.layers));
         }
         let directory = self.directory();
         if self.note.strategy != Strategy::Overlay {
@@ -92,7 +89,7 @@ impl Session<'_> {
         })
     }
 
-    fn busy(&self, act: &'static str, path: &Path, by: User) -> Error {
+    pub(crate) fn busy(&self, act: &'static str, path: &Path, by: User) -> Error {
         Error::new(act, path, Busy::error(self.store.path(), &self.note.from, by))
     }
 
@@ -113,7 +110,7 @@ impl Session<'_> {
     }
 
     /// Returns whether the session's copy is the topmost mount at `point`.
-    pub(super) fn is_seen_at(&self, point: &Path, mounts: &[Seen]) -> bool {
+    pub(crate) fn is_seen_at(&self, point: &Path, mounts: &[Seen]) -> bool {
         pins::mount_of(point, mounts).is_ok_and(|mount| self.is_ours(mount))
     }
 
@@ -154,37 +151,9 @@ impl Session<'_> {
         let is_told = |dir: &str| !dir.starts_with("/proc/");
         !values(key).any(is_told) || values(key).any(|dir| dir.contains(&format!("/{id}/")))
     }
-
-    /// Completes the upper directory with what the kernel keeps in the index, by mounting the
-    /// overlay once more, detached. The kernel refuses this while the upper is in use
-    /// elsewhere (`EBUSY`, with an index).
-    pub(super) fn settle(&self) -> Result<(), Error> {
-        let directory = self.directory();
-        if !directory.join(WORK).exists() {
-            // An earlier, interrupted attempt has removed the work directory already.
-            return Ok(());
-        }
-        let upper_path = directory.join(UPPER);
-        let upper = open_directory(&upper_path)?;
-        let work = open_directory(&directory.join(WORK))?;
-        overlay::clear_guard(work.as_fd())?;
-        let mount = self.mount().map_err(|error| match is_busy(&error) {
-            true => self.busy("cannot freeze", &directory, User::Elsewhere(upper_path.clone())),
-            false => error,
-        })?;
-        if overlay::has_index(work.as_fd())? {
-            overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd())?;
-        }
-        Ok(())
-    }
 }
 
-/// Returns the layers topmost first, as overlay expects them.
-pub(crate) fn top_first(layers: &[std::os::fd::OwnedFd]) -> Vec<BorrowedFd<'_>> {
-    layers.iter().rev().map(AsFd::as_fd).collect()
-}
-
-fn is_busy(error: &Error) -> bool {
+pub(crate) fn is_busy(error: &Error) -> bool {
     error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
 }
 

@@ -1,10 +1,18 @@
 //! Stores are made or refused, and records are replaced.
 
-use super::*;
-use crate::record::{Content, Layer, Name, Record};
+use crate::gc::gc;
+use crate::init::init;
+use crate::layer::layers;
+use crate::record::{Content, FORMAT, Layer, Name, Record};
+use crate::recover::recover;
+use crate::store::{DIRECTORIES, LAYERS, Opened, Store};
 use crate::strategy::Strategy;
+use crate::trash::has_trash;
+use crate::unneeded::drop_unreferenced;
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use synconce_durable::error::Error;
 
 fn name(text: &str) -> Name {
     text.parse().expect("a good name")
@@ -26,19 +34,19 @@ fn record(of: &str, generation: u64, layers: &[&str]) -> Record {
 
 fn store() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().expect("a directory");
-    let store = Store::init(directory.path()).expect("a store");
+    let store = init(directory.path()).expect("a store");
     (directory, store)
 }
 
 #[test]
 fn a_store_is_made_once_and_only_where_nothing_else_is() {
     let (directory, _) = store();
-    Store::init(directory.path()).expect("one that is there stays");
+    init(directory.path()).expect("one that is there stays");
     let other = tempfile::tempdir().expect("a directory");
     let kind = |result: Result<Store, Error>| result.expect_err("it is refused").io().kind();
     assert_eq!(kind(Store::open(other.path())), ErrorKind::NotFound);
     fs::write(other.path().join("mine"), "x").expect("a file");
-    assert_eq!(kind(Store::init(other.path())), ErrorKind::DirectoryNotEmpty);
+    assert_eq!(kind(init(other.path())), ErrorKind::DirectoryNotEmpty);
     assert_eq!(fs::read_dir(other.path()).expect("it can be read").count(), 1);
 }
 
@@ -47,7 +55,7 @@ fn a_making_that_was_cut_short_is_taken_up_again() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::create_dir(directory.path().join(LAYERS)).expect("a directory");
     fs::write(directory.path().join(".store.json.synconce-new"), "{").expect("a file");
-    Store::init(directory.path()).expect("a store");
+    init(directory.path()).expect("a store");
 }
 
 #[test]
@@ -69,7 +77,7 @@ fn a_record_is_replaced_and_a_broken_one_is_named_and_not_passed_over() {
     let (records, broken) = store.records().expect("they are read");
     assert_eq!(records.len(), 1);
     assert!(broken[0].to_string().contains("b.json"), "{}", broken[0]);
-    assert!(store.drop_unreferenced(&["z".to_owned()]).is_err(), "b may need it");
+    assert!(drop_unreferenced(&store, &["z".to_owned()]).is_err(), "b may need it");
 }
 
 #[test]
@@ -79,10 +87,10 @@ fn a_layer_that_nobody_refers_to_goes_to_the_trash_and_others_stay() {
         fs::create_dir(store.layer(id)).expect("a directory");
     }
     store.write(&record("a", 1, &["kept"])).expect("it is written");
-    let (_, dropped) = store.collect().expect("it is swept");
+    let (_, dropped) = gc(&store).expect("it is swept");
     assert_eq!(dropped, 1);
-    assert_eq!(store.layers().expect("they are read"), ["kept"]);
-    assert!(store.has_trash().expect("it is read"));
+    assert_eq!(layers(&store).expect("they are read"), ["kept"]);
+    assert!(has_trash(&store).expect("it is read"));
 }
 
 #[test]
@@ -102,9 +110,9 @@ fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed()
     // ext4 leaves such a file after a power failure, when the content was not written yet.
     fs::write(&path, "").expect("it is written");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
-    let recovered = store.recover().expect("it recovers");
+    let recovered = recover(&store).expect("it recovers");
     assert_eq!(recovered.lost[0].tree, one.name);
-    assert!(store.recover().expect("it recovers").lost.is_empty(), "it is said once");
+    assert!(recover(&store).expect("it recovers").lost.is_empty(), "it is said once");
 }
 
 #[test]
@@ -122,7 +130,7 @@ fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
             false => store.write(&record("a", 2, &["x"])).expect("it is written"),
         }
         fs::write(&path, note).expect("as a cut brings it back");
-        assert!(store.recover().expect("it recovers").lost.is_empty());
+        assert!(recover(&store).expect("it recovers").lost.is_empty());
         assert!(!path.exists(), "it is not looked at again");
     }
 }
@@ -142,7 +150,7 @@ fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
         if committed {
             store.write(&saved).expect("it is written");
         }
-        let lost = store.recover().expect("it recovers").lost;
+        let lost = recover(&store).expect("it recovers").lost;
         assert_eq!(lost.len(), usize::from(!committed), "{lost:?}");
         assert!(!path.exists());
     }
@@ -156,6 +164,6 @@ fn a_record_or_note_that_a_kill_left_half_written_is_swept() {
     for path in &left {
         fs::write(path, "{").expect("a file");
     }
-    store.collect().expect("it is swept");
+    gc(&store).expect("it is swept");
     assert!(left.iter().all(|path| !path.exists()));
 }

@@ -1,34 +1,47 @@
-//! The directories that a session writes in.
+//! The copy that a session writes in.
 
-use super::{Session, nothing};
-use crate::overlay;
+use super::{Begun, ROOT, Session, UPPER, WORK, Working, nothing};
 use crate::record::{Content, Purpose};
 use crate::store::{CONTENT, open_directory};
 use crate::strategy::Strategy;
+use crate::{layer, overlay, view};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_fs::{CopyMode, CopyOptions, Progress};
+use synconce_fs::{CopyMode, CopyOptions, CopyReport, Progress};
 use synconce_sys::btrfs;
 
-/// The upper directory of an overlay.
-pub(super) const UPPER: &str = "upper";
-pub(super) const WORK: &str = "work";
-/// The file with the device number of the session's mount.
-pub(super) const DEVICE: &str = "device";
-/// The mount point of the copy while a command runs in it.
-pub(super) const ROOT: &str = "root";
-
-impl Session<'_> {
+impl<'a> Session<'a, Begun> {
     /// Makes the copy: only directories for an overlay, a snapshot in one step, or a copy of
     /// every entry.
     ///
     /// # Errors
-    /// The error names the act and the path.
-    pub fn prepare(&self, progress: &dyn Progress) -> Result<(), Error> {
+    /// The error names the act and the path. The session has then ended.
+    pub fn prepare(self, progress: &dyn Progress) -> Result<Session<'a>, Error> {
+        match self.make_copy(progress) {
+            Ok(()) => Ok(self.into_state(Working)),
+            Err(error) => self.discard().and(Err(error)),
+        }
+    }
+
+    /// Makes an empty directory in place of a copy, by the strategy `of`, and calls `fill`.
+    pub(crate) fn fill<T>(
+        self,
+        of: Strategy,
+        fill: impl FnOnce(BorrowedFd<'_>) -> Result<T, Error>,
+    ) -> Result<(Session<'a>, T), Error> {
+        let made = self.make_whole(of).and_then(|whole| fill(open_directory(&whole)?.as_fd()));
+        match made {
+            Ok(filled) => Ok((self.into_state(Working), filled)),
+            Err(error) => self.discard().and(Err(error)),
+        }
+    }
+
+    fn make_copy(&self, progress: &dyn Progress) -> Result<(), Error> {
         make(&self.directory().join(ROOT))?;
         if matches!(self.note.purpose, Purpose::View(_)) {
             return Ok(());
@@ -44,7 +57,7 @@ impl Session<'_> {
                     // the same temporary name.
                     let _lock = self.store.lock()?;
                     for layer in &self.note.layers {
-                        self.store.allow_links(&layer.id, progress)?;
+                        layer::allow_links(self.store, &layer.id, progress)?;
                     }
                 }
                 self.copy(CopyMode::Link, progress)
@@ -72,15 +85,15 @@ impl Session<'_> {
 
     fn copy(&self, mode: CopyMode, progress: &dyn Progress) -> Result<(), Error> {
         let target = open_directory(&self.make_whole(self.note.strategy)?)?;
-        let view = self.store.view(&self.note.layers)?;
+        let view = view::view(self.store, &self.note.layers)?;
         let options = CopyOptions { mode, ..CopyOptions::default() };
         let report = synconce_fs::copy(view.as_fd(), target.as_fd(), &options, progress)?;
-        crate::commit::settled(&report, &self.directory())
+        settled(&report, &self.directory())
     }
 
     /// Makes an empty directory for a whole copy: a subvolume on btrfs, unless the copy will
     /// be a layer of overlays.
-    pub(crate) fn make_whole(&self, of: Strategy) -> Result<PathBuf, Error> {
+    fn make_whole(&self, of: Strategy) -> Result<PathBuf, Error> {
         let path = self.whole();
         if self.store.is_btrfs() && of != Strategy::Overlay {
             let directory = open_directory(&self.directory())?;
@@ -92,14 +105,16 @@ impl Session<'_> {
         }
         Ok(path)
     }
+}
 
+impl<State> Session<'_, State> {
     /// Returns the path of the whole copy.
     pub(super) fn whole(&self) -> PathBuf {
         self.directory().join(CONTENT)
     }
 
     /// Returns the directory that becomes a layer, and what the directory holds.
-    pub(super) fn content(&self) -> (PathBuf, Content) {
+    pub(crate) fn content(&self) -> (PathBuf, Content) {
         match self.note.strategy {
             Strategy::Overlay if self.note.features.user_xattr => {
                 (self.directory().join(UPPER), Content::UserUpper)
@@ -107,6 +122,19 @@ impl Session<'_> {
             Strategy::Overlay => (self.directory().join(UPPER), Content::Upper),
             _ => (self.whole(), Content::Whole),
         }
+    }
+}
+
+/// Fails if a source that nothing else may write changed during the copy, or if not all of the
+/// source could be copied.
+pub(crate) fn settled(report: &CopyReport, path: &Path) -> Result<(), Error> {
+    if !report.changed.is_empty() {
+        return Err(Error::new("cannot copy", path, Errno::STALE));
+    }
+    match (report.devices.first(), report.attributes.first()) {
+        (Some(device), _) => Err(Error::new("cannot make the device node", device, Errno::PERM)),
+        (_, Some(path)) => Err(Error::new("cannot set all attributes of", path, Errno::PERM)),
+        (None, None) => Ok(()),
     }
 }
 
