@@ -1,6 +1,7 @@
 //! Extended attributes, of open files and of files that must not be opened.
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -44,7 +45,16 @@ impl Attributed for Open<'_> {
 }
 
 /// A file by its path, whose last name is not followed.
-pub(crate) struct Named(pub Vec<u8>);
+pub(crate) struct Named(Vec<u8>);
+
+impl Named {
+    /// Returns `name` in `directory`, by `/proc/self/fd/N/NAME`: before Linux 6.13 no call for
+    /// attributes takes a directory and a name. The path is always short enough.
+    pub(crate) fn of(directory: BorrowedFd<'_>, name: &[u8]) -> Self {
+        let path = format!("/proc/self/fd/{}/", directory.as_raw_fd());
+        Self([path.as_bytes(), name].concat())
+    }
+}
 
 impl Attributed for Named {
     fn query(&self) -> Result<usize, Errno> {
@@ -66,6 +76,17 @@ impl Attributed for Named {
 pub(crate) fn each<E>(
     source: &impl Attributed,
     failed: impl Fn(Errno) -> E,
+    tell: impl FnMut(&CStr, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let wanted = |name: &CStr| !is_other_form(name) && !is_overlays(name.to_bytes());
+    each_of(source, wanted, failed, tell)
+}
+
+/// Calls `tell` with each attribute that is `wanted`, and its value.
+pub(crate) fn each_of<E>(
+    source: &impl Attributed,
+    wanted: impl Fn(&CStr) -> bool,
+    failed: impl Fn(Errno) -> E,
     mut tell: impl FnMut(&CStr, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     // Most files have no attributes, which costs one call.
@@ -86,7 +107,7 @@ pub(crate) fn each<E>(
     let mut value = vec![0; VALUE];
     while let Ok(name) = CStr::from_bytes_until_nul(rest) {
         rest = &rest[name.to_bytes_with_nul().len()..];
-        if is_other_form(name) || is_overlays(name.to_bytes()) {
+        if !wanted(name) {
             continue;
         }
         let length = match source.get(name, &mut value) {
@@ -110,9 +131,13 @@ pub(crate) fn each<E>(
 /// # Errors
 /// The errors of listxattr(2) and getxattr(2).
 pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
-    let path = format!("/proc/self/fd/{}/.", directory.as_raw_fd());
+    all(&Named::of(directory, b"."))
+}
+
+/// Returns the attributes of a file as [`each`] reports them.
+pub(crate) fn all(file: &impl Attributed) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
     let mut found = BTreeMap::new();
-    each(&Named(path.into()), std::convert::identity, |name, value| {
+    each(file, identity, |name, value| {
         found.insert(name.to_owned(), value.to_vec());
         Ok(())
     })?;

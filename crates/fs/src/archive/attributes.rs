@@ -1,21 +1,19 @@
 //! Reads and sets owners, modes, extended attributes and times.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::convert::identity;
+use std::ffi::{CStr, CString};
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{
-    AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat,
-    fchmod, fchown, fgetxattr, flistxattr, fsetxattr, futimens, lgetxattr, llistxattr, lsetxattr,
-    utimensat,
+    AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, fchmod,
+    fchown, futimens, utimensat,
 };
 use rustix::io::Errno;
 use synconce_durable::error::Error;
 
 use super::member::{Attributes, Xattr};
 use super::{LeftOut, failed};
-use crate::xattrs::is_overlays;
-
-/// The kernel's limit for a value and for a list of names (xattr(7)).
-const LONGEST: usize = 64 << 10;
+use crate::xattrs::{Attributed, Named, Open, each_of, is_overlays};
 
 /// A file, by descriptor or by its name in a directory. The name is never followed.
 #[derive(Clone, Copy)]
@@ -67,22 +65,29 @@ impl File<'_> {
         }
     }
 
-    fn set_xattr(self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    fn set_xattr(self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
         match self {
-            Self::Open(file) => fsetxattr(file, name, value, XattrFlags::empty()),
-            Self::Named(dir, file) | Self::Link(dir, file) => {
-                lsetxattr(by_proc(dir, file), name, value, XattrFlags::empty())
-            }
+            Self::Open(file) => Open(file).set(name, value),
+            Self::Named(dir, file) | Self::Link(dir, file) => Named::of(dir, file).set(name, value),
         }
     }
-}
 
-/// Returns a path in /proc: before Linux 6.13 no call sets the attributes of a name in a
-/// directory.
-fn by_proc(dir: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
-    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-    path.extend_from_slice(name);
-    path
+    /// Returns the extended attributes, sorted by name.
+    pub(super) fn xattrs(self) -> Result<Vec<Xattr>, Errno> {
+        let mut xattrs = Vec::new();
+        let tell = |name: &CStr, value: &[u8]| {
+            xattrs.push((name.to_bytes().to_vec(), value.to_vec()));
+            Ok(())
+        };
+        match self {
+            Self::Open(file) => each_of(&Open(file), |_| true, identity, tell)?,
+            Self::Named(dir, file) | Self::Link(dir, file) => {
+                each_of(&Named::of(dir, file), |_| true, identity, tell)?;
+            }
+        }
+        xattrs.sort_unstable();
+        Ok(xattrs)
+    }
 }
 
 /// Sets all attributes of a new file, in an order in which no step undoes another: chown(2)
@@ -146,7 +151,8 @@ fn set_xattr(
         left_out.note(path, note("it would direct an overlay"));
         return Ok(());
     }
-    match file.set_xattr(name, value) {
+    let c_name = CString::new(name).map_err(|_| Errno::INVAL);
+    match c_name.and_then(|name| file.set_xattr(&name, value)) {
         // An access list with an id that is not mapped in the user namespace.
         Err(errno @ Errno::INVAL) if name.starts_with(b"system.posix_acl_") => {
             left_out.note(path, note(&std::io::Error::from(errno).to_string()));
@@ -160,48 +166,5 @@ fn set_xattr(
             let why = std::io::Error::other(note(&std::io::Error::from(errno).to_string()));
             failed("cannot set an attribute of", path, why)
         }),
-    }
-}
-
-/// Reads extended attributes; the buffers have the size of the kernel's limits.
-pub(super) struct Xattrs {
-    names: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl Xattrs {
-    pub(super) fn new() -> Self {
-        Self { names: vec![0; LONGEST], value: vec![0; LONGEST] }
-    }
-
-    /// Returns the extended attributes of a file, sorted by name.
-    pub(super) fn of(&mut self, file: File<'_>) -> Result<Vec<Xattr>, Errno> {
-        let path = match file {
-            File::Open(_) => Vec::new(),
-            File::Named(dir, name) | File::Link(dir, name) => by_proc(dir, name),
-        };
-        let listed = match file {
-            File::Open(file) => flistxattr(file, &mut self.names[..]),
-            _ => llistxattr(&*path, &mut self.names[..]),
-        };
-        let length = match listed {
-            Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-            listed => listed?,
-        };
-        let mut xattrs = Vec::new();
-        for name in self.names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let got = match file {
-                File::Open(file) => fgetxattr(file, name, &mut self.value[..]),
-                _ => lgetxattr(&*path, name, &mut self.value[..]),
-            };
-            match got {
-                Ok(length) => xattrs.push((name.to_vec(), self.value[..length].to_vec())),
-                // The attribute was removed after it was listed.
-                Err(Errno::NODATA) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        xattrs.sort_unstable();
-        Ok(xattrs)
     }
 }

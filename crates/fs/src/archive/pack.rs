@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use synconce_durable::error::Error;
 
-use super::attributes::{File, Xattrs};
+use super::attributes::File;
 use super::descend::{self, Descent};
 use super::member::{Attributes, Kind, Xattr};
 use super::sparse::Map;
@@ -61,7 +61,6 @@ pub fn pack(
 ) -> Result<Packed, Error> {
     let mut packer = Packer {
         writer: Writer::new(output),
-        xattrs: Xattrs::new(),
         links: HashMap::new(),
         overlay_attributes: options.overlay_attributes,
         progress,
@@ -85,7 +84,6 @@ pub fn pack(
 
 struct Packer<'a, W> {
     writer: Writer<W>,
-    xattrs: Xattrs,
     /// The first path of each file with several links, and the number of links still to come.
     links: HashMap<(u32, u32, u64), (Vec<u8>, u32)>,
     overlay_attributes: bool,
@@ -239,9 +237,8 @@ impl<W: Write> Packer<'_, W> {
     }
 
     fn xattrs(&mut self, file: File<'_>, path: &[u8]) -> Result<Vec<Xattr>, Error> {
-        let xattrs = self.xattrs.of(file);
         let mut xattrs =
-            xattrs.map_err(|errno| failed("cannot read the attributes of", path, errno))?;
+            file.xattrs().map_err(|errno| failed("cannot read the attributes of", path, errno))?;
         if !self.overlay_attributes {
             let left_out = &mut self.done.left_out;
             xattrs.retain(|(name, _)| {

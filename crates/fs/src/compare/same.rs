@@ -1,7 +1,6 @@
 //! Checks whether an entry is the same in both trees.
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,8 +10,8 @@ use rustix::io::{Errno, pread};
 use super::{Comparison, Own, Side, kind};
 use crate::Error;
 use crate::extents::next_data;
-use crate::walk::directory::{Mounts, path_of};
-use crate::xattrs::{Named, each};
+use crate::walk::directory::Mounts;
+use crate::xattrs::{Named, all};
 
 /// The number of bytes that are compared at a time.
 const BUFFER: usize = 256 << 10;
@@ -23,8 +22,6 @@ pub(super) struct Sides<'a> {
     pub second: BorrowedFd<'a>,
     pub name: &'a CStr,
 }
-
-type Attributes = BTreeMap<CString, Vec<u8>>;
 
 impl Comparison<'_> {
     /// Returns whether all compared properties are equal.
@@ -39,8 +36,7 @@ impl Comparison<'_> {
             return Ok(false);
         }
         let attributes = |side, directory| {
-            let attributes = attributes(directory, sides.name);
-            attributes.map_err(|errno| {
+            all(&Named::of(directory, sides.name.to_bytes())).map_err(|errno| {
                 self.fail(side, "cannot read the extended attributes of", &path(), errno)
             })
         };
@@ -144,19 +140,6 @@ fn plain(stat: &Statx) -> impl PartialEq {
         (stat.stx_rdev_major, stat.stx_rdev_minor),
         (!is_directory).then_some((stat.stx_size, mtime)),
     )
-}
-
-fn attributes(directory: BorrowedFd<'_>, name: &CStr) -> Result<Attributes, Errno> {
-    let mut all = Attributes::new();
-    each(
-        &Named(path_of(directory, name)),
-        |errno| errno,
-        |name, value| {
-            all.insert(name.to_owned(), value.to_vec());
-            Ok(())
-        },
-    )?;
-    Ok(all)
 }
 
 /// Reads from `position` until the buffer is full or the file ends.

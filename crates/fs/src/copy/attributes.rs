@@ -9,7 +9,6 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::walk::directory::path_of;
 use crate::xattrs::{Attributed, Named, Open, each};
 use synconce_sys::namespace::is_first_user_namespace;
 
@@ -128,8 +127,8 @@ impl Maker {
             chmodat(target, name, mode, AtFlags::empty())
                 .map_err(|errno| ("cannot set the mode of", errno))?;
         }
-        let whole =
-            self.attributes(&Named(path_of(source, name)), &Named(path_of(target, name)))?;
+        let whole = self
+            .attributes(&Named::of(source, name.to_bytes()), &Named::of(target, name.to_bytes()))?;
         utimensat(target, name, &times(stat), flags)
             .map_err(|errno| ("cannot set the times of", errno))?;
         Ok(whole)

@@ -91,12 +91,3 @@ pub(crate) fn look(parent: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> 
 pub(crate) fn look_at(file: impl AsFd) -> Result<Statx, Errno> {
     statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
-
-/// Returns `/proc/self/fd/N/NAME`, for calls that take no directory descriptor. The path is
-/// always short enough, and calls that do not follow the last name work on the entry itself.
-pub(crate) fn path_of(parent: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
-    use std::os::fd::AsRawFd;
-    let mut path = format!("/proc/self/fd/{}/", parent.as_raw_fd()).into_bytes();
-    path.extend_from_slice(name.to_bytes());
-    path
-}
