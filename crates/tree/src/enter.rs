@@ -27,8 +27,6 @@ mod places;
 mod report;
 mod user;
 
-pub use self::environment::Environment;
-
 use self::places::{Kind, Places};
 use self::report::{Report, Reports, Teller};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -60,9 +58,6 @@ pub struct EnterSpec {
     /// The command's working directory in the tree; `/` by default.
     #[serde(default)]
     pub directory: Option<OsString>,
-    /// Which of the caller's environment variables the command gets.
-    #[serde(default)]
-    pub environment: Environment,
 }
 
 /// A directory or file of the host to mount in the tree, with all mounts below it.

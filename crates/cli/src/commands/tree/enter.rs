@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use synconce_tree::enter::{self, Bind, Ending, EnterSpec, Environment};
+use synconce_tree::enter::{self, Bind, Ending, EnterSpec};
 
 const ENOENT: i32 = 2;
 
@@ -25,7 +25,6 @@ pub fn enter(arguments: Enter) -> ExitCode {
         user,
         binds: bind_words.chunks_exact(3).map(bind).collect(),
         directory: directory.map(PathBuf::into_os_string),
-        environment: Environment::default(),
     };
     match enter::enter(&spec) {
         // An exit code has 8 bits.
