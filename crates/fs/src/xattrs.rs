@@ -126,7 +126,8 @@ pub(crate) fn each_of<E>(
     Ok(())
 }
 
-/// Returns the attributes of an open directory, which may be `O_PATH`, as [`each`] reports them.
+/// Returns the attributes of an open directory, which may be `O_PATH`. Attributes that the file
+/// system derives itself and overlay's own attributes are left out.
 ///
 /// # Errors
 /// The errors of listxattr(2) and getxattr(2).

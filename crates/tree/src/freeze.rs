@@ -41,14 +41,13 @@ impl<'a> Session<'a> {
             return Ok(self.note.layers.clone());
         }
         let (content, kind) = self.content();
+        let mut layers = Vec::new();
         if self.note.strategy == Strategy::Overlay {
             self.settle()?;
+            self.remove_work(progress)?;
+            layers.clone_from(&self.note.layers);
         }
-        self.remove_work(progress)?;
-        let layer = move_to_layers(self.store, &self.id, &content, kind)?;
-        let stacked = self.note.strategy == Strategy::Overlay;
-        let mut layers = if stacked { self.note.layers.clone() } else { Vec::new() };
-        layers.push(layer);
+        layers.push(move_to_layers(self.store, &self.id, &content, kind)?);
         Ok(layers)
     }
 
@@ -95,9 +94,6 @@ impl<'a> Session<'a> {
     /// Removes overlay's work directory. Its index has one hard link to each indexed file;
     /// without the index, the files' numbers of links are right.
     fn remove_work(&self, progress: &dyn Progress) -> Result<(), Error> {
-        if self.note.strategy != Strategy::Overlay {
-            return Ok(());
-        }
         let directory = open_directory(&self.directory())?;
         let options = RemoveOptions { threads: 1 };
         let removed = synconce_fs::remove(directory.as_fd(), OsStr::new(WORK), &options, progress)?;
