@@ -125,6 +125,9 @@ complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from fsck" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from fsck" -l json -d 'Print JSON on standard output'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from fsck" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -l user -d 'A user of the clone, or UID[:GID]' -r
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -l bind -d 'A path of the host, its path in the clone, and rw or ro' -r
+complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -l directory -d 'The command\'s working directory' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and __fish_seen_subcommand_from enter" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand status" -l root -d 'Also look for markers in the system whose root is DIR' -r -F

@@ -3,10 +3,10 @@
 //! Each module wraps one kernel interface in safe functions: [`seccomp`] installs filters,
 //! [`notify`] answers their notifications, [`launch`] starts a command under a filter,
 //! [`trace`] repeats a call with changed arguments, [`handover`] outlives a killed supervisor,
-//! [`process`] has fork, wait and process attributes, [`signals`] has masks and readers of
-//! signals, [`origin`] records what the process inherited before the Rust runtime started, and
-//! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
-//! by their handles.
+//! [`process`] has fork, wait and process attributes, [`namespace`] makes namespaces,
+//! [`signals`] has masks and readers of signals, [`origin`] records what the process inherited
+//! before the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees:
+//! snapshots, attributes of mounts, files by their handles.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
@@ -14,6 +14,7 @@ pub mod handle;
 pub mod handover;
 pub mod launch;
 pub mod mounting;
+pub mod namespace;
 pub mod notify;
 pub mod origin;
 pub mod process;

@@ -14,148 +14,146 @@ use synconce_sys::btrfs::is_subvolume as ask_btrfs;
 /// The strategies that are tried in order; a copy, which always works, is the fallback.
 const BY_CHOICE: [Strategy; 3] = [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink];
 
-impl Store {
-    /// Returns the strategy for clones of the stack `layers`: `wanted`, or the first of
-    /// snapshot, overlay, reflink and copy that works.
-    ///
-    /// # Errors
-    /// `wanted` does not work; the error gives the reason.
-    pub fn choose(&self, layers: &[Layer], wanted: Option<Strategy>) -> Result<Choice, Error> {
-        match wanted {
-            Some(strategy) => match self.can(strategy, layers) {
-                Ok(_) => Ok(Choice { strategy, reason: "it was asked for".to_owned() }),
-                Err(why) => Err(unsuitable(strategy, self.path(), why)),
-            },
-            None => Ok(self.first_of(layers, &BY_CHOICE)),
-        }
+/// Returns the strategy for clones of the stack `layers`: `wanted`, or the first of
+/// snapshot, overlay, reflink and copy that works.
+///
+/// # Errors
+/// `wanted` does not work; the error gives the reason.
+pub fn choose(store: &Store, layers: &[Layer], wanted: Option<Strategy>) -> Result<Choice, Error> {
+    match wanted {
+        Some(strategy) => match can(store, strategy, layers) {
+            Ok(_) => Ok(Choice { strategy, reason: "it was asked for".to_owned() }),
+            Err(why) => Err(unsuitable(strategy, store.path(), why)),
+        },
+        None => Ok(first_of(store, layers, &BY_CHOICE)),
     }
+}
 
-    /// Returns the strategy for the directory `whole`, which is not a layer yet; otherwise
-    /// like [`Store::choose`].
-    pub(crate) fn choose_for(
-        &self,
-        whole: BorrowedFd<'_>,
-        wanted: Option<Strategy>,
-    ) -> Result<Choice, Error> {
-        if wanted.is_none() && is_subvolume(whole) {
-            return Ok(snapshot());
+/// Returns the strategy for the directory `whole`, which is not a layer yet; otherwise
+/// like [`choose`].
+pub(crate) fn choose_for(
+    store: &Store,
+    whole: BorrowedFd<'_>,
+    wanted: Option<Strategy>,
+) -> Result<Choice, Error> {
+    if wanted.is_none() && is_subvolume(whole) {
+        return Ok(snapshot());
+    }
+    match wanted {
+        Some(Strategy::Snapshot) if store.is_btrfs() => {
+            Ok(Choice { strategy: Strategy::Snapshot, reason: "it was asked for".to_owned() })
         }
-        match wanted {
-            Some(Strategy::Snapshot) if self.is_btrfs() => {
-                Ok(Choice { strategy: Strategy::Snapshot, reason: "it was asked for".to_owned() })
+        _ => choose(store, &[], wanted),
+    }
+}
+
+/// Returns the strategy for a tree with character devices 0:0, which an overlay would hide
+/// as removed files.
+pub(crate) fn choose_despite_whiteouts(
+    store: &Store,
+    wanted: Option<Strategy>,
+) -> Result<Choice, Error> {
+    let why = "it has character devices 0:0, which are removed files to an overlay";
+    if let Some(strategy) = wanted {
+        return Err(unsuitable(strategy, store.path(), why.to_owned()));
+    }
+    let Choice { strategy, reason } = first_of(store, &[], &[Strategy::Reflink]);
+    Ok(Choice { strategy, reason: format!("{reason}; no overlay: {why}") })
+}
+
+fn first_of(store: &Store, layers: &[Layer], strategies: &[Strategy]) -> Choice {
+    let mut refused = Vec::new();
+    for &strategy in strategies {
+        match can(store, strategy, layers) {
+            Ok(reason) if refused.is_empty() => return Choice { strategy, reason },
+            Ok(reason) => {
+                let reason = format!("{reason}; {}", refused.join("; "));
+                return Choice { strategy, reason };
             }
-            _ => self.choose(&[], wanted),
+            Err(why) => refused.push(format!("no {strategy}: {why}")),
         }
     }
+    Choice { strategy: Strategy::Copy, reason: refused.join("; ") }
+}
 
-    /// Returns the strategy for a tree with character devices 0:0, which an overlay would hide
-    /// as removed files.
-    pub(crate) fn choose_despite_whiteouts(
-        &self,
-        wanted: Option<Strategy>,
-    ) -> Result<Choice, Error> {
-        let why = "it has character devices 0:0, which are removed files to an overlay";
-        if let Some(strategy) = wanted {
-            return Err(unsuitable(strategy, self.path(), why.to_owned()));
+/// Returns why `strategy` works for the stack, or the reason why it does not.
+fn can(store: &Store, strategy: Strategy, layers: &[Layer]) -> Result<String, String> {
+    match strategy {
+        Strategy::Snapshot => can_snapshot(store, layers),
+        Strategy::Overlay => can_overlay(store, layers),
+        Strategy::Reflink => can_reflink(store),
+        Strategy::Copy => Ok("a copy can be had everywhere".to_owned()),
+        Strategy::Hardlinks if store.is_btrfs() => {
+            Err("hard links cannot lead from one subvolume to another".to_owned())
         }
-        let Choice { strategy, reason } = self.first_of(&[], &[Strategy::Reflink]);
-        Ok(Choice { strategy, reason: format!("{reason}; no overlay: {why}") })
+        Strategy::Hardlinks => match layers {
+            [] | [Layer { content: Content::Whole, .. }] => Ok("by name alone".to_owned()),
+            _ => Err("the tree is a stack of layers; squash it first".to_owned()),
+        },
     }
+}
 
-    fn first_of(&self, layers: &[Layer], strategies: &[Strategy]) -> Choice {
-        let mut refused = Vec::new();
-        for &strategy in strategies {
-            match self.can(strategy, layers) {
-                Ok(reason) if refused.is_empty() => return Choice { strategy, reason },
-                Ok(reason) => {
-                    let reason = format!("{reason}; {}", refused.join("; "));
-                    return Choice { strategy, reason };
-                }
-                Err(why) => refused.push(format!("no {strategy}: {why}")),
-            }
-        }
-        Choice { strategy: Strategy::Copy, reason: refused.join("; ") }
+fn can_snapshot(store: &Store, layers: &[Layer]) -> Result<String, String> {
+    if !store.is_btrfs() {
+        return Err("the store is not on btrfs".to_owned());
     }
-
-    /// Returns why `strategy` works for the stack, or the reason why it does not.
-    fn can(&self, strategy: Strategy, layers: &[Layer]) -> Result<String, String> {
-        match strategy {
-            Strategy::Snapshot => self.can_snapshot(layers),
-            Strategy::Overlay => self.can_overlay(layers),
-            Strategy::Reflink => self.can_reflink(),
-            Strategy::Copy => Ok("a copy can be had everywhere".to_owned()),
-            Strategy::Hardlinks if self.is_btrfs() => {
-                Err("hard links cannot lead from one subvolume to another".to_owned())
-            }
-            Strategy::Hardlinks => match layers {
-                [] | [Layer { content: Content::Whole, .. }] => Ok("by name alone".to_owned()),
-                _ => Err("the tree is a stack of layers; squash it first".to_owned()),
-            },
-        }
+    if layers.is_empty() {
+        return Ok("trees are imported as btrfs subvolumes".to_owned());
     }
+    let [only] = layers else {
+        return Err("the tree is a stack of layers".to_owned());
+    };
+    let content = open_directory(&store.content(&only.id)).map_err(|error| error.to_string())?;
+    match is_subvolume(content.as_fd()) {
+        true => Ok(snapshot().reason),
+        false => Err("the tree is no btrfs subvolume".to_owned()),
+    }
+}
 
-    fn can_snapshot(&self, layers: &[Layer]) -> Result<String, String> {
-        if !self.is_btrfs() {
-            return Err("the store is not on btrfs".to_owned());
-        }
-        if layers.is_empty() {
-            return Ok("trees are imported as btrfs subvolumes".to_owned());
-        }
-        let [only] = layers else {
-            return Err("the tree is a stack of layers".to_owned());
-        };
-        let content = open_directory(&self.content(&only.id)).map_err(|error| error.to_string())?;
-        match is_subvolume(content.as_fd()) {
-            true => Ok(snapshot().reason),
-            false => Err("the tree is no btrfs subvolume".to_owned()),
+/// Returns whether a layer is a btrfs subvolume. Files in two subvolumes can have the same
+/// inode number, and an overlay shows the files under one device number: a program that
+/// preserves hard links would take two files for one.
+pub(crate) fn has_subvolumes(store: &Store, layers: &[Layer]) -> Result<bool, Error> {
+    for layer in layers {
+        if is_subvolume(open_directory(&store.content(&layer.id))?.as_fd()) {
+            return Ok(true);
         }
     }
+    Ok(false)
+}
 
-    /// Returns whether a layer is a btrfs subvolume. Files in two subvolumes can have the same
-    /// inode number, and an overlay shows the files under one device number: a program that
-    /// preserves hard links would take two files for one.
-    pub(crate) fn has_subvolumes(&self, layers: &[Layer]) -> Result<bool, Error> {
-        for layer in layers {
-            if is_subvolume(open_directory(&self.content(&layer.id))?.as_fd()) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+fn can_overlay(store: &Store, layers: &[Layer]) -> Result<String, String> {
+    if has_subvolumes(store, layers).map_err(|error| error.to_string())? {
+        return Err("the tree is a btrfs subvolume; one that is imported with \
+                    --strategy overlay is not"
+            .to_owned());
     }
+    let directory =
+        open_directory(&store.path().join(SESSIONS)).map_err(|error| error.to_string())?;
+    let abilities = overlay::trial(directory.as_fd()).map_err(|reason| reason.to_string())?;
+    let missing = [
+        ("hard links break when they are written to", &abilities.index),
+        ("directories of the base cannot be renamed", &abilities.redirect_dir),
+    ];
+    let missing = missing.iter().filter(|(_, ability)| ability.is_err());
+    let missing: String = missing.map(|(what, _)| format!("; {what}")).collect();
+    Ok(format!("a trial mount worked{missing}"))
+}
 
-    fn can_overlay(&self, layers: &[Layer]) -> Result<String, String> {
-        if self.has_subvolumes(layers).map_err(|error| error.to_string())? {
-            return Err("the tree is a btrfs subvolume; one that is imported with \
-                        --strategy overlay is not"
-                .to_owned());
-        }
-        let directory =
-            open_directory(&self.path().join(SESSIONS)).map_err(|error| error.to_string())?;
-        let abilities = overlay::trial(directory.as_fd()).map_err(|reason| reason.to_string())?;
-        let missing = [
-            ("hard links break when they are written to", &abilities.index),
-            ("directories of the base cannot be renamed", &abilities.redirect_dir),
-        ];
-        let missing = missing.iter().filter(|(_, ability)| ability.is_err());
-        let missing: String = missing.map(|(what, _)| format!("; {what}")).collect();
-        Ok(format!("a trial mount worked{missing}"))
-    }
-
-    fn can_reflink(&self) -> Result<String, String> {
-        let directory =
-            open_directory(&self.path().join(SESSIONS)).map_err(|error| error.to_string())?;
-        let unnamed = || {
-            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR)
-        };
-        let shared = unnamed().and_then(|source| {
-            rustix::io::write(&source, &[0; 4096])?;
-            rustix::fs::ioctl_ficlone(unnamed()?, &source)
-        });
-        match shared {
-            Ok(()) => Ok("files can share their extents".to_owned()),
-            Err(errno) => Err(io::Error::from(errno).to_string()),
-        }
+fn can_reflink(store: &Store) -> Result<String, String> {
+    let directory =
+        open_directory(&store.path().join(SESSIONS)).map_err(|error| error.to_string())?;
+    let unnamed = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR)
+    };
+    let shared = unnamed().and_then(|source| {
+        rustix::io::write(&source, &[0; 4096])?;
+        rustix::fs::ioctl_ficlone(unnamed()?, &source)
+    });
+    match shared {
+        Ok(()) => Ok("files can share their extents".to_owned()),
+        Err(errno) => Err(io::Error::from(errno).to_string()),
     }
 }
 

@@ -1,248 +1,188 @@
-//! Operations on whole trees: import, clone, commit, squash, remove.
+//! Makes changes durable: the uncommitted changes of a tree, or a frozen session.
 
-use crate::engine::Progress;
-use crate::engine::{self, CopyOptions, CopyReport};
-use crate::layer::Links;
+use crate::freeze::Frozen;
+use crate::layer::{self, Links};
 use crate::pin::Pin;
-use crate::record::{BadName, FORMAT, Name, Parent, Purpose, Record};
-use crate::session::{Base, Session, Source, now, refuse};
-use crate::store::{self, Opened, Store, open_directory};
-use crate::strategy::{Choice, Strategy};
+use crate::read::read_source;
+use crate::record::{FORMAT, Layer, Name, Parent, Record, now};
+use crate::session::{Session, leave};
+use crate::source::{self, Base, refuse};
+use crate::store::{Opened, Store};
+use crate::strategy::Choice;
+use crate::{choose, unneeded};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_durable::mutant;
+use synconce_fs::Progress;
 
-/// The longest part of the base's name that a clone's generated name keeps.
-const LONGEST_STEM: usize = 100;
-
-/// What an importer reports about the content of a new tree.
-pub trait ImportReport {
-    /// Returns whether the content has character devices 0:0, which an overlay shows as
-    /// removed files.
-    fn has_whiteouts(&self) -> bool;
+/// Makes the uncommitted changes of `name` durable, as the next generation of `name` or as
+/// the new tree `new`. With `new`, `name` is back at its last generation.
+///
+/// # Errors
+/// The error names the act and the path, write-back errors included; `name` is then
+/// unchanged.
+pub fn commit(
+    store: &Store,
+    name: &Name,
+    new: Option<&Name>,
+    progress: &dyn Progress,
+) -> Result<Record, Error> {
+    let pin = Pin::new(store.path())?;
+    let lock = store.lock()?;
+    let reading = read_source(store, source::current(store, name)?)?;
+    drop(lock);
+    let source = reading.source().clone();
+    if let Some(new) = new {
+        next_generation(store, new, None)?;
+    }
+    layer::fingerprint_all(store, &source.layers, Links::Own, progress)?;
+    let mut pin = Some(pin);
+    let late = pin.take_if(|_| mutant::is("tree-record-first"));
+    pin.map_or(Ok(()), Pin::sync)?;
+    drop(reading);
+    let _lock = store.lock()?;
+    let now_there = source::current(store, name)?;
+    if now_there.layers != source.layers || now_there.base != source.base {
+        let why = io::Error::other("somebody else changed it meanwhile");
+        return Err(refuse("cannot commit", name, why));
+    }
+    let mut record = source::existing(store, name)?;
+    let old = record.layers.clone();
+    match new {
+        Some(new) => {
+            next_generation(store, new, None)?;
+            let parent = Parent { name: name.clone(), generation: record.generation };
+            record.parent = Some(parent);
+            record.name = new.clone();
+            record.generation = 1;
+        }
+        None if old == source.layers => return Ok(record),
+        None => record.generation += 1,
+    }
+    record.layers = source.layers;
+    record.made = now();
+    store.write(&record)?;
+    late.map_or(Ok(()), Pin::sync)?;
+    match new {
+        Some(_) => store.close_durably(name)?,
+        None => store.close(name)?,
+    }
+    let old: Vec<String> = old.into_iter().map(|layer| layer.id).collect();
+    unneeded::try_drop_unreferenced(store, &old);
+    Ok(record)
 }
 
-impl Store {
-    /// Makes the tree `name` from what `fill` writes into an empty directory.
+impl Session<'_, Frozen> {
+    /// Ends the session and commits its changes durably as the tree `name`: as a new tree, or
+    /// as the next generation of `base`, if `base` is still at the generation that the session
+    /// began from.
     ///
     /// # Errors
-    /// `EEXIST` when the tree exists; the errors of `fill`. The error names the act and the
-    /// path. No tree is made then.
-    pub fn import<T>(
-        &self,
+    /// The error names the act and the path, write-back errors included. The tree `name` is
+    /// then unchanged, or does not exist.
+    pub fn commit_as(
+        self,
         name: &Name,
-        wanted: Option<Strategy>,
-        progress: &dyn Progress,
-        fill: impl FnOnce(BorrowedFd<'_>) -> Result<T, Error>,
-    ) -> Result<(Record, T), Error>
-    where
-        T: ImportReport,
-    {
-        let session = {
-            let _lock = self.lock()?;
-            self.next_generation(name, None)?;
-            let from = name.to_string();
-            let layers = Vec::new();
-            let source = Source { tree: None, from, layers, strategy: Strategy::Copy, base: None };
-            self.begin(&source, Strategy::Copy, Purpose::Import)?
-        };
-        let of = wanted.unwrap_or(Strategy::Snapshot);
-        let filled = session.make_whole(of).and_then(|whole| {
-            let directory = open_directory(&whole)?;
-            let choice = self.choose_for(directory.as_fd(), wanted)?;
-            let told = fill(directory.as_fd())?;
-            let choice = match told.has_whiteouts() && choice.strategy == Strategy::Overlay {
-                true => self.choose_despite_whiteouts(wanted)?,
-                false => choice,
-            };
-            Ok((told, choice))
-        });
-        match filled {
-            Ok((told, Choice { strategy, reason })) => {
-                let record =
-                    session.commit_by(name, None, Choice { strategy, reason }, progress)?;
-                Ok((record, told))
-            }
-            Err(error) => session.discard().and(Err(error)),
-        }
-    }
-
-    /// Makes the tree `name` from the committed tree `base`, without copying anything.
-    ///
-    /// # Errors
-    /// `ENOENT`, `EEXIST`. The error names the act and the path.
-    pub fn clone_tree(
-        &self,
-        base: &Name,
-        name: &Name,
-        wanted: Option<Strategy>,
-    ) -> Result<Record, Error> {
-        let _lock = self.lock()?;
-        let source = self.committed(base)?;
-        if self.record(name)?.is_some() {
-            return Err(refuse("cannot clone to", name, Errno::EXIST));
-        }
-        let Choice { strategy, reason } = match wanted {
-            Some(_) => self.choose(&source.layers, wanted)?,
-            // The layers are the base's, so the base's strategy works for the clone.
-            None => {
-                let Record { strategy, reason, .. } = self.existing(base)?;
-                Choice { strategy, reason }
-            }
-        };
-        let parent = source.base.map(Parent::from);
-        let (name, layers, made) = (name.clone(), source.layers, now());
-        let format = FORMAT;
-        let record = Record { format, name, generation: 1, layers, strategy, reason, parent, made };
-        self.write(&record)?;
-        Ok(record)
-    }
-
-    /// Returns a free name for a clone of `base`.
-    ///
-    /// # Errors
-    /// The error names the act and the path.
-    pub fn new_name(&self, base: &Name) -> Result<Name, Error> {
-        let id = store::new_id()?;
-        let stem: String = base.as_str().chars().take(LONGEST_STEM).collect();
-        let name = format!("{stem}-{}", &id[..8]);
-        name.parse().map_err(|error: BadName| {
-            refuse("cannot name a clone of", base, io::Error::other(error))
-        })
-    }
-
-    /// Makes the uncommitted changes of `name` durable, as the next generation of `name` or as
-    /// the new tree `new`. With `new`, `name` is back at its last generation.
-    ///
-    /// # Errors
-    /// The error names the act and the path, write-back errors included; `name` is then
-    /// unchanged.
-    pub fn commit(
-        &self,
-        name: &Name,
-        new: Option<&Name>,
+        base: Option<Base>,
         progress: &dyn Progress,
     ) -> Result<Record, Error> {
-        let pin = Pin::new(self.path())?;
-        let lock = self.lock()?;
-        let reading = self.reading_of(self.current(name)?)?;
-        drop(lock);
-        let source = reading.source().clone();
-        if let Some(new) = new {
-            self.next_generation(new, None)?;
-        }
-        self.fingerprint_all(&source.layers, Links::Own, progress)?;
-        let mut pin = Some(pin);
-        let late = pin.take_if(|_| mutant::is("tree-record-first"));
-        pin.map_or(Ok(()), Pin::sync)?;
-        drop(reading);
-        let _lock = self.lock()?;
-        let now_there = self.current(name)?;
-        if now_there.layers != source.layers || now_there.base != source.base {
-            let why = io::Error::other("somebody else changed it meanwhile");
-            return Err(refuse("cannot commit", name, why));
-        }
-        let mut record = self.existing(name)?;
-        let old = record.layers.clone();
-        match new {
-            Some(new) => {
-                self.next_generation(new, None)?;
-                let parent = Parent { name: name.clone(), generation: record.generation };
-                record.parent = Some(parent);
-                record.name = new.clone();
-                record.generation = 1;
-            }
-            None if old == source.layers => return Ok(record),
-            None => record.generation += 1,
-        }
-        record.layers = source.layers;
-        record.made = now();
-        self.write(&record)?;
-        late.map_or(Ok(()), Pin::sync)?;
-        match new {
-            Some(_) => self.close_durably(name)?,
-            None => self.close(name)?,
-        }
-        self.try_drop_unreferenced(&old.into_iter().map(|layer| layer.id).collect::<Vec<_>>());
-        Ok(record)
-    }
-
-    /// Merges the stack of `name` into one whole layer, as the next generation.
-    ///
-    /// # Errors
-    /// The error names the act and the path; the tree is then unchanged.
-    pub fn squash(&self, name: &Name, progress: &dyn Progress) -> Result<Record, Error> {
-        let session = {
-            let _lock = self.lock()?;
-            let mut source = self.committed(name)?;
-            self.is_idle(name)?;
-            source.tree = Some(name.clone());
-            self.begin(&source, Strategy::Copy, Purpose::Run)?
+        let old = base.as_ref().map(|base| self.store.record(&base.name)).transpose()?.flatten();
+        let choice = match old {
+            Some(Record { strategy, reason, .. }) => Ok(Choice { strategy, reason }),
+            None => choose(self.store, &self.note.layers, None),
         };
-        match self.fill_squashed(&session, name, progress) {
-            Ok((base, choice)) => session.commit_by(name, Some(base), choice, progress),
-            Err(error) => session.discard().and(Err(error)),
+        match choice {
+            Ok(choice) => self.commit_by(name, base, choice, progress),
+            Err(error) => self.discard().and(Err(error)),
         }
     }
 
-    fn fill_squashed(
-        &self,
-        session: &Session<'_>,
+    /// Like [`Session::commit_as`], with the strategy of `choice` for clones.
+    pub(crate) fn commit_by(
+        self,
         name: &Name,
+        base: Option<Base>,
+        choice: Choice,
         progress: &dyn Progress,
-    ) -> Result<(Base, Choice), Error> {
-        let record = self.existing(name)?;
-        let Record { strategy, ref reason, .. } = record;
-        let whole = open_directory(&session.make_whole(strategy)?)?;
-        let options = CopyOptions::default();
-        let view = self.view(&record.layers)?;
-        settled(&engine::copy(view.as_fd(), whole.as_fd(), &options, progress)?, self.path())?;
-        let base = Base::of(&record);
-        let choice = match self.choose_for(whole.as_fd(), Some(strategy)) {
-            Ok(_) => Choice { strategy, reason: reason.clone() },
-            Err(_) => self.choose_for(whole.as_fd(), None)?,
-        };
-        Ok((base, choice))
-    }
-
-    /// Removes the tree `name`, and moves layers that no other tree uses to the trash.
-    ///
-    /// # Errors
-    /// `ENOENT`. The error names the act and the path.
-    pub fn remove_tree(&self, name: &Name) -> Result<(), Error> {
-        let _lock = self.lock()?;
-        let record = self.record(name);
-        let mut layers: Vec<String> = Vec::new();
-        // A tree whose record cannot be read can be removed; `gc` finds its layers.
-        if let Ok(record) = &record {
-            let record =
-                record.as_ref().ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))?;
-            self.is_idle(name)?;
-            layers.extend(record.layers.iter().map(|layer| layer.id.clone()));
-            if let Opened::Yes(open) = self.opened(record)? {
-                layers.extend(open.into_iter().map(|layer| layer.id));
-            }
+    ) -> Result<Record, Error> {
+        if let Err(error) = self.fingerprint(progress) {
+            return self.discard().and(Err(error));
         }
-        self.forget(name)?;
-        layers.sort_unstable();
-        layers.dedup();
-        self.try_drop_unreferenced(&layers);
-        Ok(())
+        let Self { store, id, pin, lease, state: Frozen { layers }, .. } = self;
+        let publish = || publish(store, name, base, layers, choice, &id);
+        let committed = match mutant::is("tree-record-first") {
+            false => pin.sync().and_then(|()| publish()),
+            true => publish().and_then(|record| pin.sync().map(|()| record)),
+        };
+        if committed.is_err() {
+            leave(store, &id, &[]);
+            unneeded::try_drop_unreferenced(store, &[id]);
+        }
+        drop(lease);
+        committed
     }
 }
 
-/// Fails if a source that nothing else may write changed during the copy, or if not all of the
-/// source could be copied.
-pub(crate) fn settled(report: &CopyReport, path: &Path) -> Result<(), Error> {
-    if !report.changed.is_empty() {
-        return Err(Error::new("cannot copy", path, Errno::STALE));
+/// Writes the record of what session `id` made, which is durable already.
+fn publish(
+    store: &Store,
+    name: &Name,
+    base: Option<Base>,
+    layers: Vec<Layer>,
+    choice: Choice,
+    id: &str,
+) -> Result<Record, Error> {
+    let _lock = store.lock()?;
+    let generation = generation_after(store, name, base.as_ref(), Some(id))?;
+    let before = store.record(name)?;
+    // A tree's next generation has the same parent as the tree.
+    let parent = match (base.filter(|base| base.name != *name), &before) {
+        (Some(base), _) => Some(base.into()),
+        (None, Some(before)) => before.parent.clone(),
+        (None, None) => None,
+    };
+    let old = before.map(|record| record.layers).unwrap_or_default();
+    let Choice { strategy, reason } = choice;
+    let (format, name, made) = (FORMAT, name.clone(), now());
+    let record = Record { format, name, generation, layers, strategy, reason, parent, made };
+    store.write(&record)?;
+    leave(store, id, &old);
+    Ok(record)
+}
+
+/// Returns the generation that a commit as `name` would make.
+///
+/// # Errors
+/// `EEXIST` when the tree exists and is not `base`'s. Also when the tree has another
+/// generation than `base`, has uncommitted changes, or is in use: changes made by another
+/// command would be lost.
+pub fn next_generation(store: &Store, name: &Name, base: Option<&Base>) -> Result<u64, Error> {
+    generation_after(store, name, base, None)
+}
+
+/// Like [`next_generation`], for session `own`, which may itself use the tree.
+fn generation_after(
+    store: &Store,
+    name: &Name,
+    base: Option<&Base>,
+    own: Option<&str>,
+) -> Result<u64, Error> {
+    let Some(record) = store.record(name)? else { return Ok(1) };
+    let refused = |why: String| Err(refuse("cannot commit as", name, io::Error::other(why)));
+    match base.filter(|base| base.name == *name) {
+        None => return Err(refuse("cannot make the tree", name, Errno::EXIST)),
+        Some(base) if !base.is(&record) => {
+            let (now, then) = (record.generation, base.generation);
+            return refused(format!(
+                "it is at generation {now} by now, or another tree, and this began from {then}"
+            ));
+        }
+        Some(_) => {}
     }
-    match (report.devices.first(), report.attributes.first()) {
-        (Some(device), _) => Err(Error::new("cannot make the device node", device, Errno::PERM)),
-        (_, Some(path)) => Err(Error::new("cannot set all attributes of", path, Errno::PERM)),
-        (None, None) => Ok(()),
+    if let Opened::Yes(_) = store.opened(&record)? {
+        return refused("it has changes that are not committed".to_owned());
     }
+    source::is_idle_but_for(store, name, own)?;
+    Ok(record.generation + 1)
 }

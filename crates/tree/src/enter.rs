@@ -27,11 +27,8 @@ mod places;
 mod report;
 mod user;
 
-pub use self::environment::Environment;
-
 use self::places::{Kind, Places};
 use self::report::{Report, Reports, Teller};
-use nix::sched::{CloneFlags, unshare};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -40,6 +37,7 @@ use std::ffi::OsString;
 use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Set};
 
@@ -60,9 +58,6 @@ pub struct EnterSpec {
     /// The command's working directory in the tree; `/` by default.
     #[serde(default)]
     pub directory: Option<OsString>,
-    /// Which of the caller's environment variables the command gets.
-    #[serde(default)]
-    pub environment: Environment,
 }
 
 /// A directory or file of the host to mount in the tree, with all mounts below it.
@@ -119,7 +114,7 @@ const PASSED_ON: [i32; 9] = [
 pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
-    let flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC;
+    let flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
     unshare(flags).on("cannot make namespaces for", root)?;
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", private).on("cannot make mounts private below", Path::new("/"))?;

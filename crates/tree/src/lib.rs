@@ -4,36 +4,63 @@
 //! stack of layers. Nothing writes into a layer once it is frozen. A command in a clone writes
 //! to a [`Session`]: a session that ends normally becomes a layer, and an interrupted session
 //! is removed.
+//!
+//! Each verb on a store is a function in the file of its name.
 #![forbid(unsafe_code)]
 
-pub mod archive;
 mod boot_epoch;
 mod busy;
 mod check;
 mod choose;
+mod clone;
 mod commit;
-pub mod engine;
 pub mod enter;
-mod flags;
+mod freeze;
+mod gc;
+mod import;
+mod init;
+mod keep;
 mod layer;
+mod list;
+mod mount;
 pub mod namespace;
 pub mod overlay;
 mod pin;
-pub mod progress;
-mod reading;
+mod read;
 pub mod record;
+mod recover;
+mod remove;
+mod run;
 mod session;
+mod source;
+mod squash;
 mod store;
 mod strategy;
+#[cfg(test)]
+mod tests;
 mod trash;
+mod unneeded;
 mod view;
 
 pub use busy::{Busy, User};
-pub use check::{Altered, Listed};
-pub use commit::ImportReport;
-pub use progress::Progress;
-pub use reading::Reading;
-pub use session::{Base, Interrupted, Lost, MountOf, Recovered, Session, Source};
+pub use check::{Altered, fsck, verify};
+pub use choose::choose;
+pub use clone::{clone, new_name};
+pub use commit::{commit, next_generation};
+pub use freeze::Frozen;
+pub use gc::gc;
+pub use import::{ImportReport, import};
+pub use init::init;
+pub use list::{Listed, list};
+pub use mount::{MountOf, mounted, open_mounted, open_read_only};
+pub use read::{Reading, read};
+pub use recover::{Interrupted, Lost, Recovered, recover};
+pub use remove::remove;
+pub use run::{open_anonymous, open_session};
+pub use session::{Begun, Session, Working};
+pub use source::Base;
+pub use squash::squash;
 pub use store::{Store, VARIABLE, default_path};
 pub use strategy::{Choice, Strategy};
-pub use trash::Emptied;
+pub use synconce_durable::error::Error;
+pub use trash::{Emptied, empty_trash, has_trash};

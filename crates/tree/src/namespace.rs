@@ -4,8 +4,9 @@
 mod free;
 mod ranges;
 
-use self::ranges::{Range, of_user};
-use nix::sched::{CloneFlags, unshare};
+use self::free::Range;
+use self::ranges::of_user;
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
@@ -14,6 +15,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::Command;
 use synconce_durable::error::Error;
+use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 
 /// Why a namespace cannot be made.
@@ -59,7 +61,7 @@ pub enum Privilege {
 /// See [`Refusal`]. The process may then be in a user namespace without ids, and should end.
 pub fn enter_private() -> Result<Privilege, Refusal> {
     let privilege = if geteuid().is_root() {
-        unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| {
+        unshare(UnshareFlags::NEWNS).map_err(|errno| {
             let remedy = "it takes CAP_SYS_ADMIN; in a container, run that with --privileged";
             Refusal::new("cannot make a mount namespace in", "/proc/self/ns/mnt", errno, remedy)
         })?;
@@ -74,19 +76,11 @@ pub fn enter_private() -> Result<Privilege, Refusal> {
     Ok(privilege)
 }
 
-/// Returns whether this process is in the initial user namespace, whose root has all
-/// privileges that the kernel grants.
-pub(crate) fn is_first_user_namespace() -> bool {
-    // user_namespaces(7): in the initial namespace, one line maps all ids to themselves.
-    let map = std::fs::read_to_string("/proc/self/uid_map");
-    map.is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
-}
-
 fn enter_user_namespace() -> Result<(), Refusal> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let [uids, gids] = of_user(uid)?;
     let mapper = Mapper::start(uid, &uids, gid, &gids)?;
-    let unshared = unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS);
+    let unshared = unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS);
     mapper.finish(unshared.map_err(cannot_unshare))?;
     let become_root = || {
         set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
@@ -96,16 +90,16 @@ fn enter_user_namespace() -> Result<(), Refusal> {
         .map_err(|errno| Refusal::new("cannot become root in", "/proc/self/ns/user", errno, ""))
 }
 
-fn cannot_unshare(errno: nix::errno::Errno) -> Refusal {
-    let remedy = match errno {
-        nix::errno::Errno::ENOSPC => "user.max_user_namespaces (sysctl) is too low",
-        nix::errno::Errno::EPERM => {
+fn cannot_unshare(error: io::Error) -> Refusal {
+    let remedy = match Errno::from_io_error(&error) {
+        Some(Errno::NOSPC) => "user.max_user_namespaces (sysctl) is too low",
+        Some(Errno::PERM) => {
             "user namespaces are switched off here: see kernel.unprivileged_userns_clone and \
              kernel.apparmor_restrict_unprivileged_userns (sysctl), or a container's profile"
         }
         _ => "",
     };
-    Refusal::new("cannot make a user namespace in", "/proc/self/ns/user", errno, remedy)
+    Refusal::new("cannot make a user namespace in", "/proc/self/ns/user", error, remedy)
 }
 
 /// A child that stays in the old namespace, where it may map the ids of this process.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The format of records that this version writes, and the only format that it reads.
 pub(crate) const FORMAT: u32 = 1;
@@ -196,6 +197,11 @@ pub struct Session {
     pub began: u64,
     /// The boot epoch in which the session began.
     pub boot_epoch: BootEpoch,
+}
+
+/// Returns the current time in seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -3,30 +3,28 @@
 mod lock;
 mod records;
 
-pub(crate) use self::lock::{is_leased, try_lease};
-pub(crate) use self::records::{Opened, encode, read, write_lightly};
+pub(crate) use self::lock::{is_leased, try_lease, try_lock};
+pub(crate) use self::records::{Opened, SESSION, encode, read, write_lightly};
 
 use crate::boot_epoch;
 use crate::record::{BootEpoch, FORMAT};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
-use synconce_durable::replace::{self, Rights};
 use synconce_probe::mounts;
 
 /// The environment variable that names a store in place of the user's own.
 pub const VARIABLE: &str = "SYNCONCE_TREES";
 /// The file that marks a directory as a store.
-const NOTE: &str = "store.json";
+pub(crate) const NOTE: &str = "store.json";
 /// Records of trees.
 pub(crate) const TREES: &str = "trees";
 /// Notes of uncommitted changes.
@@ -37,14 +35,15 @@ pub(crate) const LAYERS: &str = "layers";
 pub(crate) const SESSIONS: &str = "sessions";
 /// What is to be removed.
 pub(crate) const TRASH: &str = "trash";
-const DIRECTORIES: [&str; 5] = [TREES, OPEN, LAYERS, SESSIONS, TRASH];
+/// The directories of a store.
+pub(crate) const DIRECTORIES: [&str; 5] = [TREES, OPEN, LAYERS, SESSIONS, TRASH];
 /// The name of the content within the directory of a layer or of a whole copy.
 pub(crate) const CONTENT: &str = "tree";
 
 /// The content of a store's marking file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Note {
-    format: u32,
+pub(crate) struct Note {
+    pub(crate) format: u32,
 }
 
 /// An open store.
@@ -73,43 +72,6 @@ pub fn default_path(is_root: bool) -> Option<PathBuf> {
 }
 
 impl Store {
-    /// Makes a store at `path`, which must be missing or an empty directory; an existing store
-    /// is kept.
-    ///
-    /// # Errors
-    /// `ENOTEMPTY` when the directory holds anything else. The error names the act and the
-    /// path.
-    pub fn init(path: &Path) -> Result<Self, Error> {
-        let absolute = std::path::absolute(path).on("cannot find", path)?;
-        let path = absolute.as_path();
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(path).on("cannot create", path)?;
-        if !path.join(NOTE).exists() {
-            let first = fs::read_dir(path).on("cannot read", path)?.flatten().find(|entry| {
-                let name = entry.file_name();
-                // An interrupted `init` may have left entries; ext4 makes lost+found.
-                let is_ours = |known: &&str| name == **known;
-                let is_note = name.as_encoded_bytes().starts_with(b".store.json");
-                name != "lost+found" && !is_note && !DIRECTORIES.iter().any(is_ours)
-            });
-            if first.is_some() {
-                let errno = Errno::NOTEMPTY;
-                return Err(Error::new("cannot make a store in", path, errno));
-            }
-            for name in DIRECTORIES {
-                // Other users could otherwise reach each file of a tree whose own mode allows
-                // it.
-                let mut builder = fs::DirBuilder::new();
-                let path = path.join(name);
-                builder.recursive(true).mode(0o700).create(&path).on("cannot create", &path)?;
-            }
-            let text = serde_json::to_vec(&Note { format: FORMAT }).on("cannot encode", path)?;
-            let note = path.join(NOTE);
-            replace::remove_unfinished(&note)?;
-            replace::create(&note, &text, Rights::common())?;
-        }
-        Self::open(path)
-    }
-
     /// Opens the store at `path`.
     ///
     /// # Errors
@@ -188,5 +150,11 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
 }
 
-#[cfg(test)]
-mod tests;
+/// Returns the names in `directory` that do not begin with a dot.
+pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(directory).on("cannot read", directory)?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string()));
+    let names: Result<Vec<_>, _> = names.collect();
+    let names = names.on("cannot read", directory)?;
+    Ok(names.into_iter().flatten().filter(|name| !name.starts_with('.')).collect())
+}

@@ -1,17 +1,15 @@
 //! The trash: entries are moved there in one step, and removed later.
 
-use crate::engine::Progress;
-use crate::engine::{self, RemoveOptions};
-use crate::layer::names_in;
-use crate::store::{self, CONTENT, Store, TRASH, open_directory, try_lease};
+use crate::store::{self, CONTENT, Store, TRASH, names_in, open_directory, try_lease};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_fs::{Progress, RemoveOptions};
 use synconce_sys::btrfs;
 
 /// The result of emptying the trash.
@@ -25,98 +23,76 @@ pub struct Emptied {
     pub busy: bool,
 }
 
-impl Store {
-    /// Moves `path`, which is in the store, to the trash. Returns whether `path` existed.
-    pub(crate) fn discard(&self, path: &Path) -> Result<bool, Error> {
-        let to = self.path().join(TRASH).join(store::new_id()?);
-        match fs::rename(path, &to) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            other => other.on("cannot move to the trash", path).map(|()| true),
-        }
+/// Moves `path`, which is in the store, to the trash. Returns whether `path` existed.
+pub(crate) fn discard(store: &Store, path: &Path) -> Result<bool, Error> {
+    let to = store.path().join(TRASH).join(store::new_id()?);
+    match fs::rename(path, &to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        other => other.on("cannot move to the trash", path).map(|()| true),
     }
+}
 
-    /// Returns whether the trash has entries.
-    ///
-    /// # Errors
-    /// The trash cannot be read.
-    pub fn has_trash(&self) -> Result<bool, Error> {
-        Ok(!names_in(&self.path().join(TRASH))?.is_empty())
-    }
+/// Returns whether the trash has entries.
+///
+/// # Errors
+/// The trash cannot be read.
+pub fn has_trash(store: &Store) -> Result<bool, Error> {
+    Ok(!names_in(&store.path().join(TRASH))?.is_empty())
+}
 
-    /// Removes the entries of the trash, including those that are added meanwhile. One process
-    /// at a time empties the trash. With `wait`, this process waits for its turn, and until
-    /// btrfs has freed the space of deleted subvolumes.
-    ///
-    /// # Errors
-    /// The trash cannot be read. Entries that cannot be removed are in the result.
-    pub fn empty_trash(
-        &self,
-        wait: bool,
-        threads: usize,
-        progress: &dyn Progress,
-    ) -> Result<Emptied, Error> {
-        let trash = self.path().join(TRASH);
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-        // Stops at a mount on the trash, which is not the store's.
-        rustix::fs::openat2(self.as_fd(), TRASH, flags, Mode::empty(), within)
-            .on("cannot empty", &trash)?;
-        let Some(_lease) = self.trash_lease(&trash, wait, progress)? else {
-            return Ok(Emptied { busy: true, ..Emptied::default() });
-        };
-        let mut emptied = Emptied::default();
-        let mut failed: Vec<String> = Vec::new();
-        loop {
-            let names = names_in(&trash)?;
-            let Some(name) = names.into_iter().find(|name| !failed.contains(name)) else { break };
-            let before = emptied.left.len();
-            self.empty(&trash, &name, threads, progress, &mut emptied)?;
-            if emptied.left.len() > before {
-                failed.push(name);
-            }
+/// Removes the entries of the trash, including those that are added meanwhile. One process
+/// at a time empties the trash. With `wait`, this process waits for its turn, and until
+/// btrfs has freed the space of deleted subvolumes.
+///
+/// # Errors
+/// The trash cannot be read. Entries that cannot be removed are in the result.
+pub fn empty_trash(
+    store: &Store,
+    wait: bool,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<Emptied, Error> {
+    let trash = store.path().join(TRASH);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    // Stops at a mount on the trash, which is not the store's.
+    rustix::fs::openat2(store.as_fd(), TRASH, flags, Mode::empty(), within)
+        .on("cannot empty", &trash)?;
+    let Some(_lease) = lease_of(&trash, wait, progress)? else {
+        return Ok(Emptied { busy: true, ..Emptied::default() });
+    };
+    let mut emptied = Emptied::default();
+    let mut failed: Vec<String> = Vec::new();
+    loop {
+        let names = names_in(&trash)?;
+        let Some(name) = names.into_iter().find(|name| !failed.contains(name)) else { break };
+        if store.is_btrfs() {
+            delete_subvolume(&trash.join(&name));
         }
-        if wait && self.is_btrfs() {
-            btrfs::sync(self.as_fd()).on("cannot sync the file system of", self.path())?;
-        }
-        Ok(emptied)
-    }
-
-    fn trash_lease(
-        &self,
-        trash: &Path,
-        wait: bool,
-        progress: &dyn Progress,
-    ) -> Result<Option<std::os::fd::OwnedFd>, Error> {
-        loop {
-            let lease = try_lease(open_directory(trash)?, trash)?;
-            if lease.is_some() || !wait {
-                return Ok(lease);
-            }
-            if progress.cancelled() {
-                return Err(Error::new("cannot wait for", trash, Errno::CANCELED));
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-    }
-
-    fn empty(
-        &self,
-        trash: &Path,
-        name: &str,
-        threads: usize,
-        progress: &dyn Progress,
-        emptied: &mut Emptied,
-    ) -> Result<(), Error> {
-        let directory = trash.join(name);
-        if self.is_btrfs() {
-            delete_subvolume(&directory);
-        }
-        let parent = open_directory(trash)?;
-        let options = RemoveOptions { threads };
-        let removed = engine::remove(parent.as_fd(), OsStr::new(name), &options, progress)?;
+        let (parent, options) = (open_directory(&trash)?, RemoveOptions { threads });
+        let removed = synconce_fs::remove(parent.as_fd(), OsStr::new(&name), &options, progress)?;
         emptied.entries += removed.entries;
+        if !removed.is_complete() {
+            failed.push(name);
+        }
         emptied.left.extend(removed.left);
-        Ok(())
+    }
+    if wait && store.is_btrfs() {
+        btrfs::sync(store.as_fd()).on("cannot sync the file system of", store.path())?;
+    }
+    Ok(emptied)
+}
+
+fn lease_of(trash: &Path, wait: bool, progress: &dyn Progress) -> Result<Option<OwnedFd>, Error> {
+    loop {
+        let lease = try_lease(open_directory(trash)?, trash)?;
+        if lease.is_some() || !wait {
+            return Ok(lease);
+        }
+        if progress.cancelled() {
+            return Err(Error::new("cannot wait for", trash, Errno::CANCELED));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 

@@ -239,8 +239,17 @@ pub struct Gc {
 /// `synconce tree enter`
 #[derive(Debug, Args)]
 pub struct Enter {
-    /// Where, as whom and with what, as JSON
-    pub how: String,
+    /// The root of the clone
+    pub root: PathBuf,
+    /// A user of the clone, or UID[:GID]
+    #[arg(long)]
+    pub user: Option<String>,
+    /// A path of the host, its path in the clone, and rw or ro
+    #[arg(long, num_args = 3, value_names = ["A", "B", "MODE"])]
+    pub bind: Vec<OsString>,
+    /// The command's working directory
+    #[arg(long)]
+    pub directory: Option<PathBuf>,
     /// The command and its arguments
     #[arg(required = true, last = true)]
     pub command: Vec<OsString>,

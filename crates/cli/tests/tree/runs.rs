@@ -26,6 +26,7 @@ pub fn trials() -> Vec<Trial> {
         trial(the_user_is_the_one_of_the_option, &NEEDS),
         trial(binds_are_there_and_what_is_written_to_them_stays, &NEEDS),
         trial(a_run_has_what_a_root_needs_and_leaves_none_of_it, &NEEDS),
+        trial(ps_shows_what_keeps_a_tree_entered, &NEEDS),
         trial(no_process_is_left_by_a_run, &NEEDS),
         trial(a_run_is_kept_or_discarded_by_its_option, &NEEDS),
         trial(a_run_that_was_killed_is_reported_once_and_undone, &NEEDS),
@@ -251,6 +252,23 @@ fn a_run_has_what_a_root_needs_and_leaves_none_of_it(place: &Place) {
     assert_eq!(fs::read_to_string("/etc/resolv.conf").unwrap_or_default(), resolver);
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(site.store().to_str().unwrap()), "{mounts}");
+}
+
+fn ps_shows_what_keeps_a_tree_entered(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    fs::create_dir(place.path("a:b")).unwrap();
+    symlink("a:b", place.path("shared")).unwrap();
+    let bind = format!("{}:/mnt:ro", place.path("shared").display());
+    let line = "tr '\\0' ' ' </proc/1/cmdline";
+    let run = ["run", "--user", "root", "--directory", "/etc", "--bind", &bind, "clone"];
+    let shown = site.well(&[&run[..], &["--", "/bin/sh", "-c", line]].concat()).stdout;
+    let source = fs::canonicalize(place.path("shared")).unwrap();
+    let options = format!("--user=root --directory=/etc --bind {} /mnt ro", source.display());
+    let (own, rest) = shown.split_once(" tree enter ").expect(&shown);
+    assert!(own.ends_with("synconce"), "{shown}");
+    assert!(rest.contains("/sessions/"), "{shown}");
+    assert!(rest.ends_with(&format!("/root {options} -- /bin/sh -c {line} ")), "{shown}");
 }
 
 fn no_process_is_left_by_a_run(place: &Place) {

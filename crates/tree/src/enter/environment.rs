@@ -1,44 +1,27 @@
 //! The environment of a command in a tree.
 
 use super::user::User;
-use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// Which of the caller's environment variables a command gets.
-///
-/// In both cases HOME, USER, LOGNAME and SHELL are those of the user in the tree, and PATH
-/// contains the directories of Debian's programs: without `/usr/sbin` and `/sbin`, which
-/// ordinary users' PATH lacks, dpkg refuses to work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Environment {
-    /// All variables, as chroot(8) keeps them, except those that name a directory for
-    /// temporary files that is missing in the tree.
-    #[default]
-    Keep,
-    /// TERM and synconce's own variables, with LANG as `C.UTF-8`.
-    Clean,
-}
 
 const PATHS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const DIRECTORIES: [&str; 5] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
 
-/// Makes the environment from `ours`. `is_directory` checks for directories in the tree.
+/// Makes the environment from `ours`: all variables, as chroot(8) keeps them, except those that
+/// name a directory for temporary files that is missing in the tree. HOME, USER, LOGNAME and
+/// SHELL are those of the user in the tree. PATH contains the directories of Debian's programs:
+/// without `/usr/sbin` and `/sbin`, which ordinary users' PATH lacks, dpkg refuses to work.
+/// `is_directory` checks for directories in the tree.
 pub(super) fn made(
-    policy: Environment,
     ours: impl Iterator<Item = (OsString, OsString)>,
     user: &User,
     directory: &OsStr,
     is_directory: impl Fn(&Path) -> bool,
 ) -> Vec<(OsString, OsString)> {
-    let is_kept = |name: &OsStr, value: &OsStr| match policy {
-        // synconce's variables mark a run in progress: see `synconce_hold::RUN_VARIABLE`.
-        Environment::Clean => name == "TERM" || name.as_bytes().starts_with(b"SYNCONCE_"),
-        Environment::Keep => {
-            DIRECTORIES.iter().all(|known| name != *known) || is_directory(Path::new(value))
-        }
+    let is_kept = |name: &OsStr, value: &OsStr| {
+        DIRECTORIES.iter().all(|known| name != *known) || is_directory(Path::new(value))
     };
     let mut kept: Vec<_> = ours.filter(|(name, value)| is_kept(name, value)).collect();
     let path = kept.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
@@ -53,9 +36,6 @@ pub(super) fn made(
     ];
     kept.retain(|(name, _)| name != "OLDPWD" && set.iter().all(|(known, _)| name != known));
     kept.extend(set.map(|(name, value)| (name.into(), value)));
-    if policy == Environment::Clean {
-        kept.push(("LANG".into(), "C.UTF-8".into()));
-    }
     kept
 }
 
@@ -75,21 +55,23 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn environment(policy: Environment, ours: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn environment(ours: &[(&str, &str)]) -> BTreeMap<String, String> {
         let user = super::super::user::find(Some("5"), "b:x:5:5::/home/b:/bin/dash\n", "").unwrap();
         let ours = ours.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let inside = |path: &Path| path == Path::new("/tmp");
-        let made = made(policy, ours, &user, OsStr::new("/w"), inside);
+        let made = made(ours, &user, OsStr::new("/w"), inside);
         let text = |text: OsString| text.into_string().unwrap();
         made.into_iter().map(|(name, value)| (text(name), text(value))).collect()
     }
 
     #[test]
     fn the_user_is_the_one_inside_and_everything_else_is_kept() {
-        let made = environment(
-            Environment::Keep,
-            &[("HOME", "/home/me"), ("LANG", "de_DE"), ("USER", "me"), ("OLDPWD", "/x")],
-        );
+        let made = environment(&[
+            ("HOME", "/home/me"),
+            ("LANG", "de_DE"),
+            ("USER", "me"),
+            ("OLDPWD", "/x"),
+        ]);
         for (name, value) in [
             ("HOME", "/home/b"),
             ("USER", "b"),
@@ -105,25 +87,17 @@ mod tests {
 
     #[test]
     fn directories_for_temporary_files_are_kept_if_they_are_inside() {
-        let made = environment(Environment::Keep, &[("TMPDIR", "/tmp"), ("TMP", "/home/me/tmp")]);
+        let made = environment(&[("TMPDIR", "/tmp"), ("TMP", "/home/me/tmp")]);
         assert!(made.contains_key("TMPDIR") && !made.contains_key("TMP"), "{made:?}");
     }
 
     #[test]
     fn a_path_has_the_directories_of_administration_too() {
-        let path = |ours| environment(Environment::Keep, ours)["PATH"].clone();
+        let path = |ours| environment(ours)["PATH"].clone();
         assert_eq!(path(&[]), PATHS.join(":"));
         assert_eq!(
             path(&[("PATH", "/opt/bin:/usr/bin:/bin")]),
             "/opt/bin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin"
         );
-    }
-
-    #[test]
-    fn a_clean_one_keeps_only_the_terminal_and_the_run() {
-        let ours = [("TERM", "vt100"), ("SECRET", "x"), ("SYNCONCE_RUN", "1"), ("LANG", "de_DE")];
-        let made = environment(Environment::Clean, &ours);
-        assert!(!made.contains_key("SECRET") && made.contains_key("TERM"), "{made:?}");
-        assert_eq!((&*made["LANG"], &*made["SYNCONCE_RUN"]), ("C.UTF-8", "1"));
     }
 }

@@ -110,7 +110,7 @@ fn mount_dev(places: &mut Places) -> Result<(), Error> {
     let mount = new_mount("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID);
     put(places, &mount.on("cannot mount", path)?, path, Kind::Directory)?;
     let dev = find(places.root(), path).on("cannot open", path)?;
-    let is_first = crate::namespace::is_first_user_namespace();
+    let is_first = synconce_sys::namespace::is_first_user_namespace();
     for node in NODES.iter().chain(is_first.then_some(&CONSOLE)) {
         make_node(places, &dev, *node)?;
     }

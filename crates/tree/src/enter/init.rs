@@ -4,7 +4,6 @@
 use super::report::{Report, Teller};
 use super::user::{self, User};
 use super::{EnterSpec, PASSED_ON, environment, furnish};
-use nix::sched::{CloneFlags, unshare};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Gid, Signal, Uid, chdir, set_parent_process_death_signal};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -16,6 +15,7 @@ use std::path::Path;
 use std::{env, fs};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::launch::{Command, execute_in_place};
+use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Change, Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Set};
 
@@ -40,7 +40,7 @@ fn try_run(
     }
     // The process outside does not see these mounts, so that it can remove the mount points
     // afterwards.
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| text(&error))?;
+    unshare(UnshareFlags::NEWNS).map_err(|error| text(&error))?;
     let root = furnish::furnish(spec).map_err(|error| text(&error))?;
     furnish::change_root(root.as_fd()).map_err(|error| text(&error))?;
     let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
@@ -116,8 +116,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
         return 125;
     }
     let is_directory = |path: &Path| path.is_dir();
-    let environment =
-        environment::made(spec.environment, env::vars_os(), user, directory, is_directory);
+    let environment = environment::made(env::vars_os(), user, directory, is_directory);
     before.set();
     let error = match command(&spec.command, &environment) {
         Ok(command) => execute_in_place(&command),

@@ -1,11 +1,18 @@
 //! Finds free subordinate ids, as useradd(8) does.
 
-use super::ranges::Range;
-
 /// The ids that a user namespace needs: Debian's `nobody` is 65534.
 const USUAL: u64 = 65_536;
 /// The largest id; 2^32 - 1 means "no id" to chown(2).
 const LARGEST: u64 = u32::MAX as u64 - 1;
+
+/// Ids that a user may map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    /// The first id.
+    pub(super) start: u64,
+    /// The number of ids.
+    pub(super) count: u64,
+}
 
 /// The range of subordinate ids that login.defs(5) allows for both user ids and group ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

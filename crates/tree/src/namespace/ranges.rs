@@ -1,7 +1,7 @@
 //! Subordinate ids: `/etc/subuid` and `/etc/subgid` (subuid(5)).
 
 use super::Refusal;
-use super::free::{LoginDefs, free_range};
+use super::free::{LoginDefs, Range, free_range};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -9,15 +9,6 @@ use synconce_durable::error::Error;
 
 const SUBUID: &str = "/etc/subuid";
 const SUBGID: &str = "/etc/subgid";
-
-/// Ids that a user may map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
-    /// The first id.
-    pub(super) start: u64,
-    /// The number of ids.
-    pub(super) count: u64,
-}
 
 /// Returns the ranges of user ids and of group ids for the user `uid`, listed by name or
 /// number.

@@ -7,7 +7,6 @@
 //! show the old file again.
 
 use super::place_of;
-use crate::flags::unflag;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, RawDir, Stat, Timespec, Timestamps, UTIME_OMIT, openat,
     statat, utimensat,
@@ -18,6 +17,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use synconce_durable::error::{Context, Error};
+use synconce_fs::unflag;
 use synconce_sys::handle;
 
 /// What [`freeze`] has done.

@@ -1,7 +1,6 @@
 //! Finds out what overlay can do on a file system, by a trial mount.
 
 use super::{Features, Mount, link_to, writable};
-use crate::namespace;
 use rustix::fs::{
     AtFlags, Mode, OFlags, chmodat, linkat, mkdirat, openat, renameat, statat, unlinkat,
 };
@@ -68,7 +67,7 @@ impl Abilities {
 /// The reason why no overlay can be mounted.
 pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, Reason> {
     let mut place = Place::new(dir)?;
-    let user_xattr = !namespace::is_first_user_namespace();
+    let user_xattr = !synconce_sys::namespace::is_first_user_namespace();
     let bare = Features { user_xattr, ..Features::default() };
     let mut abilities = Abilities {
         user_xattr,

@@ -6,13 +6,10 @@ use rustix::fs::{
     unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use synconce_durable::error::{Context, Error};
-
-/// The kernel's limit for a list of xattrs and for a value (xattr(7)).
-const LONGEST_XATTR: usize = 64 * 1024;
+use synconce_fs::xattrs;
 
 /// Gives the new and empty `upper` the mode, owner, xattrs and times of `top`, the root of the
 /// topmost lower layer: the merged root shows the attributes of the upper.
@@ -31,7 +28,7 @@ fn copy_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<()> {
     chown(&*link, Some(Uid::from_raw(wanted.st_uid)), Some(Gid::from_raw(wanted.st_gid)))?;
     // After the owner: a change of owner clears set-id bits.
     chmod(&*link, Mode::from_raw_mode(wanted.st_mode))?;
-    copy_xattrs(&link, &link_to(top))?;
+    copy_xattrs(&link, top)?;
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: wanted.st_mtime, tv_nsec: wanted.st_mtime_nsec as _ },
@@ -39,18 +36,10 @@ fn copy_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<()> {
     Ok(utimensat(CWD, &*link, &times, AtFlags::empty())?)
 }
 
-fn copy_xattrs(to: &str, from: &str) -> io::Result<()> {
-    let mut buffer = vec![0; LONGEST_XATTR];
-    let length = match rustix::fs::listxattr(from, &mut buffer[..]) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
-        other => other?,
-    };
-    let names = buffer[..length].to_vec();
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty() && !is_overlays(name))
-    {
-        let length = rustix::fs::getxattr(from, name, &mut buffer[..])?;
-        match rustix::fs::setxattr(to, name, &buffer[..length], XattrFlags::empty()) {
-            Err(Errno::PERM | Errno::OPNOTSUPP) if name.starts_with(b"security.") => {}
+fn copy_xattrs(to: &str, from: BorrowedFd<'_>) -> io::Result<()> {
+    for (name, value) in xattrs(from)? {
+        match rustix::fs::setxattr(to, &*name, &value, XattrFlags::empty()) {
+            Err(Errno::PERM | Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"security.") => {}
             other => other?,
         }
     }
@@ -70,30 +59,7 @@ pub(crate) fn is_same_root(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result
 fn same_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<bool> {
     let (a, b) = (rustix::fs::fstat(upper)?, rustix::fs::fstat(top)?);
     let of = |s: &rustix::fs::Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_mtime, s.st_mtime_nsec);
-    Ok(of(&a) == of(&b) && xattrs(&link_to(upper))? == xattrs(&link_to(top))?)
-}
-
-/// Returns all xattrs that are not overlay's own, by name.
-fn xattrs(path: &str) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    let mut buffer = vec![0; LONGEST_XATTR];
-    let length = match rustix::fs::listxattr(path, &mut buffer[..]) {
-        Err(Errno::OPNOTSUPP) => 0,
-        other => other?,
-    };
-    let names = buffer[..length].to_vec();
-    let names = names.split(|byte| *byte == 0);
-    let mut found = BTreeMap::new();
-    for name in names.filter(|name| !name.is_empty() && !is_overlays(name)) {
-        let length = rustix::fs::getxattr(path, name, &mut buffer[..])?;
-        found.insert(name.to_owned(), buffer[..length].to_vec());
-    }
-    Ok(found)
-}
-
-/// Returns whether an xattr is overlay's own metadata. On another file the attribute would be
-/// wrong, and would redirect an overlay that has the file in a layer.
-pub(crate) fn is_overlays(name: &[u8]) -> bool {
-    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.")
+    Ok(of(&a) == of(&b) && xattrs(upper)? == xattrs(top)?)
 }
 
 /// Removes the guard by which the kernel refuses to mount an upper directory again after a

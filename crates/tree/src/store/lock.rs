@@ -4,7 +4,7 @@ use super::Store;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
@@ -64,11 +64,16 @@ impl Store {
 /// # Errors
 /// The error names the act and the path.
 pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
-    match flock(directory.as_fd(), FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(errno) => Err(Error::new("cannot lock", path, errno)),
-    }
+    try_flock(directory, FlockOperation::NonBlockingLockShared, path).map(|locked| !locked)
+}
+
+/// Locks `directory` exclusively, unless another process has a lock on it. Returns whether it
+/// is locked.
+///
+/// # Errors
+/// The error names the act and the path.
+pub(crate) fn try_lock(directory: &OwnedFd, path: &Path) -> Result<bool, Error> {
+    try_flock(directory, FlockOperation::NonBlockingLockExclusive, path)
 }
 
 /// Takes the lease of `directory`, unless another process has it.
@@ -76,9 +81,13 @@ pub(crate) fn is_leased(directory: &OwnedFd, path: &Path) -> Result<bool, Error>
 /// # Errors
 /// The error names the act and the path.
 pub(crate) fn try_lease(directory: OwnedFd, path: &Path) -> Result<Option<OwnedFd>, Error> {
-    match flock(directory.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(directory)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
+    Ok(try_lock(&directory, path)?.then_some(directory))
+}
+
+fn try_flock(directory: &OwnedFd, operation: FlockOperation, path: &Path) -> Result<bool, Error> {
+    match flock(directory, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(Error::new("cannot lock", path, errno)),
     }
 }

@@ -1,7 +1,7 @@
 //! Reads, writes and removes records, each in one step.
 
-use super::{OPEN, Store, TREES};
-use crate::record::{FORMAT, Layer, Name, Open, Record};
+use super::{OPEN, SESSIONS, Store, TREES, names_in};
+use crate::record::{self, FORMAT, Layer, Name, Open, Record};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
@@ -14,6 +14,8 @@ use synconce_durable::mutant;
 use synconce_durable::replace::{self, Rights};
 
 const SUFFIX: &str = ".json";
+/// The file that describes a session.
+pub(crate) const SESSION: &str = "session.json";
 
 impl Store {
     fn record_path(&self, name: &Name) -> PathBuf {
@@ -128,6 +130,26 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other.on("cannot remove", &path),
         }
+    }
+
+    /// Returns the ids of all sessions, interrupted ones included, each with its note if the
+    /// note can be read.
+    pub(crate) fn sessions(&self) -> Result<Vec<(String, Option<record::Session>)>, Error> {
+        let names = names_in(&self.path().join(SESSIONS))?;
+        let names = names.into_iter().filter(|id| self.session(id).is_dir());
+        let with_note = |id: String| {
+            let note = read(&self.session(&id).join(SESSION)).ok().flatten();
+            (id, note)
+        };
+        Ok(names.map(with_note).collect())
+    }
+
+    /// Returns whether the note of session `id` was written by another version, and is no
+    /// leftover of a crash. The layers that such a session needs are unknown.
+    pub(crate) fn is_foreign(&self, id: &str) -> bool {
+        let path = self.session(id).join(SESSION);
+        read::<serde_json::Value>(&path).is_ok_and(|value| value.is_some())
+            && read::<record::Session>(&path).is_err()
     }
 
     /// Returns the trees that have notes of uncommitted changes, by the notes' names.

@@ -11,7 +11,7 @@ use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::Rig;
-use synconce_tree::enter::{Bind, EnterSpec, Environment};
+use synconce_tree::enter::{Bind, EnterSpec};
 
 /// Runs a test's closure, with a disk, in a process and namespaces of its own.
 pub fn isolated<T: Fn(&Path)>(test: T) {
@@ -70,7 +70,6 @@ pub fn spec(root: &Path, command: &[&str]) -> EnterSpec {
         user: None,
         binds: Vec::new(),
         directory: None,
-        environment: Environment::Keep,
     }
 }
 

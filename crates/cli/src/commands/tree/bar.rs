@@ -6,7 +6,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use synconce_tree::Progress;
+use synconce_fs::Progress;
 
 /// The progress of a long verb.
 pub struct Bar {

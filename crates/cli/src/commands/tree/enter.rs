@@ -3,18 +3,26 @@
 use crate::arguments::tree::Enter;
 use crate::exit;
 use crate::text::say;
+use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use synconce_tree::enter::{self, Ending, EnterSpec};
+use synconce_tree::enter::{self, Bind, Ending, EnterSpec};
 
 /// Enters the clone, runs the command and ends with the command's exit status.
 pub fn enter(arguments: Enter) -> ExitCode {
-    let spec = match serde_json::from_str::<EnterSpec>(&arguments.how) {
-        Ok(spec) => EnterSpec { command: arguments.command, ..spec },
-        Err(error) => {
-            say(&format!("cannot enter a tree: {error}"));
-            return exit::FAILED.into();
-        }
+    let Enter { root, user, bind: bind_words, directory, command } = arguments;
+    let bind = |words: &[OsString]| Bind {
+        source: words[0].clone(),
+        target: words[1].clone(),
+        read_only: words[2] == "ro",
+    };
+    let spec = EnterSpec {
+        root: root.into_os_string(),
+        command,
+        user,
+        binds: bind_words.chunks_exact(3).map(bind).collect(),
+        directory: directory.map(PathBuf::into_os_string),
     };
     match enter::enter(&spec) {
         // An exit code has 8 bits.

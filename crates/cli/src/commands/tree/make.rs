@@ -11,8 +11,8 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_tree::archive::{self, LeftOut, PackOptions, UnpackOptions};
-use synconce_tree::engine::{self, CopyOptions, CopyReport};
+use synconce_fs::archive::{self, LeftOut, PackOptions, UnpackOptions};
+use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::Name;
 use synconce_tree::{ImportReport, Store};
 
@@ -24,8 +24,8 @@ pub fn init(default: &StorePath, arguments: Init) -> Result<(), Failure> {
         Some(path) => path,
         None => default.path()?,
     };
-    let store = Store::init(&path)?;
-    let choice = store.choose(&[], None)?;
+    let store = synconce_tree::init(&path)?;
+    let choice = synconce_tree::choose(&store, &[], None)?;
     say(&format!(
         "trees in {} are cloned by {}: {}",
         store.path().display(),
@@ -40,10 +40,11 @@ pub fn import(store: &Store, arguments: Import) -> Result<(), Failure> {
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
-    let (record, imported) = store.import(&name, strategy, &bar, |target| match is_directory {
-        true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
-        false => unpack_in(&source, target, &bar),
-    })?;
+    let (record, imported) =
+        synconce_tree::import(store, &name, strategy, &bar, |target| match is_directory {
+            true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
+            false => unpack_in(&source, target, &bar),
+        })?;
     drop(bar);
     imported.notices.iter().for_each(|notice| say(notice));
     say(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
@@ -71,7 +72,7 @@ fn copy_in(
 ) -> Result<Imported, Error> {
     let opened = fs::File::open(source).on("cannot open", source)?;
     let options = CopyOptions { cross_mounts, ..CopyOptions::default() };
-    let report = engine::copy(opened.as_fd(), target, &options, bar)?;
+    let report = synconce_fs::copy(opened.as_fd(), target, &options, bar)?;
     if let Some(path) = report.changed.first().filter(|_| !tolerate_changes) {
         let why = format!(
             "{} paths changed while they were read; --tolerate-changes takes them as they were found",
@@ -138,27 +139,27 @@ fn left_out(left: &LeftOut) -> Vec<String> {
 pub fn clone(store: &Store, arguments: Clone) -> Result<(), Failure> {
     let strategy = arguments.strategy.map(Into::into);
     let Some(name) = arguments.name else {
-        let name = store.new_name(&arguments.base)?;
-        store.clone_tree(&arguments.base, &name, strategy)?;
+        let name = synconce_tree::new_name(&arguments.base)?;
+        synconce_tree::clone(store, &arguments.base, &name, strategy)?;
         return print(&format!("{name}\n"));
     };
-    store.clone_tree(&arguments.base, &name, strategy)?;
+    synconce_tree::clone(store, &arguments.base, &name, strategy)?;
     Ok(())
 }
 
 pub fn commit(store: &Store, arguments: &Commit) -> Result<(), Failure> {
-    store.commit(&arguments.name, arguments.new.as_ref(), &Bar::new("looked at"))?;
+    synconce_tree::commit(store, &arguments.name, arguments.new.as_ref(), &Bar::new("looked at"))?;
     Ok(())
 }
 
 pub fn squash(store: &Store, name: &Name) -> Result<(), Failure> {
     let bar = Bar::new("squashed");
-    store.squash(name, &bar)?;
+    synconce_tree::squash(store, name, &bar)?;
     Ok(())
 }
 
 pub fn export(store: &Store, arguments: Export) -> Result<(), Failure> {
-    let reading = store.reading(&arguments.name)?;
+    let reading = synconce_tree::read(store, &arguments.name)?;
     let view = reading.view()?;
     match &arguments.directory {
         Some(directory) => export_to(view.as_fd(), directory),
@@ -173,7 +174,7 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path) -> Result<(), Failure> {
     }
     let target = fs::File::open(directory).on("cannot open", directory)?;
     let bar = Bar::new("exported");
-    let report = engine::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
+    let report = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
     // A commit of the store does not cover a directory outside the store.
     rustix::fs::syncfs(&target).on("cannot commit: sync of the file system of", directory)?;
     drop(bar);

@@ -22,12 +22,12 @@ pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Fail
         let why = io::Error::other("the store is there, and would be out of reach");
         return Err(Error::new("cannot mount on", &at, why).into());
     }
-    let session = match arguments.read_only {
-        true => store.open_read_only(&arguments.name, &at)?,
-        false => store.open_mounted(&arguments.name, &at)?,
+    let begun = match arguments.read_only {
+        true => synconce_tree::open_read_only(store, &arguments.name, &at)?,
+        false => synconce_tree::open_mounted(store, &arguments.name, &at)?,
     };
-    let mounted = session.prepare(&Bar::new("copied")).and_then(|()| session.attach_at(&at));
-    match mounted {
+    let session = begun.prepare(&Bar::new("copied"))?;
+    match session.attach_at(&at) {
         Ok(()) => Ok(()),
         Err(error) => {
             session.discard()?;
@@ -41,12 +41,15 @@ pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
     // name.
     let is_path = arguments.what.as_encoded_bytes().contains(&b'/');
     let name = arguments.what.to_str().filter(|_| !is_path);
-    let mut session = name.map(|name| store.mounted(MountOf::Tree(name))).transpose()?.flatten();
+    let mut session =
+        name.map(|name| synconce_tree::mounted(store, MountOf::Tree(name))).transpose()?.flatten();
     if session.is_none() {
         // The mount point may have been removed since a `tree mount` was killed.
         let at = fs::canonicalize(&arguments.what).or_else(|_| absolute(&arguments.what));
-        session =
-            store.mounted(MountOf::Path(&at.on("cannot find", Path::new(&arguments.what))?))?;
+        session = synconce_tree::mounted(
+            store,
+            MountOf::Path(&at.on("cannot find", Path::new(&arguments.what))?),
+        )?;
     }
     let Some((session, point)) = session else {
         let what = Path::new(&arguments.what);
@@ -61,7 +64,7 @@ pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
     if arguments.discard || !session.can_be_kept() {
         session.discard()?;
     } else {
-        session.keep(&())?;
+        session.freeze(&())?.keep(&())?;
     }
     Ok(())
 }

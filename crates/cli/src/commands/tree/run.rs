@@ -7,7 +7,7 @@ use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
 use crate::commands::run::{Screen, end_as, fail};
 use crate::text::say;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use synconce_durable::pins;
 use synconce_hold::{Accounts, Ending, Finished, Options, Outcome, RunError};
 use synconce_probe::mounts;
-use synconce_tree::enter::{Bind, EnterSpec, Environment};
+use synconce_tree::enter::Bind;
 use synconce_tree::record::Name;
-use synconce_tree::{Base, Session, Store, namespace};
+use synconce_tree::{Base, Begun, Session, Store, namespace};
 
 /// How long the disk of a bind may complete no request during its commit.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,9 +33,11 @@ enum Fate {
 }
 
 pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
-    let spec = spec(&arguments)?;
-    let (session, fate) = begin(store, &arguments)?;
-    let finished = match work(&session, &arguments, spec) {
+    let binds: Vec<Bind> =
+        arguments.bind.iter().map(|text| bind(text)).collect::<Result<_, _>>()?;
+    let (begun, fate) = begin(store, &arguments)?;
+    let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
+    let finished = match work(&session, &arguments, &binds) {
         Ok(finished) => finished,
         Err(failure) => {
             session.discard()?;
@@ -61,39 +63,25 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
     })
 }
 
-fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a>, Fate), Failure> {
+fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>, Fate), Failure> {
     let strategy = arguments.strategy.map(Into::into);
     if let Some(name) = &arguments.name {
-        let session = store.open_session(name, strategy)?;
+        let session = synconce_tree::open_session(store, name, strategy)?;
         let fate = if arguments.discard { Fate::Discarded } else { Fate::Kept };
         return Ok((session, fate));
     }
     let base =
         arguments.from.as_ref().ok_or_else(|| Failure::from("no tree is named".to_owned()))?;
-    let (session, base) = store.open_anonymous(base, strategy)?;
+    let (session, base) = synconce_tree::open_anonymous(store, base, strategy)?;
     let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
     // Checked before the command runs, so that its work is not lost, and again after it.
-    match store.next_generation(new, Some(&base)) {
+    match synconce_tree::next_generation(store, new, Some(&base)) {
         Ok(_) => Ok((session, Fate::Committed(new.clone(), base))),
         Err(error) => {
             session.discard()?;
             Err(error.into())
         }
     }
-}
-
-fn spec(arguments: &RunIn) -> Result<EnterSpec, Failure> {
-    let binds = arguments.bind.iter().map(|text| bind(text));
-    Ok(EnterSpec {
-        root: OsString::new(),
-        // The words of the command are passed as arguments: one argument may be too small for
-        // them all.
-        command: Vec::new(),
-        user: arguments.user.clone(),
-        binds: binds.collect::<Result<_, _>>()?,
-        directory: arguments.directory.clone().map(PathBuf::into_os_string),
-        environment: Environment::default(),
-    })
 }
 
 /// Parses `A:B`, `A:B:ro` or `A:B:rw`.
@@ -116,29 +104,37 @@ fn bind(text: &str) -> Result<Bind, Failure> {
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
 
-/// Makes the copy, mounts it in a private mount namespace, and runs the command in it.
-fn work(
-    session: &Session<'_>,
-    arguments: &RunIn,
-    mut spec: EnterSpec,
-) -> Result<Finished, Failure> {
-    session.prepare(&Bar::silent_to_signals("copied"))?;
+/// Mounts the copy in a private mount namespace, and runs the command in it.
+fn work(session: &Session<'_>, arguments: &RunIn, binds: &[Bind]) -> Result<Finished, Failure> {
     namespace::enter_private()?;
-    spec.root = session.attach()?.into_os_string();
-    let finished = hold(arguments, &spec)?;
+    let root = session.attach()?;
+    let finished = hold(arguments, root, binds)?;
     session.detach()?;
     Ok(finished)
 }
 
-fn hold(arguments: &RunIn, spec: &EnterSpec) -> Result<Finished, Failure> {
+/// Returns the command line of the process that enters the tree at `root`.
+fn entering(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Vec<OsString>, Failure> {
     let own = std::env::current_exe()
         .map_err(|error| Failure::from(format!("cannot find our own program: {error}")))?;
-    let text = serde_json::to_string(spec)
-        .map_err(|error| Failure::from(format!("cannot pass the command on: {error}")))?;
-    let words = [own.into(), "tree".into(), "enter".into(), text.into(), "--".into()];
-    let command: Vec<OsString> = words.into_iter().chain(arguments.command.clone()).collect();
+    let mut words = vec![own.into(), "tree".into(), "enter".into(), root.into()];
+    // In one word, because a value may begin with a hyphen.
+    let option = |name: &str, value: &OsStr| [OsStr::new(name), value].into_iter().collect();
+    words.extend(arguments.user.iter().map(|user| option("--user=", user.as_ref())));
+    words.extend(arguments.directory.iter().map(|path| option("--directory=", path.as_ref())));
+    for Bind { source, target, read_only } in binds {
+        let mode = if *read_only { "ro" } else { "rw" };
+        words.extend(["--bind".into(), source.clone(), target.clone(), mode.into()]);
+    }
+    words.push("--".into());
+    words.extend(arguments.command.iter().cloned());
+    Ok(words)
+}
+
+fn hold(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Finished, Failure> {
+    let command = entering(arguments, root, binds)?;
     // The binds outside the tree outlive a discarded clone, so they are committed.
-    let elsewhere = spec.binds.iter().filter(|bind| !bind.read_only);
+    let elsewhere = binds.iter().filter(|bind| !bind.read_only);
     let elsewhere = elsewhere.map(|bind| PathBuf::from(&bind.source));
     let commit_only: Vec<PathBuf> = elsewhere.filter(|path| is_on_a_disk(path)).collect();
     let options = Options {
@@ -189,9 +185,10 @@ fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Fail
             session.discard()?;
             say(&format!("signal {signal} ended the command; what it did is thrown away"));
         }
-        (Fate::Kept, _) => session.keep(&())?,
+        (Fate::Kept, _) => session.freeze(&())?.keep(&())?,
         (Fate::Committed(name, base), Ending::Exited(0)) => {
-            session.commit_as(&name, Some(base), &Bar::silent_to_signals("looked at"))?;
+            let bar = Bar::silent_to_signals("looked at");
+            session.freeze(&bar)?.commit_as(&name, Some(base), &bar)?;
         }
         (Fate::Committed(name, _), _) => {
             session.discard()?;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use synconce_durable::error::Error;
-use synconce_tree::engine::{self, Change, ChangeKind};
+use synconce_fs::{Change, ChangeKind};
 use synconce_tree::record::Name;
 use synconce_tree::{Listed, Store};
 
@@ -62,7 +62,7 @@ impl<'a> From<&'a Listed> for Shown<'a> {
 }
 
 pub fn list(store: &Store, arguments: &Json) -> Result<(), Failure> {
-    let (listed, broken) = store.list()?;
+    let (listed, broken) = synconce_tree::list(store)?;
     let shown: Vec<Shown<'_>> = listed.iter().map(Into::into).collect();
     broken.iter().for_each(|error| say(&error.to_string()));
     if arguments.json {
@@ -117,10 +117,11 @@ struct Difference {
 }
 
 pub fn diff(store: &Store, arguments: &Diff) -> Result<ExitCode, Failure> {
-    let readings = (store.reading(&arguments.a)?, store.reading(&arguments.b)?);
+    let readings =
+        (synconce_tree::read(store, &arguments.a)?, synconce_tree::read(store, &arguments.b)?);
     let (a, b) = (readings.0.view()?, readings.1.view()?);
     let bar = Bar::new("compared");
-    let changes = engine::compare(a.as_fd(), b.as_fd(), &bar)?;
+    let changes = synconce_fs::compare(a.as_fd(), b.as_fd(), &bar)?;
     drop(bar);
     if arguments.json {
         let word = |change: &Change| match change.kind {
@@ -160,7 +161,7 @@ fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
 
 pub fn verify(store: &Store, name: &Name) -> Result<ExitCode, Failure> {
     let bar = Bar::new("looked at");
-    let altered = store.verify(name, &bar)?;
+    let altered = synconce_tree::verify(store, name, &bar)?;
     drop(bar);
     for one in &altered {
         for path in one.directories.iter().take(NAMED) {
@@ -181,7 +182,7 @@ struct Fault {
 
 pub fn fsck(store: &Store, arguments: &Json) -> Result<ExitCode, Failure> {
     let bar = Bar::new("looked at");
-    let faults: Vec<Error> = store.check(&bar)?;
+    let faults: Vec<Error> = synconce_tree::fsck(store, &bar)?;
     drop(bar);
     if arguments.json {
         let all = faults.iter().map(|fault| Fault { fault: fault.to_string() });

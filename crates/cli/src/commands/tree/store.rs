@@ -29,7 +29,7 @@ impl StorePath {
     pub fn open(&self) -> Result<Store, Failure> {
         let path = self.path()?;
         let store = Store::open(&path).map_err(|error| self.no_store(error, &path))?;
-        report(&store.recover()?);
+        report(&synconce_tree::recover(&store)?);
         Ok(store)
     }
 
@@ -37,7 +37,7 @@ impl StorePath {
     pub fn open_or_make(&self) -> Result<Store, Failure> {
         let path = self.path()?;
         if self.given.is_none() && !path.exists() {
-            Store::init(&path)?;
+            synconce_tree::init(&path)?;
         }
         self.open()
     }

@@ -6,7 +6,7 @@ use super::store;
 use crate::arguments::tree::{Gc, Remove};
 use crate::text::say;
 use synconce_sys::process::{self, Side};
-use synconce_tree::{Emptied, Store, engine};
+use synconce_tree::{Emptied, Store};
 
 /// How many failed removals are listed.
 const NAMED: usize = 5;
@@ -15,7 +15,7 @@ pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
     let mut failed = None;
     for name in &arguments.names {
         // The other trees are removed all the same, as with rm(1).
-        if let Err(error) = store.remove_tree(name)
+        if let Err(error) = synconce_tree::remove(store, name)
             && let Some(earlier) = failed.replace(error)
         {
             Failure::from(earlier).report();
@@ -28,14 +28,14 @@ pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
 }
 
 pub fn gc(store: &Store, arguments: &Gc) -> Result<(), Failure> {
-    let (recovered, _) = store.collect()?;
+    let (recovered, _) = synconce_tree::gc(store)?;
     store::report(&recovered);
     empty(store, arguments.wait)
 }
 
 fn empty(store: &Store, wait: bool) -> Result<(), Failure> {
     let bar = Bar::new("removed");
-    let emptied = store.empty_trash(wait, engine::threads(), &bar)?;
+    let emptied = synconce_tree::empty_trash(store, wait, synconce_fs::threads(), &bar)?;
     drop(bar);
     report(&emptied)
 }
@@ -55,7 +55,7 @@ fn report(emptied: &Emptied) -> Result<(), Failure> {
 /// Empties the trash, if there is any, in a child process of the lowest priority. The calling
 /// process must be single-threaded, because it forks.
 pub fn empty_in_background(store: &Store) {
-    if !store.has_trash().unwrap_or(false) {
+    if !synconce_tree::has_trash(store).unwrap_or(false) {
         return;
     }
     match process::fork() {
@@ -63,7 +63,8 @@ pub fn empty_in_background(store: &Store) {
         Ok(Side::Child) => {
             process::leave_session();
             process::give_way();
-            let code = store.empty_trash(false, engine::threads(), &()).is_err();
+            let code =
+                synconce_tree::empty_trash(store, false, synconce_fs::threads(), &()).is_err();
             process::exit_now(i32::from(code))
         }
         Err(error) => {

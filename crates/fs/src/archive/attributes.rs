@@ -1,0 +1,170 @@
+//! Reads and sets owners, modes, extended attributes and times.
+
+use std::convert::identity;
+use std::ffi::{CStr, CString};
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, chmodat, chownat, fchmod,
+    fchown, futimens, utimensat,
+};
+use rustix::io::Errno;
+use synconce_durable::error::Error;
+
+use super::member::{Attributes, Xattr};
+use super::{LeftOut, failed};
+use crate::xattrs::{Attributed, Named, Open, each_of, is_overlays};
+
+/// A file, by descriptor or by its name in a directory. The name is never followed.
+#[derive(Clone, Copy)]
+pub(super) enum File<'a> {
+    Open(BorrowedFd<'a>),
+    Named(BorrowedFd<'a>, &'a [u8]),
+    /// A symbolic link, which has no mode.
+    Link(BorrowedFd<'a>, &'a [u8]),
+}
+
+/// Which attributes are set.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    pub(super) owners: bool,
+    pub(super) overlay_attributes: bool,
+}
+
+impl File<'_> {
+    fn chown(self, uid: u32, gid: u32) -> Result<(), Errno> {
+        let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        match self {
+            Self::Open(file) => fchown(file, uid, gid),
+            Self::Named(dir, name) | Self::Link(dir, name) => {
+                chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+
+    fn chmod(self, mode: u32) -> Result<(), Errno> {
+        match self {
+            Self::Open(file) => fchmod(file, Mode::from_raw_mode(mode)),
+            Self::Named(dir, name) => {
+                chmodat(dir, name, Mode::from_raw_mode(mode), AtFlags::empty())
+            }
+            Self::Link(..) => Ok(()),
+        }
+    }
+
+    fn set_mtime(self, (seconds, nanoseconds): (i64, u32)) -> Result<(), Errno> {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+        };
+        match self {
+            Self::Open(file) => futimens(file, &times),
+            Self::Named(dir, name) | Self::Link(dir, name) => {
+                utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+
+    fn set_xattr(self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
+        match self {
+            Self::Open(file) => Open(file).set(name, value),
+            Self::Named(dir, file) | Self::Link(dir, file) => Named::of(dir, file).set(name, value),
+        }
+    }
+
+    /// Returns the extended attributes, sorted by name.
+    pub(super) fn xattrs(self) -> Result<Vec<Xattr>, Errno> {
+        let mut xattrs = Vec::new();
+        let tell = |name: &CStr, value: &[u8]| {
+            xattrs.push((name.to_bytes().to_vec(), value.to_vec()));
+            Ok(())
+        };
+        match self {
+            Self::Open(file) => each_of(&Open(file), |_| true, identity, tell)?,
+            Self::Named(dir, file) | Self::Link(dir, file) => {
+                each_of(&Named::of(dir, file), |_| true, identity, tell)?;
+            }
+        }
+        xattrs.sort_unstable();
+        Ok(xattrs)
+    }
+}
+
+/// Sets all attributes of a new file, in an order in which no step undoes another: chown(2)
+/// clears set-id bits and capabilities, chmod(2) changes the mask of an access list.
+pub(super) fn apply(
+    file: File<'_>,
+    is: &Stat,
+    path: &[u8],
+    wanted: &Attributes,
+    manner: Manner,
+    left_out: &mut LeftOut,
+) -> Result<(), Error> {
+    let other_owner = (is.st_uid, is.st_gid) != (wanted.uid, wanted.gid);
+    if manner.owners && other_owner {
+        file.chown(wanted.uid, wanted.gid).map_err(|errno| {
+            let why = match errno {
+                // chown(2): the id is not mapped in the user namespace.
+                Errno::INVAL => std::io::Error::other(format!(
+                    "{}:{} is not among this user's ids (/etc/subuid, /etc/subgid)",
+                    wanted.uid, wanted.gid
+                )),
+                errno => errno.into(),
+            };
+            failed("cannot set the owner of", path, why)
+        })?;
+    }
+    let mut set = |stage: u8| {
+        for (name, value) in wanted.xattrs.iter().filter(|(name, _)| stage_of(name) == stage) {
+            set_xattr(file, path, name, value, manner, left_out)?;
+        }
+        Ok(())
+    };
+    set(0)?;
+    // A file with the right owner and mode needs no chmod(2).
+    if is.st_mode & 0o7777 != wanted.mode || manner.owners && other_owner {
+        file.chmod(wanted.mode).map_err(|errno| failed("cannot set the mode of", path, errno))?;
+    }
+    set(1)?;
+    set(2)?;
+    file.set_mtime(wanted.mtime).map_err(|errno| failed("cannot set the time of", path, errno))
+}
+
+fn stage_of(xattr: &[u8]) -> u8 {
+    match xattr {
+        _ if xattr.starts_with(b"system.posix_acl_") => 1,
+        _ if xattr.starts_with(b"security.") => 2,
+        _ => 0,
+    }
+}
+
+fn set_xattr(
+    file: File<'_>,
+    path: &[u8],
+    name: &[u8],
+    value: &[u8],
+    manner: Manner,
+    left_out: &mut LeftOut,
+) -> Result<(), Error> {
+    let note = |why: &str| format!("the attribute {}: {why}", name.escape_ascii());
+    if is_overlays(name) && !manner.overlay_attributes {
+        left_out.note(path, note("it would direct an overlay"));
+        return Ok(());
+    }
+    let c_name = CString::new(name).map_err(|_| Errno::INVAL);
+    match c_name.and_then(|name| file.set_xattr(&name, value)) {
+        // An access list with an id that is not mapped in the user namespace.
+        Err(errno @ Errno::INVAL) if name.starts_with(b"system.posix_acl_") => {
+            left_out.note(path, note(&std::io::Error::from(errno).to_string()));
+            Ok(())
+        }
+        Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS)) => {
+            left_out.note(path, note(&std::io::Error::from(errno).to_string()));
+            Ok(())
+        }
+        result => result.map_err(|errno| {
+            let why = std::io::Error::other(note(&std::io::Error::from(errno).to_string()));
+            failed("cannot set an attribute of", path, why)
+        }),
+    }
+}

@@ -1,0 +1,301 @@
+//! Makes an archive from a tree.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags, makedev, openat,
+    readlinkat, statx,
+};
+use rustix::io::{Errno, pread};
+use synconce_durable::error::Error;
+
+use super::attributes::File;
+use super::descend::{self, Descent};
+use super::member::{Attributes, Kind, Xattr};
+use super::sparse::Map;
+use super::write::{Outgoing, Writer};
+use super::{LeftOut, Progress, failed, go_on};
+use crate::xattrs::is_overlays;
+
+/// How a tree is packed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct PackOptions {
+    /// Packs overlay's own attributes as well (`trusted.overlay.*`, `user.overlay.*`). They
+    /// are meaningless without the other layers.
+    pub overlay_attributes: bool,
+}
+
+/// What was packed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Packed {
+    /// The number of members.
+    pub entries: u64,
+    /// Bytes of content, without holes.
+    pub bytes: u64,
+    /// What was left out: sockets, which no archive can hold; mounts below the root; overlay's
+    /// own attributes.
+    pub left_out: LeftOut,
+}
+
+/// Writes the tree at the open directory `source` as a PAX archive. The same tree gives the
+/// same bytes: names are sorted, owners are numbers, and the only times are those of the
+/// files. Memory holds the names in the directories on the way to the current file, and the
+/// paths of files with several links.
+///
+/// Mounts below the root are not crossed: the archive has a mount point's attributes and not
+/// its content.
+///
+/// # Errors
+/// Something cannot be read, or changed while it was read; `output` cannot be written; or the
+/// work was cancelled (`ECANCELED`). The output written so far lacks the end of an archive.
+pub fn pack(
+    source: BorrowedFd<'_>,
+    output: impl Write,
+    options: &PackOptions,
+    progress: &dyn Progress,
+) -> Result<Packed, Error> {
+    let mut packer = Packer {
+        writer: Writer::new(output),
+        links: HashMap::new(),
+        overlay_attributes: options.overlay_attributes,
+        progress,
+        done: Packed::default(),
+    };
+    let mut worker = Descent::new(source);
+    let root = descend::open(source, b".").map_err(|errno| failed("cannot open", b"", errno))?;
+    packer.directory(b"", &root)?;
+    worker.enter(root).map_err(|errno| failed("cannot list", b"", errno))?;
+    loop {
+        let next = worker.next();
+        let next = next.map_err(|errno| failed("cannot open again", worker.path(), errno))?;
+        let Some((dir, name)) = next else { break };
+        if let Some(dir) = packer.entry(&dir, &name, worker.path())? {
+            worker.enter(dir).map_err(|errno| failed("cannot list", worker.path(), errno))?;
+        }
+    }
+    packer.writer.finish().map_err(unwritable)?;
+    Ok(packer.done)
+}
+
+struct Packer<'a, W> {
+    writer: Writer<W>,
+    /// The first path of each file with several links, and the number of links still to come.
+    links: HashMap<(u32, u32, u64), (Vec<u8>, u32)>,
+    overlay_attributes: bool,
+    progress: &'a dyn Progress,
+    done: Packed,
+}
+
+impl<W: Write> Packer<'_, W> {
+    /// Writes one entry. Returns the directory if the entry is one, to be entered.
+    fn entry(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>, Error> {
+        go_on("cannot pack", path, self.progress)?;
+        let is = stat(dir.as_fd(), name).map_err(|errno| failed("cannot read", path, errno))?;
+        let file_type = FileType::from_raw_mode(is.stx_mode.into());
+        if file_type == FileType::Directory {
+            return match descend::open(dir.as_fd(), name) {
+                Err(Errno::XDEV) => {
+                    self.done.left_out.note(path, "what is mounted here");
+                    self.write(path, &Kind::Directory, attributes(&is, Vec::new())).map(|()| None)
+                }
+                opened => {
+                    let opened = opened.map_err(|errno| failed("cannot open", path, errno))?;
+                    self.directory(path, &opened).map(|()| Some(opened))
+                }
+            };
+        }
+        if is.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+            self.done.left_out.note(path, "what is mounted here");
+        } else if file_type == FileType::Socket {
+            self.done.left_out.note(path, "a socket");
+        } else if let Some(first) = self.first_link(path, &is) {
+            self.write(path, &Kind::Link(first), attributes(&is, Vec::new()))?;
+        } else if file_type == FileType::RegularFile {
+            self.file(dir, name, path, &is)?;
+        } else {
+            self.special(dir, name, path, &is, file_type)?;
+        }
+        Ok(None)
+    }
+
+    /// Returns the name of the file's first member if the entry is another link to it.
+    fn first_link(&mut self, path: &[u8], is: &Statx) -> Option<Vec<u8>> {
+        if is.stx_nlink < 2 {
+            return None;
+        }
+        let inode = (is.stx_dev_major, is.stx_dev_minor, is.stx_ino);
+        let Some((first, left)) = self.links.get_mut(&inode) else {
+            self.links.insert(inode, (path.to_vec(), is.stx_nlink - 1));
+            return None;
+        };
+        let member = member_name(first, false);
+        *left -= 1;
+        if *left == 0 {
+            self.links.remove(&inode);
+        }
+        Some(member)
+    }
+
+    fn directory(&mut self, path: &[u8], dir: &OwnedFd) -> Result<(), Error> {
+        let is = stat(dir.as_fd(), b"").map_err(|errno| failed("cannot read", path, errno))?;
+        let xattrs = self.xattrs(File::Open(dir.as_fd()), path)?;
+        self.write(path, &Kind::Directory, attributes(&is, xattrs))
+    }
+
+    fn special(
+        &mut self,
+        dir: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        is: &Statx,
+        file_type: FileType,
+    ) -> Result<(), Error> {
+        let number = makedev(is.stx_rdev_major, is.stx_rdev_minor);
+        let kind = match file_type {
+            FileType::Symlink => {
+                let target = readlinkat(dir, name, Vec::new());
+                let target = target.map_err(|errno| failed("cannot read", path, errno))?;
+                Kind::Symlink(target.into_bytes())
+            }
+            FileType::CharacterDevice => Kind::CharDevice(number),
+            FileType::BlockDevice => Kind::BlockDevice(number),
+            FileType::Fifo => Kind::Fifo,
+            _ => {
+                self.done.left_out.note(path, "a file of an unknown kind");
+                return Ok(());
+            }
+        };
+        let xattrs = self.xattrs(File::Link(dir.as_fd(), name), path)?;
+        self.write(path, &kind, attributes(is, xattrs))
+    }
+
+    fn file(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], is: &Statx) -> Result<(), Error> {
+        let file = open_file(dir, name).map_err(|errno| failed("cannot open", path, errno))?;
+        let size = is.stx_size;
+        let read = |error: std::io::Error| failed("cannot read", path, error);
+        // A file with as many blocks as its size needs has no holes; this saves a seek.
+        let map = match is.stx_blocks.saturating_mul(512) < size {
+            true => Map::of(file.as_fd(), size).map_err(read)?,
+            false => None,
+        };
+        let xattrs = self.xattrs(File::Open(file.as_fd()), path)?;
+        self.writer
+            .member(&Outgoing {
+                path: &member_name(path, false),
+                kind: &Kind::File,
+                size,
+                map: map.as_ref(),
+                attributes: &attributes(is, xattrs),
+            })
+            .map_err(unwritable)?;
+        let whole = [(0, size)];
+        for (at, length) in map.as_ref().map_or(&whole[..], |map| &map.pieces) {
+            self.content(&file, path, *at, *length)?;
+        }
+        self.writer.pad().map_err(unwritable)?;
+        let now = stat(file.as_fd(), b"").map_err(|errno| failed("cannot read", path, errno))?;
+        let seen =
+            |is: &Statx| (is.stx_ino, is.stx_size, is.stx_mtime.tv_sec, is.stx_mtime.tv_nsec);
+        if seen(&now) != seen(is) {
+            return Err(changed(path));
+        }
+        self.count();
+        Ok(())
+    }
+
+    fn content(&mut self, file: &OwnedFd, path: &[u8], at: u64, length: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < length {
+            go_on("cannot pack", path, self.progress)?;
+            let room = self.writer.room().map_err(unwritable)?;
+            let most = usize::try_from(length - done).unwrap_or(usize::MAX).min(room.len());
+            let got = match pread(file, &mut room[..most], at + done) {
+                Err(Errno::INTR) => continue,
+                Ok(0) => return Err(changed(path)),
+                result => result.map_err(|errno| failed("cannot read", path, errno))?,
+            };
+            self.writer.filled(got);
+            done += got as u64;
+            self.progress.add(0, got as u64);
+        }
+        self.done.bytes += length;
+        Ok(())
+    }
+
+    /// Writes a member without content.
+    fn write(&mut self, path: &[u8], kind: &Kind, attributes: Attributes) -> Result<(), Error> {
+        let name = member_name(path, *kind == Kind::Directory);
+        let it = Outgoing { path: &name, kind, size: 0, map: None, attributes: &attributes };
+        self.writer.member(&it).map_err(unwritable)?;
+        self.count();
+        Ok(())
+    }
+
+    fn xattrs(&mut self, file: File<'_>, path: &[u8]) -> Result<Vec<Xattr>, Error> {
+        let mut xattrs =
+            file.xattrs().map_err(|errno| failed("cannot read the attributes of", path, errno))?;
+        if !self.overlay_attributes {
+            let left_out = &mut self.done.left_out;
+            xattrs.retain(|(name, _)| {
+                let is_own = is_overlays(name);
+                if is_own {
+                    left_out.note(path, format!("the attribute {}", name.escape_ascii()));
+                }
+                !is_own
+            });
+        }
+        Ok(xattrs)
+    }
+
+    fn count(&mut self) {
+        self.done.entries += 1;
+        self.progress.add(1, 0);
+    }
+}
+
+fn member_name(path: &[u8], is_directory: bool) -> Vec<u8> {
+    let mut name = b"./".to_vec();
+    name.extend_from_slice(path);
+    if is_directory && !path.is_empty() {
+        name.push(b'/');
+    }
+    name
+}
+
+fn attributes(is: &Statx, xattrs: Vec<Xattr>) -> Attributes {
+    Attributes {
+        mode: u32::from(is.stx_mode) & 0o7777,
+        uid: is.stx_uid,
+        gid: is.stx_gid,
+        mtime: (is.stx_mtime.tv_sec, is.stx_mtime.tv_nsec),
+        xattrs,
+    }
+}
+
+fn stat(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    statx(dir, name, flags, StatxFlags::BASIC_STATS)
+}
+
+/// Opens a file without changing its access time, where that is permitted.
+fn open_file(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    // If the file was replaced by a named pipe after the stat, the open does not block.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => openat(dir, name, flags, Mode::empty()),
+        result => result,
+    }
+}
+
+fn changed(path: &[u8]) -> Error {
+    failed("cannot pack", path, std::io::Error::other("it changed while it was read"))
+}
+
+fn unwritable(error: std::io::Error) -> Error {
+    Error::new("cannot write", Path::new("the archive"), error)
+}

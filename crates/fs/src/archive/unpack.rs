@@ -1,0 +1,375 @@
+//! Makes a tree from an archive.
+
+use std::collections::HashSet;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, fremovexattr, fstat, ftruncate, linkat, mkdirat,
+    mknodat, openat, statat, symlinkat, unlinkat,
+};
+use rustix::io::{Errno, pwrite};
+use synconce_durable::error::Error;
+
+use super::attributes::{File, Manner, apply};
+use super::image::ImageSigns;
+use super::member::{Attributes, Kind, Member};
+use super::places::{Places, below_root};
+use super::reader::Reader;
+use super::source::Source;
+use super::{LeftOut, Progress, failed, go_on, refuse};
+
+/// How an archive is unpacked.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UnpackOptions {
+    /// Sets owners and groups by their numbers. If false, everything belongs to the caller.
+    pub owners: bool,
+    /// Sets overlay's own attributes (`trusted.overlay.*`, `user.overlay.*`). They could
+    /// redirect an overlay that has the tree as a layer.
+    pub overlay_attributes: bool,
+}
+
+impl Default for UnpackOptions {
+    fn default() -> Self {
+        Self { owners: true, overlay_attributes: false }
+    }
+}
+
+/// What was unpacked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unpacked {
+    /// The number of members, including those that replaced others.
+    pub entries: u64,
+    /// Bytes of content, without holes.
+    pub bytes: u64,
+    /// What was left out: device nodes that the caller may not make, and attributes that the
+    /// file system or the caller's rights do not allow.
+    pub left_out: LeftOut,
+    /// The number of character devices 0:0, which an overlay shows as removed files.
+    pub whiteouts: u64,
+}
+
+/// Unpacks an archive from [`super::open`], and finishes the source. If a decompressor failed,
+/// that is the error, not the early end of the archive.
+///
+/// # Errors
+/// As [`unpack`], and as [`Source::finish`].
+pub fn unpack_from(
+    mut source: Source,
+    target: BorrowedFd<'_>,
+    options: &UnpackOptions,
+    progress: &dyn Progress,
+) -> Result<Unpacked, Error> {
+    let unpacked = unpack(&mut source, target, options, progress);
+    // After an error elsewhere, the rest is not decompressed: it may be large, or its writer
+    // may never end.
+    if unpacked.is_ok() || source.ended {
+        source.finish()?;
+    }
+    unpacked
+}
+
+/// Unpacks an archive into the open, empty directory `target`. Nothing is synced. Memory holds
+/// one member's names and attributes, and the attributes of all directories.
+///
+/// A member replaces an earlier member of the same name, unless that is a directory with
+/// entries.
+///
+/// # Errors
+/// The archive is damaged or truncated, or has a member that cannot be made (the error names
+/// the member), or the work was cancelled (`ECANCELED`). The target is then incomplete. As an
+/// ordinary user outside of a user namespace, clear [`UnpackOptions::owners`].
+pub fn unpack(
+    input: impl Read,
+    target: BorrowedFd<'_>,
+    options: &UnpackOptions,
+    progress: &dyn Progress,
+) -> Result<Unpacked, Error> {
+    let places = Places::new(target).map_err(|error| failed("cannot use", b"", error))?;
+    // New files would inherit this list; the root's own attributes are set at the end.
+    let _ = fremovexattr(places.target(), "system.posix_acl_default");
+    let mut unpacker = Unpacker {
+        reader: Reader::new(input),
+        places,
+        manner: Manner { owners: options.owners, overlay_attributes: options.overlay_attributes },
+        progress,
+        done: Unpacked::default(),
+        directories: Vec::new(),
+        no_devices: HashSet::new(),
+        image: ImageSigns::default(),
+    };
+    while let Some(member) = unpacker.reader.next()? {
+        unpacker.member(member)?;
+    }
+    unpacker.finish()
+}
+
+struct Unpacker<'a, R> {
+    reader: Reader<R>,
+    places: Places,
+    manner: Manner,
+    progress: &'a dyn Progress,
+    done: Unpacked,
+    /// Directories' attributes are set last: making entries changes the times, and a mode or
+    /// default list could prevent or change the entries.
+    directories: Vec<Later>,
+    /// Device nodes that could not be made; other members may be links to them.
+    no_devices: HashSet<Vec<u8>>,
+    image: ImageSigns,
+}
+
+/// A directory whose attributes are still to be set.
+struct Later {
+    path: Vec<u8>,
+    attributes: Attributes,
+    /// Device and inode, to recognise the directory.
+    inode: (u64, u64),
+}
+
+impl<R: Read> Unpacker<'_, R> {
+    fn member(&mut self, member: Member) -> Result<(), Error> {
+        let path = below_root(&member.path, &member.path)?;
+        go_on("cannot unpack", &path, self.progress)?;
+        self.image.see(&path, &member.kind)?;
+        if let Some(strange) = &member.strange {
+            self.done.left_out.note(&path, strange);
+        }
+        if path.is_empty() {
+            if member.kind != Kind::Directory {
+                return Err(refuse(&member.path, "the root of a tree must be a directory"));
+            }
+            let target = self.places.target();
+            let is = fstat(target).map_err(|errno| failed("cannot read", b"", errno))?;
+            self.later(path, member.attributes, &is);
+        } else {
+            let (dir, name) = self.places.parent(&path, true)?;
+            self.make(&dir, name, &path, member)?;
+        }
+        self.done.entries += 1;
+        self.progress.add(1, 0);
+        Ok(())
+    }
+
+    fn make(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], it: Member) -> Result<(), Error> {
+        match &it.kind {
+            Kind::File => return self.file(dir, name, path, &it),
+            Kind::Directory => return self.directory(dir, name, path, it.attributes),
+            Kind::Link(target) => return self.link(dir, name, path, target),
+            Kind::Symlink(target) => {
+                self.replacing(dir, name, path, || symlinkat(&**target, dir, name))?;
+                return self.apply(File::Link(dir.as_fd(), name), path, &it.attributes);
+            }
+            Kind::Fifo => self.node(dir, name, path, FileType::Fifo, 0)?,
+            Kind::CharDevice(number) | Kind::BlockDevice(number) => {
+                let is_char = matches!(it.kind, Kind::CharDevice(_));
+                let kind = if is_char { FileType::CharacterDevice } else { FileType::BlockDevice };
+                match self.node(dir, name, path, kind, *number) {
+                    Err(error) if error.io().kind() == std::io::ErrorKind::PermissionDenied => {
+                        self.done.left_out.note(path, format!("a device node: {}", error.io()));
+                        self.no_devices.insert(path.to_vec());
+                        return Ok(());
+                    }
+                    result => result?,
+                }
+                if is_char && *number == 0 {
+                    let what = "a device 0:0, which an overlay takes for a removed file";
+                    self.done.left_out.note(path, what);
+                    self.done.whiteouts += 1;
+                }
+            }
+        }
+        self.apply(File::Named(dir.as_fd(), name), path, &it.attributes)
+    }
+
+    fn file(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], it: &Member) -> Result<(), Error> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        // The file stays writable until all attributes are set; user.* attributes need write
+        // permission (xattr(7)).
+        let mode = Mode::from_raw_mode(it.attributes.mode & 0o777 | 0o600);
+        let file = self.replacing(dir, name, path, || openat(dir, name, flags, mode))?;
+        let piece = match &it.map {
+            None => self.content(&file, path, 0, it.stored),
+            Some(map) => ftruncate(&file, map.size)
+                .map_err(|errno| failed("cannot write", path, errno))
+                .and_then(|()| {
+                    map.pieces
+                        .iter()
+                        .try_for_each(|(at, length)| self.content(&file, path, *at, *length))
+                }),
+        };
+        piece?;
+        self.apply(File::Open(file.as_fd()), path, &it.attributes)
+    }
+
+    /// Writes the next `length` bytes of the member's content at `offset`.
+    fn content(
+        &mut self,
+        file: &OwnedFd,
+        path: &[u8],
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Error> {
+        let mut done = 0;
+        while done < length {
+            go_on("cannot unpack", path, self.progress)?;
+            let piece = self.reader.content()?;
+            let most = usize::try_from(length - done).unwrap_or(usize::MAX).min(piece.len());
+            let written = match pwrite(file, &piece[..most], offset + done) {
+                Err(Errno::INTR) => continue,
+                Ok(0) => Err(Errno::IO),
+                result => result,
+            };
+            let written = written.map_err(|errno| failed("cannot write", path, errno))?;
+            self.reader.used(written);
+            done += written as u64;
+            self.progress.add(0, written as u64);
+        }
+        self.done.bytes += length;
+        Ok(())
+    }
+
+    fn directory(
+        &mut self,
+        dir: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        attributes: Attributes,
+    ) -> Result<(), Error> {
+        let make = || mkdirat(dir, name, Mode::RWXU);
+        let exists = |is: &Stat| FileType::from_raw_mode(is.st_mode) == FileType::Directory;
+        match make() {
+            Err(Errno::EXIST) if self.stat(dir, name, path).is_ok_and(|is| exists(&is)) => {}
+            Err(Errno::EXIST) => self.replacing(dir, name, path, make)?,
+            result => result.map_err(|errno| failed("cannot create", path, errno))?,
+        }
+        let is = self.stat(dir, name, path)?;
+        self.later(path.to_vec(), attributes, &is);
+        Ok(())
+    }
+
+    fn link(
+        &mut self,
+        dir: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        target: &[u8],
+    ) -> Result<(), Error> {
+        let target = below_root(path, target)?;
+        if self.no_devices.contains(&target) {
+            self.done.left_out.note(path, "a link to a device node");
+            self.no_devices.insert(path.to_vec());
+            return Ok(());
+        }
+        let describe = |errno: Errno| {
+            let (target, error) = (target.escape_ascii(), std::io::Error::from(errno));
+            failed("cannot link", path, std::io::Error::other(format!("to {target}: {error}")))
+        };
+        if target.is_empty() {
+            return Err(describe(Errno::PERM));
+        }
+        let (target_dir, target_name) = self.places.parent(&target, false)?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let is = statat(&target_dir, target_name, flags).map_err(describe)?;
+        if let Ok(there) = statat(dir, name, flags) {
+            // A second member for the same link, or a link to itself: removing the file would
+            // lose it.
+            if (there.st_dev, there.st_ino) == (is.st_dev, is.st_ino) {
+                return Ok(());
+            }
+            self.remove(dir, name, path)?;
+        }
+        linkat(&target_dir, target_name, dir, name, AtFlags::empty()).map_err(describe)
+    }
+
+    fn node(
+        &mut self,
+        dir: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        kind: FileType,
+        number: u64,
+    ) -> Result<(), Error> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        self.replacing(dir, name, path, || mknodat(dir, name, kind, mode, number))
+    }
+
+    /// Calls `make`. An existing entry of the name is removed, never written through.
+    fn replacing<T>(
+        &mut self,
+        dir: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        make: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Error> {
+        let made = match make() {
+            Err(Errno::EXIST) => {
+                self.remove(dir, name, path)?;
+                make()
+            }
+            made => made,
+        };
+        made.map_err(|errno| failed("cannot create", path, errno))
+    }
+
+    fn remove(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<(), Error> {
+        self.places.forget();
+        self.no_devices.remove(path);
+        let removed = match unlinkat(dir, name, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => unlinkat(dir, name, AtFlags::REMOVEDIR),
+            removed => removed,
+        };
+        removed.map_err(|errno| failed("cannot replace", path, errno))
+    }
+
+    fn stat(&self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Stat, Error> {
+        statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| failed("cannot read", path, errno))
+    }
+
+    fn apply(&mut self, file: File<'_>, path: &[u8], wanted: &Attributes) -> Result<(), Error> {
+        let is = match file {
+            File::Open(file) => fstat(file),
+            File::Named(dir, name) | File::Link(dir, name) => {
+                statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        };
+        let is = is.map_err(|errno| failed("cannot read", path, errno))?;
+        apply(file, &is, path, wanted, self.manner, &mut self.done.left_out)
+    }
+
+    fn later(&mut self, path: Vec<u8>, attributes: Attributes, is: &Stat) {
+        self.directories.push(Later { path, attributes, inode: (is.st_dev, is.st_ino) });
+    }
+
+    /// Sets the attributes of directories. Children come before parents, because a parent's
+    /// mode may lock the caller out. Of two members with the same name, the later one is
+    /// applied last.
+    fn finish(mut self) -> Result<Unpacked, Error> {
+        let mut directories = std::mem::take(&mut self.directories);
+        directories.sort_by(|one, other| other.path.cmp(&one.path));
+        for later in &directories {
+            go_on("cannot unpack", &later.path, self.progress)?;
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = if later.path.is_empty() {
+                openat(self.places.target(), ".", flags, Mode::empty())
+            } else {
+                match self.places.parent(&later.path, false) {
+                    Ok((dir, name)) => openat(&*dir, name, flags, Mode::empty()),
+                    // The parent was replaced, so this directory is gone.
+                    Err(_) => continue,
+                }
+            };
+            let dir = match opened {
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                opened => opened.map_err(|errno| failed("cannot open", &later.path, errno))?,
+            };
+            let is = fstat(&dir).map_err(|errno| failed("cannot read", &later.path, errno))?;
+            if (is.st_dev, is.st_ino) == later.inode {
+                self.apply(File::Open(dir.as_fd()), &later.path, &later.attributes)?;
+            }
+        }
+        Ok(self.done)
+    }
+}

@@ -1,0 +1,197 @@
+//! Copies owner, mode, extended attributes and times.
+
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, Statx, Timespec, Timestamps, Uid, chmodat, chownat, fchmod, fchown,
+    futimens, utimensat,
+};
+use rustix::io::Errno;
+
+use crate::xattrs::{Attributed, Named, Open, each};
+use synconce_sys::namespace::is_first_user_namespace;
+
+/// The ids and umask with which this process makes files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Maker {
+    uid: u32,
+    gid: u32,
+    umask: u32,
+    /// Overflow uid and gid; None in the initial user namespace.
+    nobody: Option<(u32, u32)>,
+}
+
+/// An act that failed on the target.
+pub(super) type Act = (&'static str, Errno);
+
+/// All bits of a mode that chmod(2) sets.
+const ALL: u32 = 0o7777;
+
+impl Maker {
+    pub fn this() -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        Self { uid, gid, umask: umask(), nobody: nobody() }
+    }
+
+    /// Returns whether the owner or group may be an unmapped id, which cannot be kept.
+    pub(crate) fn may_be_unknown(self, stat: &Statx) -> bool {
+        self.nobody.is_some_and(|(uid, gid)| stat.stx_uid == uid || stat.stx_gid == gid)
+    }
+
+    /// Returns the mode for making a file, which usually needs no change later. Other users
+    /// cannot reach the file: its parent directories are closed until they are finished.
+    pub fn mode(self, stat: &Statx) -> Mode {
+        Mode::from_raw_mode(u32::from(stat.stx_mode) & 0o777 & !self.umask)
+    }
+
+    /// Returns whether the umask preserves the mode 0700 of a new directory.
+    pub(crate) fn makes_directories(self) -> bool {
+        self.umask & 0o700 == 0
+    }
+
+    fn owns(self, stat: &Statx) -> bool {
+        (stat.stx_uid, stat.stx_gid) == (self.uid, self.gid)
+    }
+
+    /// Returns whether the file's mode must be set: the umask cleared bits, or the mode has
+    /// bits that a new file does not get or that a change of owner clears.
+    fn needs_mode(self, stat: &Statx) -> bool {
+        u32::from(stat.stx_mode) & (0o7000 | self.umask) != 0
+    }
+
+    /// Makes this process the owner of a directory and closes it to others. Entries that are
+    /// made in it may inherit its group.
+    pub fn take(self, directory: &OwnedFd) -> Result<(), Act> {
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        fchown(directory, Some(uid), Some(gid)).map_err(|errno| ("cannot own", errno))?;
+        for name in [c"system.posix_acl_access", c"system.posix_acl_default"] {
+            match rustix::fs::fremovexattr(directory, name) {
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(("cannot take the access list from", errno)),
+            }
+        }
+        fchmod(directory, Mode::RWXU).map_err(|errno| ("cannot set the mode of", errno))
+    }
+
+    /// Gives an empty directory the owner and the mode of another.
+    pub fn own(self, directory: &OwnedFd, stat: &Statx) -> Result<(), Act> {
+        let (uid, gid) = owner(stat);
+        fchown(directory, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
+        let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
+        fchmod(directory, mode).map_err(|errno| ("cannot set the mode of", errno))
+    }
+
+    /// Gives the open `target` the attributes of `source`. The order matters: a change of
+    /// owner clears set-id bits and capabilities, and each change may change the times.
+    pub fn settle(
+        self,
+        source: BorrowedFd<'_>,
+        target: BorrowedFd<'_>,
+        stat: &Statx,
+        made_with: Option<Mode>,
+    ) -> Result<Whole, Act> {
+        if !self.owns(stat) {
+            let (uid, gid) = owner(stat);
+            fchown(target, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
+        }
+        let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
+        if made_with != Some(mode) || self.needs_mode(stat) {
+            fchmod(target, mode).map_err(|errno| ("cannot set the mode of", errno))?;
+        }
+        let whole = self.attributes(&Open(source), &Open(target))?;
+        futimens(target, &times(stat)).map_err(|errno| ("cannot set the times of", errno))?;
+        Ok(whole)
+    }
+
+    /// Like [`Maker::settle`], for files that are not opened: links, devices, pipes, sockets.
+    pub(crate) fn settle_at(
+        self,
+        source: BorrowedFd<'_>,
+        target: BorrowedFd<'_>,
+        name: &CStr,
+        stat: &Statx,
+        is_link: bool,
+    ) -> Result<Whole, Act> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        if !self.owns(stat) {
+            let (uid, gid) = owner(stat);
+            chownat(target, name, uid, gid, flags)
+                .map_err(|errno| ("cannot set the owner of", errno))?;
+        }
+        if !is_link && self.needs_mode(stat) {
+            // The entry was just made in a directory that is closed to others, so it is no
+            // link.
+            let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
+            chmodat(target, name, mode, AtFlags::empty())
+                .map_err(|errno| ("cannot set the mode of", errno))?;
+        }
+        let whole = self
+            .attributes(&Named::of(source, name.to_bytes()), &Named::of(target, name.to_bytes()))?;
+        utimensat(target, name, &times(stat), flags)
+            .map_err(|errno| ("cannot set the times of", errno))?;
+        Ok(whole)
+    }
+
+    fn attributes(self, source: &impl Attributed, target: &impl Attributed) -> Result<Whole, Act> {
+        let mut whole = Whole(true);
+        let read = |errno| ("cannot read the extended attributes for", errno);
+        each(source, read, |name, value| match target.set(name, value) {
+            // A property that only btrfs has.
+            Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
+            Err(errno) if self.may_not_set(name, errno) => {
+                whole = Whole(false);
+                Ok(())
+            }
+            result => result.map_err(|errno| ("cannot set an extended attribute of", errno)),
+        })?;
+        Ok(whole)
+    }
+
+    /// Returns whether the user namespace is the reason of `errno`: the access list has an
+    /// unmapped id, or only root of the initial namespace may set the attribute.
+    fn may_not_set(self, name: &CStr, errno: Errno) -> bool {
+        let begins = |prefix: &[u8]| name.to_bytes().starts_with(prefix);
+        self.nobody.is_some()
+            && match errno {
+                Errno::INVAL => begins(b"system.posix_acl_"),
+                Errno::PERM => begins(b"security.") || begins(b"trusted."),
+                _ => false,
+            }
+    }
+}
+
+/// Whether a file has all of its attributes.
+#[must_use]
+pub(super) struct Whole(pub bool);
+
+fn owner(stat: &Statx) -> (Option<Uid>, Option<Gid>) {
+    (Some(Uid::from_raw(stat.stx_uid)), Some(Gid::from_raw(stat.stx_gid)))
+}
+
+fn times(stat: &Statx) -> Timestamps {
+    let time = |sec: i64, nsec: u32| Timespec { tv_sec: sec, tv_nsec: nsec.into() };
+    Timestamps {
+        last_access: time(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec),
+        last_modification: time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+    }
+}
+
+/// Returns the overflow uid and gid (proc_sys_kernel(5)).
+fn nobody() -> Option<(u32, u32)> {
+    if is_first_user_namespace() {
+        return None;
+    }
+    let read = |path| std::fs::read_to_string(path).ok()?.trim().parse().ok();
+    let known = |path| read(path).unwrap_or(65534);
+    Some((known("/proc/sys/kernel/overflowuid"), known("/proc/sys/kernel/overflowgid")))
+}
+
+/// Returns the umask from /proc: umask(2) reports it only by changing it, for all threads. If
+/// it cannot be read, returns 0777, so that every mode is set.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o777)
+}

@@ -1,0 +1,56 @@
+//! Makes clones of trees.
+
+use crate::choose;
+use crate::record::{BadName, FORMAT, Name, Parent, Record, now};
+use crate::source::{self, refuse};
+use crate::store::{self, Store};
+use crate::strategy::{Choice, Strategy};
+use rustix::io::Errno;
+use std::io;
+use synconce_durable::error::Error;
+
+/// The longest part of the base's name that a clone's generated name keeps.
+const LONGEST_STEM: usize = 100;
+
+/// Makes the tree `name` from the committed tree `base`, without copying anything.
+///
+/// # Errors
+/// `ENOENT`, `EEXIST`. The error names the act and the path.
+pub fn clone(
+    store: &Store,
+    base: &Name,
+    name: &Name,
+    wanted: Option<Strategy>,
+) -> Result<Record, Error> {
+    let _lock = store.lock()?;
+    let source = source::committed(store, base)?;
+    if store.record(name)?.is_some() {
+        return Err(refuse("cannot clone to", name, Errno::EXIST));
+    }
+    let Choice { strategy, reason } = match wanted {
+        Some(_) => choose(store, &source.layers, wanted)?,
+        // The layers are the base's, so the base's strategy works for the clone.
+        None => {
+            let Record { strategy, reason, .. } = source::existing(store, base)?;
+            Choice { strategy, reason }
+        }
+    };
+    let parent = source.base.map(Parent::from);
+    let (name, layers, made) = (name.clone(), source.layers, now());
+    let format = FORMAT;
+    let record = Record { format, name, generation: 1, layers, strategy, reason, parent, made };
+    store.write(&record)?;
+    Ok(record)
+}
+
+/// Returns a free name for a clone of `base`.
+///
+/// # Errors
+/// The error names the act and the path.
+pub fn new_name(base: &Name) -> Result<Name, Error> {
+    let id = store::new_id()?;
+    let stem: String = base.as_str().chars().take(LONGEST_STEM).collect();
+    let name = format!("{stem}-{}", &id[..8]);
+    name.parse()
+        .map_err(|error: BadName| refuse("cannot name a clone of", base, io::Error::other(error)))
+}

@@ -1,0 +1,33 @@
+//! Removes what nothing in a store refers to.
+
+use crate::recover::{Recovered, recover};
+use crate::store::{OPEN, Store, TREES};
+use crate::{layer, unneeded};
+use std::fs;
+use synconce_durable::error::{Context, Error};
+
+/// Removes interrupted sessions and layers that nothing refers to, and returns what was
+/// recovered and the number of layers. The trash is not emptied.
+///
+/// # Errors
+/// The error names the act and the path. If a record cannot be read, no layer is removed.
+pub fn gc(store: &Store) -> Result<(Recovered, u64), Error> {
+    let recovered = recover(store)?;
+    let _lock = store.lock()?;
+    sweep_unfinished(store)?;
+    let dropped = unneeded::drop_unreferenced(store, &layer::layers(store)?)?;
+    Ok((recovered, dropped))
+}
+
+/// Removes temporary files of records whose write was interrupted by a crash.
+fn sweep_unfinished(store: &Store) -> Result<(), Error> {
+    for directory in [TREES, OPEN].map(|name| store.path().join(name)) {
+        for entry in fs::read_dir(&directory).on("cannot read", &directory)? {
+            let entry = entry.on("cannot read", &directory)?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                fs::remove_file(entry.path()).on("cannot remove", &entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}

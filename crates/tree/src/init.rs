@@ -1,0 +1,47 @@
+//! Makes a store.
+
+use crate::record::FORMAT;
+use crate::store::{DIRECTORIES, NOTE, Note, Store};
+use rustix::io::Errno;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_durable::replace::{self, Rights};
+
+/// Makes a store at `path`, which must be missing or an empty directory; an existing store
+/// is kept.
+///
+/// # Errors
+/// `ENOTEMPTY` when the directory holds anything else. The error names the act and the
+/// path.
+pub fn init(path: &Path) -> Result<Store, Error> {
+    let absolute = std::path::absolute(path).on("cannot find", path)?;
+    let path = absolute.as_path();
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path).on("cannot create", path)?;
+    if !path.join(NOTE).exists() {
+        let first = fs::read_dir(path).on("cannot read", path)?.flatten().find(|entry| {
+            let name = entry.file_name();
+            // An interrupted `init` may have left entries; ext4 makes lost+found.
+            let is_ours = |known: &&str| name == **known;
+            let is_note = name.as_encoded_bytes().starts_with(b".store.json");
+            name != "lost+found" && !is_note && !DIRECTORIES.iter().any(is_ours)
+        });
+        if first.is_some() {
+            let errno = Errno::NOTEMPTY;
+            return Err(Error::new("cannot make a store in", path, errno));
+        }
+        for name in DIRECTORIES {
+            // Other users could otherwise reach each file of a tree whose own mode allows
+            // it.
+            let mut builder = fs::DirBuilder::new();
+            let path = path.join(name);
+            builder.recursive(true).mode(0o700).create(&path).on("cannot create", &path)?;
+        }
+        let text = serde_json::to_vec(&Note { format: FORMAT }).on("cannot encode", path)?;
+        let note = path.join(NOTE);
+        replace::remove_unfinished(&note)?;
+        replace::create(&note, &text, Rights::common())?;
+    }
+    Store::open(path)
+}

@@ -1,0 +1,54 @@
+//! Keeps what a session did as the uncommitted changes of its tree.
+
+use crate::freeze::Frozen;
+use crate::session::{Session, leave};
+use crate::source::{self, refuse};
+use crate::strategy::Strategy;
+use rustix::io::Errno;
+use std::io;
+use synconce_durable::error::Error;
+use synconce_fs::Progress;
+
+impl Session<'_, Frozen> {
+    /// Ends the session and keeps its changes in its tree. The changes are not durable before
+    /// a commit.
+    ///
+    /// # Errors
+    /// The error names the act and the path. The tree is then as it was before the session.
+    pub fn keep(self, progress: &dyn Progress) -> Result<(), Error> {
+        match self.try_keep(progress) {
+            Ok(()) => Ok(()),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn try_keep(&self, progress: &dyn Progress) -> Result<(), Error> {
+        let tree = self.note.tree.as_ref().ok_or_else(|| {
+            Error::new("cannot keep a clone without a name", &self.directory(), Errno::INVAL)
+        })?;
+        let (store, layers) = (self.store, &self.state.layers);
+        // An overlay's layer holds only what was written, so its fingerprint is quick. A whole
+        // copy gets its fingerprint at the commit, except a copy by hard links: only the
+        // session's note records that its links are shared.
+        if matches!(self.note.strategy, Strategy::Overlay | Strategy::Hardlinks) {
+            self.fingerprint(progress)?;
+        }
+        let _lock = store.lock()?;
+        let record = source::existing(store, tree)?;
+        let now = source::stack(store, tree)?;
+        if now.layers == *layers && layers.iter().any(|layer| layer.id == self.id) {
+            // An earlier, interrupted attempt has got as far as this.
+            leave(store, &self.id, &self.note.layers);
+            return Ok(());
+        }
+        if now.layers != self.note.layers || Some(record.generation) != self.note.generation {
+            let why = io::Error::other("somebody else has committed another generation meanwhile");
+            return Err(refuse("cannot keep what was done in", tree, why));
+        }
+        if *layers != self.note.layers {
+            store.note_open(&record, layers.clone())?;
+        }
+        leave(store, &self.id, &self.note.layers);
+        Ok(())
+    }
+}

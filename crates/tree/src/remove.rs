@@ -1,0 +1,33 @@
+//! Removes trees.
+
+use crate::record::Name;
+use crate::source::{self, refuse};
+use crate::store::{Opened, Store};
+use crate::unneeded;
+use rustix::io::Errno;
+use synconce_durable::error::Error;
+
+/// Removes the tree `name`, and moves layers that no other tree uses to the trash.
+///
+/// # Errors
+/// `ENOENT`. The error names the act and the path.
+pub fn remove(store: &Store, name: &Name) -> Result<(), Error> {
+    let _lock = store.lock()?;
+    let record = store.record(name);
+    let mut layers: Vec<String> = Vec::new();
+    // A tree whose record cannot be read can be removed; `gc` finds its layers.
+    if let Ok(record) = &record {
+        let record =
+            record.as_ref().ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))?;
+        source::is_idle(store, name)?;
+        layers.extend(record.layers.iter().map(|layer| layer.id.clone()));
+        if let Opened::Yes(open) = store.opened(record)? {
+            layers.extend(open.into_iter().map(|layer| layer.id));
+        }
+    }
+    store.forget(name)?;
+    layers.sort_unstable();
+    layers.dedup();
+    unneeded::try_drop_unreferenced(store, &layers);
+    Ok(())
+}

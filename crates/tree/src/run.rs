@@ -1,0 +1,40 @@
+//! Begins the session of a command that runs in a tree.
+
+use crate::record::{Name, Purpose};
+use crate::session::{self, Begun, Session, nothing};
+use crate::source::{self, Base, Source};
+use crate::store::Store;
+use crate::strategy::Strategy;
+use synconce_durable::error::Error;
+
+/// Begins a session whose result stays in the tree `name`.
+///
+/// # Errors
+/// Another session works on the tree. The error names the act and the path.
+pub fn open_session<'a>(
+    store: &'a Store,
+    name: &Name,
+    wanted: Option<Strategy>,
+) -> Result<Session<'a, Begun>, Error> {
+    let _lock = store.lock()?;
+    let source = source::current(store, name)?;
+    let strategy = source::strategy_of(store, &source, wanted)?;
+    session::begin(store, &source, strategy, Purpose::Run)
+}
+
+/// Begins a session on a clone of `base` that has no name.
+///
+/// # Errors
+/// `base` has uncommitted changes. The error names the act and the path.
+pub fn open_anonymous<'a>(
+    store: &'a Store,
+    base: &Name,
+    wanted: Option<Strategy>,
+) -> Result<(Session<'a, Begun>, Base), Error> {
+    let _lock = store.lock()?;
+    let source = source::committed(store, base)?;
+    let strategy = source::strategy_of(store, &source, wanted)?;
+    let session = session::begin(store, &source, strategy, Purpose::Run)?;
+    let Source { base, .. } = source;
+    Ok((session, base.ok_or_else(|| nothing(store.path()))?))
+}

@@ -1,0 +1,169 @@
+//! Mounts and unmounts a session's copy.
+
+use super::{DEVICE, ROOT, Session, UPPER, WORK};
+use crate::busy::{Busy, User};
+use crate::overlay::{self, Mount};
+use crate::record::Purpose;
+use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
+use crate::strategy::Strategy;
+use crate::view::{self, top_first};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::pins;
+use synconce_probe::mounts::{self, Mount as Seen};
+
+/// How long an unmount may take after a command has ended: the kernel unmounts a killed
+/// command's namespace from a work queue, some time after its last process has exited.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Session<'_> {
+    /// Returns whether the session's changes can be kept in a tree.
+    pub fn can_be_kept(&self) -> bool {
+        self.note.tree.is_some() && !matches!(self.note.purpose, Purpose::View(_))
+    }
+
+    /// Returns a detached mount of the copy.
+    pub(crate) fn mount(&self) -> Result<Mount, Error> {
+        let layers = view::open_layers(self.store, &self.note.layers)?;
+        if matches!(self.note.purpose, Purpose::View(_)) {
+            return overlay::read_only(&top_first(&layers), view::user_xattr(&self.note.layers));
+        }
+        let directory = self.directory();
+        if self.note.strategy != Strategy::Overlay {
+            return overlay::bind_writable(open_directory(&self.whole())?.as_fd());
+        }
+        let upper = open_directory(&directory.join(UPPER))?;
+        let work = open_directory(&directory.join(WORK))?;
+        let features = self.note.features;
+        let lowers = top_first(&layers);
+        patiently(|| overlay::writable(&lowers, upper.as_fd(), work.as_fd(), features))
+    }
+
+    /// Mounts the copy in the session's own directory, where commands run. The caller should
+    /// be in a private mount namespace, or the whole host sees the mount.
+    ///
+    /// # Errors
+    /// The error names the act and the path.
+    pub fn attach(&self) -> Result<PathBuf, Error> {
+        let root = self.directory().join(ROOT);
+        self.attach_at(&root)?;
+        Ok(root)
+    }
+
+    /// Mounts the copy at `point`.
+    ///
+    /// # Errors
+    /// The error names the act and the path.
+    pub fn attach_at(&self, point: &Path) -> Result<(), Error> {
+        let mount = self.mount()?;
+        let device = rustix::fs::fstat(mount.as_fd()).on("cannot look at", point)?.st_dev;
+        let note = self.directory().join(DEVICE);
+        write_lightly(&note, device.to_string().as_bytes())?;
+        mount.attach(open_directory(point)?.as_fd())
+    }
+
+    /// Unmounts the mount of [`Session::attach`].
+    ///
+    /// # Errors
+    /// `EBUSY` while a process uses the mount. The error names the act and the path.
+    pub fn detach(&self) -> Result<(), Error> {
+        self.detach_from(&self.directory().join(ROOT))
+    }
+
+    /// Unmounts the copy from `point`, unless the user has done so already.
+    ///
+    /// # Errors
+    /// `EBUSY` while a process uses the mount, or when the mount is covered by another mount
+    /// or was moved. The error names the act and the path.
+    pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
+        patiently(|| self.unmount_from(point)).map_err(|error| match is_busy(&error) {
+            true => self.busy("cannot unmount", point, User::Workers(point.to_owned())),
+            false => error,
+        })
+    }
+
+    pub(crate) fn busy(&self, act: &'static str, path: &Path, by: User) -> Error {
+        Error::new(act, path, Busy::error(self.store.path(), &self.note.from, by))
+    }
+
+    /// Unmounts the copy if it is the topmost mount at `point`, and fails if the copy is still
+    /// mounted elsewhere in this mount namespace.
+    fn unmount_from(&self, point: &Path) -> Result<(), Error> {
+        let mounts = mounts::read("self").on("cannot read the mounts for", point)?;
+        if self.is_seen_at(point, &mounts) {
+            unmount(point, UnmountFlags::NOFOLLOW).on("cannot unmount", point)?;
+        }
+        let mounts = mounts::read("self").on("cannot read the mounts for", point)?;
+        match mounts.iter().find(|mount| self.is_ours(mount)) {
+            None => Ok(()),
+            Some(left) => {
+                Err(self.busy("cannot unmount", point, User::Covered(left.point.clone())))
+            }
+        }
+    }
+
+    /// Returns whether the session's copy is the topmost mount at `point`.
+    pub(crate) fn is_seen_at(&self, point: &Path, mounts: &[Seen]) -> bool {
+        pins::mount_of(point, mounts).is_ok_and(|mount| self.is_ours(mount))
+    }
+
+    /// Returns whether `mount` was made by [`Session::attach_at`]. An overlay is recognised by
+    /// its device number; a copy or a snapshot by the mounted subdirectory of its file system.
+    fn is_ours(&self, mount: &Seen) -> bool {
+        if mount.type_name == "overlay" {
+            let device = fs::read_to_string(self.directory().join(DEVICE)).ok();
+            let device = device.and_then(|text| text.parse::<u64>().ok());
+            let number = rustix::fs::makedev(mount.device.major, mount.device.minor);
+            return device == Some(number) && self.can_be_overlay(mount);
+        }
+        let own = Path::new(SESSIONS).join(&self.id).join(CONTENT);
+        let is_view = matches!(self.note.purpose, Purpose::View(ref at) if *at == mount.point);
+        let viewed =
+            self.note.layers.last().map(|layer| Path::new(LAYERS).join(&layer.id).join(CONTENT));
+        mount.root.ends_with(own)
+            || is_view && viewed.is_some_and(|viewed| mount.root.ends_with(viewed))
+    }
+
+    /// Returns whether the options of an overlay are compatible with this session. The device
+    /// number alone is not enough: after an unmount, the kernel gives the number to the next
+    /// overlay. A directory that is shown as a link in /proc, because its path could not be an
+    /// option, is ignored.
+    fn can_be_overlay(&self, mount: &Seen) -> bool {
+        let values = |key: &'static str| {
+            let options = mount.options.split(',').filter_map(|option| option.split_once('='));
+            options.filter(move |(name, _)| name.trim_end_matches('+') == key).map(|(_, dir)| dir)
+        };
+        let is_view = matches!(self.note.purpose, Purpose::View(_));
+        if values("upperdir").next().is_none() != is_view {
+            return false;
+        }
+        let (key, id) = match self.note.layers.last() {
+            Some(top) if is_view => ("lowerdir", &top.id),
+            _ => ("upperdir", &self.id),
+        };
+        let is_told = |dir: &str| !dir.starts_with("/proc/");
+        !values(key).any(is_told) || values(key).any(|dir| dir.contains(&format!("/{id}/")))
+    }
+}
+
+pub(crate) fn is_busy(error: &Error) -> bool {
+    error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error())
+}
+
+/// Retries `attempt` while the file system is busy, for at most `PATIENCE`.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if is_busy(&error) && began.elapsed() < PATIENCE => sleep(PAUSE),
+            other => return other,
+        }
+    }
+}

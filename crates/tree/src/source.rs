@@ -1,0 +1,156 @@
+//! The stack of a tree: committed, or with uncommitted changes; and whether a session uses it.
+
+use crate::busy::{Busy, User};
+use crate::choose;
+use crate::record::{self, Layer, Name, Parent, Purpose, Record};
+use crate::store::{Opened, Store};
+use crate::strategy::Strategy;
+use rustix::io::Errno;
+use std::io;
+use std::path::Path;
+use synconce_durable::error::Error;
+
+/// A stack of layers, and the tree that it belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The tree that keeps the session's changes; none for a clone without a name.
+    pub(crate) tree: Option<Name>,
+    /// A description of the tree that the session came from.
+    pub(crate) from: String,
+    /// The stack, bottom first.
+    pub(crate) layers: Vec<Layer>,
+    /// The tree's own strategy.
+    pub(crate) strategy: Strategy,
+    /// The committed generation at the time when the session began.
+    pub(crate) base: Option<Base>,
+}
+
+/// A committed generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// The tree's name.
+    pub name: Name,
+    /// The generation.
+    pub generation: u64,
+    /// The generation's stack. A tree that was removed and made anew under the same name has
+    /// another stack.
+    pub layers: Vec<Layer>,
+}
+
+impl Base {
+    pub(crate) fn of(record: &Record) -> Self {
+        let Record { name, generation, layers, .. } = record.clone();
+        Self { name, generation, layers }
+    }
+
+    /// Returns whether `record` is of this generation, of the same tree.
+    pub(crate) fn is(&self, record: &Record) -> bool {
+        (&self.name, self.generation, &self.layers)
+            == (&record.name, record.generation, &record.layers)
+    }
+}
+
+impl From<Base> for Parent {
+    fn from(base: Base) -> Self {
+        Self { name: base.name, generation: base.generation }
+    }
+}
+
+/// Returns the record of `name`.
+///
+/// # Errors
+/// `ENOENT` when there is no such tree.
+pub(crate) fn existing(store: &Store, name: &Name) -> Result<Record, Error> {
+    store.record(name)?.ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))
+}
+
+/// Returns the committed generation of `name`, for a clone.
+///
+/// # Errors
+/// Also when the tree has uncommitted changes: it is ambiguous whether the clone should
+/// include them.
+pub(crate) fn committed(store: &Store, name: &Name) -> Result<Source, Error> {
+    let record = existing(store, name)?;
+    if let Opened::Yes(_) = store.opened(&record)? {
+        let errno = io::Error::other(
+            "it has changes that are not committed, which `synconce tree commit` keeps",
+        );
+        return Err(refuse("cannot use", name, errno));
+    }
+    let base = Base::of(&record);
+    let Record { layers, strategy, .. } = record;
+    Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
+}
+
+/// Returns `name` with uncommitted changes, for a session.
+///
+/// # Errors
+/// A session works on the tree.
+pub(crate) fn current(store: &Store, name: &Name) -> Result<Source, Error> {
+    is_idle(store, name)?;
+    stack(store, name)
+}
+
+/// Returns `name` with uncommitted changes, even if a session works on it.
+///
+/// # Errors
+/// `ENOENT`. The error names the act and the path.
+pub(crate) fn stack(store: &Store, name: &Name) -> Result<Source, Error> {
+    let record = existing(store, name)?;
+    let base = Base::of(&record);
+    let layers = match store.opened(&record)? {
+        Opened::Yes(layers) => layers,
+        Opened::No | Opened::Lost | Opened::Stale => record.layers,
+    };
+    let (tree, from) = (Some(name.clone()), name.to_string());
+    Ok(Source { tree, from, layers, strategy: record.strategy, base: Some(base) })
+}
+
+/// Returns how a session on `source` writes: by `wanted`, else by the strategy in the
+/// tree's record, else, if that strategy no longer works, by the first that does.
+pub(crate) fn strategy_of(
+    store: &Store,
+    source: &Source,
+    wanted: Option<Strategy>,
+) -> Result<Strategy, Error> {
+    if wanted.is_some() {
+        return Ok(choose(store, &source.layers, wanted)?.strategy);
+    }
+    match source.strategy {
+        // Snapshots and hard links need exactly one layer.
+        Strategy::Snapshot | Strategy::Hardlinks if source.layers.len() != 1 => {
+            Ok(choose(store, &source.layers, None)?.strategy)
+        }
+        Strategy::Overlay if choose::has_subvolumes(store, &source.layers)? => {
+            Ok(choose(store, &source.layers, None)?.strategy)
+        }
+        strategy => Ok(strategy),
+    }
+}
+
+/// Fails when a session works on `name`.
+pub(crate) fn is_idle(store: &Store, name: &Name) -> Result<(), Error> {
+    is_idle_but_for(store, name, None)
+}
+
+/// Fails when a session other than `own` works on `name`.
+pub(crate) fn is_idle_but_for(store: &Store, name: &Name, own: Option<&str>) -> Result<(), Error> {
+    let uses = |session: &record::Session| session.tree.as_ref() == Some(name);
+    let sessions = store.sessions()?;
+    let others = sessions.iter().filter(|(id, _)| Some(id.as_str()) != own);
+    match others.filter_map(|(_, session)| session.as_ref()).find(|session| uses(session)) {
+        None => Ok(()),
+        Some(session) => {
+            let user = match &session.purpose {
+                Purpose::Mount(at) => User::Mount(at.clone()),
+                _ => User::Process(session.pid),
+            };
+            Err(refuse("cannot use", name, Busy::error(store.path(), name.as_str(), user)))
+        }
+    }
+}
+
+/// Makes an error about a tree in place of a path.
+pub(crate) fn refuse(act: &'static str, name: &Name, why: impl Into<io::Error>) -> Error {
+    Error::new(act, Path::new(name.as_str()), why)
+}

@@ -1,0 +1,169 @@
+//! Stores are made or refused, and records are replaced.
+
+use crate::gc::gc;
+use crate::init::init;
+use crate::layer::layers;
+use crate::record::{Content, FORMAT, Layer, Name, Record};
+use crate::recover::recover;
+use crate::store::{DIRECTORIES, LAYERS, Opened, Store};
+use crate::strategy::Strategy;
+use crate::trash::has_trash;
+use crate::unneeded::drop_unreferenced;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use synconce_durable::error::Error;
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a good name")
+}
+
+fn record(of: &str, generation: u64, layers: &[&str]) -> Record {
+    let layer = |id: &&str| Layer { id: (*id).to_owned(), content: Content::Whole };
+    Record {
+        format: FORMAT,
+        name: name(of),
+        generation,
+        layers: layers.iter().map(layer).collect(),
+        strategy: Strategy::Copy,
+        reason: String::new(),
+        parent: None,
+        made: 1,
+    }
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = init(directory.path()).expect("a store");
+    (directory, store)
+}
+
+#[test]
+fn a_store_is_made_once_and_only_where_nothing_else_is() {
+    let (directory, _) = store();
+    init(directory.path()).expect("one that is there stays");
+    let other = tempfile::tempdir().expect("a directory");
+    let kind = |result: Result<Store, Error>| result.expect_err("it is refused").io().kind();
+    assert_eq!(kind(Store::open(other.path())), ErrorKind::NotFound);
+    fs::write(other.path().join("mine"), "x").expect("a file");
+    assert_eq!(kind(init(other.path())), ErrorKind::DirectoryNotEmpty);
+    assert_eq!(fs::read_dir(other.path()).expect("it can be read").count(), 1);
+}
+
+#[test]
+fn a_making_that_was_cut_short_is_taken_up_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::create_dir(directory.path().join(LAYERS)).expect("a directory");
+    fs::write(directory.path().join(".store.json.synconce-new"), "{").expect("a file");
+    init(directory.path()).expect("a store");
+}
+
+#[test]
+fn nobody_else_can_enter_what_is_in_a_store() {
+    let (directory, _) = store();
+    for one in DIRECTORIES {
+        let metadata = fs::metadata(directory.path().join(one)).expect("it is there");
+        assert_eq!(metadata.mode() & 0o777, 0o700, "{one}");
+    }
+}
+
+#[test]
+fn a_record_is_replaced_and_a_broken_one_is_named_and_not_passed_over() {
+    let (directory, store) = store();
+    store.write(&record("a", 1, &["x"])).expect("it is written");
+    store.write(&record("a", 2, &["y"])).expect("it is replaced");
+    assert_eq!(store.record(&name("a")).expect("it is read"), Some(record("a", 2, &["y"])));
+    fs::write(directory.path().join("trees/b.json"), "{").expect("a file");
+    let (records, broken) = store.records().expect("they are read");
+    assert_eq!(records.len(), 1);
+    assert!(broken[0].to_string().contains("b.json"), "{}", broken[0]);
+    assert!(drop_unreferenced(&store, &["z".to_owned()]).is_err(), "b may need it");
+}
+
+#[test]
+fn a_layer_that_nobody_refers_to_goes_to_the_trash_and_others_stay() {
+    let (_directory, store) = store();
+    for id in ["kept", "dropped"] {
+        fs::create_dir(store.layer(id)).expect("a directory");
+    }
+    store.write(&record("a", 1, &["kept"])).expect("it is written");
+    let (_, dropped) = gc(&store).expect("it is swept");
+    assert_eq!(dropped, 1);
+    assert_eq!(layers(&store).expect("they are read"), ["kept"]);
+    assert!(has_trash(&store).expect("it is read"));
+}
+
+#[test]
+fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed() {
+    let (directory, store) = store();
+    let one = record("a", 1, &["x"]);
+    fs::create_dir_all(store.content("x")).expect("a directory");
+    store.write(&one).expect("it is written");
+    store.note_open(&one, one.layers.clone()).expect("it is noted");
+    assert_eq!(store.opened(&one).expect("it is read"), Opened::Yes(one.layers.clone()));
+    assert_eq!(store.opened(&record("a", 2, &["x"])).expect("it is read"), Opened::Stale);
+    let path = directory.path().join("open/a.json");
+    let text = fs::read_to_string(&path).expect("it is read");
+    let boot = store.boot_epoch().expect("there is one").boot;
+    fs::write(&path, text.replace(&boot, "another")).expect("it is written");
+    assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
+    // ext4 leaves such a file after a power failure, when the content was not written yet.
+    fs::write(&path, "").expect("it is written");
+    assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
+    let recovered = recover(&store).expect("it recovers");
+    assert_eq!(recovered.lost[0].tree, one.name);
+    assert!(recover(&store).expect("it recovers").lost.is_empty(), "it is said once");
+}
+
+#[test]
+fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
+    let (directory, store) = store();
+    let one = record("a", 1, &["x"]);
+    fs::create_dir_all(store.content("x")).expect("a directory");
+    for gone in [false, true] {
+        store.write(&one).expect("it is written");
+        store.note_open(&one, one.layers.clone()).expect("it is noted");
+        let path = directory.path().join("open/a.json");
+        let note = fs::read(&path).expect("it is read");
+        match gone {
+            true => store.forget(&one.name).expect("it is removed"),
+            false => store.write(&record("a", 2, &["x"])).expect("it is written"),
+        }
+        fs::write(&path, note).expect("as a cut brings it back");
+        assert!(recover(&store).expect("it recovers").lost.is_empty());
+        assert!(!path.exists(), "it is not looked at again");
+    }
+}
+
+#[test]
+fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
+    let (directory, store) = store();
+    let one = record("a", 1, &["x"]);
+    let saved = record("b", 1, &["x", "y"]);
+    for committed in [false, true] {
+        store.write(&one).expect("it is written");
+        store.note_open(&one, saved.layers.clone()).expect("it is noted");
+        let path = directory.path().join("open/a.json");
+        let note = fs::read_to_string(&path).expect("it is read");
+        let boot = store.boot_epoch().expect("there is one").boot;
+        fs::write(&path, note.replace(&boot, "another")).expect("it is written");
+        if committed {
+            store.write(&saved).expect("it is written");
+        }
+        let lost = recover(&store).expect("it recovers").lost;
+        assert_eq!(lost.len(), usize::from(!committed), "{lost:?}");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_record_or_note_that_a_kill_left_half_written_is_swept() {
+    let (directory, store) = store();
+    let left =
+        ["trees/.a.json.synconce-new", "open/.a.json"].map(|name| directory.path().join(name));
+    for path in &left {
+        fs::write(path, "{").expect("a file");
+    }
+    gc(&store).expect("it is swept");
+    assert!(left.iter().all(|path| !path.exists()));
+}
