@@ -5,7 +5,6 @@
 //! killed.
 
 use crate::{Error, files, processes};
-use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
@@ -13,6 +12,7 @@ use rustix::mount::{
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use synconce_probe::mounts;
+use synconce_sys::namespace::{UnshareFlags, unshare};
 
 /// The devices of a minimal root: name, major and minor (devices.txt of the kernel).
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -38,8 +38,7 @@ pub(crate) fn in_private_namespace<T: Send>(
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
     let enter = || {
-        unshare(CloneFlags::CLONE_NEWNS)
-            .map_err(Error::io("enter", "a private mount namespace"))?;
+        unshare(UnshareFlags::NEWNS).map_err(Error::io("enter", "a private mount namespace"))?;
         mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
             .map_err(Error::io("make private", "/"))
     };

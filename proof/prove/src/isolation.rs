@@ -6,13 +6,13 @@
 //! the unmounts made here.
 
 use crate::Result;
-use nix::sched::{CloneFlags, unshare};
 use rustix::mount::{MountPropagationFlags, mount_change};
+use synconce_sys::namespace::{UnshareFlags, unshare};
 
 /// Enters a new mount namespace. The process must still be single-threaded.
 pub(crate) fn enter() -> Result<()> {
     let failed = |error: String| format!("cannot enter a mount namespace: {error}");
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| failed(errno.to_string()))?;
+    unshare(UnshareFlags::NEWNS).map_err(|error| failed(error.to_string()))?;
     // No mount propagates to the machine's namespace; every mount made from here on is shared
     // with namespaces below.
     for flags in [MountPropagationFlags::DOWNSTREAM, MountPropagationFlags::SHARED] {

@@ -24,9 +24,9 @@ use std::thread;
 use std::time::Duration;
 
 use fuser::{Config, MountOption, Session};
-use nix::sched::{CloneFlags, unshare};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change};
+use synconce_sys::namespace::{UnshareFlags, unshare};
 
 use self::faults::Faults;
 use self::flushes::Flushes;
@@ -112,9 +112,7 @@ pub fn serve(dir: &Path) -> Result<()> {
 /// wait for a flush that only the exiting daemon could answer: for ever, and every sync(2) of
 /// the machine with it.
 fn leave_mounts() -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS)
-        .map_err(io::Error::from)
-        .context("leave the mounts of", "/")?;
+    unshare(UnshareFlags::NEWNS).context("leave the mounts of", "/")?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).context("make private the mounts of", "/")?;
     let kept = ["/", "/dev"].map(Path::new);
