@@ -11,40 +11,44 @@ use std::process::{Command, Stdio};
 
 type Outcome = Result<String, Box<dyn Error>>;
 
-/// A target: its name, its test, and the arguments that build the test.
-struct Target(&'static str, &'static str, &'static [&'static str]);
+/// A fuzzing target: a call of `synconce_fuzz::target` or `values` in a test.
+struct Target {
+    name: String,
+    /// The test's name, without its modules.
+    test: String,
+    /// The arguments of cargo that select the test's program.
+    place: Vec<String>,
+}
 
-const DURABLE: &[&str] = &["--package", "synconce-durable", "--test", "fuzz"];
-const FILTER: &[&str] = &["--package", "synconce-filter", "--test", "fuzz"];
-const HOLD: &[&str] = &["--package", "synconce-hold", "--lib"];
-const PROBE: &[&str] = &["--package", "synconce-probe", "--lib"];
-const SETUP: &[&str] = &["--package", "synconce-setup", "--test", "trees"];
-const TESTKIT: &[&str] = &["--package", "synconce-testkit", "--lib"];
+/// Returns the targets, found by their calls in the sources.
+fn targets() -> Result<Vec<Target>, Box<dyn Error>> {
+    let words = ["grep", "--line-number", "--extended-regexp", CALL, "--", "crates", "proof"];
+    let found = Command::new("git").args(words).current_dir(root()).output()?;
+    let text = String::from_utf8(found.stdout)?;
+    let targets: Option<_> = text.lines().map(Target::at).collect();
+    targets.ok_or_else(|| format!("cannot read the targets in: {text}").into())
+}
 
-#[rustfmt::skip]
-const TARGETS: [Target; 21] = [
-    Target("requests", "answers::fuzz::no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision", HOLD),
-    Target("verdicts", "every_verdict_on_a_random_call_is_the_kernels_own_and_what_the_policy_says", FILTER),
-    Target("programs", "a_random_program_that_the_kernel_takes_means_the_same_to_the_interpreter", FILTER),
-    Target("record", "any_bytes_are_a_record_that_can_be_written_again_or_none", DURABLE),
-    Target("pointer", "any_bytes_in_the_registry_are_a_pointer_to_an_absolute_path_or_counted_as_none", DURABLE),
-    Target("runs", "every_name_of_a_marker_is_reported_whatever_has_it", DURABLE),
-    Target("markers", "a_marker_is_read_as_it_was_written_whatever_its_paths_are", DURABLE),
-    Target("runfile", "runfile::fuzz::a_file_that_no_run_wrote_is_passed_over_and_stays", HOLD),
-    Target("runfiles", "runfile::fuzz::a_run_file_is_read_as_it_was_written", HOLD),
-    Target("message", "protocol::fuzz::any_bytes_that_arrive_are_a_message_or_an_error", HOLD),
-    Target("messages", "protocol::fuzz::every_message_arrives_as_it_was_sent", HOLD),
-    Target("maps", "mapping::fuzz::any_bytes_of_a_maps_file_are_taken_or_left_out", HOLD),
-    Target("mappings", "mapping::fuzz::every_maps_that_the_kernel_can_show_is_read_as_it_is", HOLD),
-    Target("stat", "families::fuzz::any_bytes_of_a_stat_file_are_a_process_or_none", HOLD),
-    Target("mountinfo", "mounts::fuzz::any_bytes_of_a_mountinfo_are_taken_or_left_out", PROBE),
-    Target("mounts", "mounts::fuzz::every_mount_that_the_kernel_can_show_is_read_as_it_is", PROBE),
-    Target("setup-bytes", "random::any_bytes_are_edited_and_undone_or_refused_and_left", SETUP),
-    Target("setup-toml", "random::any_toml_is_edited_and_undone_or_refused_and_left", SETUP),
-    Target("setup-json", "random::any_json_is_edited_and_undone_or_refused_and_left", SETUP),
-    Target("log", "rig::log::fuzz::any_bytes_are_a_log_that_can_be_cut_anywhere_or_none", TESTKIT),
-    Target("logs", "rig::log::fuzz::every_log_reads_as_it_was_recorded", TESTKIT),
-];
+const CALL: &str = r#"synconce_fuzz::(target|values)\(""#;
+
+impl Target {
+    /// Returns the target at a place `FILE:LINE:CALL`, where FILE is `crates/NAME/src/...`,
+    /// `crates/NAME/tests/TEST.rs` or `crates/NAME/tests/TEST/...`.
+    fn at(place: &str) -> Option<Self> {
+        let [file, line, call] = place.splitn(3, ':').collect::<Vec<_>>().try_into().ok()?;
+        let source = fs::read_to_string(root().join(file)).ok()?;
+        let before = source.lines().take(line.parse().ok()?);
+        let function = before.filter_map(|line| line.trim_start().strip_prefix("fn ")).last()?;
+        let parts: Vec<&str> = file.split('/').collect();
+        let mut place = vec![format!("--package=synconce-{}", parts.get(1)?)];
+        place.push(match *parts.get(2)? {
+            "src" => "--lib".to_owned(),
+            _ => format!("--test={}", parts.get(3)?.trim_end_matches(".rs")),
+        });
+        let name = call.split('"').nth(1)?.to_owned();
+        Some(Self { name, test: function.split('(').next()?.to_owned(), place })
+    }
+}
 
 /// The compiler flags that libFuzzer needs: its cfg and the coverage counters. Without a
 /// sanitizer none of them requires a nightly compiler.
@@ -74,31 +78,33 @@ pub fn fuzz(words: &[&str]) -> Outcome {
         _ => return Err(usage().into()),
     };
     let seconds: u32 = seconds.parse().map_err(|_| usage())?;
-    let target = TARGETS.iter().find(|target| target.0 == name).ok_or_else(usage)?;
-    let program = build(target)?;
+    let targets = targets()?;
+    let target = targets.iter().find(|target| target.name == name).ok_or_else(usage)?;
+    let (program, test) = build(target)?;
     let places = Places::new(name)?;
     let limits = ["-timeout=20", "-rss_limit_mb=1024", "-verbosity=0", "-print_final_stats=1"];
     let time = format!("-max_total_time={seconds}");
-    places.run(&program, target, &[&limits[..], &[&time]].concat())?;
+    places.run(&program, &test, &[&limits[..], &[&time]].concat())?;
     if keep.is_empty() {
         return Ok(format!("{name}: nothing found; --keep would add to its corpus"));
     }
-    places.run(&program, target, MERGE)?;
+    places.run(&program, &test, MERGE)?;
     Ok(format!("{name}: nothing found; {} inputs are kept", fs::read_dir(&places.corpus)?.count()))
 }
 
 fn usage() -> String {
-    let names: Vec<&str> = TARGETS.iter().map(|target| target.0).collect();
+    let names = targets().unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(|target| target.name.as_str()).collect();
     format!("usage: cargo xtask fuzz TARGET [SECONDS] [--keep]\ntargets: {}", names.join(" "))
 }
 
-/// Builds the test of `target` and returns the program.
-fn build(Target(_, test, place): &Target) -> Result<PathBuf, Box<dyn Error>> {
+/// Builds the test of `target`; returns the program, and the test's name with its modules.
+fn build(Target { test, place, .. }: &Target) -> Result<(PathBuf, String), Box<dyn Error>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["test", "--no-run", "--profile=fuzz", "--message-format=json"])
         .arg("--quiet")
-        .args(*place)
+        .args(place)
         .env("RUSTFLAGS", FLAGS.join(" "))
         .env("CARGO_TARGET_DIR", target_directory().join("fuzz"))
         .stderr(Stdio::inherit())
@@ -113,11 +119,14 @@ fn build(Target(_, test, place): &Target) -> Result<PathBuf, Box<dyn Error>> {
         message["executable"].as_str().filter(|_| is_test).map(PathBuf::from)
     });
     let program = programs.next_back().ok_or("cargo built no test")?;
-    let list = Command::new(&program).args(["--exact", test, "--list"]).output()?;
     // With a missing test the program would run nothing and report success.
-    match String::from_utf8(list.stdout)?.contains(test) {
-        true => Ok(program),
-        false => Err(format!("{} has no test {test}", program.display()).into()),
+    let list = Command::new(&program).args([test, "--list"]).output()?;
+    let list = String::from_utf8(list.stdout)?;
+    let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let mut exact = names.filter(|name| name.rsplit("::").next() == Some(test));
+    match exact.next() {
+        Some(name) => Ok((program, name.to_owned())),
+        None => Err(format!("{} has no test {test}", program.display()).into()),
     }
 }
 
@@ -150,7 +159,7 @@ impl Places {
 
     /// Runs libFuzzer with `options`: merges into the corpus for `MERGE`, otherwise adds to
     /// the work directory.
-    fn run(&self, program: &Path, target: &Target, options: &[&str]) -> Result<(), Box<dyn Error>> {
+    fn run(&self, program: &Path, test: &str, options: &[&str]) -> Result<(), Box<dyn Error>> {
         let Self { corpus, found, work } = self;
         let (to, from) = if options == MERGE { (corpus, work) } else { (work, corpus) };
         let mut words = vec![to.display().to_string(), from.display().to_string()];
@@ -158,15 +167,15 @@ impl Places {
         words.push(format!("-artifact_prefix={}/new-", work.with_file_name("").display()));
         words.extend(options.iter().map(|&option| option.to_owned()));
         let status = Command::new(program)
-            .args(["--exact", target.1, "--nocapture", "--test-threads=1"])
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env("BOLERO_LIBFUZZER_ARGS", words.join(" "))
             // For the processes that a merge starts.
-            .envs([("BOLERO_LIBTEST_HARNESS", "1"), ("BOLERO_TEST_NAME", target.1)])
+            .envs([("BOLERO_LIBTEST_HARNESS", "1"), ("BOLERO_TEST_NAME", test)])
             .status()?;
         if status.success() {
             return Ok(());
         }
         let hint = "keep the input it wrote in";
-        Err(format!("{}: {status}; {hint} {}", target.0, found.display()).into())
+        Err(format!("{test}: {status}; {hint} {}", found.display()).into())
     }
 }
