@@ -3,10 +3,10 @@
 //! Advisories are not checked: their database is on no package registry, and the check must
 //! run offline.
 
+use crate::metadata::metadata;
 use serde_json::Value;
 use spdx::Expression;
 use std::error::Error;
-use std::process::Command;
 
 /// Permissive licences whose terms a static binary under Apache-2.0 OR MIT can meet.
 const ACCEPTED: [&str; 11] = [
@@ -25,15 +25,7 @@ const ACCEPTED: [&str; 11] = [
 
 /// Checks the licence expression of every locked package.
 pub fn check() -> Result<String, Box<dyn Error>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Dependencies of other platforms are neither shipped nor downloaded.
-    let platform = "--filter-platform=x86_64-unknown-linux-gnu";
-    let arguments = ["metadata", "--format-version=1", "--locked", "--offline", platform];
-    let output = Command::new(cargo).args(arguments).output()?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
-    }
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let metadata = metadata()?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
     let refused: Vec<String> = packages.iter().filter_map(refusal).collect();
     if refused.is_empty() {

@@ -1,4 +1,4 @@
-//! Tasks of the project: `cargo xtask generate`, `licences`, `prove` and `fuzz`.
+//! Tasks of the project: `cargo xtask generate`, `licences`, `sbom`, `prove` and `fuzz`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -6,11 +6,14 @@ use std::process::ExitCode;
 mod fuzz;
 mod generate;
 mod licences;
+mod metadata;
 mod prove;
+mod sbom;
 
 const USAGE: &str = "\
 usage: cargo xtask generate [--check]
        cargo xtask licences
+       cargo xtask sbom
        cargo xtask prove [--quick] [OPTIONS OF prove]
        cargo xtask fuzz TARGET [SECONDS] [--keep]";
 
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
         ["licences"] => licences::check(),
+        ["sbom"] => sbom::make(),
         ["prove", words @ ..] => prove::prove(words).map_err(Into::into),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         _ => Err(USAGE.into()),

@@ -1,0 +1,35 @@
+//! What cargo knows of the packages that `Cargo.lock` names.
+
+use serde_json::Value;
+use std::error::Error;
+use std::process::Command;
+
+/// Dependencies of other platforms are neither shipped nor downloaded.
+const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
+/// Returns the packages, their licences and their dependencies.
+pub fn metadata() -> Result<Value, Box<dyn Error>> {
+    let platform = format!("--filter-platform={PLATFORM}");
+    let arguments = ["metadata", "--format-version=1", "--locked", "--offline", &platform];
+    Ok(serde_json::from_str(&cargo(&arguments)?)?)
+}
+
+/// Returns `NAME vVERSION` of each package in the shipped binary.
+pub fn shipped() -> Result<Vec<String>, Box<dyn Error>> {
+    let tree = ["tree", "--package=synconce", "--edges=normal", "--prefix=none", "--format={p}"];
+    let text = cargo(&[&tree[..], &["--locked", "--offline", "--target", PLATFORM]].concat())?;
+    let name = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let mut names: Vec<_> = text.lines().filter(|line| !line.is_empty()).map(name).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn cargo(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo).args(arguments).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
