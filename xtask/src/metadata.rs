@@ -14,10 +14,11 @@ pub fn metadata() -> Result<Value, Box<dyn Error>> {
     Ok(serde_json::from_str(&cargo(&arguments)?)?)
 }
 
-/// Returns `NAME vVERSION` of each package in the shipped binary.
+/// Returns `NAME vVERSION` of each package in the shipped binaries, synconce and its test rig.
 pub fn shipped() -> Result<Vec<String>, Box<dyn Error>> {
-    let tree = ["tree", "--package=synconce", "--edges=normal", "--prefix=none", "--format={p}"];
-    let text = cargo(&[&tree[..], &["--locked", "--offline", "--target", PLATFORM]].concat())?;
+    let tree = ["tree", "--package=synconce", "--package=synconce-testkit", "--edges=normal"];
+    let format = ["--prefix=none", "--format={p}", "--locked", "--offline", "--target", PLATFORM];
+    let text = cargo(&[&tree[..], &format].concat())?;
     let name = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     let mut names: Vec<_> = text.lines().filter(|line| !line.is_empty()).map(name).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! The SBOM of the shipped binary, in CycloneDX 1.5. The same `Cargo.lock` makes the same text: it
+//! The SBOM of the shipped binaries, in CycloneDX 1.5. The same `Cargo.lock` makes the same text: it
 //! has neither a time nor a serial number nor a path.
 
 use crate::metadata::{metadata, shipped};
