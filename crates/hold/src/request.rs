@@ -108,8 +108,12 @@ fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
     let flags = SocketFlags::CLOEXEC;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (ours, theirs) = pair.map_err(cannot)?;
-    Request::Commit(theirs.as_raw_fd()).make().map_err(cannot)?;
-    Ok(ours)
+    match Request::Commit(theirs.as_raw_fd()).make() {
+        Ok(()) => Ok(ours),
+        // The supervisor has released this process meanwhile.
+        Err(Errno::BADF) => Err(RequestError::Run(RunError::Over)),
+        Err(errno) => Err(cannot(errno)),
+    }
 }
 
 /// Makes the held sync that adds the file system of the working directory to what the run

@@ -5,6 +5,7 @@ use crate::held::{Request, outer};
 use crate::protocol::Ending;
 use crate::{job, launching};
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::fmt;
@@ -66,9 +67,15 @@ fn execute(words: &[OsString]) -> io::Error {
 
 fn supervise(words: &[OsString]) -> Result<Ending, RealError> {
     let cannot = |act: &'static str| move |error| RealError::SetUp(act, error);
+    let ask = || match Request::Real.make() {
+        // The command of the run has ended meanwhile, so every sync is real.
+        Err(Errno::BADF) => Ok(false),
+        asked => asked.map(|()| true).map_err(io::Error::from),
+    };
+    if !ask().map_err(cannot("cannot ask the supervisor for real syncs"))? {
+        return Err(RealError::Exec(execute(words)));
+    }
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    let ask = || Request::Real.make().map_err(io::Error::from);
-    ask().map_err(cannot("cannot ask the supervisor for real syncs"))?;
     let watched = PASSED_ON.iter().chain([&Signal::CHILD]).map(|signal| signal.as_raw());
     let set = Set::of(&watched.collect::<Vec<_>>());
     let mask = set.block();
