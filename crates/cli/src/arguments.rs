@@ -1,12 +1,15 @@
 //! What can be said on the command line. The help, the manual pages and the
 //! completions are made from this file.
 
+pub(crate) mod in_run;
 pub(crate) mod tree;
 
+use self::in_run::{Commit, Real, duration};
 use self::tree::Tree;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Hold every disk sync of a command, and sync the disks once at its end
 #[derive(Debug, Parser)]
@@ -22,6 +25,10 @@ pub struct Arguments {
 pub enum Command {
     /// Run a command with its disk syncs held, and commit once when it ends
     Run(Run),
+    /// Make durable now what a run in flight has written until now
+    Commit(Commit),
+    /// Inside a run: run a command whose disk syncs are real
+    Real(Real),
     /// Clone roots in milliseconds, run commands in the clones, and commit the results
     Tree(Tree),
     /// Show runs in flight, runs that were interrupted, and survivors
@@ -69,6 +76,12 @@ pub struct Run {
     /// file systems alone on which COMMAND asked for no sync.
     #[arg(long, conflicts_with = "commit_only")]
     pub commit_all: bool,
+    /// Also commit every DURATION (90s, 5m, 1h) if a sync was held since the last time
+    ///
+    /// A commit that fails is a notice, and the exit code at the end is 125. A run inside
+    /// another run ignores this option.
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_commit")]
+    pub commit_every: Option<Duration>,
     /// Give up on a device that completes no request for SECONDS during the commit
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     pub commit_timeout: u64,

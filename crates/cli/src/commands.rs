@@ -2,7 +2,9 @@
 
 pub(crate) mod advice;
 pub mod bench;
+pub mod commit;
 pub mod oci;
+pub mod real;
 pub(crate) mod root;
 pub mod run;
 pub mod setup;

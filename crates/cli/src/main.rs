@@ -4,7 +4,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use synconce::arguments::{Arguments, Command};
-use synconce::commands::{bench, oci, run, setup, status, tree};
+use synconce::commands::{bench, commit, oci, real, run, setup, status, tree};
 use synconce::exit;
 
 fn main() -> ExitCode {
@@ -21,6 +21,8 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Commit(arguments) => commit::commit(&arguments),
+        Command::Real(arguments) => real::real(&arguments),
         Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),

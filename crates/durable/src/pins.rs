@@ -12,12 +12,14 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 use synconce_probe::filesystem::Kind;
 use synconce_probe::mounts::{DeviceId, Mount};
 
-/// A file system and the descriptor by which it is committed.
-#[derive(Debug)]
+/// A file system and the descriptor by which it is committed. A clone shares the open file, so
+/// the kernel reports each write-back error to one of the two only (errseq).
+#[derive(Clone, Debug)]
 pub struct Pin {
     /// The file system's device number.
     pub device: DeviceId,
@@ -41,11 +43,17 @@ pub struct Pin {
 }
 
 /// The descriptor of a pin.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Handle {
-    Open(OwnedFd),
+    Open(Arc<OwnedFd>),
     /// Opened at the commit, by the thread that syncs: the server may not answer an open.
     AtCommit,
+}
+
+impl Handle {
+    fn of(file: OwnedFd) -> Self {
+        Self::Open(Arc::new(file))
+    }
 }
 
 impl Pin {
@@ -83,7 +91,7 @@ impl Pin {
     fn sync_by_descriptor(&self) -> Result<(), Errno> {
         let opened;
         let handle = match &self.handle {
-            Handle::Open(handle) => handle,
+            Handle::Open(handle) => &**handle,
             Handle::AtCommit => match open(&self.point) {
                 Ok(handle) if mount_id(&handle) == Some(self.mount) => {
                     opened = handle;
@@ -107,7 +115,7 @@ impl Pin {
 }
 
 /// The pinned file systems, with one pin for each.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Pins(Vec<Pin>);
 
 impl Pins {
@@ -165,7 +173,7 @@ impl Pins {
                 Kind::Fuse { on_device: true } => {
                     // The kernel refuses the device to an unprivileged user; the pin then
                     // syncs by the server.
-                    open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::Open)
+                    open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::of)
                 }
                 _ => continue,
             };
@@ -215,7 +223,7 @@ impl Pins {
     /// itself cannot be opened.
     pub fn adopt(&mut self, mount: &Mount, file: OwnedFd) {
         if !self.covers(mount.device) {
-            self.0.push(Pin::new(mount, Handle::Open(file), false));
+            self.0.push(Pin::new(mount, Handle::of(file), false));
         }
     }
 
@@ -255,7 +263,7 @@ fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
     if mount_id(handle.as_fd())? != mount.id {
         return None;
     }
-    Some(Pin::new(mount, Handle::Open(handle), early))
+    Some(Pin::new(mount, Handle::of(handle), early))
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {

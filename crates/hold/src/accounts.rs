@@ -10,6 +10,9 @@ pub struct Tally {
     pub held: u64,
     /// Left to the kernel.
     pub passed: u64,
+    /// Those of `passed` that were passed because the program runs under `synconce real`.
+    #[serde(default)]
+    pub real: u64,
     /// Answered with an error, so that the program falls back (`io_uring_setup`).
     pub refused: u64,
 }
@@ -19,15 +22,21 @@ pub struct Tally {
 pub(crate) enum End {
     Held,
     Passed,
+    /// Passed because the caller runs under `synconce real`.
+    Real,
     Refused,
 }
 
 impl Tally {
-    fn of(&mut self, end: End) -> &mut u64 {
-        match end {
+    fn change(&mut self, end: End, by: fn(u64) -> u64) {
+        let count = match end {
             End::Held => &mut self.held,
-            End::Passed => &mut self.passed,
+            End::Passed | End::Real => &mut self.passed,
             End::Refused => &mut self.refused,
+        };
+        *count = by(*count);
+        if end == End::Real {
+            self.real = by(self.real);
         }
     }
 }
@@ -47,6 +56,7 @@ impl Accounts {
         self.calls.values().fold(Tally::default(), |sum, tally| Tally {
             held: sum.held + tally.held,
             passed: sum.passed + tally.passed,
+            real: sum.real + tally.real,
             refused: sum.refused + tally.refused,
         })
     }
@@ -69,18 +79,18 @@ impl Accounts {
 
 fn subtract(tallies: &mut BTreeMap<String, Tally>, name: &str, end: End) {
     let Some(tally) = tallies.get_mut(name) else { return };
-    let count = tally.of(end);
-    *count = count.saturating_sub(1);
+    tally.change(end, |count| count.saturating_sub(1));
     if *tally == Tally::default() {
         tallies.remove(name);
     }
 }
 
 fn add(tallies: &mut BTreeMap<String, Tally>, name: &str, end: End) {
-    match tallies.get_mut(name) {
-        Some(tally) => *tally.of(end) += 1,
-        None => *tallies.entry(name.to_owned()).or_default().of(end) += 1,
+    if !tallies.contains_key(name) {
+        tallies.insert(name.to_owned(), Tally::default());
     }
+    let tally = tallies.get_mut(name);
+    tally.into_iter().for_each(|tally| tally.change(end, |count| count + 1));
 }
 
 #[cfg(test)]
@@ -93,9 +103,19 @@ mod tests {
         accounts.count("fsync", Some("dpkg"), End::Held);
         accounts.count("fsync", None, End::Passed);
         accounts.count("io_uring_setup", None, End::Refused);
-        assert_eq!(accounts.calls["fsync"], Tally { held: 1, passed: 1, refused: 0 });
+        assert_eq!(accounts.calls["fsync"], Tally { held: 1, passed: 1, ..Tally::default() });
         assert_eq!(accounts.programs.len(), 1);
-        assert_eq!(accounts.total(), Tally { held: 1, passed: 1, refused: 1 });
+        assert_eq!(accounts.total(), Tally { held: 1, passed: 1, refused: 1, real: 0 });
+    }
+
+    #[test]
+    fn a_real_call_counts_as_passed_too() {
+        let mut accounts = Accounts::default();
+        accounts.count("fsync", None, End::Real);
+        accounts.count("fsync", None, End::Passed);
+        assert_eq!(accounts.total(), Tally { passed: 2, real: 1, ..Tally::default() });
+        accounts.take_back("fsync", None, End::Real);
+        assert_eq!(accounts.total(), Tally { passed: 1, ..Tally::default() });
     }
 
     #[test]

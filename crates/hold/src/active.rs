@@ -1,11 +1,15 @@
 //! A run in progress: its record, its pins, and what it has held.
 
+mod checkpoint;
 mod commit;
+mod coverage;
 mod in_memory;
 mod sealed_scope;
 mod unmount_sync;
 mod work;
 
+use self::checkpoint::Checkpoints;
+pub(crate) use self::checkpoint::Extent;
 use self::in_memory::place_in_memory;
 use self::sealed_scope::SealedScope;
 use self::unmount_sync::UnmountSync;
@@ -58,6 +62,9 @@ pub(crate) struct Active {
     earlier: Option<Interrupted>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
+    checkpoints: Checkpoints,
+    /// Whether a call was held since the last checkpoint.
+    held_since: bool,
     /// Without a commit every call may be held.
     options: Options,
     /// How much had been written to each disk before the command started.
@@ -111,6 +118,8 @@ impl Active {
             root,
             earlier: None,
             unmounts: Vec::new(),
+            checkpoints: Checkpoints::default(),
+            held_since: false,
             options: options.clone(),
             written_before: if options.commit { Writes::now() } else { Writes::default() },
             holds_sync: false,
@@ -233,6 +242,7 @@ impl Active {
             let markers = self.markers.clone();
             return self.begin(Work::Pin { device, via, root, markers }, may_wait);
         }
+        self.held_since = true;
         // With --commit-only a held sync() covers only the named file systems.
         self.holds_sync |= devices.is_empty() && self.only.is_none();
         for device in devices {
@@ -278,27 +288,35 @@ impl Active {
 
     /// Unpins `mount`, which is about to be unmounted. The returned closure finishes the
     /// unpinning and may take long.
-    pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
+    pub(crate) fn unmount(&mut self, mount: u64) -> Box<dyn FnOnce() + Send> {
         // The device numbers may be reused.
         self.volatile.clear();
+        // A checkpoint in progress has file systems open.
+        let checkpoints = self.checkpoints.clone();
         let Some(pin) = self.pins.take(mount) else {
             // An earlier unmount call for this mount may have taken the pin.
-            let unmount = self.unmounts.iter().find(|unmount| unmount.mount == mount)?;
-            let unmount = Arc::clone(unmount);
-            return Some(Box::new(move || unmount.wait()));
+            let unmount = self.unmounts.iter().find(|unmount| unmount.mount == mount).cloned();
+            return Box::new(move || match unmount {
+                Some(unmount) => unmount.wait(),
+                None => drop(checkpoints.is_idle_within(PATIENCE)),
+            });
         };
         if !self.scope.contains(&pin.device) && !self.holds_sync && self.sealed.is_none() {
-            return Some(Box::new(move || drop(pin)));
+            return Box::new(move || {
+                checkpoints.is_idle_within(PATIENCE);
+                drop(pin);
+            });
         }
         let unmount = Arc::new(UnmountSync::of(&pin));
         self.unmounts.push(Arc::clone(&unmount));
         let (markers, patience) = (self.markers.clone(), self.options.patience);
-        Some(Box::new(move || unmount.sync(pin, &markers, patience)))
+        Box::new(move || unmount.sync(pin, &checkpoints, &markers, patience))
     }
 
     /// Whether `device` is being synced for an unmount, or its sync failed.
     fn is_lost(&self, device: DeviceId) -> bool {
-        self.unmounts.iter().any(|unmount| unmount.device == device && !unmount.is_durable())
+        self.checkpoints.has_lost(device)
+            || self.unmounts.iter().any(|unmount| unmount.device == device && !unmount.is_durable())
     }
 }
 

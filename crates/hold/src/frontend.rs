@@ -29,7 +29,7 @@ use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
 
 /// Signals that are passed on to the command.
-const PASSED_ON: [Signal; 10] = [
+pub(crate) const PASSED_ON: [Signal; 10] = [
     Signal::HUP,
     Signal::INT,
     Signal::QUIT,
@@ -385,7 +385,7 @@ fn end_of(pid: u32) -> Option<OwnedFd> {
 /// A signal that a process sends to the whole group (`kill(0)`, as timeout(1) does) also
 /// reached the command, but nothing in `siginfo_t` distinguishes it. The command gets such a
 /// signal twice, which is better than never.
-fn pass(received: &Received, command: u32) {
+pub(crate) fn pass(received: &Received, command: u32) {
     if !received.by_process || received.sender == command {
         return;
     }

@@ -1,6 +1,7 @@
 //! How a process finds out whether it is held.
 
 use crate::{presence, process_tree};
+use rustix::io::Errno;
 use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
 use synconce_sys::seccomp::{self, Outer};
 
@@ -11,6 +12,55 @@ pub(crate) const RUN_VARIABLE: &str = "SYNCONCE_RUN";
 
 /// The supervisor's answer to the question whether the caller is held.
 pub(crate) const HANDSHAKE_VALUE: i64 = 0x51;
+
+/// The supervisor's answer to a [`Request`] that it accepts.
+pub(crate) const ACCEPTED: i64 = 0x52;
+
+/// What a process of a supervised run asks its supervisor for, by the question whether it is
+/// held with another offset. The kernel gives the supervisor the caller's id, so no process can
+/// ask for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// Make a checkpoint, and send its progress and result to this descriptor of the caller.
+    Commit(i32),
+    /// Pass the syncs of the calling process and its descendants.
+    Real,
+    /// The calling process is about to end: its descendants stay real.
+    RealEnds,
+}
+
+impl Request {
+    const COMMIT: i64 = 0x101;
+    const REAL: i64 = 0x102;
+    const REAL_ENDS: i64 = 0x103;
+
+    /// Returns the request with this offset and length.
+    pub(crate) fn of(offset: i64, length: i64) -> Option<Self> {
+        match offset {
+            Self::COMMIT => i32::try_from(length).ok().map(Self::Commit),
+            Self::REAL => Some(Self::Real),
+            Self::REAL_ENDS => Some(Self::RealEnds),
+            _ => None,
+        }
+    }
+
+    /// Makes the request.
+    ///
+    /// # Errors
+    /// The supervisor refused it, with this errno, or is of a version without requests.
+    pub(crate) fn make(self) -> Result<(), Errno> {
+        let (offset, length) = match self {
+            Self::Commit(fd) => (Self::COMMIT, i64::from(fd)),
+            Self::Real => (Self::REAL, 0),
+            Self::RealEnds => (Self::REAL_ENDS, 0),
+        };
+        match seccomp::request(HANDSHAKE_FLAGS, offset, length) {
+            Ok(ACCEPTED) => Ok(()),
+            Ok(_) => Err(Errno::OPNOTSUPP),
+            Err(errno) => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+}
 
 /// Returns the kind of hold that the calling process is under.
 pub(crate) fn outer() -> Outer {

@@ -7,15 +7,16 @@
 //!   synced would be lost.
 //! - The marker is cleared only after the sync of every file system succeeded.
 
+mod launch;
 mod near;
 mod notices;
 mod prepare;
 
 use crate::active::Active;
-use crate::launching;
+use crate::checkpoints;
 use crate::options::Options;
 use crate::presence::Presence;
-use crate::privileges::{self, Gain};
+use crate::privileges::Gain;
 use crate::process_tree::{self, Process};
 use crate::protocol::{Ending, Message, Notice, Summary, send, try_send};
 use crate::run_error::RunError;
@@ -23,24 +24,18 @@ use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
 use crate::state::Shared;
 use crate::supervisor::{Stopped, Supervisor};
+use launch::{launch_held, would_gain_privileges};
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use rustix::process::Signal;
-use std::ffi::{CStr, OsStr};
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use synconce_durable::mutant;
-use synconce_filter::{Answer, Program, Spec, native_abis, program};
 use synconce_sys::handover::Takeover;
-use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
 use synconce_sys::notify::{Listener, Notification};
 use synconce_sys::process::{self, Change, WaitFor, Whose};
-use synconce_sys::seccomp::Instruction;
 use synconce_sys::signals::{Reader, Set, send as kill};
 
 /// The process name; equal to `process_tree::SUPERVISOR`.
@@ -78,7 +73,7 @@ struct Started {
     first_call: Option<Notification>,
     /// The kind of privileges that the command itself does not gain, if a notice was printed.
     gain: Option<Gain>,
-    /// In a sealed run: the socket that shows inner runs that the command has not ended.
+    /// The socket that other processes connect to until the command ends.
     presence: Option<Presence>,
 }
 
@@ -95,8 +90,10 @@ fn start(
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let mut active = prepare::prepare(options)?;
-    let launched = launch_held(options, &mut active, mask, &takeover, frontend);
-    let (launched, presence) = launched.inspect_err(|_| {
+    // Without a socket no process outside the run can ask for a checkpoint.
+    let presence = Presence::new(active.id()).ok();
+    let launched = launch_held(options, &mut active, mask, &takeover, frontend, presence.as_ref());
+    let launched = launched.inspect_err(|_| {
         // No call was held. A marker that cannot be removed causes a false warning, not a
         // missing one.
         let _ = active.clear(false);
@@ -129,96 +126,6 @@ fn start(
     Ok(Started { active, listener, signals, command: launched.pid, first_call, gain, presence })
 }
 
-fn launch_held(
-    options: &Options,
-    active: &mut Active,
-    mask: Set,
-    takeover: &Takeover,
-    frontend: &OwnedFd,
-) -> Result<(Launched, Option<Presence>), RunError> {
-    let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
-    let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
-    // No supervisor sees the first call of a sealed run, so its marker is durable before the
-    // launch.
-    let launch_sealed = |active: &mut Active| {
-        active.seal(options)?;
-        active.engage().map_err(|error| match error {
-            RunError::Marker(act) => RunError::MarkerUnwritable(act),
-            other => other,
-        })?;
-        // Sent before a call can be held: if the supervisor is killed, only the frontend can
-        // report the marker.
-        let _ = send(frontend, &Message::Marked { path: active.marker() });
-        // Without a socket, an inner run searches /proc for the supervisor.
-        let presence = Presence::new().ok();
-        let spec = Spec {
-            identity: presence.as_ref().map(Presence::identity),
-            ..spec(options, Answer::Sealed, false)
-        };
-        let program = instructions(&program(&spec, native_abis()));
-        let filter = Filter { supervised: false, stops_exec: false, program: &program };
-        let launched = launch(&command, filter, mask, takeover);
-        let launched = launched.map_err(|error| launch_error(error, options))?;
-        presence.iter().for_each(Presence::answer);
-        Ok((launched, presence))
-    };
-    if options.sealed {
-        return launch_sealed(active);
-    }
-    // The filter stops execve(2) only for unprivileged users: root loses no privileges.
-    let watch = !rustix::process::geteuid().is_root();
-    let supervised =
-        instructions(&program(&spec(options, Answer::Supervised, watch), native_abis()));
-    let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
-    match launch(&command, filter, mask, takeover) {
-        // EBUSY: a listener of another program is installed already (seccomp(2)).
-        Err(LaunchError::Filter(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-            launch_sealed(active)
-        }
-        Err(error) => Err(launch_error(error, options)),
-        Ok(launched) => Ok((launched, None)),
-    }
-}
-
-/// Returns the path of the command itself, if its execution would gain privileges.
-fn would_gain_privileges(command: &CStr) -> Option<PathBuf> {
-    let path = Path::new(OsStr::from_bytes(command.to_bytes()));
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    privileges::gains(&file).then(|| path.to_owned())
-}
-
-fn launch_error(error: LaunchError, options: &Options) -> RunError {
-    match error {
-        LaunchError::Clone(error) => RunError::set_up("cannot make a process", &error),
-        LaunchError::Filter(error) => RunError::Filter(error.raw_os_error().unwrap_or(0)),
-        LaunchError::Handover(error) => {
-            RunError::set_up("cannot pass the listener to the frontend", &error)
-        }
-        LaunchError::Exec(error) => RunError::Exec {
-            command: options.command[0].to_string_lossy().into_owned(),
-            errno: error.raw_os_error().unwrap_or(0),
-        },
-    }
-}
-
-fn spec(options: &Options, answer: Answer, watch_exec: bool) -> Spec {
-    // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
-    // that the supervisor counts it.
-    let io_uring_pass = options.io_uring_pass && answer == Answer::Sealed;
-    Spec { answer, io_uring_pass, watch_exec, identity: None }
-}
-
-fn instructions(program: &Program) -> Vec<Instruction> {
-    let convert = |i: &synconce_filter::Instruction| Instruction {
-        code: i.code,
-        jump_true: i.jt,
-        jump_false: i.jf,
-        operand: i.k,
-    };
-    program.instructions().iter().map(convert).collect()
-}
-
 impl Started {
     fn go_on(self, options: &Options, frontend: OwnedFd) {
         let frontend = Arc::new(frontend);
@@ -230,11 +137,14 @@ impl Started {
             Arc::clone(&frontend),
             &signals,
             command,
+            presence,
             state.clone(),
         );
+        if let Some(interval) = options.commit_every {
+            checkpoints::make_every(interval, state.clone(), Arc::clone(&frontend));
+        }
         gain.into_iter().for_each(|gain| supervisor.note_gain(gain));
         let stopped = supervisor.run(first_call);
-        drop(presence);
         let mut closed = state.close();
         let notices = Notices::new(options, listener.is_none(), &mut closed);
         let mut over = Over { active: closed.active, listener, signals, served: false };

@@ -18,6 +18,8 @@ pub struct Options {
     pub commit_only: Vec<PathBuf>,
     /// Commit every mounted file system, whether or not a call on it was held.
     pub commit_all: bool,
+    /// The interval of checkpoints.
+    pub commit_every: Option<Duration>,
     /// How long a device may complete no request during the commit before it is given up.
     pub patience: Duration,
     /// The root that the work is for: a second marker is kept there.

@@ -2,6 +2,7 @@
 
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
+use crate::held::Request;
 use crate::mapping;
 use crate::options::Options;
 use crate::paths::{self, Start};
@@ -28,6 +29,8 @@ pub(crate) enum Decision {
     Rewrite(Change),
     /// Answer the question whether the caller is held.
     Handshake,
+    /// Do what the caller asks for.
+    Request(Request),
     /// Release the pin of the mount with this id, then let the kernel unmount it.
     Unmount(Option<u64>),
     /// Let the kernel execute this program, which would gain privileges without no_new_privs.
@@ -140,7 +143,7 @@ fn sync_target(
 fn sync_file_range(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     let (offset, length, flags) = args::sync_file_range(pending.abi, &pending.notification.args);
     if flags == HANDSHAKE_FLAGS && pending.descriptor(0) == -1 {
-        return Decision::Handshake;
+        return Request::of(offset, length).map_or(Decision::Handshake, Decision::Request);
     }
     // The kernel's own conditions for EINVAL (fs/sync.c).
     let valid = offset >= 0

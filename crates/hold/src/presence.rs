@@ -1,52 +1,61 @@
-//! The socket by which a process in a sealed run finds out that its run goes on.
+//! The socket of a supervisor, by which a process finds out that a run goes on, and by which a
+//! process outside the run asks for a checkpoint.
 //!
-//! A sealed filter outlives its run, after which no commit follows. The filter returns the
-//! run's identity: the name of an abstract socket (unix(7)) on which the supervisor listens
-//! until the command ends, and a secret that the supervisor sends there. Neither needs a path,
-//! an environment or /proc, so both work in any chroot and in every namespace except another
-//! network namespace.
+//! The socket has an abstract name (unix(7)), made from the run's id. It needs neither a path
+//! nor an environment nor /proc, so it is reached from any chroot and from every namespace
+//! except another network namespace. The supervisor listens until the command ends.
 //!
-//! The secret proves that the supervisor answers: names of sockets are visible in
-//! /proc/net/unix, and any process may bind a free name.
+//! A sealed filter outlives its run, after which no commit follows. So the filter returns the
+//! run's identity: the name of the socket, and a secret that the supervisor sends there. The
+//! secret proves that the supervisor answers: names of sockets are visible in /proc/net/unix,
+//! and any process may bind a free name. A process outside the run checks the user instead.
 
+use crate::process_tree;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
-};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::thread;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use synconce_filter::Identity;
+use synconce_sys::peer::Peer;
 
 /// The bytes of an identity that name the socket; the other bytes are the secret.
 const NAME_LENGTH: usize = 8;
+type Name = [u8; NAME_LENGTH];
 /// The length of the queue of connections that the supervisor has not accepted yet
 /// (listen(2)).
 const BACKLOG: i32 = 128;
-/// Limits the wait for a socket that does not belong to the supervisor.
+/// Limits the wait for a process that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What a process sends to ask for a checkpoint.
+const COMMIT: &[u8] = b"commit";
 
-/// The socket of a supervisor. Dropping it closes the socket.
+/// The socket of a supervisor. Dropping it refuses new connections.
 #[derive(Debug)]
 pub(crate) struct Presence {
     identity: Identity,
-    socket: Arc<OwnedFd>,
+    socket: OwnedFd,
+}
+
+impl AsFd for Presence {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Presence {
-    /// Opens a socket for a new identity.
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// Opens the socket of the run `id`, with a new secret.
+    pub(crate) fn new(id: &str) -> Result<Self, Errno> {
         let mut identity = Identity::default();
         let length = rustix::rand::getrandom(&mut identity, rustix::rand::GetRandomFlags::empty())?;
         if length < identity.len() {
             return Err(Errno::AGAIN);
         }
-        let socket = socket()?;
-        rustix::net::bind(&socket, &address(&identity)?)?;
+        identity[..NAME_LENGTH].copy_from_slice(&name_of(id));
+        let socket = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        rustix::net::bind(&socket, &address(&name_of(id))?)?;
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Self { identity, socket: Arc::new(socket) })
+        Ok(Self { identity, socket })
     }
 
     /// Returns the identity that the sealed filter has to return.
@@ -54,75 +63,160 @@ impl Presence {
         self.identity
     }
 
-    /// Answers on a thread. Without a thread no process can find out that the run goes on.
-    pub(crate) fn answer(&self) {
-        let (socket, identity) = (Arc::clone(&self.socket), self.identity);
-        let answer = move || loop {
-            match rustix::net::accept_with(&socket, SocketFlags::CLOEXEC) {
+    /// Sends the secret to the processes that have connected. Returns the connections of those
+    /// that may ask for a checkpoint: processes of root, of the user of the run, and of the
+    /// run itself. Does not block.
+    ///
+    /// # Errors
+    /// Those of accept(2), such as `EMFILE`.
+    pub(crate) fn accept(&self) -> Result<Vec<OwnedFd>, Errno> {
+        let mut allowed = Vec::new();
+        loop {
+            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(caller) => {
-                    let secret = &identity[NAME_LENGTH..];
-                    let _ = rustix::net::send(&caller, secret, SendFlags::NOSIGNAL);
+                    let secret = &self.identity[NAME_LENGTH..];
+                    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                    let is_sent = rustix::net::send(&caller, secret, flags).is_ok();
+                    allowed.extend((is_sent && is_allowed(&caller)).then_some(caller));
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(_) => return,
+                Err(Errno::AGAIN) => return Ok(allowed),
+                Err(error) => return Err(error),
             }
-        };
-        let _ = thread::Builder::new().name("presence".into()).stack_size(64 * 1024).spawn(answer);
+        }
     }
 }
 
-impl Drop for Presence {
-    fn drop(&mut self) {
-        // Refuses new connections, and ends the thread.
-        let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
-    }
+fn is_allowed(caller: &OwnedFd) -> bool {
+    let Ok(peer) = Peer::of(caller) else { return false };
+    let supervisor = std::process::id();
+    [0, rustix::process::geteuid().as_raw()].contains(&peer.user)
+        || process_tree::ancestors(peer.pid).any(|ancestor| ancestor.pid == supervisor)
+}
+
+/// Waits until the process at the other end asks for a checkpoint. Returns `false` if it does
+/// not.
+pub(crate) fn asks_for_commit(caller: &OwnedFd) -> bool {
+    let mut text = [0; COMMIT.len()];
+    set_socket_timeout(caller, Timeout::Recv, Some(PATIENCE)).is_ok()
+        && rustix::net::recv(caller, &mut text, RecvFlags::empty()).is_ok()
+        && text == COMMIT
 }
 
 /// Returns whether the supervisor of the run `identity` still waits for its command.
 pub(crate) fn is_alive(identity: &Identity) -> bool {
-    let ask = || -> Result<bool, Errno> {
-        let socket = socket()?;
-        for timeout in [Timeout::Send, Timeout::Recv] {
-            set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
-        }
-        rustix::net::connect(&socket, &address(identity)?)?;
-        let mut answer = Identity::default();
-        let (length, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty())?;
-        Ok(answer[..length] == identity[NAME_LENGTH..])
-    };
-    ask().unwrap_or(false)
+    connect_inside(identity).is_ok()
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
-    let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
-    rustix::net::socket_with(family, SocketType::SEQPACKET, flags, None)
+/// Connects to the supervisor of the sealed run `identity`, which this process is in.
+///
+/// # Errors
+/// `ECONNREFUSED` if the command has ended, or in another network namespace.
+pub(crate) fn connect_inside(identity: &Identity) -> Result<OwnedFd, Errno> {
+    let (name, secret) = identity.split_at(NAME_LENGTH);
+    let name = name.try_into().map_err(|_| Errno::INVAL)?;
+    let (socket, received) = connect(name)?;
+    if received == secret { Ok(socket) } else { Err(Errno::CONNREFUSED) }
 }
 
-fn address(identity: &Identity) -> Result<SocketAddrUnix, Errno> {
-    let name: String = identity[..NAME_LENGTH].iter().map(|byte| format!("{byte:02x}")).collect();
+/// Connects to the supervisor of the run `id`, which this process is not in.
+///
+/// # Errors
+/// `ECONNREFUSED` if no such run is in flight in this network namespace; `EPERM` if the socket
+/// belongs to another user, unless this process is root.
+pub(crate) fn connect_outside(id: &str) -> Result<OwnedFd, Errno> {
+    let (socket, _) = connect(name_of(id))?;
+    let us = rustix::process::geteuid();
+    let peer = Peer::of(&socket).map_err(|_| Errno::CONNREFUSED)?;
+    if us.is_root() || peer.user == us.as_raw() { Ok(socket) } else { Err(Errno::PERM) }
+}
+
+/// Asks the supervisor at the other end for a checkpoint.
+pub(crate) fn ask_for_commit(supervisor: &OwnedFd) -> Result<(), Errno> {
+    // No limit for the checkpoint itself.
+    set_socket_timeout(supervisor, Timeout::Recv, None)?;
+    rustix::net::send(supervisor, COMMIT, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Connects to the socket `name`. Returns the secret that the supervisor has sent.
+fn connect(name: Name) -> Result<(OwnedFd, Vec<u8>), Errno> {
+    let socket = socket(SocketFlags::CLOEXEC)?;
+    for timeout in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
+    }
+    rustix::net::connect(&socket, &address(&name)?)?;
+    let mut secret = Identity::default();
+    let (length, _) = rustix::net::recv(&socket, &mut secret, RecvFlags::empty())?;
+    Ok((socket, secret[..length].to_vec()))
+}
+
+/// Returns the bytes that name the socket of the run `id` (FNV-1a, so that every version of
+/// synconce makes the same name).
+fn name_of(id: &str) -> Name {
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    id.bytes().fold(0xcbf2_9ce4_8422_2325, add).to_be_bytes()
+}
+
+fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn address(name: &Name) -> Result<SocketAddrUnix, Errno> {
+    let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
     SocketAddrUnix::new_abstract_name(format!("synconce/{name}").as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Calls `ask` while the socket of the run `id` is served. Returns its result, and whether
+    /// each process that was allowed to asked for a checkpoint.
+    fn served<T: Send>(id: &str, ask: impl FnOnce(Identity) -> T + Send) -> (T, Vec<bool>) {
+        let presence = Presence::new(id).unwrap();
+        let (identity, is_over) = (presence.identity(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| {
+                let answer = ask(identity);
+                is_over.store(true, Relaxed);
+                answer
+            });
+            let mut seen = Vec::new();
+            while !is_over.load(Relaxed) {
+                seen.extend(presence.accept().unwrap().iter().map(asks_for_commit));
+            }
+            (asked.join().unwrap(), seen)
+        })
+    }
 
     #[test]
     fn a_presence_ends_with_its_value() {
-        let presence = Presence::new().unwrap();
-        let identity = presence.identity();
-        presence.answer();
-        assert!((0..3).all(|_| is_alive(&identity)));
-        drop(presence);
+        let (identity, seen) = served("one", |identity| {
+            assert!((0..3).all(|_| is_alive(&identity)));
+            identity
+        });
         assert!(!is_alive(&identity));
+        assert_eq!(seen, [false; 3]);
+        assert!(connect_outside("one").is_err());
     }
 
     #[test]
     fn a_socket_of_that_name_without_the_secret_is_no_presence() {
-        let presence = Presence::new().unwrap();
-        presence.answer();
-        let mut other = presence.identity();
-        other[NAME_LENGTH] ^= 1;
-        assert!(!is_alive(&other));
+        served("two", |mut other| {
+            other[NAME_LENGTH] ^= 1;
+            assert!(!is_alive(&other));
+        });
+    }
+
+    #[test]
+    fn a_process_that_has_the_id_or_the_identity_can_ask_for_a_checkpoint() {
+        let ((), seen) = served("three", |identity| {
+            for connected in [connect_outside("three"), connect_inside(&identity)] {
+                ask_for_commit(&connected.unwrap()).unwrap();
+            }
+            assert!(connect_outside("four").is_err());
+        });
+        assert_eq!(seen, [true; 2]);
     }
 }

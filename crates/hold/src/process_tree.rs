@@ -149,10 +149,19 @@ pub(crate) fn ancestors(pid: u32) -> impl Iterator<Item = Process> {
 
 /// Returns when `pid` began, in ticks since the boot (proc_pid_stat(5)).
 pub(crate) fn began(pid: u32) -> Option<u64> {
-    const AFTER_NAME: usize = 19;
+    lineage(pid).map(|(_, began)| began)
+}
+
+/// Returns the parent of the process, or of the process of the thread, `pid`, and when `pid`
+/// began: an id is reused, but not with the same time.
+pub(crate) fn lineage(pid: u32) -> Option<(u32, u64)> {
+    const PARENT: usize = 1;
+    const BEGAN: usize = 19;
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    text.rsplit_once(") ")?.1.split(' ').nth(AFTER_NAME)?.parse().ok()
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    let parent = fields.nth(PARENT)?.parse().ok()?;
+    Some((parent, fields.nth(BEGAN - PARENT - 1)?.parse().ok()?))
 }
 
 /// Returns the current time in ticks since the boot.

@@ -1,4 +1,5 @@
-//! The messages from the supervisor to the frontend, over a socket pair.
+//! The messages from the supervisor to the frontend, and to a process that asked for a
+//! checkpoint.
 
 use crate::accounts::Accounts;
 use crate::run_error::RunError;
@@ -31,7 +32,7 @@ pub(crate) enum Message {
         waiting: Vec<PathBuf>,
         dirty: u64,
     },
-    /// The run is over.
+    /// The run, or the checkpoint, is over.
     Done(Box<Summary>),
     /// The run failed before the command started.
     Failed(RunError),
@@ -48,7 +49,7 @@ pub enum Ending {
     Unknown,
 }
 
-/// The result of a run.
+/// The result of a run, or of a checkpoint.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub accounts: Accounts,
@@ -89,6 +90,8 @@ pub enum Notice {
     IoUringPassed,
     /// An earlier run was interrupted, and no notice was printed since the boot.
     EarlierInterrupted,
+    /// Not everything became durable at a checkpoint of `--commit-every`. Sent once.
+    CheckpointFailed(CommitReport),
 }
 
 /// The result of the commit.

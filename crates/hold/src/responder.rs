@@ -1,5 +1,7 @@
 //! Answers one call: decides, makes the marker durable, holds, counts.
 
+mod request;
+
 use crate::accounts::End;
 use crate::active::{Done, Via, Work};
 use crate::fd_info::FdInfo;
@@ -9,6 +11,7 @@ use crate::policy::{Change, Decision, PendingCall, decide};
 use crate::privileges::Gain;
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
+use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
@@ -64,6 +67,7 @@ pub(crate) struct Responder {
     /// Threads whose last call was interrupted by a signal before it could be changed.
     disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
+    real: RealTrees,
 }
 
 impl Responder {
@@ -74,7 +78,7 @@ impl Responder {
         command: u32,
         state: Shared,
     ) -> Self {
-        let (disturbed, traced, said_why) = Default::default();
+        let (disturbed, traced, real, said_why) = Default::default();
         let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
         Self {
             options,
@@ -86,6 +90,7 @@ impl Responder {
             said_why,
             disturbed,
             traced,
+            real,
         }
     }
 
@@ -140,15 +145,22 @@ impl Responder {
         decision: Decision,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
+        let thread = pending.notification.thread;
         Ok(match decision {
+            Decision::Hold(_) | Decision::Rewrite(_) if self.real.has(thread) => {
+                self.count(pending, End::Real, Answer::Continue)
+            }
             Decision::Hold(devices) => return self.hold(pending, &devices, may_wait),
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
+            Decision::Request(request) => {
+                return self.handle_request(pending, request, may_wait);
+            }
             Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
             Decision::Unmount(mount) => {
-                let unmount = |mount| self.state.lock().unmount(mount);
+                let unmount = |mount| Some(self.state.lock().run()?.unmount(mount));
                 if let Some(sync) = mount.and_then(unmount) {
                     sync();
                 }
@@ -317,16 +329,21 @@ fn not_held(pending: &PendingCall) -> Option<Answer> {
     Some(error.raw_os_error().map_or(Answer::Continue, Answer::Errno))
 }
 
-/// Returns a duplicate of the descriptor that the call is about (pidfd_getfd(2), Linux 5.6).
-/// Returns `None` before Linux 6.9 for a thread that is not the first of its process: it may
-/// have descriptors of its own (unshare(2), CLONE_FILES).
+/// Returns a duplicate of the descriptor that the call is about.
 fn callers_file(pending: &PendingCall) -> Option<OwnedFd> {
-    let thread = Pid::from_raw(pending.notification.thread.cast_signed())?;
+    let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
+    file_of(pending.notification.thread, fd)
+}
+
+/// Returns a duplicate of descriptor `fd` of `thread` (pidfd_getfd(2), Linux 5.6). Returns
+/// `None` before Linux 6.9 for a thread that is not the first of its process: it may have
+/// descriptors of its own (unshare(2), CLONE_FILES).
+fn file_of(thread: u32, fd: i32) -> Option<OwnedFd> {
+    let thread = Pid::from_raw(thread.cast_signed())?;
     let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
     let thread = pidfd_open(thread, of_a_thread)
         .or_else(|_| pidfd_open(thread, PidfdFlags::empty()))
         .ok()?;
-    let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
     pidfd_getfd(thread, fd, PidfdGetfdFlags::empty()).ok()
 }
 

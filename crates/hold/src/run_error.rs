@@ -59,6 +59,10 @@ pub enum RunError {
     Marker(Act),
     /// Not everything became durable; see the commit report.
     Commit,
+    /// A checkpoint was asked for in a run that commits nothing.
+    CommitsNothing,
+    /// A checkpoint was asked for in a run whose command has ended.
+    Over,
     /// The marker of a committed run could not be removed.
     Clear(Act),
     /// The supervisor was killed.
@@ -100,6 +104,11 @@ impl RunError {
                 Some(Errno::FBIG) => "raise the limit of file sizes (ulimit -f)",
                 _ => "the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory",
             },
+            (Self::CommitsNothing, _) => {
+                "start the run without --no-commit; `synconce real -- sync -f FILE` inside it \
+                 makes one file system durable"
+            }
+            (Self::Over, _) => "the run makes its own commit now; `synconce status` shows it",
             (Self::RootUnwritable(_), _) => {
                 "a second marker is kept below --root, which has to be writable"
             }
@@ -143,6 +152,10 @@ impl fmt::Display for RunError {
                 write!(f, "{act}; no sync was held, and the command was asked to end")
             }
             Self::Commit => f.write_str("not everything is durable"),
+            Self::CommitsNothing => {
+                f.write_str("cannot commit: the run was started with --no-commit")
+            }
+            Self::Over => f.write_str("cannot commit: the command of the run has ended"),
             Self::Clear(act) => write!(f, "everything is durable, but {act}"),
             Self::SupervisorDied { started: false } => {
                 f.write_str("the supervisor was killed before the command started")

@@ -93,10 +93,10 @@ impl State {
         }
     }
 
-    /// Returns the closure that unpins `mount`, which is about to be unmounted.
-    pub(crate) fn unmount(&mut self, mount: u64) -> Option<Box<dyn FnOnce() + Send>> {
+    /// Returns the run, as long as the command goes on.
+    pub(crate) fn run(&mut self) -> Option<&mut Active> {
         match &mut self.hold {
-            Hold::Active(active) | Hold::Failed(active, _) => active.unmount(mount),
+            Hold::Active(active) | Hold::Failed(active, _) => Some(active),
             Hold::Over => None,
         }
     }

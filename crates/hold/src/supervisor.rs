@@ -1,9 +1,11 @@
 //! The supervisor's loop: receives calls, reaps children, and watches the frontend.
 
 use crate::accounts::End;
+use crate::checkpoints;
 use crate::fd_info::FdInfo;
 use crate::options::Options;
 use crate::policy::{PendingCall, may_block};
+use crate::presence::Presence;
 use crate::privileges::Gain;
 use crate::process_tree::{self, Job};
 use crate::protocol::{Ending, Message, try_send};
@@ -40,6 +42,7 @@ pub(crate) struct Supervisor<'a> {
     frontend: Arc<OwnedFd>,
     signals: &'a Reader,
     command: u32,
+    presence: Option<Presence>,
     /// Whether a stop was ever reported to the frontend.
     stopped: bool,
     /// Whether a child may be in a ptrace stop, which hides other children that have exited.
@@ -53,6 +56,7 @@ impl<'a> Supervisor<'a> {
         frontend: Arc<OwnedFd>,
         signals: &'a Reader,
         command: u32,
+        presence: Option<Presence>,
         state: Shared,
     ) -> Self {
         let responder = listener.clone().map(|listener| {
@@ -68,6 +72,7 @@ impl<'a> Supervisor<'a> {
             frontend,
             signals,
             command,
+            presence,
             stopped: false,
             reap_again: false,
         }
@@ -88,7 +93,7 @@ impl<'a> Supervisor<'a> {
         let mut listening = self.listener.clone();
         let stopped = loop {
             let again = self.reap_again;
-            let ready = wait(listening.as_deref(), self.signals, &self.frontend, again);
+            let ready = self.wait(listening.as_deref(), again);
             if ready.call
                 && let Some(Ok(Some(notification))) = listening.as_deref().map(Listener::receive)
             {
@@ -105,6 +110,9 @@ impl<'a> Supervisor<'a> {
             {
                 break Stopped::Ended(end);
             }
+            if ready.connection {
+                self.accept();
+            }
             if ready.frontend {
                 break Stopped::FrontendGone;
             }
@@ -112,6 +120,41 @@ impl<'a> Supervisor<'a> {
         self.settle();
         self.wake_frontend_for_good();
         stopped
+    }
+
+    /// Answers processes that have connected. After an error that would come again at once, such
+    /// as `EMFILE`, no more are answered.
+    fn accept(&mut self) {
+        match self.presence.as_ref().map(Presence::accept) {
+            Some(Ok(allowed)) => {
+                let serve = |caller| checkpoints::serve_if_asked(&self.state, caller);
+                allowed.into_iter().for_each(serve);
+            }
+            _ => self.presence = None,
+        }
+    }
+
+    /// Waits for an event; with `again`, for at most a tick.
+    fn wait(&self, listener: Option<&Listener>, again: bool) -> Ready {
+        // A descriptor in the place of one that is missing.
+        let other = self.signals.as_fd();
+        let call = listener.map_or(other, AsFd::as_fd);
+        let connection = self.presence.as_ref().map_or(other, AsFd::as_fd);
+        let mut fds = [other, self.frontend.as_fd(), call, connection]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let tick = rustix::time::Timespec::try_from(TICK).ok().filter(|_| again);
+        if rustix::event::poll(&mut fds, tick.as_ref()).is_err() {
+            return Ready::default();
+        }
+        let [signal, frontend, call, connection] = fds.map(|fd| fd.revents());
+        let call = if listener.is_some() { call } else { PollFlags::empty() };
+        Ready {
+            call: call.contains(PollFlags::IN),
+            unused: !call.contains(PollFlags::IN) && call.contains(PollFlags::HUP),
+            signal: signal.contains(PollFlags::IN),
+            frontend: !frontend.is_empty(),
+            connection: self.presence.is_some() && connection.contains(PollFlags::IN),
+        }
     }
 
     fn answer(&mut self, notification: &Notification) {
@@ -253,23 +296,5 @@ struct Ready {
     unused: bool,
     signal: bool,
     frontend: bool,
-}
-
-/// Waits for an event; with `again`, for at most a tick.
-fn wait(listener: Option<&Listener>, signals: &Reader, frontend: &OwnedFd, again: bool) -> Ready {
-    let third = listener.map_or(signals.as_fd(), AsFd::as_fd);
-    let mut fds = [signals.as_fd(), frontend.as_fd(), third]
-        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    let tick = rustix::time::Timespec::try_from(TICK).ok().filter(|_| again);
-    if rustix::event::poll(&mut fds, tick.as_ref()).is_err() {
-        return Ready::default();
-    }
-    let [signal, frontend, call] = fds.map(|fd| fd.revents());
-    let call = if listener.is_some() { call } else { PollFlags::empty() };
-    Ready {
-        call: call.contains(PollFlags::IN),
-        unused: !call.contains(PollFlags::IN) && call.contains(PollFlags::HUP),
-        signal: signal.contains(PollFlags::IN),
-        frontend: !frontend.is_empty(),
-    }
+    connection: bool,
 }

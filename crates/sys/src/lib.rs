@@ -4,9 +4,10 @@
 //! [`notify`] answers their notifications, [`launch`] starts a command under a filter,
 //! [`trace`] repeats a call with changed arguments, [`handover`] outlives a killed supervisor,
 //! [`process`] has fork, wait and process attributes, [`namespace`] makes namespaces,
-//! [`signals`] has masks and readers of signals, [`origin`] records what the process inherited
-//! before the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees:
-//! snapshots, attributes of mounts, files by their handles.
+//! [`signals`] has masks and readers of signals, [`peer`] has the process behind a socket,
+//! [`origin`] records what the process inherited before the Rust runtime started, and
+//! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
+//! by their handles.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
@@ -17,6 +18,7 @@ pub mod mounting;
 pub mod namespace;
 pub mod notify;
 pub mod origin;
+pub mod peer;
 pub mod process;
 #[cfg(feature = "questions")]
 pub mod questions;

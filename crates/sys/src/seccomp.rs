@@ -91,7 +91,7 @@ pub enum Outer {
 /// `EBADF` in the kernel and has another result only under a hold. The call needs no path, no
 /// environment and no /proc, so it works in any chroot.
 pub fn ask_outer(flags: u32, supervised_value: i64, sealed_errno: i32) -> Outer {
-    match ask(flags, 0) {
+    match request(flags, 0, 0) {
         Ok(value) if value == supervised_value => Outer::Supervised,
         Err(errno) if errno == sealed_errno => Outer::Sealed,
         _ => Outer::None,
@@ -104,14 +104,19 @@ pub fn ask_outer(flags: u32, supervised_value: i64, sealed_errno: i32) -> Outer 
 pub fn ask_identity<const N: usize>(flags: u32) -> Option<[u8; N]> {
     let mut identity = [0; N];
     for (at, byte) in (1..).zip(&mut identity) {
-        *byte = u8::try_from(ask(flags, at).err().unwrap_or(0)).ok()?;
+        *byte = u8::try_from(request(flags, at, 0).err().unwrap_or(0)).ok()?;
     }
     Some(identity)
 }
 
-/// Makes the call of [`ask_outer`]. The error is an errno.
-fn ask(flags: u32, offset: i64) -> Result<i64, i32> {
+/// Asks the supervisor that holds the calling process for what `offset` and `length` say, and
+/// returns its answer, or its errno. The supervisor gets the id of the caller from the kernel,
+/// in any namespace.
+///
+/// # Errors
+/// An errno: the supervisor's, or `EBADF` of the kernel.
+pub fn request(flags: u32, offset: i64, length: i64) -> Result<i64, i32> {
     // SAFETY: the call takes no pointers, and descriptor -1 is never open.
-    let value = unsafe { libc::syscall(libc::SYS_sync_file_range, -1, offset, 0_i64, flags) };
+    let value = unsafe { libc::syscall(libc::SYS_sync_file_range, -1, offset, length, flags) };
     check(value).map_err(|error| error.raw_os_error().unwrap_or(0))
 }

@@ -47,6 +47,7 @@ fn options(arguments: Run) -> Options {
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,
         commit_all: arguments.commit_all,
+        commit_every: arguments.commit_every,
         patience: Duration::from_secs(arguments.commit_timeout),
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
@@ -114,12 +115,16 @@ pub(crate) fn not_durable(report: &CommitReport) -> Vec<String> {
     report.file_systems.iter().filter_map(of_system).chain(everything).collect()
 }
 
+/// Returns the line about a commit that the user does not wait for; `places` are not finished.
+pub(super) fn not_yet_durable(places: &[PathBuf]) -> String {
+    let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+    let places = if places.is_empty() { "everything".into() } else { places.join(", ") };
+    format!("not yet durable: {places}")
+}
+
 fn say_not_durable(finished: &Finished) {
     if finished.commit.is_none() {
-        let places: Vec<_> =
-            finished.unfinished.iter().map(|path| path.display().to_string()).collect();
-        let places = if places.is_empty() { "everything".into() } else { places.join(", ") };
-        say(&format!("not yet durable: {places}"));
+        say(&not_yet_durable(&finished.unfinished));
         return;
     }
     finished.commit.iter().flat_map(not_durable).for_each(|line| say(&line));
@@ -174,6 +179,9 @@ impl Observer for Screen {
             )),
             Notice::EarlierInterrupted => {
                 say("an earlier run was interrupted; `synconce status` shows what to do");
+            }
+            Notice::CheckpointFailed(report) => {
+                not_durable(report).iter().for_each(|line| say(line));
             }
             Notice::ForeignProc => {
                 say("/proc does not show this pid namespace: no call can be looked at, so every \

@@ -48,9 +48,14 @@ fn section(text: &mut String, title: &str, rows: &BTreeMap<String, Tally>) {
         return;
     }
     let width = rows.keys().map(String::len).max().unwrap_or(0).max(title.len());
-    *text += &format!("{title:width$} {:>10} {:>10} {:>10}\n", "held", "passed", "refused");
+    // Most runs have no process with real syncs.
+    let any_real = rows.values().any(|tally| tally.real > 0);
+    let column = |text: String| if any_real { format!(" {text:>10}") } else { String::new() };
+    let real = column("real".to_owned());
+    *text += &format!("{title:width$} {:>10} {:>10}{real} {:>10}\n", "held", "passed", "refused");
     for (name, tally) in rows {
-        let Tally { held, passed, refused } = tally;
-        *text += &format!("{name:width$} {held:>10} {passed:>10} {refused:>10}\n");
+        let Tally { held, passed, real, refused } = tally;
+        let real = column(real.to_string());
+        *text += &format!("{name:width$} {held:>10} {passed:>10}{real} {refused:>10}\n");
     }
 }

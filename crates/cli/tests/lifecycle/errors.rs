@@ -4,7 +4,7 @@
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::path::Path;
-use synconce_testkit::harness::{Place, Started, eventually, isolated, perl};
+use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, perl};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// A disk whose writes can fail.
@@ -22,13 +22,17 @@ fn old_file(directory: &Path) -> std::path::PathBuf {
 
 /// Starts a run whose command overwrites `file`, syncs it, and waits for `go`.
 fn overwrite(place: &Place, file: &Path) -> Started {
+    overwrite_with(place, &[], file)
+}
+
+fn overwrite_with(place: &Place, options: &[&str], file: &Path) -> Started {
     let script = format!(
         "open(my $file, '+<', '{}') or die $!; print $file 'b' x 65536; $file->flush; \
          $file->sync or die; close $file; say_to('before', 1); wait_for('go');",
         file.display()
     );
     let words = perl(&script);
-    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let run = Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
     place.wait_for("before");
     run
 }
@@ -87,6 +91,31 @@ fn an_error_at_the_commit_fails_it() {
             let ended = end(place, &run);
             rig.disk().fail_writes(false).unwrap();
             assert_unsafe(place, &rig, ended);
+        }
+    });
+}
+
+#[test]
+fn an_error_at_a_commit_in_the_middle_fails_it_and_each_commit_after_it() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            for options in [&[][..], &["--sealed"]] {
+                let rig = rig(kind);
+                let file = old_file(rig.path());
+                let run = overwrite_with(place, options, &file);
+                rig.disk().fail_writes(true).unwrap();
+                let commit = || finish(&mut place.synconce(&["commit"]));
+                let failed = commit();
+                rig.disk().fail_writes(false).unwrap();
+                let named = format!("synconce: not durable: {} (", rig.path().display());
+                // The kernel reports the error to the first commit only.
+                for asked in [failed, commit()] {
+                    assert_eq!(asked.status.code(), Some(125), "{kind} {options:?}: {asked:?}");
+                    assert!(asked.stderr.contains(&named), "{kind} {options:?}: {asked:?}");
+                }
+                let ended = end(place, &run);
+                assert_unsafe(place, &rig, ended);
+            }
         }
     });
 }

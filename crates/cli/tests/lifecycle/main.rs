@@ -4,6 +4,7 @@
 //! `harness::isolated`) and so needs root, util-linux, perl and strace.
 
 mod changing;
+mod checkpoints;
 mod commit;
 mod coverage;
 mod degraded;
@@ -24,6 +25,7 @@ mod overlays;
 mod private;
 mod processes;
 mod raw_disks;
+mod real;
 mod registry;
 mod roots;
 mod scope;

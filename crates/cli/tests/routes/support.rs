@@ -129,7 +129,7 @@ impl Run {
     }
 }
 
-fn numbers(Tally { held, passed, refused }: Tally) -> [u64; 3] {
+fn numbers(Tally { held, passed, refused, .. }: Tally) -> [u64; 3] {
     [held, passed, refused]
 }
 

@@ -1,11 +1,15 @@
 //! Syncs file systems that the run unmounts, before the unmount. The sync runs outside the
 //! lock of the run, because a device may be slow and must not delay other calls.
 
+use super::PATIENCE;
+use super::checkpoint::Checkpoints;
+use super::commit::committed;
 use super::work::Markers;
+use crate::protocol::Committed;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use synconce_durable::commit::{Outcome, commit};
+use synconce_durable::commit::commit;
 use synconce_durable::pins::{Pin, Pins};
 use synconce_probe::mounts::DeviceId;
 
@@ -20,9 +24,9 @@ pub(super) struct UnmountSync {
 
 enum Sync {
     GoesOn,
-    /// The outcome goes into the commit's report.
+    /// The outcome goes into the reports of commits.
     Over {
-        outcome: Option<Outcome>,
+        outcome: Option<Committed>,
         durable: bool,
     },
 }
@@ -40,10 +44,22 @@ impl UnmountSync {
 
     /// Syncs the file system of `pin`. On success removes the marker on it; otherwise the
     /// marker stays, and its descriptor is closed.
-    pub(super) fn sync(&self, pin: Pin, markers: &Markers, patience: Duration) {
+    ///
+    /// Waits for a checkpoint in progress first: it has the file system open, and may fail. A
+    /// file system that failed in a checkpoint is not synced again.
+    pub(super) fn sync(
+        &self,
+        pin: Pin,
+        checkpoints: &Checkpoints,
+        markers: &Markers,
+        patience: Duration,
+    ) {
+        checkpoints.is_idle_within(PATIENCE);
         let marker = markers.take_on(pin.mount);
-        let outcome = commit(Pins::from(pin), None, patience, &mut |_| {}).file_systems.pop();
-        let durable = outcome.as_ref().is_some_and(|outcome| outcome.result.is_ok());
+        let synced = (!checkpoints.has_lost(pin.device))
+            .then(|| commit(Pins::from(pin), None, patience, &mut |_| {}));
+        let outcome = synced.and_then(|mut report| report.file_systems.pop()).map(committed);
+        let durable = outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
         if let Some(marker) = marker.filter(|_| durable) {
             // A marker that stays causes a false warning, not a missing one.
             let _ = marker.clear();
@@ -69,10 +85,10 @@ impl UnmountSync {
         matches!(*self.lock(), Sync::Over { durable: true, .. })
     }
 
-    /// Returns, once, the outcome of the sync.
-    pub(super) fn take_outcome(&self) -> Option<Outcome> {
-        match &mut *self.lock() {
-            Sync::Over { outcome, .. } => outcome.take(),
+    /// Returns the outcome of a sync that is over, unless a checkpoint has reported it.
+    pub(super) fn outcome(&self) -> Option<Committed> {
+        match &*self.lock() {
+            Sync::Over { outcome, .. } => outcome.clone(),
             Sync::GoesOn => None,
         }
     }

@@ -53,7 +53,7 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
             assert!(without_flags.contains(&call) || held.contains(&call));
         }
         Decision::Refuse(_) => assert_eq!(call, Call::IoUringSetup),
-        Decision::Handshake => {
+        Decision::Handshake | Decision::Request(_) => {
             assert_eq!((call, pending.descriptor(0)), (Call::SyncFileRange, -1));
         }
         Decision::Unmount(_) => assert_eq!(call, Call::Umount),

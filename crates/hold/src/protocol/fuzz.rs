@@ -59,7 +59,7 @@ impl Parts {
 
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 16 {
+        match self.kind % 17 {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
@@ -74,13 +74,14 @@ impl Parts {
             14 => Message::Notice(Notice::ForeignProc),
             12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
             13 => Message::Notice(Notice::EarlierInterrupted),
+            16 => Message::Notice(Notice::CheckpointFailed(self.report())),
             10 => Message::Failed(RunError::SetUp(self.text(), number)),
             11 => Message::Failed(RunError::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),
         }
     }
 
-    fn summary(&self) -> Summary {
+    fn report(&self) -> CommitReport {
         let committed = |mount_point| Committed {
             mount_point,
             type_name: self.text(),
@@ -91,8 +92,12 @@ impl Parts {
         let file_systems = self.paths().into_iter().map(committed).collect();
         let everything =
             self.text.clone().map(|text| CommittedEverything { micros: None, error: Some(text) });
+        CommitReport { micros: self.long, file_systems, everything }
+    }
+
+    fn summary(&self) -> Summary {
         let mut summary = Summary {
-            commit: Some(CommitReport { micros: self.long, file_systems, everything }),
+            commit: Some(self.report()),
             error: self
                 .text
                 .clone()

@@ -1,0 +1,65 @@
+//! `synconce commit`
+
+use crate::arguments::in_run::Commit;
+use crate::commands::run::{Screen, not_durable, not_yet_durable};
+use crate::exit;
+use crate::text::{printable_json, say, shell};
+use std::io::{self, Write};
+use std::process::ExitCode;
+use synconce_durable::record::Record;
+use synconce_hold::{CommitReport, RequestError, RunError};
+
+/// Commits a run in flight.
+pub fn commit(arguments: &Commit) -> ExitCode {
+    match synconce_hold::commit(arguments.id.as_deref(), &mut Screen::default()) {
+        Ok(report) => {
+            not_durable(&report).iter().for_each(|line| say(line));
+            match arguments.json.then(|| print(&report)).transpose() {
+                Ok(_) if report.is_durable() => return ExitCode::SUCCESS,
+                Ok(_) => say(
+                    "hint: what the run writes on a disk that failed is lost; repair the disk, \
+                              and run the command again",
+                ),
+                Err(error) => say(&format!("cannot write: {error}")),
+            }
+        }
+        Err(error) => fail(&error),
+    }
+    exit::FAILED.into()
+}
+
+fn print(report: &CommitReport) -> io::Result<()> {
+    let json = serde_json::to_string_pretty(report)?;
+    writeln!(io::stdout(), "{}", printable_json(&json))
+}
+
+fn fail(error: &RequestError) {
+    match error {
+        RequestError::Unfinished(places) => say(&not_yet_durable(places)),
+        _ => say(&error.to_string()),
+    }
+    if let RequestError::Several(runs) = error {
+        runs.iter().for_each(|run| say(&format!("  {}", line(run))));
+    }
+    if let Some(hint) = remedy(error) {
+        say(&format!("hint: {hint}"));
+    }
+}
+
+fn line(run: &Record) -> String {
+    let private = run.private.as_ref();
+    format!("{} {}", run.id, private.map_or_else(String::new, |private| shell(&private.command)))
+}
+
+fn remedy(error: &RequestError) -> Option<String> {
+    Some(match error {
+        RequestError::Several(runs) => format!("synconce commit {}", runs.first()?.id),
+        RequestError::NoRun | RequestError::NotInFlight(_) => {
+            "`synconce status` lists the runs in flight".to_owned()
+        }
+        RequestError::OfAnotherUser(id) => format!("sudo synconce commit {id}"),
+        RequestError::Unfinished(_) => "the commit goes on in the background".to_owned(),
+        RequestError::Run(error) => RunError::remedy(error)?.to_owned(),
+        RequestError::OutOfReach | RequestError::Call(..) | RequestError::NoResult => return None,
+    })
+}

@@ -1,0 +1,25 @@
+//! `synconce real`
+
+use crate::arguments::in_run::Real;
+use crate::commands::run::end_as;
+use crate::exit;
+use crate::text::say;
+use std::process::ExitCode;
+use synconce_hold::RealError;
+
+/// Runs the command with real syncs and ends as the command did.
+pub fn real(arguments: &Real) -> ExitCode {
+    let error = match synconce_hold::run_real(&arguments.command) {
+        Ok(ending) => return end_as(ending),
+        Err(error) => error,
+    };
+    if let RealError::Exec(error) = &error {
+        say(&format!("cannot execute {}: {error}", arguments.command[0].to_string_lossy()));
+        return exit::not_executed(error.raw_os_error().unwrap_or(0)).into();
+    }
+    say(&error.to_string());
+    if matches!(error, RealError::Sealed) {
+        say("hint: start the run without --sealed, or use `synconce commit` after the command");
+    }
+    exit::FAILED.into()
+}

@@ -1,0 +1,202 @@
+//! `synconce real`: the syncs of one command are real, those of all others stay held.
+
+use rustix::process::Signal;
+use std::path::Path;
+use synconce_testkit::harness::{
+    Place, Started, a_few_times, binary, daemon, eventually, isolated, parent, perl,
+};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::Rig;
+
+fn rig() -> Rig {
+    Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap()
+}
+
+/// Runs a perl script under `synconce run OPTIONS`. In the script, `real` starts another one
+/// under `synconce real`.
+fn run(place: &Place, options: &[&str], script: &str) -> Finished {
+    let words = perl(&format!("{REAL} {script}"));
+    let mut command = place.held(options, &words.each_ref().map(String::as_str));
+    synconce_testkit::harness::finish(
+        command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]),
+    )
+}
+
+const REAL: &str = r#"sub real { return system($ENV{SYNCONCE}, "real", "--", "perl", "-e", "$ENV{PRELUDE} $_[0]"); }"#;
+
+fn sync(path: &Path) -> String {
+    format!("sync_file('{}');", path.display())
+}
+
+fn flushes(rig: &Rig) -> u64 {
+    rig.disk().stats().unwrap().flushes
+}
+
+#[test]
+fn only_the_syncs_of_the_command_and_its_descendants_reach_the_disk() {
+    isolated(|place| {
+        let rig = rig();
+        let own = sync(&rig.path().join("data"));
+        let below = format!("if (!fork) {{ {own} exit; }} wait;");
+        // Before, during and after the command, the script itself is held.
+        let beside = format!("{own} real(q{{say_to('during', 1); wait_for('go');}}); {own}");
+        for (script, is_real) in [
+            (format!("real(q{{{own}}})"), true),
+            (format!("real(q{{{below}}})"), true),
+            (format!("if (!fork) {{ real(q{{wait_for('go');}}); exit; }} {own} wait;"), false),
+            (beside, false),
+        ] {
+            place.write("go", "");
+            let options = ["--no-commit", "--stats", "--json"];
+            let seen = a_few_times(|| {
+                let before = flushes(&rig);
+                let ran = run(place, &options, &script);
+                assert!(ran.status.success(), "{ran:?}");
+                let stats = serde_json::from_str::<serde_json::Value>(&ran.stderr);
+                let stats = stats.unwrap_or_else(|_| panic!("{ran:?}"));
+                let fsync = &stats["calls"]["fsync"];
+                let numbers = ["held", "passed", "real"].map(|key| fsync[key].as_u64().unwrap());
+                assert_eq!(numbers[1..], [u64::from(is_real); 2], "{script}: {ran:?}");
+                assert_eq!(numbers[0] > 0, !is_real, "{script}: {ran:?}");
+                (flushes(&rig) > before) == is_real
+            });
+            assert!(seen, "{script}");
+        }
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn an_open_of_the_command_keeps_its_o_sync() {
+    isolated(|place| {
+        let flags = "use Fcntl; sysopen(my $file, 'data', O_WRONLY | O_CREAT | O_SYNC) or die; \
+                     open(my $info, '<', '/proc/self/fdinfo/' . fileno($file)); \
+                     print grep { /^flags/ } <$info>;";
+        let ran = run(place, &[], &format!("{flags} close STDOUT; real(q{{}});"));
+        assert_eq!(ran.stdout, "flags:\t02100001\n", "held: {ran:?}");
+        let ran = run(place, &[], &format!("real(q{{{flags}}});"));
+        assert_eq!(ran.stdout, "flags:\t06110001\n", "{ran:?}");
+    });
+}
+
+#[test]
+fn a_daemon_of_the_command_keeps_its_real_syncs_until_and_after_the_command_ends() {
+    isolated(|place| {
+        let rig = rig();
+        let own = sync(&rig.path().join("data"));
+        let begin = daemon(&format!(
+            "wait_for('first'); {own} say_to('one', 1); wait_for('second'); {own} say_to('two', 1)"
+        ));
+        place.write("daemon", &begin);
+        let script = "real(q{do './daemon' or die $@; wait_for('leave');}); say_to('left', 1); \
+                      wait_for('end');";
+        let words = perl(&format!("{REAL} {script}"));
+        let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
+        let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+        let real = |go: &str, done: &str| {
+            let before = flushes(&rig);
+            place.write(go, "");
+            place.wait_for(done);
+            flushes(&rig) > before
+        };
+        assert!(real("first", "one"), "while the command runs");
+        place.write("leave", "");
+        place.wait_for("left");
+        assert!(real("second", "two"), "after the command has ended");
+        place.write("end", "");
+        assert!(run.end().success(), "{}", run.text());
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_command_stays_real_if_its_parent_is_killed() {
+    isolated(|place| {
+        let rig = rig();
+        let own = sync(&rig.path().join("data"));
+        let script = format!(
+            "my $code = real(q{{say_to('pid', $$); wait_for('go'); {own} say_to('done', 1);}}); \
+             say_to('code', $code); wait_for('done');"
+        );
+        let words = perl(&format!("{REAL} {script}"));
+        let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
+        let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+        let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
+        kill(parent(pid));
+        assert_eq!(place.wait_for("code"), "9\n");
+        let before = flushes(&rig);
+        place.write("go", "");
+        place.wait_for("done");
+        assert!(flushes(&rig) > before);
+        assert!(run.end().success(), "{}", run.text());
+        rig.down().unwrap();
+    });
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+}
+
+#[test]
+fn the_exit_is_the_commands_own_in_a_run_and_outside() {
+    isolated(|place| {
+        for (script, code) in
+            [("exit 7", 7), ("exit 0", 0), ("kill 9, $$", 137), ("kill 15, $$", 143)]
+        {
+            let words =
+                perl(&format!("exec($ENV{{SYNCONCE}}, 'real', '--', 'perl', '-e', '{script}');"));
+            let mut bare = place.command("sh");
+            bare.args(["-c", "\"$@\" 2>/dev/null; exit $?", "sh"]).args(&words);
+            bare.env("SYNCONCE", binary());
+            let mut held = place.held(&[], &["sh", "-c", "\"$@\" 2>/dev/null; exit $?", "sh"]);
+            held.args(&words).env("SYNCONCE", binary());
+            for command in [&mut bare, &mut held] {
+                let ended = synconce_testkit::harness::finish(command);
+                assert_eq!(ended.status.code(), Some(code), "{script}: {ended:?}");
+            }
+        }
+        for (words, code) in [("no-such-command", 127), ("/", 126)] {
+            for options in [None, Some(&[][..])] {
+                let real = [binary(), "real", "--", words];
+                let ended = match options {
+                    Some(options) => place.run(options, &real),
+                    None => place.bare(&real),
+                };
+                assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+                let named = format!("synconce: cannot execute {words}: ");
+                assert!(ended.stderr.starts_with(&named), "{ended:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn in_a_sealed_run_the_command_does_not_start() {
+    isolated(|place| {
+        let run = place.run(&["--sealed"], &[binary(), "real", "--", "touch", "started"]);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        assert!(
+            run.stderr.contains("synconce: cannot make syncs real: this run is sealed"),
+            "{run:?}"
+        );
+        assert!(run.stderr.contains("synconce: hint: start the run without --sealed"), "{run:?}");
+        assert!(!place.path("started").exists());
+    });
+}
+
+#[test]
+fn a_signal_to_the_parent_reaches_the_command() {
+    isolated(|place| {
+        let script = "$SIG{TERM} = sub { say_to('term', 1); exit 3 }; say_to('pid', $$); \
+                      Time::HiRes::sleep(0.01) while 1;";
+        let words = perl(&format!("{REAL} exit(real(q{{{script}}}) >> 8);"));
+        let mut command = place.held(&[], &words.each_ref().map(String::as_str));
+        let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+        let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
+        let real = rustix::process::Pid::from_raw(parent(pid).cast_signed()).unwrap();
+        rustix::process::kill_process(real, Signal::TERM).unwrap();
+        eventually("the handler runs", || place.path("term").exists());
+        assert_eq!(run.end().code(), Some(3), "{}", run.text());
+    });
+}

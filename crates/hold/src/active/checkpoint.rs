@@ -1,0 +1,213 @@
+//! Checkpoints: commits that a run makes before its end.
+//!
+//! A checkpoint shares the descriptors of the run's pins. So it gets every write-back error
+//! since the pins were opened, and the commit at the end does not get these errors again. The
+//! failures of checkpoints are kept, and the commit at the end reports them.
+//!
+//! One checkpoint is made at a time. No lock of the run is held during its syncs: calls are
+//! held meanwhile, and what they are about is left to the commit at the end.
+
+use super::Active;
+use super::commit::{committed, committed_everything};
+use super::coverage::Coverage;
+use super::sealed_scope::SealedScope;
+use super::unmount_sync::UnmountSync;
+use crate::process_tree;
+use crate::protocol::{CommitReport, Committed, CommittedEverything, Notice};
+use crate::run_error::RunError;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use synconce_durable::commit::{Progress, commit};
+use synconce_durable::everything::Everything;
+use synconce_durable::mutant;
+use synconce_durable::pins::Pins;
+use synconce_probe::mounts::DeviceId;
+
+/// What failed in the checkpoints of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures {
+    lost: Vec<(DeviceId, Committed)>,
+    pub(super) everything: Option<CommittedEverything>,
+}
+
+impl Failures {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lost.is_empty() && self.everything.is_none()
+    }
+
+    pub(super) fn file_systems(&self) -> impl Iterator<Item = Committed> {
+        self.lost.iter().map(|(_, committed)| committed.clone())
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_busy: bool,
+    failures: Failures,
+}
+
+/// The checkpoints of one run: the turn to make one, and what failed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checkpoints(Arc<(Mutex<State>, Condvar)>);
+
+/// The turn to make a checkpoint, until it is dropped.
+pub(crate) struct Turn(Checkpoints);
+
+impl Checkpoints {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn to make a checkpoint. Do not call it under the lock of the run.
+    pub(crate) fn turn(&self) -> Turn {
+        let waited = self.0.1.wait_while(self.lock(), |state| state.is_busy);
+        waited.unwrap_or_else(PoisonError::into_inner).is_busy = true;
+        Turn(self.clone())
+    }
+
+    /// Whether no checkpoint is in progress; waits at most `limit` for that.
+    pub(super) fn is_idle_within(&self, limit: Duration) -> bool {
+        let waited = self.0.1.wait_timeout_while(self.lock(), limit, |state| state.is_busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.is_busy
+    }
+
+    pub(super) fn failures(&self) -> Failures {
+        self.lock().failures.clone()
+    }
+
+    /// Whether the sync of `device` failed in a checkpoint.
+    pub(super) fn has_lost(&self, device: DeviceId) -> bool {
+        self.lock().failures.lost.iter().any(|(lost, _)| *lost == device)
+    }
+
+    fn note(&self, lost: Vec<(DeviceId, Committed)>, everything: Option<&CommittedEverything>) {
+        if mutant::is("checkpoint-error-forgotten") {
+            return;
+        }
+        let failures = &mut self.lock().failures;
+        failures.lost.extend(lost);
+        if let Some(failed) = everything.filter(|everything| everything.error.is_some()) {
+            failures.everything.get_or_insert_with(|| failed.clone());
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.lock().is_busy = false;
+        self.0.0.1.notify_all();
+    }
+}
+
+/// The file systems that a checkpoint covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Those that the commit at the end would cover now.
+    Held,
+    /// Those, and the file systems that were pinned before the command started: a user asks
+    /// for everything that was written, also where no call was held.
+    Written,
+}
+
+/// What a checkpoint syncs.
+pub(crate) struct Checkpoint {
+    turn: Turn,
+    coverage: Coverage,
+    pins: Pins,
+    everything: Option<Everything>,
+    unmounts: Vec<Arc<UnmountSync>>,
+    is_sealed: bool,
+    patience: Duration,
+}
+
+impl Active {
+    /// Returns the checkpoints of this run.
+    pub(crate) fn checkpoints(&self) -> Checkpoints {
+        self.checkpoints.clone()
+    }
+
+    /// Returns, once, whether calls may have been held since the last checkpoint. A sealed
+    /// filter does not report held calls.
+    pub(crate) fn take_held(&mut self) -> bool {
+        std::mem::take(&mut self.held_since) || self.sealed.is_some()
+    }
+
+    /// Returns the checkpoint that covers the calls that were held until now.
+    ///
+    /// # Errors
+    /// The run commits nothing.
+    pub(crate) fn checkpoint(
+        &mut self,
+        turn: Turn,
+        extent: Extent,
+    ) -> Result<Checkpoint, RunError> {
+        if !self.options.commit {
+            return Err(RunError::CommitsNothing);
+        }
+        self.held_since = false;
+        let mut coverage = self.coverage();
+        if extent == Extent::Written {
+            let early = self.pins.iter().filter(|pin| pin.early);
+            coverage.scope.extend(early.map(|pin| pin.device));
+        }
+        Ok(Checkpoint {
+            turn,
+            pins: self.pins.clone(),
+            everything: self.everything(),
+            unmounts: self.unmounts.clone(),
+            is_sealed: self.sealed.is_some(),
+            patience: self.options.patience,
+            coverage,
+        })
+    }
+}
+
+impl Checkpoint {
+    /// Makes everything durable that was written before on the covered file systems. Returns
+    /// the result, and the notice about what no commit reaches.
+    pub(crate) fn perform(
+        self,
+        progress: &mut dyn FnMut(&Progress<'_>),
+    ) -> (CommitReport, Option<Notice>) {
+        let began = Instant::now();
+        let Self { turn, mut coverage, mut pins, everything, unmounts, is_sealed, patience } = self;
+        let checkpoints = turn.0.clone();
+        coverage.add_root();
+        pins.retain(|device| coverage.keeps(device));
+        let mut sealed = is_sealed.then(SealedScope::default);
+        let is_complete = coverage.scope.iter().all(|device| pins.covers(*device));
+        if coverage.takes_all || !is_complete {
+            let others = process_tree::descendants(std::process::id());
+            coverage.add_late(&mut pins, &others, sealed.as_mut());
+        }
+        let is_lost = |device| {
+            let unmounted = |unmount: &&Arc<UnmountSync>| unmount.device == device;
+            checkpoints.has_lost(device)
+                || unmounts.iter().filter(unmounted).any(|unmount| !unmount.is_durable())
+        };
+        pins.retain(|device| !is_lost(device));
+        pins.drop_volatile();
+        let skipped = mutant::is("checkpoint-skipped");
+        let (pins, everything) = if skipped { Default::default() } else { (pins, everything) };
+        let devices: Vec<_> = pins.iter().map(|pin| pin.device).collect();
+        let report = commit(pins, everything, patience, progress);
+        let synced: Vec<_> = report.file_systems.into_iter().map(committed).collect();
+        let everything = report.everything.map(committed_everything);
+        let found = devices.into_iter().zip(synced.iter().cloned());
+        let lost = found.filter(|(_, one)| one.error.is_some()).collect();
+        let earlier = checkpoints.failures();
+        checkpoints.note(lost, everything.as_ref());
+        // An unmount waits for the turn, so this waits for unmounts without it.
+        drop(turn);
+        let unmounted = unmounts.iter().filter_map(|unmount| {
+            unmount.wait();
+            unmount.outcome().filter(|outcome| outcome.error.is_some())
+        });
+        let report = CommitReport {
+            file_systems: unmounted.chain(earlier.file_systems()).chain(synced).collect(),
+            everything: earlier.everything.or(everything),
+            micros: began.elapsed().as_micros() as u64,
+        };
+        (report, sealed.and_then(|sealed| sealed.uncommitted_fuse()))
+    }
+}

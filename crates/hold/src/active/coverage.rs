@@ -1,0 +1,91 @@
+//! The file systems that a commit covers.
+
+use super::sealed_scope::SealedScope;
+use crate::process_tree::Process;
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use synconce_durable::pins::{Pins, mount_of};
+use synconce_probe::mounts::{self, DeviceId, Mount};
+
+/// Which file systems a commit covers.
+#[derive(Clone, Debug)]
+pub(super) struct Coverage {
+    /// The only file systems, with `--commit-only`.
+    pub(super) only: Option<HashSet<DeviceId>>,
+    /// Whether every file system is covered: in a sealed run, after a held sync(), and with
+    /// `--commit-all`.
+    pub(super) takes_all: bool,
+    /// The file systems that were named or on which a call was held.
+    pub(super) scope: HashSet<DeviceId>,
+    /// The target of `--root`.
+    pub(super) root: Option<PathBuf>,
+}
+
+impl Coverage {
+    /// Whether the pin of `device` is synced. In a sealed run with `--commit-only` that includes
+    /// the pins of file systems that only their servers can make durable.
+    pub(super) fn keeps(&self, device: DeviceId) -> bool {
+        self.takes_all || self.scope.contains(&device)
+    }
+
+    /// Whether `device` is pinned for the commit if it has no pin.
+    fn wants(&self, device: DeviceId) -> bool {
+        self.only.as_ref().map_or_else(|| self.keeps(device), |only| only.contains(&device))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        !self.takes_all && self.scope.is_empty()
+    }
+
+    /// Adds the file system of `--root`, which the command may have mounted.
+    pub(super) fn add_root(&mut self) {
+        let Some(root) = self.root.as_ref().filter(|_| self.only.is_none()) else { return };
+        let mounts = mounts::ours().unwrap_or_default();
+        self.scope.extend(mount_of(root, &mounts).ok().map(|mount| mount.device));
+    }
+
+    /// Pins the covered file systems that have no pin, in the mount namespaces of this process
+    /// and of `others`. They were mounted during the run, or were unpinned for an unmount that
+    /// failed or that left another mount. The kernel itself has written back every file system
+    /// that was unmounted. In a sealed run `sealed` gets the file systems that only their
+    /// servers can make durable.
+    pub(super) fn add_late(
+        &self,
+        pins: &mut Pins,
+        others: &[Process],
+        mut sealed: Option<&mut SealedScope>,
+    ) {
+        let wanted = |mount: &Mount| self.wants(mount.device);
+        let others = others.iter().map(|process| process.pid.to_string());
+        for place in ["self".to_owned()].into_iter().chain(others) {
+            let Ok(mut mounts) = mounts::read(&place) else { continue };
+            if let Some(sealed) = sealed.as_mut().filter(|_| place == "self") {
+                sealed.add(&mounts, pins, false);
+            }
+            mounts.retain(wanted);
+            pins.add(&mounts, &prefix(&place), false);
+            for directory in ["root", "cwd"] {
+                adopt(pins, &Path::new("/proc").join(&place).join(directory), wanted);
+            }
+        }
+    }
+}
+
+/// Pins the file system of the directory `path` if it is `wanted`. In a chroot, mountinfo does
+/// not show the mount of the root.
+fn adopt(pins: &mut Pins, path: &Path, wanted: impl Fn(&Mount) -> bool) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mount = mounts::at(path).filter(|mount| mount.writable && !pins.covers(mount.device));
+    let mount = mount.filter(wanted);
+    if let (Some(mount), Ok(file)) = (mount, rustix::fs::open(path, flags, Mode::empty())) {
+        pins.adopt(&mount, file);
+    }
+}
+
+fn prefix(place: &str) -> PathBuf {
+    match place {
+        "self" => PathBuf::from("/"),
+        pid => Path::new("/proc").join(pid).join("root"),
+    }
+}

@@ -1,0 +1,109 @@
+//! Launches the command under its filter.
+
+use crate::active::Active;
+use crate::launching;
+use crate::options::Options;
+use crate::presence::Presence;
+use crate::privileges;
+use crate::protocol::{Message, send};
+use crate::run_error::RunError;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use synconce_filter::{Answer, Program, Spec, native_abis, program};
+use synconce_sys::handover::Takeover;
+use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
+use synconce_sys::seccomp::Instruction;
+use synconce_sys::signals::Set;
+
+/// Launches the command. In a sealed run the filter leads to `presence`.
+pub(super) fn launch_held(
+    options: &Options,
+    active: &mut Active,
+    mask: Set,
+    takeover: &Takeover,
+    frontend: &OwnedFd,
+    presence: Option<&Presence>,
+) -> Result<Launched, RunError> {
+    let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
+    let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
+    // No supervisor sees the first call of a sealed run, so its marker is durable before the
+    // launch.
+    let launch_sealed = |active: &mut Active| {
+        active.seal(options)?;
+        active.engage().map_err(|error| match error {
+            RunError::Marker(act) => RunError::MarkerUnwritable(act),
+            other => other,
+        })?;
+        // Sent before a call can be held: if the supervisor is killed, only the frontend can
+        // report the marker.
+        let _ = send(frontend, &Message::Marked { path: active.marker() });
+        // Without a socket, an inner run searches /proc for the supervisor.
+        let spec = Spec {
+            identity: presence.map(Presence::identity),
+            ..spec(options, Answer::Sealed, false)
+        };
+        let program = instructions(&program(&spec, native_abis()));
+        let filter = Filter { supervised: false, stops_exec: false, program: &program };
+        let launched = launch(&command, filter, mask, takeover);
+        launched.map_err(|error| launch_error(error, options))
+    };
+    if options.sealed {
+        return launch_sealed(active);
+    }
+    // The filter stops execve(2) only for unprivileged users: root loses no privileges.
+    let watch = !rustix::process::geteuid().is_root();
+    let supervised =
+        instructions(&program(&spec(options, Answer::Supervised, watch), native_abis()));
+    let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
+    match launch(&command, filter, mask, takeover) {
+        // EBUSY: a listener of another program is installed already (seccomp(2)).
+        Err(LaunchError::Filter(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+            launch_sealed(active)
+        }
+        Err(error) => Err(launch_error(error, options)),
+        Ok(launched) => Ok(launched),
+    }
+}
+
+/// Returns the path of the command itself, if its execution would gain privileges.
+pub(super) fn would_gain_privileges(command: &CStr) -> Option<PathBuf> {
+    let path = Path::new(OsStr::from_bytes(command.to_bytes()));
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    privileges::gains(&file).then(|| path.to_owned())
+}
+
+fn launch_error(error: LaunchError, options: &Options) -> RunError {
+    match error {
+        LaunchError::Clone(error) => RunError::set_up("cannot make a process", &error),
+        LaunchError::Filter(error) => RunError::Filter(error.raw_os_error().unwrap_or(0)),
+        LaunchError::Handover(error) => {
+            RunError::set_up("cannot pass the listener to the frontend", &error)
+        }
+        LaunchError::Exec(error) => RunError::Exec {
+            command: options.command[0].to_string_lossy().into_owned(),
+            errno: error.raw_os_error().unwrap_or(0),
+        },
+    }
+}
+
+fn spec(options: &Options, answer: Answer, watch_exec: bool) -> Spec {
+    // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
+    // that the supervisor counts it.
+    let io_uring_pass = options.io_uring_pass && answer == Answer::Sealed;
+    Spec { answer, io_uring_pass, watch_exec, identity: None }
+}
+
+fn instructions(program: &Program) -> Vec<Instruction> {
+    let convert = |i: &synconce_filter::Instruction| Instruction {
+        code: i.code,
+        jump_true: i.jt,
+        jump_false: i.jf,
+        operand: i.k,
+    };
+    program.instructions().iter().map(convert).collect()
+}

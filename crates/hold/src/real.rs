@@ -1,0 +1,175 @@
+//! The processes whose syncs are real: those that `synconce real` started, and their
+//! descendants.
+//!
+//! A process is known by its id and the time at which it began, because ids are reused. What a
+//! caller descends from is looked up in /proc once for each thread.
+
+use crate::process_tree::{Snapshot, began, lineage, process_of};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How often a look-up is repeated that met a process which had just ended.
+const TRIES: usize = 8;
+/// The most threads that are remembered.
+const MOST: usize = 4096;
+
+/// Processes, each with all its descendants.
+#[derive(Debug, Default)]
+pub(crate) struct RealTrees {
+    /// Whether there is any tree; most runs have none.
+    any: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The roots of the trees, and when each began.
+    roots: HashSet<(u32, u64)>,
+    /// Threads that were looked up, when each began, and whether it is in a tree.
+    known: HashMap<u32, (u64, bool)>,
+}
+
+impl RealTrees {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the process of `thread`. Returns `false` if /proc does not show the process.
+    pub(crate) fn add(&self, thread: u32) -> bool {
+        let root = process_of(thread).and_then(|process| Some((process, began(process)?)));
+        self.change(|state| state.roots.extend(root));
+        root.is_some()
+    }
+
+    /// Replaces the process of `thread`, which is about to end, by its descendants: they are
+    /// about to become children of the supervisor.
+    pub(crate) fn inherit(&self, thread: u32) {
+        let Some(process) = process_of(thread) else { return };
+        // A process that is started meanwhile is found by the next snapshot.
+        for _ in 0..TRIES {
+            let family = Snapshot::now().family(vec![process]);
+            let family = family.iter().filter(|one| one.pid != process);
+            let family: Vec<_> =
+                family.filter_map(|one| Some((one.pid, began(one.pid)?))).collect();
+            let is_complete = family.iter().all(|one| self.lock().roots.contains(one));
+            self.change(|state| state.roots.extend(family));
+            if is_complete {
+                break;
+            }
+        }
+        self.change(|state| state.roots.retain(|(pid, _)| *pid != process));
+    }
+
+    /// Whether `thread` belongs to a process of a tree.
+    pub(crate) fn has(&self, thread: u32) -> bool {
+        if !self.any.load(Relaxed) {
+            return false;
+        }
+        let Some(began) = began(thread) else { return false };
+        let mut state = self.lock();
+        if let Some((_, is_real)) = state.known.get(&thread).filter(|known| known.0 == began) {
+            return *is_real;
+        }
+        let is_real = process_of(thread).is_some_and(|process| state.descends(process));
+        if state.known.len() >= MOST {
+            state.known.clear();
+        }
+        state.known.insert(thread, (began, is_real));
+        is_real
+    }
+
+    /// Changes the trees, and forgets those that have ended and what was looked up before.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        state.roots.retain(|(pid, at)| began(*pid) == Some(*at));
+        state.known.clear();
+        self.any.store(!state.roots.is_empty(), Relaxed);
+    }
+}
+
+impl State {
+    fn descends(&self, process: u32) -> bool {
+        // The parent of an orphan changes while it is looked up.
+        (0..TRIES).find_map(|_| self.walk(process)).unwrap_or(false)
+    }
+
+    /// Returns whether `pid` or an ancestor is a root; `None` if an ancestor has just ended.
+    fn walk(&self, mut pid: u32) -> Option<bool> {
+        let supervisor = std::process::id();
+        while pid != 0 && pid != supervisor {
+            let (parent, began) = lineage(pid)?;
+            if self.roots.contains(&(pid, began)) {
+                return Some(true);
+            }
+            pid = parent;
+        }
+        Some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    /// Starts a shell that waits for its standard input, with a child of its own.
+    fn shell() -> Child {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 100 & read line; kill $!"]).stdin(Stdio::piped());
+        shell.spawn().unwrap()
+    }
+
+    fn end(mut shell: Child) {
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+    }
+
+    /// Waits for the child of `pid`, and returns it.
+    fn child(pid: u32) -> u32 {
+        loop {
+            let family = Snapshot::now().family(vec![pid]);
+            if let Some(child) = family.iter().find(|one| one.name == "sleep") {
+                return child.pid;
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_and_its_descendants_are_real_and_no_others() {
+        let (one, other) = (shell(), shell());
+        let below = [child(one.id()), child(other.id())];
+        let trees = RealTrees::default();
+        assert!(!trees.has(one.id()));
+        assert!(trees.add(one.id()));
+        // Asked twice: the second answer is remembered.
+        for _ in 0..2 {
+            let real = [one.id(), below[0], other.id(), below[1], std::process::id()];
+            assert_eq!(real.map(|pid| trees.has(pid)), [true, true, false, false, false]);
+        }
+        trees.inherit(one.id());
+        assert_eq!([one.id(), below[0]].map(|pid| trees.has(pid)), [false, true]);
+        end(one);
+        end(other);
+    }
+
+    #[test]
+    fn an_id_that_is_reused_is_not_real() {
+        let shell = shell();
+        let trees = RealTrees::default();
+        let began = began(shell.id()).unwrap();
+        for (at, is_real) in [(began - 1, false), (began, true)] {
+            let mut state = State::default();
+            state.roots.insert((shell.id(), at));
+            assert_eq!(state.descends(shell.id()), is_real);
+        }
+        assert!(trees.add(shell.id()));
+        let known = [(shell.id(), (began - 1, false))];
+        trees.lock().known.extend(known);
+        assert!(trees.has(shell.id()), "what was looked up was about another process");
+        end(shell);
+        assert!(!trees.add(u32::MAX), "no such process");
+        assert!(!trees.any.load(Relaxed), "a tree that has ended is forgotten");
+    }
+}

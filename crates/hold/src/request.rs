@@ -1,0 +1,191 @@
+//! What a process asks of a run in flight: a checkpoint here, real syncs in [`real`].
+
+pub mod real;
+
+use crate::finished::Observer;
+use crate::held::{RUN_VARIABLE, Request, outer};
+use crate::presence;
+use crate::protocol::{CommitReport, Message, Summary, receive};
+use crate::run_error::RunError;
+use crate::runfile::{Live, Phase, live};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::Signal;
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use synconce_durable::record::Record;
+use synconce_filter::HANDSHAKE_FLAGS;
+use synconce_sys::seccomp::{self, Outer};
+use synconce_sys::signals::{Reader, Set, is_ignored};
+
+/// Why there is no checkpoint, or none yet.
+#[derive(Debug)]
+pub enum RequestError {
+    /// No run of this user is in flight.
+    NoRun,
+    /// More than one run of this user is in flight.
+    Several(Vec<Record>),
+    /// No run of this id is in flight in this network namespace.
+    NotInFlight(String),
+    /// The run belongs to another user.
+    OfAnotherUser(String),
+    /// The supervisor of the sealed run that this process is in cannot be reached.
+    OutOfReach,
+    /// A call failed that asks for the checkpoint.
+    Call(&'static str, Errno),
+    /// The supervisor ended, or made no checkpoint, without a result.
+    NoResult,
+    /// The run refused.
+    Run(RunError),
+    /// A signal ended the wait; the checkpoint goes on for these file systems.
+    Unfinished(Vec<PathBuf>),
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRun => f.write_str("cannot commit: no run of yours is in flight"),
+            Self::Several(_) => f.write_str("cannot choose a run: several of yours are in flight"),
+            Self::NotInFlight(id) => write!(f, "cannot commit {id}: no such run is in flight"),
+            Self::OfAnotherUser(id) => {
+                write!(f, "cannot commit {id}: only its user and root may do that")
+            }
+            Self::OutOfReach => f.write_str(
+                "cannot reach the supervisor of this sealed run: the run has ended, or this \
+                 process is in another network namespace",
+            ),
+            Self::Call(act, errno) => write!(f, "{act}: {}", std::io::Error::from(*errno)),
+            Self::NoResult => f.write_str("the supervisor of the run ended without a result"),
+            Self::Run(error) => error.fmt(f),
+            Self::Unfinished(_) => f.write_str("not everything is durable yet"),
+        }
+    }
+}
+
+/// Makes everything durable that was written until now in the run `id`; without an id, in the
+/// run that this process is in, or in the only run of this user that is in flight. The run
+/// goes on. Returns the result for each file system.
+///
+/// The process must have one thread: signals are blocked until the result is there.
+///
+/// # Errors
+/// No result was received.
+pub fn commit(id: Option<&str>, observer: &mut dyn Observer) -> Result<CommitReport, RequestError> {
+    let supervisor = connect(id)?;
+    let waited =
+        Set::of(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(Signal::as_raw));
+    let mask = waited.block();
+    let result = wait(&supervisor, &waited, observer);
+    observer.progress_ends();
+    mask.set();
+    result
+}
+
+/// Returns a connection on which the supervisor of the run sends progress and result.
+fn connect(id: Option<&str>) -> Result<OwnedFd, RequestError> {
+    let named = std::env::var(RUN_VARIABLE).ok();
+    let is_inside = id.is_none() || id == named.as_deref();
+    match (is_inside.then(outer), id.or(named.as_deref())) {
+        (Some(Outer::Supervised), _) => ask_own_supervisor(),
+        (Some(Outer::Sealed), _) => {
+            let identity =
+                seccomp::ask_identity(HANDSHAKE_FLAGS).ok_or(RequestError::OutOfReach)?;
+            let socket = presence::connect_inside(&identity);
+            ask(socket.map_err(|_| RequestError::OutOfReach)?)
+        }
+        (_, Some(id)) => ask_run(id),
+        (_, None) => ask_run(&only_run()?),
+    }
+}
+
+/// Asks the supervisor that holds this process, which the kernel finds in every namespace.
+fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
+    sync_directory();
+    let cannot = |errno| RequestError::Call("cannot ask the supervisor of this run", errno);
+    let flags = SocketFlags::CLOEXEC;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (ours, theirs) = pair.map_err(cannot)?;
+    match Request::Commit(theirs.as_raw_fd()).make() {
+        Ok(()) => Ok(ours),
+        // The supervisor has released this process meanwhile.
+        Err(Errno::BADF) => Err(RequestError::Run(RunError::Over)),
+        Err(errno) => Err(cannot(errno)),
+    }
+}
+
+/// Makes the held sync that adds the file system of the working directory to what the run
+/// commits: a user expects that file system to be durable, also where no call was held on it.
+fn sync_directory() {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // A directory that was removed has nothing to commit.
+    let _ = rustix::fs::open(".", flags, Mode::empty()).and_then(rustix::fs::fsync);
+}
+
+fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
+    let socket = presence::connect_outside(id).map_err(|errno| match errno {
+        Errno::PERM => RequestError::OfAnotherUser(id.to_owned()),
+        Errno::CONNREFUSED | Errno::CONNRESET => RequestError::NotInFlight(id.to_owned()),
+        errno => RequestError::Call("cannot connect to the supervisor", errno),
+    })?;
+    ask(socket)
+}
+
+fn ask(socket: OwnedFd) -> Result<OwnedFd, RequestError> {
+    presence::ask_for_commit(&socket).map_err(|_| RequestError::NoResult)?;
+    Ok(socket)
+}
+
+/// Returns the id of the only run of this user that is in flight.
+fn only_run() -> Result<String, RequestError> {
+    let mut runs = live().unwrap_or_default();
+    runs.retain(|run: &Live| run.phase == Phase::Running);
+    match (runs.len(), runs.pop()) {
+        (1, Some(run)) => Ok(run.record.id),
+        (_, None) => Err(RequestError::NoRun),
+        (_, Some(last)) => {
+            let others = runs.into_iter().map(|run| run.record);
+            Err(RequestError::Several(others.chain([last.record]).collect()))
+        }
+    }
+}
+
+/// Waits for the result, or until one of `signals` arrives that the caller does not ignore.
+fn wait(
+    supervisor: &OwnedFd,
+    signals: &Set,
+    observer: &mut dyn Observer,
+) -> Result<CommitReport, RequestError> {
+    let cannot = |errno| RequestError::Call("cannot wait for the commit", errno);
+    let reader = Reader::new(signals);
+    let reader =
+        reader.map_err(|error| cannot(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    let mut unfinished = Vec::new();
+    loop {
+        let mut fds = [PollFd::new(supervisor, PollFlags::IN), PollFd::new(&reader, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None)).map_err(cannot)?;
+        if !fds[0].revents().is_empty() {
+            match receive(supervisor) {
+                Ok(Some(Message::Progress { waiting, dirty })) => {
+                    observer.progress(&waiting, dirty);
+                    unfinished = waiting;
+                }
+                Ok(Some(Message::Notice(notice))) => observer.notice(&notice),
+                Ok(Some(Message::Done(summary))) => return result(*summary),
+                _ => return Err(RequestError::NoResult),
+            }
+        } else if reader.next().is_some_and(|received| !is_ignored(received.signal)) {
+            return Err(RequestError::Unfinished(unfinished));
+        }
+    }
+}
+
+fn result(summary: Summary) -> Result<CommitReport, RequestError> {
+    match (summary.commit, summary.error) {
+        (Some(report), _) => Ok(report),
+        (None, Some(error)) => Err(RequestError::Run(error)),
+        (None, None) => Err(RequestError::NoResult),
+    }
+}
