@@ -2,6 +2,8 @@
 
 pub(crate) mod advice;
 pub mod bench;
+pub mod help;
+pub(crate) mod json;
 pub mod oci;
 pub(crate) mod root;
 pub mod run;
