@@ -11,33 +11,35 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Prints the help of the command `words`, such as `tree run`.
+/// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
 pub fn help(words: &[String]) -> ExitCode {
-    let mut command = Arguments::command();
-    command.build();
+    let mut command = &Arguments::command();
+    // A command that runs others would take `--help` for theirs.
     for word in words {
-        // A word that is no command is reported as on a command line.
-        let Some(inner) = command.find_subcommand(word) else { return wrong(&no_command(words)) };
-        command = inner.clone();
+        match command.find_subcommand(word) {
+            Some(inner) => command = inner,
+            None if command.has_subcommands() => break,
+            None => return print(&unknown(words)),
+        }
     }
-    end(command.print_long_help().map_err(Error::from))
+    let line = ["synconce"].into_iter().chain(words.iter().map(String::as_str)).chain(["--help"]);
+    match arguments::parse(&line.map(OsString::from).collect::<Vec<_>>()) {
+        Ok(_) => print(&unknown(words)),
+        Err(help) => print(&help),
+    }
 }
 
 /// Prints the version.
 pub fn version() -> ExitCode {
-    let words = ["synconce", "--version"].map(OsString::from);
-    end(arguments::parse(&words).map(drop).or_else(|version| version.print().map_err(Error::from)))
+    println!("{}", Arguments::command().render_version().trim_end());
+    ExitCode::SUCCESS
 }
 
 /// Prints what clap says about a command line; returns the exit code. Where the first word is
 /// a program, the hint names the command that holds its syncs.
 pub fn wrong(error: &Error) -> ExitCode {
     let words: Vec<_> = env::args_os().skip(1).collect();
-    let Some(program) = mistaken_for_a_command(error, &words) else {
-        // A write error is ignored: the reader may have closed the stream.
-        let _ = error.print();
-        return if error.use_stderr() { exit::FAILED.into() } else { ExitCode::SUCCESS };
-    };
+    let Some(program) = mistaken_for_a_command(error, &words) else { return print(error) };
     say(&format!("{program} is not a command of synconce"));
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     let command = shell(&words.iter().map(text).collect::<Vec<_>>());
@@ -50,16 +52,11 @@ pub fn wrong(error: &Error) -> ExitCode {
     exit::FAILED.into()
 }
 
-/// Returns the error of the command line `words`, which name no command.
-fn no_command(words: &[String]) -> Error {
-    let line = ["synconce".to_owned()].into_iter().chain(words.iter().cloned());
-    let line: Vec<_> = line.chain(["--help".to_owned()]).map(OsString::from).collect();
-    match arguments::parse(&line) {
-        // The last command takes words of its own.
-        Ok(_) => unknown(words),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => unknown(words),
-        Err(error) => error,
-    }
+/// Prints help, the version or an error.
+fn print(error: &Error) -> ExitCode {
+    // A write error is ignored: the reader may have closed the stream.
+    let _ = error.print();
+    if error.use_stderr() { exit::FAILED.into() } else { ExitCode::SUCCESS }
 }
 
 fn unknown(words: &[String]) -> Error {
@@ -85,13 +82,5 @@ fn is_program(word: &str) -> bool {
         false => env::var_os("PATH").is_some_and(|path| {
             env::split_paths(&path).any(|directory| executes(&directory.join(word)))
         }),
-    }
-}
-
-fn end(printed: Result<(), Error>) -> ExitCode {
-    match printed {
-        Ok(()) => ExitCode::SUCCESS,
-        // A write error is ignored: the reader may have closed the stream.
-        Err(_) => exit::FAILED.into(),
     }
 }

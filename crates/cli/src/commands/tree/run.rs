@@ -55,7 +55,7 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     };
     end(session, fate, &finished)?;
     if counts {
-        let commit = binds.iter().any(|bind| !bind.read_only);
+        let commit = !arguments.no_hold && binds.iter().any(|bind| !bind.read_only);
         let manner = Manner { sealed: screen.became_sealed, commit };
         stats::print(&finished, &clock, &manner, json);
     }
