@@ -1,7 +1,9 @@
 //! Manual pages and completions, generated from the definition of the arguments.
 
+mod completions;
+mod manual;
+
 use clap::{Command, CommandFactory};
-use clap_complete::{Shell, generate_to};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -45,25 +47,34 @@ fn make_below(root: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(&pages)?;
     let mut command = Arguments::command();
     command.build();
-    manual(&command, "synconce", &pages, &mut files)?;
+    pages_below(&command, "synconce", &pages, &mut files)?;
     let completions = root.join("completions");
     fs::create_dir_all(&completions)?;
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        files.push(generate_to(shell, &mut Arguments::command(), "synconce", &completions)?);
+    for (name, text) in completions::scripts()? {
+        files.push(completions.join(name));
+        fs::write(completions.join(name), text)?;
     }
     Ok(files)
 }
 
-fn manual(command: &Command, name: &str, root: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn pages_below(
+    command: &Command,
+    name: &str,
+    root: &Path,
+    files: &mut Vec<PathBuf>,
+) -> io::Result<()> {
     let path = root.join(format!("{name}.1"));
-    // clap_mangen takes the page's name from the command.
-    let page = command.clone().display_name(name.to_owned());
-    let mut text = Vec::new();
-    clap_mangen::Man::new(page).date("").render(&mut text)?;
-    fs::write(&path, text)?;
+    fs::write(&path, manual::page(command, name)?)?;
     files.push(path);
-    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-        manual(inner, &format!("{name}-{}", inner.get_name()), root, files)?;
+    for inner in pages_of(command) {
+        pages_below(inner, &format!("{name}-{}", inner.get_name()), root, files)?;
     }
     Ok(())
+}
+
+/// Returns the subcommands that have pages. `help` and `version` need none.
+fn pages_of(command: &Command) -> impl Iterator<Item = &Command> {
+    let has_page =
+        |inner: &&Command| !inner.is_hide_set() && !matches!(inner.get_name(), "help" | "version");
+    command.get_subcommands().filter(has_page)
 }

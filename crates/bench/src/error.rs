@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use synconce_sys::reason;
 
 /// Why a benchmark stopped.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { act, path, source } => {
-                write!(f, "cannot {act} {}: {source}", path.display())
+                write!(f, "cannot {act} {}: {}", path.display(), reason(source))
             }
             Self::Variant { variant, phase, failure } => {
                 write!(f, "variant {variant} failed in {phase}: {failure}")

@@ -6,14 +6,12 @@ mod parts;
 mod results;
 mod table;
 
-use crate::Error;
 use crate::runner::{LeftOut, Record, Settings};
 use crate::scenario::{Finding, Promise, Scenario};
 use format::{quantity, shown_p};
 use host::Host;
 use results::{VariantResult, evaluate};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
 use table::{Align, Table};
 
 /// Version of the JSON layout.
@@ -64,27 +62,8 @@ impl Report {
         }
     }
 
-    /// Writes the report as text or as one JSON document with a newline.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn write(&self, out: &mut dyn Write, json: bool) -> Result<(), Error> {
-        let mut text = if json {
-            serde_json::to_string_pretty(self)
-                .map_err(Error::io::<serde_json::Error>("encode", "the report"))?
-        } else {
-            self.text()
-        };
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(Error::io("write", "the report"))
-    }
-
-    /// Returns the report as text.
-    pub fn text(&self) -> String {
+    /// Returns the report as text. Verdicts wrap in lines of `width` characters.
+    pub fn text(&self, width: Option<usize>) -> String {
         let mut text = format!(
             "{}: {}\n{} {}, order shuffled with seed {}\n\n{}\n{}",
             self.scenario,
@@ -93,7 +72,7 @@ impl Report {
             if self.settings.rounds == 1 { "round" } else { "rounds" },
             self.settings.seed,
             self.host.text(),
-            self.table().render()
+            self.table().render(width)
         );
         if self.results.iter().any(|r| r.measured.samples.len() > 1) {
             text.push_str(

@@ -78,7 +78,7 @@ fn a_table_shows_ratio_interval_and_what_is_left_unsafe() {
         ],
         ..Record::default()
     })
-    .text();
+    .text(None);
     assert!(line(&text, "plain").ends_with("baseline"), "{text}");
     let rival = line(&text, "eatmydata");
     assert!(rival.contains("500 ms") && rival.contains("0.500  [0.49"), "{text}");
@@ -96,7 +96,7 @@ fn parts_are_a_table_of_medians_where_a_sample_has_any() {
     }
     whole.samples[0].parts.push(Part { name: "run".to_owned(), ms: 7.0 });
     let other = measured("other", Promise::Nothing, &[10.0]);
-    let text = report(Record { measured: vec![whole, other], ..Record::default() }).text();
+    let text = report(Record { measured: vec![whole, other], ..Record::default() }).text(None);
     let (_, parts) = text.split_once("parts, medians\n").expect("there are parts");
     let plain = line(parts, "plain");
     assert!(plain.contains("2.00 ms") && plain.ends_with("7.00 ms"), "{text}");
@@ -105,7 +105,7 @@ fn parts_are_a_table_of_medians_where_a_sample_has_any() {
         measured: vec![measured("plain", Promise::Nothing, &[1.0])],
         ..Record::default()
     });
-    assert!(!none.text().contains("parts"), "{}", none.text());
+    assert!(!none.text(None).contains("parts"), "{}", none.text(None));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn parts_that_are_timed_apart_have_their_spread_and_the_ratio_to_the_baselines_o
     let comparison = report.results[1].parts[0].comparison.expect("the baseline has it, too");
     assert!((comparison.ratio - 0.1).abs() < 1e-9);
     assert!(report.results[2].parts.is_empty());
-    let text = report.text();
+    let text = report.text(None);
     let (_, table) = text.split_once("\nclone ").expect("the part has a table");
     let fast = line(table, "tree/fast");
     assert!(fast.contains("8.00 ms .. 10.0 ms") && fast.contains("0.100"), "{text}");
@@ -143,7 +143,7 @@ fn a_null_result_is_printed_as_one() {
         ],
         ..Record::default()
     })
-    .text();
+    .text(None);
     assert!(line(&text, "other").ends_with("no difference shown"), "{text}");
 }
 
@@ -153,7 +153,7 @@ fn a_variant_without_a_measured_baseline_is_marked() {
         measured: vec![measured("eatmydata", Promise::Nothing, &[1.0, 2.0])],
         ..Record::default()
     })
-    .text();
+    .text(None);
     assert!(line(&text, "eatmydata").ends_with("plain was not measured"), "{text}");
 }
 
@@ -172,7 +172,7 @@ fn what_was_left_out_and_found_stands_below_the_table() {
         }],
         ..Record::default()
     })
-    .text();
+    .text(None);
     let end = "\
 left out: rival: rival is not installed; the package rival-package brings it
 eatmydata: 12 of 99 entries differ from plain

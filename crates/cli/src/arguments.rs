@@ -1,20 +1,37 @@
 //! What can be said on the command line. The help, the manual pages and the
 //! completions are made from this file.
 
+pub(crate) mod bench;
 pub(crate) mod in_run;
+pub mod manual;
+mod parse;
 pub(crate) mod tree;
 
+pub use self::parse::parse;
+
+use self::bench::Bench;
 use self::in_run::{Commit, Real, duration};
 use self::tree::Tree;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use crate::completion;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Hold every disk sync of a command, and sync the disks once at its end
 #[derive(Debug, Parser)]
-#[command(name = "synconce", version, disable_help_subcommand = true)]
+#[command(
+    name = "synconce",
+    version,
+    disable_version_flag = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
 pub struct Arguments {
+    /// Print the version
+    #[arg(short = 'V', short_alias = 'v', long, action = ArgAction::Version)]
+    version: Option<bool>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -24,33 +41,62 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command with its disk syncs held, and commit once when it ends
+    ///
+    /// Every disk sync of COMMAND and its descendants succeeds at once without
+    /// being done. When COMMAND ends, each file system on which a sync was held
+    /// is synced once, and only then does synconce exit. Until then a durable marker
+    /// records that the run is in flight: if it is cut short, `synconce status` shows it.
+    ///
+    /// The exit code is COMMAND's own; 125 if synconce failed (a failed commit
+    /// included), 126 if COMMAND cannot be executed, 127 if it is not found. Death
+    /// by a signal is passed on as that signal.
     Run(Run),
     /// Make durable now what a run in flight has written until now
     Commit(Commit),
     /// Inside a run: run a command whose disk syncs are real
     Real(Real),
     /// Clone roots in milliseconds, run commands in the clones, and commit the results
+    ///
+    /// A tree is a root, such as a Debian system, in a store. A clone costs the writing of
+    /// one small file, whatever the size of its base. Changes in the clone never reach the
+    /// base. The syncs of commands in the clone are held, and one commit makes it durable.
+    ///
+    /// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
+    /// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
     Tree(Tree),
     /// Show runs in flight, runs that were interrupted, and survivors
+    ///
+    /// Root sees the interrupted runs of every user. A user is told that root has some,
+    /// which does not count for the exit code.
+    ///
+    /// Exit code: 0 nothing to say, 3 runs are in flight, 4 a run was interrupted, 125
+    /// `status` could not look.
     Status(Status),
     /// Configure a container engine to hold the syncs of its builds, or undo that
+    ///
+    /// The engine's own configuration is edited so that it calls synconce-oci, which
+    /// holds the syncs of build containers and leaves those of all others alone.
+    /// Comments and order stay. What a file was before is in a journal below
+    /// /var/lib/synconce/setup, by which --undo puts every byte back. A configuration
+    /// that is not understood is refused, with its line. No daemon is restarted.
     Setup(Setup),
     /// Measure synconce and its rivals, interleaved
     Bench(Bench),
+    /// Print help for a command
+    Help(Help),
+    /// Print the version
+    Version,
     /// Wrap an OCI runtime (runc, crun), and hold the syncs of build containers
+    ///
+    /// Called as `synconce-oci`, or as `runc` or `crun` by a link that is found first,
+    /// it is a container engine's runtime: it puts the sealed hold into the seccomp
+    /// profile of every build container and executes the real runtime, with the same
+    /// arguments. Ordinary containers keep their syncs, unless they have the
+    /// annotation `io.synconce.hold=true` or /etc/synconce/oci.toml has a rule for them.
     Oci(Oci),
 }
 
 /// `synconce run`
-///
-/// Every disk sync of COMMAND and its descendants succeeds at once without
-/// being done. When COMMAND ends, each file system on which a sync was held
-/// is synced once, and only then does synconce exit. Until then a durable marker
-/// records that the run is in flight: if it is cut short, `synconce status` shows it.
-///
-/// The exit code is COMMAND's own; 125 if synconce failed (a failed commit
-/// included), 126 if COMMAND cannot be executed, 127 if it is not found. Death
-/// by a signal is passed on as that signal.
 #[derive(Debug, Args)]
 pub struct Run {
     /// Answer sync calls in the kernel, without a supervisor process
@@ -85,33 +131,30 @@ pub struct Run {
     /// Give up on a device that completes no request for SECONDS during the commit
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     pub commit_timeout: u64,
-    /// Keep a second marker in DIR, the root of the system that the command changes
+    /// The command changes the system whose root is DIR: keep a second marker there
     ///
-    /// DIR must be a directory. The command is not confined to DIR, and may empty it
-    /// or make it anew.
-    #[arg(long, value_name = "DIR")]
+    /// The commit covers DIR. DIR must be a directory. The command is not confined to DIR,
+    /// and may empty it or make it anew.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
     /// How to answer a program that sets up io_uring, whose syncs no filter sees
     #[arg(long, value_name = "ANSWER", value_enum, default_value_t = IoUring::Refuse)]
     pub io_uring: IoUring,
-    /// Print on standard error the calls that were held and passed, and the commit's time
-    #[arg(long)]
+    /// Print statistics on standard error: calls held and passed, the commit, the wall time
+    #[arg(short = 'v', long)]
     pub stats: bool,
-    /// With --stats: print one JSON object instead of a table
-    #[arg(long, requires = "stats")]
-    pub json: bool,
+    /// Print the statistics as one JSON object, or write the object to FILE (also /dev/fd/N)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+    /// Print no notices, only errors and what did not become durable
+    #[arg(short, long)]
+    pub quiet: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
 /// `synconce oci`
-///
-/// Called as `synconce-oci`, or as `runc` or `crun` by a link that is found first,
-/// it is a container engine's runtime: it puts the sealed hold into the seccomp
-/// profile of every build container and executes the real runtime, with the same
-/// arguments. Ordinary containers keep their syncs, unless they have the
-/// annotation `io.synconce.hold=true` or /etc/synconce/oci.toml has a rule for them.
 #[derive(Debug, Args)]
 pub struct Oci {
     /// The runtime's arguments; or `--explain BUNDLE`: print what would be done, and why
@@ -120,26 +163,20 @@ pub struct Oci {
 }
 
 /// `synconce setup`
-///
-/// The engine's own configuration is edited so that it calls synconce-oci, which
-/// holds the syncs of build containers and leaves those of all others alone.
-/// Comments and order stay. What a file was before is in a journal below
-/// /var/lib/synconce/setup, by which --undo puts every byte back. A configuration
-/// that is not understood is refused, with its line. No daemon is restarted.
 #[derive(Debug, Args)]
 pub struct Setup {
     /// The engine to configure
     #[arg(value_enum)]
     pub engine: Configured,
     /// Print the changes as a diff on standard output, and write nothing
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     pub dry_run: bool,
     /// Restore every file as it was before
     #[arg(long)]
     pub undo: bool,
     /// With --undo: also where a file was edited since, and its edits are lost, or
     /// where containers would not start any more
-    #[arg(long, requires = "undo")]
+    #[arg(short, long, requires = "undo")]
     pub force: bool,
     /// Configure the system whose root is DIR, such as an image
     #[arg(long, value_name = "DIR")]
@@ -148,6 +185,12 @@ pub struct Setup {
     /// /usr/local/bin/synconce-oci]
     #[arg(long, value_name = "PATH")]
     pub runtime: Option<PathBuf>,
+    /// Print no notices, only errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Where the changes are printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// What `synconce setup` knows.
@@ -175,217 +218,36 @@ pub enum IoUring {
 }
 
 /// `synconce status`
-///
-/// Root sees the interrupted runs of every user. A user is told that root has some,
-/// which does not count for the exit code.
-///
-/// Exit code: 0 nothing to say, 3 runs are in flight, 4 a run was interrupted, 125
-/// `status` could not look.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Also look for markers in the system whose root is DIR
-    #[arg(long, value_name = "DIR")]
+    /// Also show the interrupted runs of the system whose root is DIR
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
     /// Remove the markers of the interrupted run ID, after you threw away or repaired its result
-    #[arg(long, value_name = "ID")]
+    ///
+    /// The first characters of the ID are enough where they name one run.
+    #[arg(long, value_name = "ID", add = ArgValueCompleter::new(completion::interrupted_runs))]
     pub clear: Option<String>,
-    /// Print JSON on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `synconce bench`
-#[derive(Debug, Args)]
-pub struct Bench {
-    /// What to measure.
-    #[command(subcommand)]
-    pub scenario: Scenario,
-}
-
-/// Scenarios.
-#[derive(Debug, Subcommand)]
-pub enum Scenario {
-    /// apt-get install into a fresh Debian root, by every way to skip syncs
-    Install(Install),
-    /// docker build with an apt-get install, by every way to skip its syncs
-    Build(Build),
-    /// Build a copy of a source tree: what the tool costs where nothing syncs
-    Compile(Compile),
-    /// Clone a root of 100,000 files, write in it and remove it, by every way to do so
-    Tree(Clones),
-    /// What the tool itself costs: start-up, of a container too, a held call, any other call
-    Cost(Cost),
-    /// Make one kind of call in a loop and print the nanoseconds a call took
-    #[command(hide = true)]
-    Loop(Loop),
-}
-
-/// A Debian root with packages downloaded.
-#[derive(Debug, Args)]
-pub struct Base {
-    /// Packages to install
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "build-essential,ca-certificates,libssl-dev"
-    )]
-    pub packages: Vec<String>,
-    /// Debian release of the root
-    #[arg(long, value_name = "NAME", default_value = "bookworm")]
-    pub suite: String,
-    /// A mirror to install from, instead of this machine's own apt sources
-    #[arg(long, value_name = "URL")]
-    pub mirror: Option<String>,
-    /// Where the prepared root is kept between benchmarks
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
-}
-
-/// `synconce bench install`
-#[derive(Debug, Args)]
-pub struct Install {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
-    /// What is installed, and into what.
+    /// Print nothing: the exit code says whether a run is in flight or interrupted
+    #[arg(short, long, conflicts_with_all = ["json", "clear"])]
+    pub quiet: bool,
+    /// Where the runs are printed as JSON.
     #[command(flatten)]
-    pub base: Base,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Leave the installed roots of the last round
-    #[arg(long)]
-    pub keep: bool,
-    /// Print every sample as JSON on standard output
-    #[arg(long)]
-    pub json: bool,
+    pub json: Json,
 }
 
-/// `synconce bench build`
-///
-/// Builds the same steps by a dockerd of its own, interleaved: as an image's
-/// default has it, with every sync, under eatmydata, by synconce-oci and by
-/// synconce as SHELL. No other daemon, cache or image is touched.
+/// `synconce help`
 #[derive(Debug, Args)]
-pub struct Build {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
-    /// What is installed, and into what.
-    #[command(flatten)]
-    pub base: Base,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Print every sample as JSON on standard output
-    #[arg(long)]
-    pub json: bool,
+pub struct Help {
+    /// The command, such as `tree run`
+    #[arg(value_name = "COMMAND", add = ArgValueCompleter::new(completion::commands))]
+    pub command: Vec<String>,
 }
 
-/// `synconce bench compile`
-///
-/// Builds copies of the source tree by itself, under `synconce run` with and
-/// without a commit, and sealed, interleaved. Copying is outside the time.
-#[derive(Debug, Args)]
-pub struct Compile {
-    /// The source tree; it is copied and never written
-    #[arg(long, value_name = "DIR")]
-    pub source: PathBuf,
-    /// What {jobs} in the commands stands for
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
-    pub jobs: u32,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub rounds: u32,
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    pub dir: PathBuf,
-    /// Make the tree ready by CMD, once and untimed, such as './configure'
-    #[arg(long, value_name = "CMD")]
-    pub prepare: Option<String>,
-    /// Build by CMD, a line for sh
-    #[arg(long, value_name = "CMD", default_value = "make -j{jobs}")]
-    pub command: String,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Print every sample as JSON on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `synconce bench tree`
-///
-/// Clones a root, writes in the clone what a small build writes, and removes it, with
-/// the sync after each: by hard links, copies, reflinks, snapshots, cpz and rmz,
-/// cowbuilder and synconce tree, interleaved. Then what it takes to enter and leave a
-/// clone, and to mount and unmount one.
-#[derive(Debug, Args)]
-pub struct Clones {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
-    /// Clone a copy of the root DIR, which needs /bin/sh, tar and coreutils, instead of
-    /// a prepared one
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["packages", "suite", "mirror", "cache"])]
-    pub source: Option<PathBuf>,
-    /// Empty the caches of the whole machine before what is timed
-    #[arg(long)]
-    pub cold: bool,
-    /// Packages in the prepared root [default: about 100,000 entries]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub packages: Vec<String>,
-    /// Debian release of the prepared root
-    #[arg(long, value_name = "NAME", default_value = "bookworm")]
-    pub suite: String,
-    /// A mirror to install from, instead of this machine's own apt sources
-    #[arg(long, value_name = "URL")]
-    pub mirror: Option<String>,
-    /// Where the prepared root is kept between benchmarks
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Print every sample as JSON on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `synconce bench cost`
-#[derive(Debug, Args)]
-pub struct Cost {
-    /// Work in DIR, on a disk
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub rounds: u32,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Print every sample as JSON on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `synconce bench loop`
-#[derive(Debug, Args)]
-pub struct Loop {
-    /// The call.
-    pub call: String,
-    /// How often.
-    pub count: u64,
-    /// A file for calls that need one.
-    pub file: Option<PathBuf>,
+/// Where JSON is written.
+#[derive(Debug, Default, Args)]
+pub struct Json {
+    /// Print JSON on standard output, or write it to FILE (a path, or /dev/fd/N)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
 }

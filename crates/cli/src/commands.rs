@@ -3,6 +3,8 @@
 pub(crate) mod advice;
 pub mod bench;
 pub mod commit;
+pub mod help;
+pub(crate) mod json;
 pub mod oci;
 pub mod real;
 pub(crate) mod root;

@@ -4,5 +4,7 @@
 
 pub mod arguments;
 pub mod commands;
+pub mod completion;
 pub mod exit;
+pub(crate) mod table;
 pub(crate) mod text;

@@ -1,23 +1,22 @@
 //! `synconce`: holds every sync of a command and commits once at its end.
 #![forbid(unsafe_code)]
 
-use clap::Parser;
 use std::process::ExitCode;
-use synconce::arguments::{Arguments, Command};
-use synconce::commands::{bench, commit, oci, real, run, setup, status, tree};
-use synconce::exit;
+use synconce::arguments::{self, Command};
+use synconce::commands::{bench, commit, help, oci, real, run, setup, status, tree};
+use synconce::completion;
 
 fn main() -> ExitCode {
     if let Some(ended) = oci::called_as_runtime() {
         return ended;
     }
-    let arguments = match Arguments::try_parse() {
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(ended) = completion::answer(&words) {
+        return ended;
+    }
+    let arguments = match arguments::parse(&words) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // A write error is ignored: the reader may have closed the stream.
-            let _ = error.print();
-            return if error.use_stderr() { exit::FAILED.into() } else { ExitCode::SUCCESS };
-        }
+        Err(error) => return help::wrong(&error),
     };
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
@@ -27,6 +26,8 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
         Command::Bench(arguments) => bench::bench(arguments),
+        Command::Help(arguments) => help::help(&arguments.command),
+        Command::Version => help::version(),
         Command::Oci(arguments) => oci::oci(arguments),
     }
 }

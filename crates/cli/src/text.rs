@@ -1,13 +1,33 @@
 //! Text and numbers for the terminal.
 
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Writes one line to standard error, prefixed with `synconce: `. Control characters are
 /// escaped, because `line` may contain text of another user. A write error is ignored: a
 /// closed standard error is not a failure of the run.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "synconce: {}", printable(line));
+}
+
+/// Whether `--quiet` was given.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`notice`] prints nothing if `quiet` is set.
+pub fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether `--quiet` was given.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Like [`say`], for a line that `--quiet` leaves out: neither an error nor a loss.
+pub fn notice(line: &str) {
+    if !is_quiet() {
+        say(line);
+    }
 }
 
 /// Returns `text` with the characters escaped that a terminal acts on: control characters and
@@ -58,17 +78,6 @@ pub fn micros(count: u64) -> String {
         0..1_000 => format!("{count} us"),
         1_000..1_000_000 => format!("{:.1} ms", count as f64 / 1e3),
         _ => format!("{:.2} s", count as f64 / 1e6),
-    }
-}
-
-/// Formats how long ago `then` was, in seconds since 1970.
-pub fn ago(then: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    match now.saturating_sub(then) {
-        seconds @ 0..120 => format!("{seconds} s ago"),
-        seconds @ 120..7_200 => format!("{} min ago", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h ago", seconds / 3_600),
-        seconds => format!("{} days ago", seconds / 86_400),
     }
 }
 

@@ -1,8 +1,9 @@
-//! The error type: an act, a path, and the errno.
+//! The error type: an act, a path, and the cause.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use synconce_sys::reason;
 
 /// A failed act on a path.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.act, self.path.display(), self.source)
+        write!(f, "{} {}: {}", self.act, self.path.display(), reason(&self.source))
     }
 }
 

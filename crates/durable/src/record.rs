@@ -4,7 +4,7 @@ use crate::pins::Pin;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The version of the format of [`Record`]. Version 1 had the whole record in one file that
 /// everyone could read.
@@ -122,6 +122,14 @@ pub fn boot_id() -> String {
 /// Returns the current time, RFC 3339 in UTC, to the second.
 pub fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// Returns `seconds` since 1970 as a time, RFC 3339 in UTC.
+pub fn time(seconds: u64) -> String {
+    let time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+    // Later than the year 9999, humantime formats nothing.
+    let time = time.filter(|_| seconds < 253_402_300_800).unwrap_or(UNIX_EPOCH);
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// Returns a new run id: the time to the second, and random bits that make it unique.

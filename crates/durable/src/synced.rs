@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use synconce_sys::reason;
 
 /// The time that a sync took, or why it failed.
 pub type Synced = Result<Duration, Failure>;
@@ -23,8 +24,10 @@ pub enum Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Sync(error) => write!(f, "{error}"),
-            Self::Disk(path, error) => write!(f, "cannot flush {}: {error}", path.display()),
+            Self::Sync(error) => f.write_str(&reason(error)),
+            Self::Disk(path, error) => {
+                write!(f, "cannot flush {}: {}", path.display(), reason(error))
+            }
             Self::Hung(time) => write!(f, "no answer for {} s", time.as_secs()),
             Self::Volatile => write!(f, "a volatile overlay never becomes durable"),
         }

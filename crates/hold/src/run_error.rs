@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text;
+use synconce_sys::reason;
 
 /// A failed operation on a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,12 +142,12 @@ impl fmt::Display for RunError {
                 "cannot commit a sealed run: {what} is on a FUSE file system ({fuse}), \
                  and no commit reaches its server"
             ),
-            Self::SetUp(act, errno) => write!(f, "{act}: {}", error(*errno)),
+            Self::SetUp(act, errno) => write!(f, "{act}: {}", words(*errno)),
             Self::Filter(errno) => {
-                write!(f, "cannot install the seccomp filter: {}", error(*errno))
+                write!(f, "cannot install the seccomp filter: {}", words(*errno))
             }
             Self::Exec { command, errno } => {
-                write!(f, "cannot execute {command}: {}", error(*errno))
+                write!(f, "cannot execute {command}: {}", words(*errno))
             }
             Self::Marker(act) => {
                 write!(f, "{act}; no sync was held, and the command was asked to end")
@@ -176,7 +177,7 @@ impl From<&Error> for Act {
 
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.act, self.path.display(), error(self.errno))
+        write!(f, "{} {}: {}", self.act, self.path.display(), words(self.errno))
     }
 }
 
@@ -188,6 +189,10 @@ impl Act {
 
 fn error(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
+}
+
+fn words(errno: i32) -> String {
+    reason(&error(errno))
 }
 
 /// Returns the errno of `error`, or EIO if it is not an error of the kernel.

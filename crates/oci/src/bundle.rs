@@ -13,6 +13,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_sys::reason;
 
 /// `config.json` of a bundle, as it was read.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl Bundle {
     /// # Errors
     /// A message for the user: the act, the path and the errno.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let failed = |error| format!("cannot read {}: {error}", path.display());
+        let failed = |error| format!("cannot read {}: {}", path.display(), reason(&error));
         // If the path is a link, its target is replaced.
         let path = path.canonicalize().map_err(failed)?;
         let metadata = path.metadata().map_err(failed)?;
@@ -164,7 +165,7 @@ impl Bundle {
     /// then unchanged.
     pub(crate) fn replace(&self, text: &str) -> Result<(), String> {
         self.try_replace(text)
-            .map_err(|error| format!("cannot replace {}: {error}", self.path.display()))
+            .map_err(|error| format!("cannot replace {}: {}", self.path.display(), reason(&error)))
     }
 
     fn try_replace(&self, text: &str) -> io::Result<()> {
@@ -268,7 +269,7 @@ mod tests {
         let error = bundle(&directory, "{\n\"linux\": 7\n}").seccomp().unwrap_err();
         assert!(error.contains("config.json: invalid type"), "{error}");
         let missing = Bundle::read(&directory.path().join("none")).unwrap_err();
-        assert!(missing.contains("none: No such file or directory (os error 2)"), "{missing}");
+        assert!(missing.contains("none: No such file or directory"), "{missing}");
     }
 
     #[test]

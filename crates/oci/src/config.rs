@@ -12,6 +12,7 @@
 use serde::Deserialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use synconce_sys::reason;
 
 /// The path of the file, unless [`FILE`] names another.
 pub(crate) const PATH: &str = "/etc/synconce/oci.toml";
@@ -60,7 +61,7 @@ impl Settings {
             Ok(text) => toml::from_str(&text)
                 .map_err(|error| format!("cannot understand {}: {error}", path.display())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+            Err(error) => Err(format!("cannot read {}: {}", path.display(), reason(&error))),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::wrap::Plan;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::path::Path;
+use synconce_sys::reason;
 
 const GAPS: &str = "opens with O_SYNC or O_DSYNC, writes with RWF_SYNC or RWF_DSYNC, syncs by aio: \
                     a filter cannot take a flag away";
@@ -24,7 +25,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
     let bundle = Path::new(bundle);
     let place = bundle
         .canonicalize()
-        .map_err(|error| format!("cannot find {}: {error}", bundle.display()))?;
+        .map_err(|error| format!("cannot find {}: {}", bundle.display(), reason(&error)))?;
     let settings = Settings::of_this_machine()?;
     let (mut call, directory) = match rest {
         [] => (guess(&place), Some(place.as_path())),

@@ -12,6 +12,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use synconce_sys::reason;
 
 /// Executes the runtime for an engine that called it as `name`. Returns only on errors, with a
 /// message.
@@ -43,7 +44,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> String {
     }
     let mark = (Tried::VARIABLE, tried.with(&runtime, pid));
     let error = synconce_sys::process::replace_by(&runtime, arguments, mark);
-    format!("cannot execute {}: {error}", runtime.display())
+    format!("cannot execute {}: {}", runtime.display(), reason(&error))
 }
 
 /// Writes a warning for the operator to the runtime's log, if that is a JSON file, because
@@ -119,9 +120,10 @@ impl Plan {
         directory: Option<&Path>,
     ) -> Result<Self, PlanError> {
         let here = || std::env::current_dir();
-        let directory = directory
-            .map_or_else(here, |directory| Ok(directory.to_owned()))
-            .map_err(|error| PlanError::Missing(format!("cannot find where we are: {error}")))?;
+        let directory =
+            directory.map_or_else(here, |directory| Ok(directory.to_owned())).map_err(|error| {
+                PlanError::Missing(format!("cannot find the working directory: {}", reason(&error)))
+            })?;
         let call = call.resolved(&directory);
         let place = call.bundle.clone().unwrap_or_else(|| directory.clone());
         let file = call.config.clone().unwrap_or_else(|| PathBuf::from("config.json"));

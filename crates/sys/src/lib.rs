@@ -7,7 +7,7 @@
 //! [`signals`] has masks and readers of signals, [`peer`] has the process behind a socket,
 //! [`origin`] records what the process inherited before the Rust runtime started, and
 //! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
-//! by their handles.
+//! by their handles. [`reason`] puts an error in words.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
@@ -22,11 +22,13 @@ pub mod peer;
 pub mod process;
 #[cfg(feature = "questions")]
 pub mod questions;
+mod reason;
 pub mod seccomp;
 pub mod signals;
 pub mod trace;
 pub mod write_back;
 
+pub use reason::reason;
 use std::io;
 
 /// Turns the `-1` convention of libc into a `Result`.

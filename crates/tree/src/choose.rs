@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_sys::btrfs::is_subvolume as ask_btrfs;
+use synconce_sys::reason;
 
 /// The strategies that are tried in order; a copy, which always works, is the fallback.
 const BY_CHOICE: [Strategy; 3] = [Strategy::Snapshot, Strategy::Overlay, Strategy::Reflink];
@@ -153,7 +154,7 @@ fn can_reflink(store: &Store) -> Result<String, String> {
     });
     match shared {
         Ok(()) => Ok("files can share their extents".to_owned()),
-        Err(errno) => Err(io::Error::from(errno).to_string()),
+        Err(errno) => Err(reason(&errno.into())),
     }
 }
 

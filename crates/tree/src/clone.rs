@@ -5,7 +5,6 @@ use crate::record::{BadName, FORMAT, Name, Parent, Record, now};
 use crate::source::{self, refuse};
 use crate::store::{self, Store};
 use crate::strategy::{Choice, Strategy};
-use rustix::io::Errno;
 use std::io;
 use synconce_durable::error::Error;
 
@@ -25,7 +24,7 @@ pub fn clone(
     let _lock = store.lock()?;
     let source = source::committed(store, base)?;
     if store.record(name)?.is_some() {
-        return Err(refuse("cannot clone to", name, Errno::EXIST));
+        return Err(source::exists("cannot clone to", name));
     }
     let Choice { strategy, reason } = match wanted {
         Some(_) => choose(store, &source.layers, wanted)?,

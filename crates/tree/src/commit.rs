@@ -10,7 +10,6 @@ use crate::source::{self, Base, refuse};
 use crate::store::{Opened, Store};
 use crate::strategy::Choice;
 use crate::{choose, unneeded};
-use rustix::io::Errno;
 use std::io;
 use synconce_durable::error::Error;
 use synconce_durable::mutant;
@@ -44,7 +43,7 @@ pub fn commit(
     let _lock = store.lock()?;
     let now_there = source::current(store, name)?;
     if now_there.layers != source.layers || now_there.base != source.base {
-        let why = io::Error::other("somebody else changed it meanwhile");
+        let why = io::Error::other("another command changed it meanwhile");
         return Err(refuse("cannot commit", name, why));
     }
     let mut record = source::existing(store, name)?;
@@ -171,7 +170,7 @@ fn generation_after(
     let Some(record) = store.record(name)? else { return Ok(1) };
     let refused = |why: String| Err(refuse("cannot commit as", name, io::Error::other(why)));
     match base.filter(|base| base.name == *name) {
-        None => return Err(refuse("cannot make the tree", name, Errno::EXIST)),
+        None => return Err(source::exists("cannot make the tree", name)),
         Some(base) if !base.is(&record) => {
             let (now, then) = (record.generation, base.generation);
             return refused(format!(

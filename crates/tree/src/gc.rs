@@ -1,7 +1,7 @@
 //! Removes what nothing in a store refers to.
 
-use crate::recover::{Recovered, recover};
-use crate::store::{OPEN, Store, TREES};
+use crate::recover::{Interrupted, Recovered, interrupted, recover};
+use crate::store::{OPEN, Store, TRASH, TREES, names_in};
 use crate::{layer, unneeded};
 use std::fs;
 use synconce_durable::error::{Context, Error};
@@ -17,6 +17,30 @@ pub fn gc(store: &Store) -> Result<(Recovered, u64), Error> {
     sweep_unfinished(store)?;
     let dropped = unneeded::drop_unreferenced(store, &layer::layers(store)?)?;
     Ok((recovered, dropped))
+}
+
+/// What a store has that nothing needs.
+#[derive(Clone, Debug)]
+pub struct Garbage {
+    /// Sessions that were interrupted.
+    pub interrupted: Vec<Interrupted>,
+    /// The ids of layers that nothing refers to.
+    pub layers: Vec<String>,
+    /// The number of entries of the trash; an entry may be a whole tree.
+    pub trash: usize,
+}
+
+/// Returns what [`gc`] and the emptying of the trash would remove; changes nothing.
+///
+/// # Errors
+/// The error names the act and the path.
+pub fn garbage(store: &Store) -> Result<Garbage, Error> {
+    let _lock = store.lock_to_read()?;
+    Ok(Garbage {
+        interrupted: interrupted(store)?,
+        layers: unneeded::unreferenced(store, layer::layers(store)?)?,
+        trash: names_in(&store.path().join(TRASH))?.len(),
+    })
 }
 
 /// Removes temporary files of records whose write was interrupted by a crash.

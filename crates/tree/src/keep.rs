@@ -42,7 +42,8 @@ impl Session<'_, Frozen> {
             return Ok(());
         }
         if now.layers != self.note.layers || Some(record.generation) != self.note.generation {
-            let why = io::Error::other("somebody else has committed another generation meanwhile");
+            let why =
+                io::Error::other("another command has committed another generation meanwhile");
             return Err(refuse("cannot keep what was done in", tree, why));
         }
         if *layers != self.note.layers {

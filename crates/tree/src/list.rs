@@ -5,6 +5,7 @@ use crate::store::{Opened, Store};
 use crate::{layer, source};
 use std::collections::HashMap;
 use synconce_durable::error::Error;
+use synconce_sys::reason;
 
 /// A tree with its size and its use.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub fn list(store: &Store) -> Result<(Vec<Listed>, Vec<Error>), Error> {
             Opened::Yes(layers) => layers,
             Opened::No | Opened::Lost | Opened::Stale => record.layers.clone(),
         };
-        let used = source::is_idle(store, &record.name).err().map(|error| error.io().to_string());
+        let used = source::is_idle(store, &record.name).err().map(|error| reason(error.io()));
         stacks.push((layers, is_open, used));
     }
     drop(lock);

@@ -17,6 +17,7 @@ use std::process::Command;
 use synconce_durable::error::Error;
 use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
+use synconce_sys::reason;
 
 /// Why a namespace cannot be made.
 #[derive(Debug)]
@@ -143,10 +144,14 @@ impl Mapper {
         match said.strip_prefix("ok") {
             Some(_) => Ok(()),
             None => {
-                let remedy = if said.contains("os error 2)") {
-                    "install newuidmap and newgidmap (apt-get install uidmap)"
-                } else {
-                    "newuidmap and newgidmap must be setuid root, or have their capabilities"
+                let (said, remedy) = match said.strip_prefix(MISSING) {
+                    Some(said) => {
+                        (said, "install newuidmap and newgidmap (apt-get install uidmap)")
+                    }
+                    None => (
+                        &said[..],
+                        "newuidmap and newgidmap must be setuid root, or have their capabilities",
+                    ),
                 };
                 let cause = io::Error::other(said.trim().to_owned());
                 Err(Refusal::new("cannot map the ids of", "/etc/subuid", cause, remedy))
@@ -154,6 +159,9 @@ impl Mapper {
         }
     }
 }
+
+/// Precedes the message of the child if newuidmap or newgidmap is not installed.
+const MISSING: &str = "missing: ";
 
 fn map_when_told(
     mut waiting: io::PipeReader,
@@ -166,7 +174,11 @@ fn map_when_told(
     }
     let mapped = map("newuidmap", target, uids.0, uids.1)
         .and_then(|()| map("newgidmap", target, gids.0, gids.1));
-    let said = mapped.map_or_else(|error| error.to_string(), |()| "ok".to_owned());
+    let said = match mapped {
+        Ok(()) => "ok".to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => format!("{MISSING}{error}"),
+        Err(error) => error.to_string(),
+    };
     // If the parent is gone, nothing reads the outcome.
     let _ = telling.write_all(said.as_bytes());
 }
@@ -180,9 +192,9 @@ fn map(program: &str, target: &str, own: u32, ranges: &[Range]) -> io::Result<()
         command.args([inside, range.start, range.count].map(|number| number.to_string()));
         inside += range.count;
     }
-    let output = command
-        .output()
-        .map_err(|error| io::Error::other(format!("cannot execute {program}: {error}")))?;
+    let output = command.output().map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot execute {program}: {}", reason(&error)))
+    })?;
     if output.status.success() {
         return Ok(());
     }

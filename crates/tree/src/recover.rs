@@ -29,6 +29,12 @@ pub struct Interrupted {
     pub began: u64,
 }
 
+impl Interrupted {
+    fn of(note: record::Session) -> Self {
+        Self { from: note.from, purpose: note.purpose, began: note.began }
+    }
+}
+
 /// Uncommitted changes that were lost in a power failure.
 #[derive(Clone, Debug)]
 pub struct Lost {
@@ -86,6 +92,19 @@ pub fn recover(store: &Store) -> Result<Recovered, Error> {
         }
     }
     Ok(recovered)
+}
+
+/// Returns the sessions that [`recover`] would remove.
+pub(crate) fn interrupted(store: &Store) -> Result<Vec<Interrupted>, Error> {
+    let mut found = Vec::new();
+    for (id, note) in store.sessions()? {
+        if is_dead(store, &id, note.as_ref())?
+            && let Some(note) = note
+        {
+            found.push(Interrupted::of(note));
+        }
+    }
+    Ok(found)
 }
 
 /// Returns whether a session or a note seems to be a leftover. Checks without the lock.
@@ -159,7 +178,7 @@ fn reap(
     if dropped == 0 && store.layer(id).exists() {
         return Ok(None);
     }
-    Ok(note.map(|note| Interrupted { from: note.from, purpose: note.purpose, began: note.began }))
+    Ok(note.map(Interrupted::of))
 }
 
 /// Returns entries without a session's name. Sessions are made under the lock, so such an

@@ -1,10 +1,9 @@
 //! Removes trees.
 
 use crate::record::Name;
-use crate::source::{self, refuse};
+use crate::source;
 use crate::store::{Opened, Store};
 use crate::unneeded;
-use rustix::io::Errno;
 use synconce_durable::error::Error;
 
 /// Removes the tree `name`, and moves layers that no other tree uses to the trash.
@@ -17,8 +16,7 @@ pub fn remove(store: &Store, name: &Name) -> Result<(), Error> {
     let mut layers: Vec<String> = Vec::new();
     // A tree whose record cannot be read can be removed; `gc` finds its layers.
     if let Ok(record) = &record {
-        let record =
-            record.as_ref().ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))?;
+        let record = record.as_ref().ok_or_else(|| source::absent(name))?;
         source::is_idle(store, name)?;
         layers.extend(record.layers.iter().map(|layer| layer.id.clone()));
         if let Opened::Yes(open) = store.opened(record)? {

@@ -5,8 +5,7 @@ use crate::choose;
 use crate::record::{self, Layer, Name, Parent, Purpose, Record};
 use crate::store::{Opened, Store};
 use crate::strategy::Strategy;
-use rustix::io::Errno;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use synconce_durable::error::Error;
 
@@ -61,7 +60,7 @@ impl From<Base> for Parent {
 /// # Errors
 /// `ENOENT` when there is no such tree.
 pub(crate) fn existing(store: &Store, name: &Name) -> Result<Record, Error> {
-    store.record(name)?.ok_or_else(|| refuse("there is no tree", name, Errno::NOENT))
+    store.record(name)?.ok_or_else(|| absent(name))
 }
 
 /// Returns the committed generation of `name`, for a clone.
@@ -151,6 +150,17 @@ pub(crate) fn is_idle_but_for(store: &Store, name: &Name, own: Option<&str>) -> 
 }
 
 /// Makes an error about a tree in place of a path.
+/// Returns the error that the tree `name` does not exist.
+pub fn absent(name: &Name) -> Error {
+    refuse("cannot find the tree", name, io::Error::new(ErrorKind::NotFound, "no such tree"))
+}
+
+/// Returns the error that `act` needs a new name and the tree `name` exists.
+pub(crate) fn exists(act: &'static str, name: &Name) -> Error {
+    let why = "a tree of this name already exists";
+    refuse(act, name, io::Error::new(ErrorKind::AlreadyExists, why))
+}
+
 pub(crate) fn refuse(act: &'static str, name: &Name, why: impl Into<io::Error>) -> Error {
     Error::new(act, Path::new(name.as_str()), why)
 }

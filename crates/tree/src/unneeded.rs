@@ -18,15 +18,20 @@ const UNNEEDED: &str = "unneeded";
 /// Moves the layers of `candidates` that nothing refers to and no process reads to the
 /// trash. Returns their number.
 pub(crate) fn drop_unreferenced(store: &Store, candidates: &[String]) -> Result<u64, Error> {
-    let referenced = referenced(store)?;
     let mut dropped = 0;
-    for id in candidates.iter().filter(|id| !referenced.contains(*id)) {
-        let layer = store.layer(id);
+    for id in unreferenced(store, candidates.to_vec())? {
+        let layer = store.layer(&id);
         if let Some(_lock) = take_from_readers(&layer)? {
             dropped += u64::from(trash::discard(store, &layer)?);
         }
     }
     Ok(dropped)
+}
+
+/// Returns those of `candidates` that nothing refers to.
+pub(crate) fn unreferenced(store: &Store, candidates: Vec<String>) -> Result<Vec<String>, Error> {
+    let referenced = referenced(store)?;
+    Ok(candidates.into_iter().filter(|id| !referenced.contains(id)).collect())
 }
 
 /// Best effort: moves the unreferenced layers among `candidates` to the trash.

@@ -14,7 +14,7 @@ pub(super) fn text(results: &[VariantResult]) -> String {
     let mut text = String::new();
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
         if let Some(table) = medians(group) {
-            text.push_str(&format!("\nparts, medians\n{}", table.render()));
+            text.push_str(&format!("\nparts, medians\n{}", table.render(None)));
         }
     }
     for group in results.chunk_by(|a, b| group(a) == group(b)) {
@@ -70,7 +70,7 @@ fn part_tables(results: &[VariantResult]) -> String {
                 table.row(cells(result, part));
             }
         }
-        format!("\n{}", table.render())
+        format!("\n{}", table.render(None))
     };
     names.into_iter().map(table).collect()
 }

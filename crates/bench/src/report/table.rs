@@ -1,5 +1,10 @@
 //! Plain text tables with computed widths.
 
+/// The blanks between two columns.
+const GAP: usize = 2;
+/// The last column is not made narrower than this.
+const NARROWEST: usize = 12;
+
 /// How the cells of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
@@ -42,20 +47,42 @@ impl Table {
         self.rows.push(None);
     }
 
-    /// Returns the text, one line per row, without trailing blanks.
-    pub(super) fn render(&self) -> String {
+    /// Returns the text, one line per row, without trailing blanks. If the table is wider than
+    /// `limit`, the words of the last column wrap; numbers are never cut.
+    pub(super) fn render(&self, limit: Option<usize>) -> String {
         let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let all = || std::iter::once(&head).chain(self.rows.iter().flatten());
-        let widths: Vec<usize> = (0..self.columns.len())
+        let mut widths: Vec<usize> = (0..self.columns.len())
             .map(|i| all().map(|row| width(row, i)).max().unwrap_or(0))
             .collect();
+        if let (Some(limit), Some((last, others))) = (limit, widths.split_last_mut()) {
+            let others: usize = others.iter().map(|width| width + GAP).sum();
+            *last = (*last).min(limit.saturating_sub(others).max(NARROWEST));
+        }
         let rule: Vec<String> = widths.iter().map(|w| "-".repeat(*w)).collect();
-        let mut text = self.line(&head, &widths) + &self.line(&rule, &widths);
+        let mut text = self.lines(&head, &widths) + &self.lines(&rule, &widths);
         for row in &self.rows {
             match row {
-                Some(cells) => text.push_str(&self.line(cells, &widths)),
+                Some(cells) => text.push_str(&self.lines(cells, &widths)),
                 None => text.push('\n'),
             }
+        }
+        text
+    }
+
+    /// Returns the lines of a row: several if the last cell is wider than its column.
+    fn lines(&self, cells: &[String], widths: &[usize]) -> String {
+        let Some(limit) = widths.last() else { return String::new() };
+        let last = cells.get(widths.len() - 1).map_or("", String::as_str);
+        let mut parts = wrapped(last, *limit).into_iter();
+        let mut row = cells.to_vec();
+        row.resize(widths.len(), String::new());
+        row[widths.len() - 1] = parts.next().unwrap_or_default();
+        let mut text = self.line(&row, widths);
+        for part in parts {
+            let mut row = vec![String::new(); widths.len()];
+            row[widths.len() - 1] = part;
+            text.push_str(&self.line(&row, widths));
         }
         text
     }
@@ -73,8 +100,23 @@ impl Table {
                 }
             })
             .collect();
-        filled.join("  ").trim_end().to_owned() + "\n"
+        filled.join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
     }
+}
+
+/// Breaks `text` between words into lines of at most `limit` characters, if it is longer.
+fn wrapped(text: &str, limit: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= limit => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn width(row: &[String], column: usize) -> usize {
@@ -103,20 +145,36 @@ plain            1,234
 
 synconce-sealed      9  lower
 ";
-        assert_eq!(table.render(), expected);
+        assert_eq!(table.render(None), expected);
+    }
+
+    #[test]
+    fn the_words_of_the_last_column_wrap_where_the_table_is_too_wide() {
+        let mut table = Table::new([("a", Align::Left), ("note", Align::Left)]);
+        table.row(row(&["x", "higher than the baseline by much"]));
+        table.row(row(&["y", "lower"]));
+        let expected = "\
+a  note
+-  -----------------
+x  higher than the
+   baseline by much
+y  lower
+";
+        assert_eq!(table.render(Some(20)), expected);
+        assert!(table.render(None).contains("higher than the baseline by much\n"));
     }
 
     #[test]
     fn letters_beyond_ascii_count_as_one_column_each() {
         let mut table = Table::new([("a", Align::Right), ("b", Align::Left)]);
         table.row(row(&["µµ", "x"]));
-        assert_eq!(table.render(), " a  b\n--  -\nµµ  x\n");
+        assert_eq!(table.render(None), " a  b\n--  -\nµµ  x\n");
     }
 
     #[test]
     fn a_short_row_leaves_its_last_cells_empty() {
         let mut table = Table::new([("a", Align::Left), ("b", Align::Left)]);
         table.row(row(&["only"]));
-        assert_eq!(table.render(), "a     b\n----  -\nonly\n");
+        assert_eq!(table.render(None), "a     b\n----  -\nonly\n");
     }
 }

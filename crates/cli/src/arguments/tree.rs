@@ -1,24 +1,26 @@
 //! `synconce tree`
 
-use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use crate::completion::{self, tree_names};
+use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use synconce_tree::record::Name;
 
 /// `synconce tree`
-///
-/// A tree is a root, such as a Debian system, in a store. A clone costs the writing of
-/// one small file, whatever the size of its base. Changes in the clone never reach the
-/// base. The syncs of commands in the clone are held, and one commit makes it durable.
-///
-/// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
-/// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
 #[derive(Debug, Args)]
 pub struct Tree {
     /// The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and
     /// ~/.local/share/synconce/trees for others]
     #[arg(long, value_name = "DIR", global = true)]
     pub store: Option<PathBuf>,
+    /// Print no notices, only errors and findings
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Print the result as JSON on standard output (`run`: on standard error), or write it to
+    /// FILE (a path, or /dev/fd/N)
+    #[arg(long, global = true, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
@@ -33,7 +35,16 @@ pub enum Verb {
     Import(Import),
     /// Make a clone of a tree
     Clone(Clone),
-    /// Run a command in a clone, with its syncs held
+    /// Run a command in a clone, or a shell, with its syncs held
+    ///
+    /// The command's root is the clone, in namespaces of its own for mounts and processes,
+    /// with /proc, /dev, /sys and the host's resolv.conf. Its syncs are held. When it ends,
+    /// so does every process that it started. What it did stays in the clone NAME; it is
+    /// durable after `tree commit`. With --from it is thrown away, or committed by --commit
+    /// if the command ended with 0. Where the command was ended by a signal it is thrown
+    /// away.
+    ///
+    /// Options precede the first word of the command.
     Run(RunIn),
     /// Mount a clone, to work in it
     Mount(Mount),
@@ -42,6 +53,8 @@ pub enum Verb {
     /// Make the changes in a clone durable
     Commit(Commit),
     /// Show the paths that were added, changed and removed from A to B
+    ///
+    /// Prints a line for each path: A (added), C (changed) or D (removed), then the path.
     Diff(Diff),
     /// Write a tree as a tar archive to standard output, or to a directory
     Export(Export),
@@ -50,16 +63,26 @@ pub enum Verb {
     /// Remove trees (space is freed in the background; --wait waits for it)
     Remove(Remove),
     /// List the trees
-    List(Json),
+    List,
     /// Check that nothing has changed the layers of a tree
     Verify(Named),
     /// Remove interrupted sessions and unneeded layers, and empty the trash
     Gc(Gc),
     /// Check the store for damage
-    Fsck(Json),
+    Fsck,
     /// Start a command in a clone
     #[command(hide = true)]
     Enter(Enter),
+}
+
+impl Verb {
+    /// Returns the command and its arguments, for the verb that runs one.
+    pub(crate) fn command(&self) -> Option<&[OsString]> {
+        match self {
+            Self::Run(run) => Some(&run.words),
+            _ => None,
+        }
+    }
 }
 
 /// `synconce tree init`
@@ -91,6 +114,7 @@ pub struct Import {
 #[derive(Debug, Args)]
 pub struct Clone {
     /// The tree to clone
+    #[arg(add = ArgValueCompleter::new(tree_names))]
     pub base: Name,
     /// The name of the clone [default: a new name, which is printed]
     pub name: Option<Name>,
@@ -100,23 +124,19 @@ pub struct Clone {
 }
 
 /// `synconce tree run`
-///
-/// The command's root is the clone, in namespaces of its own for mounts and processes,
-/// with /proc, /dev, /sys and the host's resolv.conf. Its syncs are held. When it ends,
-/// so does every process that it started. What it did stays in the clone NAME; it is
-/// durable after `tree commit`. With --from it is thrown away, or committed by --commit
-/// if the command ended with 0. Where the command was ended by a signal it is thrown
-/// away.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("where").required(true).args(["name", "from"])))]
+#[command(override_usage = "\
+    synconce tree run [OPTIONS] <NAME> [COMMAND]...\n       \
+    synconce tree run [OPTIONS] --from <BASE> [COMMAND]...")]
 pub struct RunIn {
-    /// The clone to run in
+    /// The clone to run in; taken from the words by `parse`.
+    #[arg(skip)]
     pub name: Option<Name>,
     /// Run in a clone of BASE that has no name
-    #[arg(long, value_name = "BASE")]
+    #[arg(long, value_name = "BASE", add = ArgValueCompleter::new(tree_names))]
     pub from: Option<Name>,
     /// Commit the result as the tree NEW; BASE's own name makes its next generation
-    #[arg(long, value_name = "NEW", requires = "from")]
+    #[arg(long, value_name = "NEW", requires = "from", add = ArgValueCompleter::new(tree_names))]
     pub commit: Option<Name>,
     /// Throw the result away
     #[arg(long, conflicts_with = "commit")]
@@ -124,12 +144,9 @@ pub struct RunIn {
     /// Make the copy for changes by STRATEGY
     #[arg(long, value_enum)]
     pub strategy: Option<Strategy>,
-    /// Run as USER of the clone, or UID[:GID]
+    /// Run as USER of the clone, or UID[:GID] [default: root of the clone]
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// Run as root of the clone (the default)
-    #[arg(long, conflicts_with = "user")]
-    pub root: bool,
     /// Mount the path A of the host at B; A:B:ro read-only (may be given several times)
     #[arg(long, value_name = "A:B")]
     pub bind: Vec<String>,
@@ -139,15 +156,20 @@ pub struct RunIn {
     /// Hold no syncs
     #[arg(long)]
     pub no_hold: bool,
-    /// The command and its arguments
-    #[arg(required = true, last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
+    /// Print statistics on standard error: calls held and passed, the commit, the wall time
+    #[arg(short = 'v', long)]
+    pub stats: bool,
+    /// The clone NAME, unless --from is given; then the command and its arguments
+    /// [default: the shell $SHELL, if the clone has it, or /bin/sh]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", add = ArgValueCompleter::new(tree_names))]
+    pub words: Vec<OsString>,
 }
 
 /// `synconce tree mount`
 #[derive(Debug, Args)]
 pub struct Mount {
     /// The tree
+    #[arg(add = ArgValueCompleter::new(tree_names))]
     pub name: Name,
     /// An existing directory
     pub directory: PathBuf,
@@ -160,6 +182,7 @@ pub struct Mount {
 #[derive(Debug, Args)]
 pub struct Umount {
     /// The name of the tree, or its mount point
+    #[arg(add = ArgValueCompleter::new(completion::trees_and_paths))]
     pub what: OsString,
     /// Throw the changes away
     #[arg(long)]
@@ -170,6 +193,7 @@ pub struct Umount {
 #[derive(Debug, Args)]
 pub struct Commit {
     /// The clone
+    #[arg(add = ArgValueCompleter::new(tree_names))]
     pub name: Name,
     /// Commit to the new tree NEW, and leave the clone at its last commit
     #[arg(long = "as", value_name = "NEW")]
@@ -177,26 +201,24 @@ pub struct Commit {
 }
 
 /// `synconce tree diff`
-///
-/// Prints a line for each path: A (added), C (changed) or D (removed), then the path.
 #[derive(Debug, Args)]
 pub struct Diff {
     /// The older tree
+    #[arg(add = ArgValueCompleter::new(tree_names))]
     pub a: Name,
     /// The newer tree
+    #[arg(add = ArgValueCompleter::new(tree_names))]
     pub b: Name,
     /// End each line with a NUL, because names may contain newlines
     #[arg(short = '0', long, conflicts_with = "json")]
     pub null: bool,
-    /// Print JSON on standard output
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `synconce tree export`
 #[derive(Debug, Args)]
 pub struct Export {
     /// The tree
+    #[arg(add = ArgValueCompleter::new(tree_names))]
     pub name: Name,
     /// Write to this new or empty directory, instead of a tar archive to standard output
     pub directory: Option<PathBuf>,
@@ -206,6 +228,7 @@ pub struct Export {
 #[derive(Debug, Args)]
 pub struct Named {
     /// The tree
+    #[arg(add = ArgValueCompleter::new(tree_names))]
     pub name: Name,
 }
 
@@ -213,24 +236,22 @@ pub struct Named {
 #[derive(Debug, Args)]
 pub struct Remove {
     /// The trees
-    #[arg(required = true)]
+    #[arg(required = true, add = ArgValueCompleter::new(tree_names))]
     pub names: Vec<Name>,
+    /// Print the trees and the bytes that would be freed, and remove nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
     /// Wait until the space is free again
     #[arg(long)]
     pub wait: bool,
 }
 
-/// Something to be shown.
-#[derive(Debug, Args)]
-pub struct Json {
-    /// Print JSON on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `synconce tree gc`
 #[derive(Debug, Args)]
 pub struct Gc {
+    /// Print what would be removed, and remove nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
     /// Wait until the trash is empty, also if another process empties it
     #[arg(long)]
     pub wait: bool,

@@ -1,7 +1,9 @@
 //! `synconce bench`
 
-use crate::arguments::{Base, Bench, Build, Clones, Compile, Cost, Install, Loop, Scenario};
+use crate::arguments::bench::{Base, Bench, Build, Clones, Compile, Cost, Install, Loop, Scenario};
+use crate::commands::json::{Sink, Stream};
 use crate::exit;
+use crate::table;
 use crate::text::say;
 use std::io;
 use std::path::Path;
@@ -14,17 +16,39 @@ use synconce_bench::{
 /// Runs a benchmark of this binary.
 pub fn bench(arguments: Bench) -> ExitCode {
     let ours = Path::new("/proc/self/exe");
-    let (json, report) = match arguments.scenario {
-        Scenario::Install(it) => (it.json, install::measure(&install_options(it), ours)),
-        Scenario::Build(it) => (it.json, image::measure(&build_options(it), ours)),
-        Scenario::Compile(it) => (it.json, compile::measure(&compile_options(it), ours)),
-        Scenario::Cost(it) => (it.json, cost::measure(&cost_options(it), ours)),
-        Scenario::Tree(it) => (it.json, tree::measure(&tree_options(it), ours)),
+    let json = match arguments.scenario.json().map(|json| Sink::open(json, Stream::Output)) {
+        None => None,
+        Some(Ok(json)) => json,
+        Some(Err(error)) => {
+            say(&error);
+            return exit::FAILED.into();
+        }
+    };
+    let report = match arguments.scenario {
+        Scenario::Install(it) => install::measure(&install_options(it), ours),
+        Scenario::Build(it) => image::measure(&build_options(it), ours),
+        Scenario::Compile(it) => compile::measure(&compile_options(it), ours),
+        Scenario::Cost(it) => cost::measure(&cost_options(it), ours),
+        Scenario::Tree(it) => tree::measure(&tree_options(it), ours),
         Scenario::Loop(arguments) => return print_loop(&arguments),
     };
-    match report.and_then(|report| report.write(&mut io::stdout().lock(), json)) {
+    let report = match report {
+        Ok(report) => report,
+        Err(error) => return fail(&error),
+    };
+    let printed = match json {
+        Some(sink) => sink.write(&report),
+        None => {
+            let text = report.text(table::width_of(io::stdout()));
+            Sink::Standard(Stream::Output).write_text(&text)
+        }
+    };
+    match printed {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
+        Err(error) => {
+            say(&error);
+            exit::FAILED.into()
+        }
     }
 }
 

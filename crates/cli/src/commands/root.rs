@@ -1,8 +1,9 @@
-//! `--root DIR` of `run` and `status`.
+//! `--root DIR`: the system whose root is DIR.
 
 use crate::text::shell;
 use std::io::ErrorKind;
 use std::path::Path;
+use synconce_sys::reason;
 
 /// Returns why `root` cannot be used, in lines for the terminal; `None` for a directory. If
 /// `root` does not exist, the lines end with the result of `hint`, called with `root` quoted
@@ -17,7 +18,7 @@ pub fn unusable(root: &Path, hint: impl FnOnce(String) -> String) -> Option<Vec<
         ErrorKind::NotFound => "no such directory".to_owned(),
         ErrorKind::NotADirectory => "not a directory".to_owned(),
         ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
+        _ => reason(&error),
     };
     let mut lines = vec![format!("cannot use --root {}: {reason}", root.display())];
     if error.kind() == ErrorKind::NotFound {

@@ -4,9 +4,11 @@ mod privileges;
 
 use self::privileges::Typed;
 use crate::arguments::{IoUring, Run};
-use crate::commands::{root, stats};
+use crate::commands::json::{Sink, Stream};
+use crate::commands::root;
+use crate::commands::stats::{self, Clock, Manner};
 use crate::exit;
-use crate::text::{bytes, say};
+use crate::text::{bytes, is_quiet, notice, say, set_quiet};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,25 +16,37 @@ use std::time::Duration;
 use synconce_hold::{
     CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, RunError,
 };
+use synconce_sys::reason;
 
 /// Runs the command under a hold and ends as the command did.
 pub fn run(arguments: Run) -> ExitCode {
+    let clock = Clock::start();
+    set_quiet(arguments.quiet);
     let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
     if let Some(lines) = arguments.root.as_deref().and_then(|root| root::unusable(root, to_make)) {
         lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }
-    let (wants_stats, json) = (arguments.stats, arguments.json);
+    let json = match Sink::open(arguments.json.as_deref(), Stream::Errors) {
+        Ok(json) => json,
+        Err(error) => {
+            say(&error);
+            return exit::FAILED.into();
+        }
+    };
+    let wants_stats = arguments.stats || json.is_some();
+    let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
     let mut screen = Screen { typed: Some(Typed::new(&arguments.command)), ..Screen::default() };
     let finished = match synconce_hold::run(&options(arguments), &mut screen) {
         Ok(finished) => finished,
         Err(error) => {
-            say(&format!("cannot set up the run: {error}"));
+            say(&format!("cannot set up the run: {}", reason(&error)));
             return exit::FAILED.into();
         }
     };
     if wants_stats {
-        stats::print(&finished, json);
+        manner.sealed |= screen.became_sealed;
+        stats::print(&finished, &clock, &manner, json);
     }
     match &finished.error {
         Some(error) => fail(error, &finished),
@@ -52,7 +66,7 @@ fn options(arguments: Run) -> Options {
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
         io_uring_pass: arguments.io_uring == IoUring::Pass,
-        by_program: arguments.stats,
+        by_program: arguments.stats || arguments.json.is_some(),
     }
 }
 
@@ -136,21 +150,24 @@ pub(super) struct Screen {
     /// The command line of the run, if a user typed it.
     typed: Option<Typed>,
     bar: Option<ProgressBar>,
+    /// Whether the run could not be supervised.
+    pub(super) became_sealed: bool,
 }
 
 impl Observer for Screen {
-    fn notice(&mut self, notice: &Notice) {
-        match notice {
+    fn notice(&mut self, of_run: &Notice) {
+        match of_run {
             Notice::ForeignListener => {
-                say("another supervisor listens to this process: the run is sealed");
+                self.became_sealed = true;
+                notice("another supervisor listens to this process: the run is sealed");
             }
             Notice::NoPrivilegesGained(path) => {
-                say(&format!(
+                notice(&format!(
                     "{} gains no privileges: a run of an ordinary user sets no_new_privs",
                     path.display()
                 ));
                 if let Some(typed) = &self.typed {
-                    say(&format!("hint: {}", typed.with_privileges(Gain::of(path))));
+                    notice(&format!("hint: {}", typed.with_privileges(Gain::of(path))));
                 }
             }
             Notice::SealedSurvivors(names) => say(&format!(
@@ -165,7 +182,7 @@ impl Observer for Screen {
                 "still in a call without its sync flag: {}; restart them to write through again",
                 names.join(", ")
             )),
-            Notice::MarkerInMemory(path) => say(&format!(
+            Notice::MarkerInMemory(path) => notice(&format!(
                 "the marker is in memory, at {}: an interrupted run will not be found after a power cut",
                 path.display()
             )),
@@ -184,15 +201,20 @@ impl Observer for Screen {
                 not_durable(report).iter().for_each(|line| say(line));
             }
             Notice::ForeignProc => {
-                say("/proc does not show this pid namespace: no call can be looked at, so every \
-                     sync is done");
-                say("hint: mount /proc anew (unshare --mount-proc), or use --sealed");
+                notice(
+                    "/proc does not show this pid namespace: no call can be looked at, so every \
+                     sync is done",
+                );
+                notice("hint: mount /proc anew (unshare --mount-proc), or use --sealed");
             }
-            Notice::IoUringPassed => say("io_uring was let through: its syncs were not held"),
+            Notice::IoUringPassed => notice("io_uring was let through: its syncs were not held"),
         }
     }
 
     fn progress(&mut self, waiting: &[PathBuf], dirty: u64) {
+        if is_quiet() {
+            return;
+        }
         let bar = self.bar.get_or_insert_with(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("synconce: {msg} [{elapsed}]");

@@ -3,15 +3,17 @@
 mod accounts;
 mod apart;
 mod ask;
+mod id;
 mod others;
 mod target;
 
 use self::accounts::name_of;
 use crate::arguments::Status;
 use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
+use crate::commands::json::{Sink, Stream};
 use crate::commands::run::not_durable;
 use crate::exit;
-use crate::text::{printable, printable_json, say, shell};
+use crate::text::{notice, printable, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind, Write};
@@ -25,6 +27,7 @@ use synconce_hold::{
     CommitReport, Live, Phase, Process, descendants, failed_commit, forget_failed_commit, live,
     processes_of,
 };
+use synconce_sys::reason;
 
 /// One run, as `status` shows it.
 #[derive(Debug, Serialize)]
@@ -99,7 +102,8 @@ fn living() -> Option<Vec<Live>> {
         Err(error) => error,
     };
     let directory = standard_paths::runtime().unwrap_or_default();
-    say(&format!("cannot read the run files in {}: {error}", directory.display()));
+    let reason = reason(&error);
+    say(&format!("cannot read the run files in {}: {reason}", directory.display()));
     // su and sudo may keep the variable of the calling user.
     if error.kind() == ErrorKind::PermissionDenied && !standard_paths::is_runtime_named() {
         say("hint: env --unset=XDG_RUNTIME_DIR synconce status");
@@ -108,6 +112,7 @@ fn living() -> Option<Vec<Live>> {
 }
 
 fn show(arguments: &Status) -> Result<ExitCode, String> {
+    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
     // Living runs are read first: a run that ends between the two reads is then in neither
     // list and not in the wrong one.
     let living = living();
@@ -126,15 +131,11 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     runs.extend(of_root);
     runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
     advise(&mut runs, arguments.root.as_deref());
-    let text = if arguments.json {
-        let json = serde_json::to_string_pretty(&runs).map_err(|error| error.to_string())?;
-        printable_json(&json) + "\n"
-    } else {
-        let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
-        let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
-        runs.iter().map(|run| render(run, &names)).collect()
-    };
-    io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot write: {error}"))?;
+    match json {
+        Some(sink) => sink.write(&runs)?,
+        None if arguments.quiet => {}
+        None => print(&runs)?,
+    }
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
     Ok(match () {
         () if any("interrupted") => exit::INTERRUPTED.into(),
@@ -142,6 +143,14 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
         () if !could_look => exit::FAILED.into(),
         () => ExitCode::SUCCESS,
     })
+}
+
+fn print(runs: &[Shown]) -> Result<(), String> {
+    let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
+    let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
+    let text: String = runs.iter().map(|run| render(run, &names)).collect();
+    let written = io::stdout().write_all(text.as_bytes());
+    written.map_err(|error| format!("cannot write to standard output: {}", reason(&error)))
 }
 
 /// Adds those of `others` that are not in `runs` yet. An interrupted run is kept beside a
@@ -289,17 +298,22 @@ fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
     lines.iter().map(|line| printable(line) + "\n").collect()
 }
 
-fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
+fn clear(arguments: &Status, typed: &str) -> Result<ExitCode, String> {
+    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
+    let (own, mut in_targets) = (markers()?, Vec::new());
+    if let Some(root) = &arguments.root {
+        in_targets.push((root.clone(), target::markers(root)?));
+    }
+    let known = own.iter().chain(in_targets.iter().flat_map(|(_, found)| found));
+    let id = &id::complete(typed, known.map(|found| found.id.clone()).collect())?;
     let of_id = |mut found: Vec<Found>| {
-        found.retain(|found| found.id == id);
+        found.retain(|found| found.id == *id);
         found
     };
-    let own = of_id(markers()?);
+    let own = of_id(own);
     let own_runs: HashSet<Run> = own.iter().map(Found::run).collect();
-    let mut in_targets = Vec::new();
-    if let Some(root) = &arguments.root {
-        in_targets.push((root.clone(), of_id(target::markers(root)?)));
-    }
+    let mut in_targets: Vec<_> =
+        in_targets.into_iter().map(|(root, found)| (root, of_id(found))).collect();
     // The target that a marker names is not trusted: only the user's own markers name one
     // here.
     if let Some(root) =
@@ -315,7 +329,7 @@ fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
     }
     let others = others::clear(id, &found().map(|found| found.owner).collect())?;
     if others.is_empty() && found().next().is_none() {
-        let is_roots = others::of_root().iter().any(|found| found.id == id);
+        let is_roots = others::of_root().iter().any(|found| found.id == *id);
         return Err(match is_roots {
             true => format!("the run {id} is root's; type: sudo synconce status --clear {id}"),
             false => format!("there is no run {id}; `synconce status` lists them"),
@@ -327,6 +341,11 @@ fn clear(arguments: &Status, id: &str) -> Result<ExitCode, String> {
     }
     for (root, found) in &in_targets {
         target::clear(root, &found.iter().map(Found::run).collect())?;
+    }
+    if let Some(sink) = json {
+        sink.write(&serde_json::json!({ "cleared": id }))?;
+    } else if id != typed {
+        notice(&format!("cleared {id}"));
     }
     let cleared = own.iter().chain(&others).map(|found| (found.run(), found.record.as_ref()));
     for left in processes_left(cleared).into_values().filter(|left| !left.is_empty()) {

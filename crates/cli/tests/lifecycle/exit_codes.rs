@@ -143,14 +143,13 @@ fn a_command_is_looked_for_in_the_path_as_execvp_does() {
 fn a_command_line_that_makes_no_sense_is_125_and_starts_nothing() {
     isolated(|place| {
         let touch = "touch started";
-        let lines: [&[&str]; 8] = [
+        let lines: [&[&str]; 7] = [
             &[],
             &["run"],
             &["run", "--"],
             &["run", "--no-such-option", "--", "sh", "-c", touch],
             &["run", "--no-commit", "--commit-only", "/", "--", "sh", "-c", touch],
             &["run", "--commit-timeout", "0", "--", "sh", "-c", touch],
-            &["run", "--json", "--", "sh", "-c", touch],
             &["no-such-command"],
         ];
         for line in lines {

@@ -29,7 +29,7 @@ pub fn a_directory_without_a_bundle_is_an_error(place: &Place) {
     let none = explain(place, &["nowhere"]);
     assert_eq!((none.status.code(), none.stdout.as_str()), (Some(125), ""));
     assert!(
-        none.stderr.contains("cannot find nowhere: No such file or directory (os error 2)"),
+        none.stderr.contains("cannot find nowhere: No such file or directory"),
         "{}",
         none.stderr
     );

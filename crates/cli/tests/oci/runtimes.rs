@@ -186,7 +186,10 @@ fn a_bundle_that_cannot_be_changed_is_run_as_it_is(runtime: &Runtime<'_>, place:
     let run = finish(command.arg(&bundle).arg(runtime.id("fixed")));
     assert_eq!(run.stdout, BARE, "{run:?}");
     let notice = std::fs::read_to_string(&log).unwrap();
-    assert!(notice.contains("cannot replace") && notice.contains("os error 30"), "{notice}");
+    assert!(
+        notice.contains("cannot replace") && notice.contains("Read-only file system"),
+        "{notice}"
+    );
     finish(place.command("umount").args(["fixed/rootfs", "fixed"]));
 }
 

@@ -19,6 +19,7 @@ mod site;
 mod sparse;
 mod users;
 mod verbs;
+mod words;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         attributes::trials(),
         readers::trials(),
         verbs::trials(),
+        words::trials(),
         runs::trials(),
         concurrent::trials(),
         mounts::trials(),

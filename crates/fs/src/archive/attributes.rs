@@ -14,6 +14,7 @@ use synconce_durable::error::Error;
 use super::member::{Attributes, Xattr};
 use super::{LeftOut, failed};
 use crate::xattrs::{Attributed, Named, Open, each_of, is_overlays};
+use synconce_sys::reason;
 
 /// A file, by descriptor or by its name in a directory. The name is never followed.
 #[derive(Clone, Copy)]
@@ -155,15 +156,15 @@ fn set_xattr(
     match c_name.and_then(|name| file.set_xattr(&name, value)) {
         // An access list with an id that is not mapped in the user namespace.
         Err(errno @ Errno::INVAL) if name.starts_with(b"system.posix_acl_") => {
-            left_out.note(path, note(&std::io::Error::from(errno).to_string()));
+            left_out.note(path, note(&reason(&errno.into())));
             Ok(())
         }
         Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS)) => {
-            left_out.note(path, note(&std::io::Error::from(errno).to_string()));
+            left_out.note(path, note(&reason(&errno.into())));
             Ok(())
         }
         result => result.map_err(|errno| {
-            let why = std::io::Error::other(note(&std::io::Error::from(errno).to_string()));
+            let why = std::io::Error::other(note(&reason(&errno.into())));
             failed("cannot set an attribute of", path, why)
         }),
     }

@@ -18,6 +18,7 @@ use super::places::{Places, below_root};
 use super::reader::Reader;
 use super::source::Source;
 use super::{LeftOut, Progress, failed, go_on, refuse};
+use synconce_sys::reason;
 
 /// How an archive is unpacked.
 #[derive(Clone, Debug)]
@@ -263,7 +264,7 @@ impl<R: Read> Unpacker<'_, R> {
             return Ok(());
         }
         let describe = |errno: Errno| {
-            let (target, error) = (target.escape_ascii(), std::io::Error::from(errno));
+            let (target, error) = (target.escape_ascii(), reason(&errno.into()));
             failed("cannot link", path, std::io::Error::other(format!("to {target}: {error}")))
         };
         if target.is_empty() {

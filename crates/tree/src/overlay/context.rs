@@ -8,6 +8,7 @@ use rustix::mount::{
 };
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use synconce_sys::reason;
 
 /// The longest value that fsconfig(2) takes.
 const LONGEST: usize = 255;
@@ -98,7 +99,7 @@ impl Context {
             .rev()
             .find_map(|message| message.strip_prefix("e ").map(str::to_owned));
         match said {
-            Some(said) => io::Error::new(error.kind(), format!("{said}: {error}")),
+            Some(said) => io::Error::new(error.kind(), format!("{said}: {}", reason(&error))),
             None => error,
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use synconce_sys::reason;
 
 /// The prefix of the directories in which trials are made. The directory of a dead process may
 /// be removed.
@@ -27,7 +28,7 @@ impl std::error::Error for Reason {}
 
 impl Reason {
     fn of(act: &str, error: impl Into<io::Error>) -> Self {
-        Self(format!("{act}: {}", error.into()))
+        Self(format!("{act}: {}", reason(&error.into())))
     }
 }
 

@@ -32,11 +32,10 @@ fn an_overlay_and_a_file_system_of_the_kernel_are_refused_with_a_reason() {
                 crate::support::Session::begin(place, "s", &[whole], Features::PRIVILEGED);
             let reason = trial(opened(&session.root).as_fd()).expect_err("an overlay on one");
             assert!(reason.0.contains("cannot mount an overlay"), "{reason}");
-            assert!(reason.0.contains("(os error "), "{reason}");
             println!("{reason}");
             session.unmount();
         });
         let reason = trial(opened(Path::new("/proc")).as_fd()).expect_err("an overlay in /proc");
-        assert!(reason.0.contains("(os error "), "{reason}");
+        assert!(reason.0.starts_with("cannot "), "{reason}");
     });
 }

@@ -284,7 +284,7 @@ pub(super) fn parse_reports(stderr: &str) -> Reported {
             let rest = line.strip_prefix(start)?;
             Some(rest.split_once(end)?.0.to_owned())
         };
-        if line.contains(" was interrupted; what it did is thrown away") {
+        if line.contains(" was interrupted; its changes are thrown away") {
             let from =
                 between("a run in ", ", begun").or_else(|| between("the making of ", ", begun"));
             let from = from.or_else(|| between("the mount of ", " at "));
@@ -305,8 +305,8 @@ mod tests {
 
     #[test]
     fn interrupted_sessions_are_parsed_from_the_messages_of_the_tool() {
-        let text = "synconce: a run in work, begun 2 s ago, was interrupted; what it did is thrown away\n\
-            synconce: the making of base, begun now, was interrupted; what it did is thrown away\n\
+        let text = "synconce: a run in work, begun 2026-11-23T03:40:12Z, was interrupted; its changes are thrown away\n\
+            synconce: the making of base, begun now, was interrupted; its changes are thrown away\n\
             synconce: uncommitted changes to other were lost when the machine stopped; other is \
             at its last commit\nsynconce: something else\n";
         let reported = parse_reports(text);

@@ -13,6 +13,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, give_up_inherited, wait};
+use synconce_sys::reason;
 
 /// How long one process may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -83,8 +84,8 @@ struct Asked {
 }
 
 fn start<T: Serialize>(job: impl FnOnce() -> T) -> Result<Asked, String> {
-    let (pipe, answer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
-    match fork().map_err(|error| error.to_string())? {
+    let (pipe, answer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| reason(&error.into()))?;
+    match fork().map_err(|error| reason(&error))? {
         Side::Parent(pid) => Ok(Asked { pid, pipe: pipe.into(), text: Vec::new(), over: false }),
         Side::Child => {
             drop(pipe);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
 use synconce_durable::recovery::{self, Found, State};
+use synconce_sys::reason;
 
 /// The most files that are read in all directories of one user.
 pub const MOST_FILES: usize = 4096;
@@ -51,7 +52,7 @@ pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<Answer>, St
 
 /// Runs in the child: becomes the user and reads the user's directories.
 fn read_all(account: &Account, order: Order<'_>) -> Result<Vec<Answer>, String> {
-    become_user(account).map_err(|error| error.to_string())?;
+    become_user(account).map_err(|error| reason(&error.into()))?;
     let mut left = MOST_FILES;
     let answer = |place| read_place(place, account.user, order, &mut left);
     Ok(account.places.iter().map(answer).collect())
@@ -78,18 +79,18 @@ fn read_place(place: &Place, user: u32, order: Order<'_>, left: &mut usize) -> A
         Err(error) if error.kind() == PermissionDenied && place.pointer.is_none() => {
             return Answer::Gone;
         }
-        Err(error) => return Answer::Failed(error.to_string()),
+        Err(error) => return Answer::Failed(reason(&error)),
     }
     let (mut found, all) = match recovery::markers_among(&place.directory, left) {
         Ok(found) => found,
-        Err(error) => return Answer::Failed(error.io().to_string()),
+        Err(error) => return Answer::Failed(reason(error.io())),
     };
     // Markers of other users are read in those users' own directories.
     found.retain(|found| found.state == State::Interrupted && found.owner == user);
     if let Order::Clear(id) = order {
         found.retain(|found| found.id == id);
         if let Some(error) = found.iter().find_map(|found| recovery::clear(found).err()) {
-            return Answer::Failed(error.io().to_string());
+            return Answer::Failed(reason(error.io()));
         }
     }
     if all { Answer::Runs(found) } else { Answer::Some(found) }

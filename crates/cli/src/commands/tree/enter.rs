@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use synconce_sys::reason;
 use synconce_tree::enter::{self, Bind, Ending, EnterSpec};
 
 /// Enters the clone, runs the command and ends with the command's exit status.
@@ -29,7 +30,10 @@ pub fn enter(arguments: Enter) -> ExitCode {
         Ok(Ending::Exited(code)) => ExitCode::from(code as u8),
         Ok(Ending::Killed(signal)) => exit::by_signal(signal),
         Ok(Ending::NotExecuted { command, errno }) => {
-            say(&format!("cannot execute {command}: {}", io::Error::from_raw_os_error(errno)));
+            say(&format!(
+                "cannot execute {command}: {}",
+                reason(&io::Error::from_raw_os_error(errno))
+            ));
             exit::not_executed(errno).into()
         }
         Err(error) => {

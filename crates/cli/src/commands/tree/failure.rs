@@ -3,7 +3,7 @@
 use crate::text::{say, shell};
 use std::path::Path;
 use std::{fmt, io};
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 use synconce_tree::namespace::Refusal;
 use synconce_tree::{Busy, User, default_path};
 
@@ -43,7 +43,7 @@ impl From<Error> for Failure {
         }
         match error.io().kind() {
             io::ErrorKind::StorageFull => {
-                failure.hint("`synconce tree gc --wait` frees what nobody needs")
+                failure.hint("`synconce tree gc --wait` frees what no tree needs")
             }
             _ => failure,
         }
@@ -90,7 +90,6 @@ impl From<Refusal> for Failure {
 pub fn print(text: &str) -> Result<(), Failure> {
     use io::Write;
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::from(format!("cannot write to standard output: {error}")))
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(written.on("cannot write to", Path::new("standard output"))?)
 }

@@ -1,17 +1,18 @@
-//! Verbs that make trees and write them out: `init`, `import`, `clone`, `commit`, `squash`,
-//! `export`.
+//! Verbs that make trees: `init`, `import`, `clone`, `commit`, `squash`.
 
 use super::bar::Bar;
 use super::failure::{Failure, print};
+use super::output::Output;
 use super::store::StorePath;
-use crate::arguments::tree::{Clone, Commit, Export, Import, Init};
-use crate::text::{bytes, say};
+use crate::arguments::tree::{Clone, Commit, Import, Init};
+use crate::text::notice;
+use serde_json::json;
 use std::fs;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_fs::archive::{self, LeftOut, PackOptions, UnpackOptions};
+use synconce_fs::archive::{self, LeftOut, UnpackOptions};
 use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::Name;
 use synconce_tree::{ImportReport, Store};
@@ -19,23 +20,23 @@ use synconce_tree::{ImportReport, Store};
 /// How many paths a notice lists.
 const NAMED: usize = 5;
 
-pub fn init(default: &StorePath, arguments: Init) -> Result<(), Failure> {
+pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), Failure> {
     let path = match arguments.directory {
         Some(path) => path,
         None => default.path()?,
     };
     let store = synconce_tree::init(&path)?;
     let choice = synconce_tree::choose(&store, &[], None)?;
-    say(&format!(
-        "trees in {} are cloned by {}: {}",
-        store.path().display(),
-        choice.strategy,
-        choice.reason
-    ));
-    Ok(())
+    let (path, strategy) = (store.path().display().to_string(), choice.strategy);
+    notice(&format!("trees in {path} are cloned by {strategy}: {}", choice.reason));
+    output.write(&json!({
+        "store": path,
+        "strategy": strategy.as_str(),
+        "reason": choice.reason,
+    }))
 }
 
-pub fn import(store: &Store, arguments: Import) -> Result<(), Failure> {
+pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), Failure> {
     let Import { name, source, strategy, cross_mounts, tolerate_changes } = arguments;
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
@@ -46,9 +47,15 @@ pub fn import(store: &Store, arguments: Import) -> Result<(), Failure> {
             false => unpack_in(&source, target, &bar),
         })?;
     drop(bar);
-    imported.notices.iter().for_each(|notice| say(notice));
-    say(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
-    Ok(())
+    imported.notices.iter().for_each(|line| notice(line));
+    notice(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
+    output.write(&json!({
+        "name": record.name,
+        "generation": record.generation,
+        "strategy": record.strategy.as_str(),
+        "reason": record.reason,
+        "notices": imported.notices,
+    }))
 }
 
 /// What an import reports.
@@ -84,7 +91,8 @@ fn copy_in(
     notices.extend(named(&report.whiteouts, "are devices 0:0"));
     if report.nobodys > 0 {
         notices.push(format!(
-            "{} have an owner or a group that is not among this user's ids: nobody's in the tree",
+            "{} have an owner or a group that is not among this user's ids: in the tree they belong \
+             to the overflow user (65534)",
             report.nobodys
         ));
     }
@@ -100,7 +108,7 @@ fn named(paths: &[PathBuf], what: &str) -> Option<String> {
 }
 
 /// Returns notices of what differs between a copy and its source.
-fn notices(report: &CopyReport) -> Vec<String> {
+pub(super) fn notices(report: &CopyReport) -> Vec<String> {
     let all = [
         named(&report.changed, "changed while they were read"),
         named(&report.mounts, "are mount points, left empty (--cross-mounts takes them in)"),
@@ -125,7 +133,7 @@ fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Importe
 }
 
 /// Returns notices of what an import or export of a tar has left out.
-fn left_out(left: &LeftOut) -> Vec<String> {
+pub(super) fn left_out(left: &LeftOut) -> Vec<String> {
     let named = left.named.iter().take(NAMED);
     let mut notices: Vec<String> =
         named.map(|(path, what)| format!("{}: {what}", path.display())).collect();
@@ -136,65 +144,29 @@ fn left_out(left: &LeftOut) -> Vec<String> {
     notices
 }
 
-pub fn clone(store: &Store, arguments: Clone) -> Result<(), Failure> {
-    let strategy = arguments.strategy.map(Into::into);
-    let Some(name) = arguments.name else {
-        let name = synconce_tree::new_name(&arguments.base)?;
-        synconce_tree::clone(store, &arguments.base, &name, strategy)?;
-        return print(&format!("{name}\n"));
-    };
-    synconce_tree::clone(store, &arguments.base, &name, strategy)?;
-    Ok(())
+pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), Failure> {
+    let Clone { base, name: wanted, strategy } = arguments;
+    let is_new = wanted.is_none();
+    let name = wanted.map_or_else(|| synconce_tree::new_name(&base), Ok)?;
+    let record = synconce_tree::clone(store, &base, &name, strategy.map(Into::into))?;
+    let result = json!({
+        "name": record.name,
+        "base": base,
+        "strategy": record.strategy.as_str(),
+        "reason": record.reason,
+    });
+    output.write_or(&result, || if is_new { print(&format!("{name}\n")) } else { Ok(()) })
 }
 
-pub fn commit(store: &Store, arguments: &Commit) -> Result<(), Failure> {
-    synconce_tree::commit(store, &arguments.name, arguments.new.as_ref(), &Bar::new("looked at"))?;
-    Ok(())
+pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), Failure> {
+    let Commit { name, new } = arguments;
+    let record = synconce_tree::commit(store, name, new.as_ref(), &Bar::new("looked at"))?;
+    output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 
-pub fn squash(store: &Store, name: &Name) -> Result<(), Failure> {
+pub fn squash(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
     let bar = Bar::new("squashed");
-    synconce_tree::squash(store, name, &bar)?;
-    Ok(())
-}
-
-pub fn export(store: &Store, arguments: Export) -> Result<(), Failure> {
-    let reading = synconce_tree::read(store, &arguments.name)?;
-    let view = reading.view()?;
-    match &arguments.directory {
-        Some(directory) => export_to(view.as_fd(), directory),
-        None => export_tar(view.as_fd()),
-    }
-}
-
-fn export_to(view: BorrowedFd<'_>, directory: &Path) -> Result<(), Failure> {
-    fs::create_dir_all(directory).on("cannot create", directory)?;
-    if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
-        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY).into());
-    }
-    let target = fs::File::open(directory).on("cannot open", directory)?;
-    let bar = Bar::new("exported");
-    let report = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
-    // A commit of the store does not cover a directory outside the store.
-    rustix::fs::syncfs(&target).on("cannot commit: sync of the file system of", directory)?;
+    let record = synconce_tree::squash(store, name, &bar)?;
     drop(bar);
-    notices(&report).iter().for_each(|notice| say(notice));
-    Ok(())
-}
-
-fn export_tar(view: BorrowedFd<'_>) -> Result<(), Failure> {
-    if io::stdout().is_terminal() {
-        let failure =
-            Failure::from("standard output is a terminal, and a tar is no text".to_owned());
-        return Err(failure.hint("> FILE, or a directory to export to"));
-    }
-    let bar = Bar::new("exported");
-    let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
-    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar)?;
-    let flushed = out.flush();
-    drop(bar);
-    flushed.map_err(|error| Failure::from(format!("cannot write to standard output: {error}")))?;
-    left_out(&packed.left_out).iter().for_each(|notice| say(notice));
-    say(&format!("{} in {} entries", bytes(packed.bytes), packed.entries));
-    Ok(())
+    output.write(&json!({ "name": record.name, "generation": record.generation }))
 }

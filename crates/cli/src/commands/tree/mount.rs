@@ -2,16 +2,25 @@
 
 use super::bar::Bar;
 use super::failure::Failure;
+use super::output::Output;
 use crate::arguments::tree::{Mount, Umount};
+use serde_json::json;
 use std::fs;
 use std::io;
 use std::path::{Path, absolute};
 use synconce_durable::error::{Context, Error};
 use synconce_tree::{MountOf, Store};
 
-pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Failure> {
+pub fn mount(
+    store: &Store,
+    arguments: &Mount,
+    is_root: bool,
+    output: Output,
+) -> Result<(), Failure> {
     if !is_root {
-        let failure = Failure::from("a mount needs root, or nobody else would see it".to_owned());
+        let failure = Failure::from(
+            "cannot mount: only a mount of root is seen by other processes".to_owned(),
+        );
         return Err(failure.hint("`synconce tree run` works without"));
     }
     let at = fs::canonicalize(&arguments.directory).on("cannot mount on", &arguments.directory)?;
@@ -28,7 +37,11 @@ pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Fail
     };
     let session = begun.prepare(&Bar::new("copied"))?;
     match session.attach_at(&at) {
-        Ok(()) => Ok(()),
+        Ok(()) => output.write(&json!({
+            "tree": arguments.name,
+            "mount_point": at.to_string_lossy(),
+            "read_only": arguments.read_only,
+        })),
         Err(error) => {
             session.discard()?;
             Err(error.into())
@@ -36,7 +49,7 @@ pub fn mount(store: &Store, arguments: &Mount, is_root: bool) -> Result<(), Fail
     }
 }
 
-pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
+pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), Failure> {
     // A word without a slash is the name of a tree first, and a path only if no tree has the
     // name.
     let is_path = arguments.what.as_encoded_bytes().contains(&b'/');
@@ -52,19 +65,16 @@ pub fn umount(store: &Store, arguments: &Umount) -> Result<(), Failure> {
         )?;
     }
     let Some((session, point)) = session else {
-        let what = Path::new(&arguments.what);
-        return Err(Error::new(
-            "nothing of this store is mounted as",
-            what,
-            rustix::io::Errno::NOENT,
-        )
-        .into());
+        let what = Path::new(&arguments.what).display();
+        let why = "no tree of this store is mounted there, or has this name and is mounted";
+        return Err(Failure::from(format!("cannot unmount {what}: {why}")));
     };
     session.detach_from(&point)?;
-    if arguments.discard || !session.can_be_kept() {
-        session.discard()?;
-    } else {
+    let is_kept = !arguments.discard && session.can_be_kept();
+    if is_kept {
         session.freeze(&())?.keep(&())?;
+    } else {
+        session.discard()?;
     }
-    Ok(())
+    output.write(&json!({ "mount_point": point.to_string_lossy(), "kept": is_kept }))
 }

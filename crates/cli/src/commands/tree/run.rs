@@ -2,19 +2,24 @@
 
 use super::bar::Bar;
 use super::failure::Failure;
+use super::output::Output;
 use super::signal_forwarder::SignalForwarder;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
 use crate::commands::run::{Screen, end_as, fail};
+use crate::commands::stats::{self, Clock, Manner};
 use crate::text::say;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use synconce_durable::error::Context;
 use synconce_durable::pins;
 use synconce_hold::{Accounts, Ending, Finished, Options, Outcome, RunError};
 use synconce_probe::mounts;
+use synconce_sys::reason;
 use synconce_tree::enter::Bind;
 use synconce_tree::record::Name;
 use synconce_tree::{Base, Begun, Session, Store, namespace};
@@ -32,12 +37,16 @@ enum Fate {
     Discarded,
 }
 
-pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
+pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, Failure> {
+    let clock = Clock::start();
+    let json = output.into_sink();
+    let counts = arguments.stats || json.is_some();
     let binds: Vec<Bind> =
         arguments.bind.iter().map(|text| bind(text)).collect::<Result<_, _>>()?;
     let (begun, fate) = begin(store, &arguments)?;
     let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
-    let finished = match work(&session, &arguments, &binds) {
+    let mut screen = Screen::default();
+    let finished = match work(&session, &arguments, &binds, (&mut screen, counts)) {
         Ok(finished) => finished,
         Err(failure) => {
             session.discard()?;
@@ -45,6 +54,11 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
         }
     };
     end(session, fate, &finished)?;
+    if counts {
+        let commit = !arguments.no_hold && binds.iter().any(|bind| !bind.read_only);
+        let manner = Manner { sealed: screen.became_sealed, commit };
+        stats::print(&finished, &clock, &manner, json);
+    }
     // Here and not later: if a signal killed the command, synconce ends by the same signal
     // below.
     empty_in_background(store);
@@ -55,7 +69,7 @@ pub fn run(store: &Store, arguments: RunIn) -> Result<ExitCode, Failure> {
             if matches!(error, RunError::Marker(_) | RunError::Commit | RunError::Clear(_))
                 || *error == had_started
             {
-                say("what the command had done in the tree was thrown away");
+                say("the command's changes in the tree are thrown away");
             }
             code
         }
@@ -70,8 +84,10 @@ fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>,
         let fate = if arguments.discard { Fate::Discarded } else { Fate::Kept };
         return Ok((session, fate));
     }
-    let base =
-        arguments.from.as_ref().ok_or_else(|| Failure::from("no tree is named".to_owned()))?;
+    let base = arguments
+        .from
+        .as_ref()
+        .ok_or_else(|| Failure::from("name a clone or a base".to_owned()))?;
     let (session, base) = synconce_tree::open_anonymous(store, base, strategy)?;
     let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
     // Checked before the command runs, so that its work is not lost, and again after it.
@@ -100,23 +116,32 @@ fn bind(text: &str) -> Result<Bind, Failure> {
     if Path::new(target).components().all(|part| part == Component::RootDir) {
         return Err(refuse("nothing can be shown at the root itself"));
     }
-    let found = std::fs::canonicalize(source).map_err(|error| refuse(&error.to_string()))?;
+    let found = std::fs::canonicalize(source).map_err(|error| refuse(&reason(&error)))?;
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
 
 /// Mounts the copy in a private mount namespace, and runs the command in it.
-fn work(session: &Session<'_>, arguments: &RunIn, binds: &[Bind]) -> Result<Finished, Failure> {
+fn work(
+    session: &Session<'_>,
+    arguments: &RunIn,
+    binds: &[Bind],
+    report: (&mut Screen, bool),
+) -> Result<Finished, Failure> {
     namespace::enter_private()?;
     let root = session.attach()?;
-    let finished = hold(arguments, root, binds)?;
+    let finished = hold(arguments, root, binds, report)?;
     session.detach()?;
     Ok(finished)
 }
 
 /// Returns the command line of the process that enters the tree at `root`.
 fn entering(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Vec<OsString>, Failure> {
-    let own = std::env::current_exe()
-        .map_err(|error| Failure::from(format!("cannot find our own program: {error}")))?;
+    let own =
+        std::env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
+    let command = match &arguments.words[..] {
+        [] => vec![shell(&root).into_os_string()],
+        words => words.to_vec(),
+    };
     let mut words = vec![own.into(), "tree".into(), "enter".into(), root.into()];
     // In one word, because a value may begin with a hyphen.
     let option = |name: &str, value: &OsStr| [OsStr::new(name), value].into_iter().collect();
@@ -127,11 +152,27 @@ fn entering(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Vec<OsSt
         words.extend(["--bind".into(), source.clone(), target.clone(), mode.into()]);
     }
     words.push("--".into());
-    words.extend(arguments.command.iter().cloned());
+    words.extend(command);
     Ok(words)
 }
 
-fn hold(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Finished, Failure> {
+/// Returns the user's shell, if the tree at `root` has it, or /bin/sh.
+fn shell(root: &Path) -> PathBuf {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let is_there = |shell: &PathBuf| {
+        let inside = |root| openat2(root, shell, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+        openat2(CWD, root, flags, Mode::empty(), ResolveFlags::empty()).and_then(inside).is_ok()
+    };
+    let wanted = std::env::var_os("SHELL").map(PathBuf::from).filter(|shell| shell.is_absolute());
+    wanted.filter(is_there).unwrap_or_else(|| "/bin/sh".into())
+}
+
+fn hold(
+    arguments: &RunIn,
+    root: PathBuf,
+    binds: &[Bind],
+    (screen, counts): (&mut Screen, bool),
+) -> Result<Finished, Failure> {
     let command = entering(arguments, root, binds)?;
     // The binds outside the tree outlive a discarded clone, so they are committed.
     let elsewhere = binds.iter().filter(|bind| !bind.read_only);
@@ -142,13 +183,14 @@ fn hold(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Finished, Fa
         commit: !commit_only.is_empty(),
         commit_only,
         patience: PATIENCE,
+        by_program: counts,
         ..Options::default()
     };
     if arguments.no_hold || synconce_hold::is_held() {
         return bare(&options.command);
     }
-    synconce_hold::run(&options, &mut Screen::default())
-        .map_err(|error| Failure::from(format!("cannot set up the run: {error}")))
+    synconce_hold::run(&options, screen)
+        .map_err(|error| Failure::from(format!("cannot set up the run: {}", reason(&error))))
 }
 
 /// Whether `path` is on a disk file system: memory and devices have nothing to commit.
@@ -160,7 +202,8 @@ fn is_on_a_disk(path: &Path) -> bool {
 /// Runs the command without a hold: every sync is done, or held by an outer run.
 fn bare(command: &[OsString]) -> Result<Finished, Failure> {
     use std::os::unix::process::ExitStatusExt;
-    let failed = |error: io::Error| Failure::from(format!("cannot run the command: {error}"));
+    let failed =
+        |error: io::Error| Failure::from(format!("cannot run the command: {}", reason(&error)));
     let forwarder = SignalForwarder::new().map_err(failed)?;
     let mut child =
         std::process::Command::new(&command[0]).args(&command[1..]).spawn().map_err(failed)?;
@@ -183,7 +226,7 @@ fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Fail
         (Fate::Discarded, _) => session.discard()?,
         (Fate::Kept | Fate::Committed(..), Ending::Killed(signal)) => {
             session.discard()?;
-            say(&format!("signal {signal} ended the command; what it did is thrown away"));
+            say(&format!("signal {signal} ended the command; its changes are thrown away"));
         }
         (Fate::Kept, _) => session.freeze(&())?.keep(&())?,
         (Fate::Committed(name, base), Ending::Exited(0)) => {

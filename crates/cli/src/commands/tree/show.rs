@@ -2,13 +2,18 @@
 
 use super::bar::Bar;
 use super::failure::{Failure, print};
-use crate::arguments::tree::{Diff, Json};
-use crate::text::{bytes, say};
+use super::output::Output;
+use crate::arguments::tree::Diff;
+use crate::table;
+use crate::text::{bytes, notice, say};
 use serde::Serialize;
-use std::fmt::Write as _;
+use serde_json::json;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
+use synconce_durable::record::time;
 use synconce_fs::{Change, ChangeKind};
 use synconce_tree::record::Name;
 use synconce_tree::{Listed, Store};
@@ -32,8 +37,8 @@ struct Shown<'a> {
     shared: Option<u64>,
     layers: usize,
     parent: Option<&'a Name>,
-    /// Seconds since 1970.
-    made: u64,
+    /// When this generation was made: ISO 8601, UTC.
+    made: String,
     used: Option<&'a str>,
 }
 
@@ -55,25 +60,25 @@ impl<'a> From<&'a Listed> for Shown<'a> {
             shared: listed.shared,
             layers: record.layers.len(),
             parent: record.parent.as_ref().map(|parent| &parent.name),
-            made: record.made,
+            made: time(record.made),
             used: listed.used.as_deref(),
         }
     }
 }
 
-pub fn list(store: &Store, arguments: &Json) -> Result<(), Failure> {
+pub fn list(store: &Store, output: Output) -> Result<(), Failure> {
     let (listed, broken) = synconce_tree::list(store)?;
     let shown: Vec<Shown<'_>> = listed.iter().map(Into::into).collect();
     broken.iter().for_each(|error| say(&error.to_string()));
-    if arguments.json {
-        return print_json(&shown);
-    }
-    if shown.is_empty() && broken.is_empty() {
-        say(&format!("no trees in {}", store.path().display()));
-        say("hint: `synconce tree import NAME DIR|TAR` makes one");
-    } else if !shown.is_empty() {
-        print(&table(&shown))?;
-    }
+    output.write_or(&shown, || {
+        if shown.is_empty() && broken.is_empty() {
+            notice(&format!("no trees in {}", store.path().display()));
+            notice("hint: `synconce tree import NAME DIR|TAR` makes one");
+        } else if !shown.is_empty() {
+            print(&table(&shown))?;
+        }
+        Ok(())
+    })?;
     match broken.len() {
         0 => Ok(()),
         count => Err(Failure::from(format!("{count} records cannot be read"))),
@@ -81,31 +86,17 @@ pub fn list(store: &Store, arguments: &Json) -> Result<(), Failure> {
 }
 
 fn table(shown: &[Shown<'_>]) -> String {
-    let head = ["NAME", "STATE", "GENERATION", "STRATEGY", "OWN", "SHARED", "PARENT"];
+    let head = ["NAME", "STATE", "GENERATION", "STRATEGY", "OWN", "SHARED", "MADE", "PARENT"];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(shown.iter().map(|one| {
         let parent = one.parent.map(ToString::to_string).unwrap_or_default();
         let words = [one.name.to_string(), one.state.to_owned(), one.generation.to_string()];
         let [name, state, generation] = words;
         let size = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), bytes);
-        let (own, shared) = (size(one.own), size(one.shared));
-        [name, state, generation, one.strategy.to_owned(), own, shared, parent]
+        let (own, shared, made) = (size(one.own), size(one.shared), one.made.clone());
+        [name, state, generation, one.strategy.to_owned(), own, shared, made, parent]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
-}
-
-fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::from(format!("cannot write JSON: {error}")))?;
-    print(&format!("{text}\n"))
+    table::render(&rows, table::width_of(io::stdout()))
 }
 
 /// A path that differs, as JSON.
@@ -116,33 +107,29 @@ struct Difference {
     path: String,
 }
 
-pub fn diff(store: &Store, arguments: &Diff) -> Result<ExitCode, Failure> {
+pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode, Failure> {
     let readings =
         (synconce_tree::read(store, &arguments.a)?, synconce_tree::read(store, &arguments.b)?);
     let (a, b) = (readings.0.view()?, readings.1.view()?);
     let bar = Bar::new("compared");
     let changes = synconce_fs::compare(a.as_fd(), b.as_fd(), &bar)?;
     drop(bar);
-    if arguments.json {
-        let word = |change: &Change| match change.kind {
-            ChangeKind::Added => "added",
-            ChangeKind::Changed => "changed",
-            ChangeKind::Removed => "removed",
-        };
-        let all = changes.iter().map(|change| Difference {
-            change: word(change),
-            path: String::from_utf8_lossy(&change.path).into_owned(),
-        });
-        print_json(&all.collect::<Vec<_>>())?;
-    } else {
-        print_changes(&changes, if arguments.null { 0 } else { b'\n' })?;
-    }
+    let word = |change: &Change| match change.kind {
+        ChangeKind::Added => "added",
+        ChangeKind::Changed => "changed",
+        ChangeKind::Removed => "removed",
+    };
+    let all = changes.iter().map(|change| Difference {
+        change: word(change),
+        path: String::from_utf8_lossy(&change.path).into_owned(),
+    });
+    let end = if arguments.null { 0 } else { b'\n' };
+    output.write_or(&all.collect::<Vec<_>>(), || print_changes(&changes, end))?;
     Ok(if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints bytes, because a name may be any bytes.
 fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
-    use std::io::Write;
     let mut text = Vec::new();
     for change in changes {
         text.extend_from_slice(match change.kind {
@@ -153,13 +140,12 @@ fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
         text.extend_from_slice(&change.path);
         text.push(end);
     }
-    let mut out = std::io::stdout().lock();
-    out.write_all(&text)
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::from(format!("cannot write to standard output: {error}")))
+    let mut out = io::stdout().lock();
+    let written = out.write_all(&text).and_then(|()| out.flush());
+    Ok(written.on("cannot write to", Path::new("standard output"))?)
 }
 
-pub fn verify(store: &Store, name: &Name) -> Result<ExitCode, Failure> {
+pub fn verify(store: &Store, name: &Name, output: Output) -> Result<ExitCode, Failure> {
     let bar = Bar::new("looked at");
     let altered = synconce_tree::verify(store, name, &bar)?;
     drop(bar);
@@ -171,6 +157,14 @@ pub fn verify(store: &Store, name: &Name) -> Result<ExitCode, Failure> {
             say(&format!("and {} directories more", one.directories.len() - NAMED));
         }
     }
+    let layers = altered.iter().map(|one| {
+        let directories = one.directories.iter().map(|path| path.to_string_lossy());
+        json!({
+            "layer": one.layer.to_string_lossy(),
+            "directories": directories.collect::<Vec<_>>(),
+        })
+    });
+    output.write(&layers.collect::<Vec<_>>())?;
     Ok(if altered.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -180,20 +174,19 @@ struct Fault {
     fault: String,
 }
 
-pub fn fsck(store: &Store, arguments: &Json) -> Result<ExitCode, Failure> {
+pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, Failure> {
     let bar = Bar::new("looked at");
     let faults: Vec<Error> = synconce_tree::fsck(store, &bar)?;
     drop(bar);
-    if arguments.json {
-        let all = faults.iter().map(|fault| Fault { fault: fault.to_string() });
-        print_json(&all.collect::<Vec<_>>())?;
-    } else {
+    let all = faults.iter().map(|fault| Fault { fault: fault.to_string() });
+    output.write_or(&all.collect::<Vec<_>>(), || {
         faults.iter().for_each(|fault| say(&fault.to_string()));
-    }
+        Ok(())
+    })?;
     if faults.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
     say(&format!("{} faults in {}", faults.len(), store.path().display()));
-    say("hint: `synconce tree remove` takes a broken tree away");
+    say("hint: `synconce tree remove` removes a damaged tree");
     Ok(ExitCode::FAILURE)
 }

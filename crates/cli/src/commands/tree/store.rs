@@ -1,12 +1,13 @@
 //! Opens the store of a command.
 
 use super::failure::Failure;
-use crate::text::{ago, say};
+use crate::text::say;
 use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
+use synconce_durable::record::time;
 use synconce_tree::record::Purpose;
-use synconce_tree::{Recovered, Store, default_path};
+use synconce_tree::{Interrupted, Recovered, Store, default_path};
 
 /// The place of the store of a command.
 pub struct StorePath {
@@ -20,17 +21,22 @@ impl StorePath {
     pub fn path(&self) -> Result<PathBuf, Failure> {
         let default = || default_path(self.is_root);
         self.given.clone().or_else(default).ok_or_else(|| {
-            Failure::from("there is no HOME, and no store is named".to_owned())
-                .hint("--store DIR names one")
+            Failure::from("cannot find a store: HOME is not set".to_owned())
+                .hint("--store DIR names a store")
         })
     }
 
     /// Opens the store; reports and removes what interrupted commands left in it.
     pub fn open(&self) -> Result<Store, Failure> {
-        let path = self.path()?;
-        let store = Store::open(&path).map_err(|error| self.no_store(error, &path))?;
+        let store = self.open_unchanged()?;
         report(&synconce_tree::recover(&store)?);
         Ok(store)
+    }
+
+    /// Opens the store, and leaves everything in it as it is.
+    pub fn open_unchanged(&self) -> Result<Store, Failure> {
+        let path = self.path()?;
+        Store::open(&path).map_err(|error| self.no_store(error, &path))
     }
 
     /// Opens the store; makes the user's default store if it does not exist.
@@ -58,14 +64,8 @@ impl StorePath {
 /// Prints what was found and removed.
 pub fn report(recovered: &Recovered) {
     for one in &recovered.interrupted {
-        let what = match &one.purpose {
-            Purpose::Run => format!("a run in {}", one.from),
-            Purpose::Mount(at) => format!("the mount of {} at {}", one.from, at.display()),
-            Purpose::View(at) => format!("the mount of {} at {}", one.from, at.display()),
-            Purpose::Import => format!("the making of {}", one.from),
-        };
-        let when = ago(one.began);
-        say(&format!("{what}, begun {when}, was interrupted; what it did is thrown away"));
+        let (what, when) = (purpose(one), time(one.began));
+        say(&format!("{what}, begun {when}, was interrupted; its changes are thrown away"));
     }
     for lost in &recovered.lost {
         let tree = &lost.tree;
@@ -73,5 +73,16 @@ pub fn report(recovered: &Recovered) {
             "uncommitted changes to {tree} were lost when the machine stopped; \
              {tree} is at its last commit"
         ));
+    }
+}
+
+/// Returns what the interrupted session was for.
+pub fn purpose(one: &Interrupted) -> String {
+    match &one.purpose {
+        Purpose::Run => format!("a run in {}", one.from),
+        Purpose::Mount(at) | Purpose::View(at) => {
+            format!("the mount of {} at {}", one.from, at.display())
+        }
+        Purpose::Import => format!("the making of {}", one.from),
     }
 }

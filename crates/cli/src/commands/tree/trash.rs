@@ -1,48 +1,111 @@
 //! `synconce tree remove`, `gc`, and emptying the trash.
 
 use super::bar::Bar;
-use super::failure::Failure;
-use super::store;
+use super::failure::{Failure, print};
+use super::output::Output;
+use super::store::{self, purpose};
 use crate::arguments::tree::{Gc, Remove};
-use crate::text::say;
+use crate::text::{bytes, notice, say};
+use serde_json::json;
+use synconce_durable::record::time;
 use synconce_sys::process::{self, Side};
+use synconce_sys::reason;
 use synconce_tree::{Emptied, Store};
 
 /// How many failed removals are listed.
 const NAMED: usize = 5;
 
-pub fn remove(store: &Store, arguments: &Remove) -> Result<(), Failure> {
-    let mut failed = None;
+pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), Failure> {
+    let (mut removed, mut failed) = (Vec::new(), Vec::new());
+    // The other trees are removed all the same, as with rm(1).
     for name in &arguments.names {
-        // The other trees are removed all the same, as with rm(1).
-        if let Err(error) = synconce_tree::remove(store, name)
-            && let Some(earlier) = failed.replace(error)
-        {
-            Failure::from(earlier).report();
+        match synconce_tree::remove(store, name) {
+            Ok(()) => removed.push(name),
+            Err(error) => failed.push((name, error)),
         }
     }
     if arguments.wait {
         empty(store, true)?;
     }
-    failed.map_or(Ok(()), |error| Err(error.into()))
+    let errors = failed.iter().map(|(name, error)| {
+        let error = error.to_string();
+        json!({ "name": name, "error": error })
+    });
+    output.write(&json!({ "removed": removed, "failed": errors.collect::<Vec<_>>() }))?;
+    let last = failed.pop();
+    failed.into_iter().for_each(|(_, error)| Failure::from(error).report());
+    last.map_or(Ok(()), |(_, error)| Err(error.into()))
 }
 
-pub fn gc(store: &Store, arguments: &Gc) -> Result<(), Failure> {
-    let (recovered, _) = synconce_tree::gc(store)?;
+/// Shows the trees that `remove` would remove, and the space that is freed with each.
+pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), Failure> {
+    let (listed, _) = synconce_tree::list(store)?;
+    let mut shown = Vec::new();
+    for name in &arguments.names {
+        let one = listed.iter().find(|one| one.record.name == *name);
+        let one = one.ok_or_else(|| synconce_tree::absent(name))?;
+        if let Some(used) = &one.used {
+            return Err(Failure::from(format!("cannot remove {name}: {used}")));
+        }
+        shown.push(json!({ "name": name, "frees": one.own }));
+    }
+    let text = shown.iter().map(|one| {
+        let freed = one["frees"].as_u64().map_or_else(|| "?".to_owned(), bytes);
+        format!("{} would be removed and free {freed}\n", one["name"].as_str().unwrap_or_default())
+    });
+    output.write_or(&shown, || print(&text.collect::<String>()))
+}
+
+pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), Failure> {
+    let (recovered, layers) = synconce_tree::gc(store)?;
     store::report(&recovered);
-    empty(store, arguments.wait)
+    let emptied = empty(store, arguments.wait)?;
+    let interrupted = recovered.interrupted.iter();
+    let interrupted =
+        interrupted.map(|one| json!({ "what": purpose(one), "began": time(one.began) }));
+    let lost: Vec<_> = recovered.lost.iter().map(|lost| &lost.tree).collect();
+    output.write(&json!({
+        "interrupted": interrupted.collect::<Vec<_>>(),
+        "lost": lost,
+        "layers": layers,
+        "entries": emptied,
+    }))
 }
 
-fn empty(store: &Store, wait: bool) -> Result<(), Failure> {
+/// Shows what `gc` would remove.
+pub fn preview_gc(store: &Store, output: Output) -> Result<(), Failure> {
+    let garbage = synconce_tree::garbage(store)?;
+    let interrupted = garbage.interrupted.iter();
+    let interrupted =
+        interrupted.map(|one| json!({ "what": purpose(one), "began": time(one.began) }));
+    let result = json!({
+        "interrupted": interrupted.collect::<Vec<_>>(),
+        "layers": garbage.layers,
+        "trash": garbage.trash,
+    });
+    output.write_or(&result, || {
+        let mut text = String::new();
+        for one in &garbage.interrupted {
+            text += &format!("{}, begun {}, would be removed\n", purpose(one), time(one.began));
+        }
+        text += &format!("{} unneeded layers would be removed\n", garbage.layers.len());
+        text += &format!("{} entries of the trash would be removed\n", garbage.trash);
+        print(&text)
+    })
+}
+
+/// Empties the trash; returns how many entries were removed.
+fn empty(store: &Store, wait: bool) -> Result<u64, Failure> {
     let bar = Bar::new("removed");
     let emptied = synconce_tree::empty_trash(store, wait, synconce_fs::threads(), &bar)?;
     drop(bar);
-    report(&emptied)
+    report(&emptied)?;
+    Ok(emptied.entries)
 }
 
 fn report(emptied: &Emptied) -> Result<(), Failure> {
     if emptied.busy {
-        say("another process empties the trash; --wait waits for it");
+        notice("another process empties the trash; --wait waits for it");
     }
     emptied.left.iter().take(NAMED).for_each(|error| say(&error.to_string()));
     match emptied.left.len() {
@@ -68,7 +131,8 @@ pub fn empty_in_background(store: &Store) {
             process::exit_now(i32::from(code))
         }
         Err(error) => {
-            say(&format!("cannot make a process that empties the trash: {error}"));
+            let reason = reason(&error);
+            say(&format!("cannot make a process that empties the trash: {reason}"));
             say("hint: `synconce tree gc` empties it");
         }
     }

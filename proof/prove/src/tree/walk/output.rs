@@ -59,15 +59,15 @@ pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
         return None;
     }
     let of = |line: &str| -> Option<Refusal> {
-        if line.contains("nothing of this store is mounted as") {
+        if line.contains("no tree of this store is mounted there") {
             return Some(Refusal::NotMounted);
         }
         let has = |name: &Name| line.contains(&format!(" {name}: "));
         let name =
             *NAMES.iter().filter(|name| verb.names().contains(name)).find(|name| has(name))?;
         let kinds: [Known; 5] = [
-            (&["there is no tree"], Refusal::Absent),
-            (&["File exists"], Refusal::Exists),
+            (&["no such tree"], Refusal::Absent),
+            (&["already exists"], Refusal::Exists),
             (&["it has changes that are not committed"], Refusal::Open),
             (&["it is in use by process", "it is mounted at"], Refusal::InUse),
             (&["meanwhile", "by now, or another tree"], Refusal::Changed),
@@ -125,8 +125,8 @@ mod tests {
     fn a_refusal_is_read_from_the_message_and_names_a_tree_of_the_verb() {
         let clone = Verb::Clone("a", "b");
         let known = [
-            ("there is no tree a: No such file or directory (os error 2)", Refusal::Absent("a")),
-            ("cannot clone to b: File exists (os error 17)", Refusal::Exists("b")),
+            ("cannot find the tree a: no such tree", Refusal::Absent("a")),
+            ("cannot clone to b: a tree of this name already exists", Refusal::Exists("b")),
             (
                 "cannot use a: it has changes that are not committed, which `synconce tree commit` keeps",
                 Refusal::Open("a"),
@@ -136,7 +136,7 @@ mod tests {
         for (text, refusal_known) in known {
             assert_eq!(refusal(clone, &report(text)), Some(refusal_known), "{text}");
         }
-        assert_eq!(refusal(clone, &report("there is no tree c: No such file")), None);
+        assert_eq!(refusal(clone, &report("cannot find the tree c: no such tree")), None);
         assert_eq!(refusal(clone, &report("cannot read /x: Input/output error")), None);
         let killed = Report { code: Some(1), ..report(known[0].0) };
         assert_eq!(refusal(clone, &killed), None);

@@ -1,0 +1,216 @@
+//! `synconce bench`
+
+use super::Json;
+use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+
+/// `synconce bench`
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// What to measure.
+    #[command(subcommand)]
+    pub scenario: Scenario,
+}
+
+/// Scenarios.
+#[derive(Debug, Subcommand)]
+pub enum Scenario {
+    /// apt-get install into a fresh Debian root, by every way to skip syncs
+    Install(Install),
+    /// docker build with an apt-get install, by every way to skip its syncs
+    ///
+    /// Builds the same steps by a dockerd of its own, interleaved: as an image's
+    /// default has it, with every sync, under eatmydata, by synconce-oci and by
+    /// synconce as SHELL. No other daemon, cache or image is touched.
+    Build(Build),
+    /// Build a copy of a source tree: what the tool costs where nothing syncs
+    ///
+    /// Builds copies of the source tree by itself, under `synconce run` with and
+    /// without a commit, and sealed, interleaved. Copying is outside the time.
+    Compile(Compile),
+    /// Clone a root of 100,000 files, write in it and remove it, by every way to do so
+    ///
+    /// Clones a root, writes in the clone what a small build writes, and removes it, with
+    /// the sync after each: by hard links, copies, reflinks, snapshots, cpz and rmz,
+    /// cowbuilder and synconce tree, interleaved. Then what it takes to enter and leave a
+    /// clone, and to mount and unmount one.
+    Tree(Clones),
+    /// What the tool itself costs: start-up, of a container too, a held call, any other call
+    Cost(Cost),
+    /// Make one kind of call in a loop and print the nanoseconds a call took
+    #[command(hide = true)]
+    Loop(Loop),
+}
+
+impl Scenario {
+    /// Returns the value of `--json`, for a scenario that has it.
+    pub(crate) fn json(&self) -> Option<Option<&Path>> {
+        let json = match self {
+            Self::Install(it) => &it.json,
+            Self::Build(it) => &it.json,
+            Self::Compile(it) => &it.json,
+            Self::Tree(it) => &it.json,
+            Self::Cost(it) => &it.json,
+            Self::Loop(_) => return None,
+        };
+        Some(json.json.as_deref())
+    }
+}
+
+/// A Debian root with packages downloaded.
+#[derive(Debug, Args)]
+pub struct Base {
+    /// Packages to install
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "build-essential,ca-certificates,libssl-dev"
+    )]
+    pub packages: Vec<String>,
+    /// Debian release of the root
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub suite: String,
+    /// A mirror to install from, instead of this machine's own apt sources
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Where the prepared root is kept between benchmarks
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+}
+
+/// `synconce bench install`
+#[derive(Debug, Args)]
+pub struct Install {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// What is installed, and into what.
+    #[command(flatten)]
+    pub base: Base,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Leave the installed roots of the last round
+    #[arg(long)]
+    pub keep: bool,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce bench build`
+#[derive(Debug, Args)]
+pub struct Build {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// What is installed, and into what.
+    #[command(flatten)]
+    pub base: Base,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce bench compile`
+#[derive(Debug, Args)]
+pub struct Compile {
+    /// The source tree; it is copied and never written
+    #[arg(long, value_name = "DIR")]
+    pub source: PathBuf,
+    /// What {jobs} in the commands stands for
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: u32,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub rounds: u32,
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub dir: PathBuf,
+    /// Make the tree ready by CMD, once and untimed, such as './configure'
+    #[arg(long, value_name = "CMD")]
+    pub prepare: Option<String>,
+    /// Build by CMD, a line for sh
+    #[arg(long, value_name = "CMD", default_value = "make -j{jobs}")]
+    pub command: String,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce bench tree`
+#[derive(Debug, Args)]
+pub struct Clones {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Clone a copy of the root DIR, which needs /bin/sh, tar and coreutils, instead of
+    /// a prepared one
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["packages", "suite", "mirror", "cache"])]
+    pub source: Option<PathBuf>,
+    /// Empty the caches of the whole machine before what is timed
+    #[arg(long)]
+    pub cold: bool,
+    /// Packages in the prepared root [default: about 100,000 entries]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub packages: Vec<String>,
+    /// Debian release of the prepared root
+    #[arg(long, value_name = "NAME", default_value = "bookworm")]
+    pub suite: String,
+    /// A mirror to install from, instead of this machine's own apt sources
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Where the prepared root is kept between benchmarks
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce bench cost`
+#[derive(Debug, Args)]
+pub struct Cost {
+    /// Work in DIR, on a disk
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rounds: u32,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce bench loop`
+#[derive(Debug, Args)]
+pub struct Loop {
+    /// The call.
+    pub call: String,
+    /// How often.
+    pub count: u64,
+    /// A file for calls that need one.
+    pub file: Option<PathBuf>,
+}

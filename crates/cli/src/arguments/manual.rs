@@ -1,0 +1,231 @@
+//! What the manual pages say besides the arguments: exit status, files, environment, examples
+//! and other pages.
+
+/// A term and its meaning.
+pub type Term = (&'static str, &'static str);
+
+/// The sections of a page that follow its options. An empty section is left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sections {
+    /// Exit codes.
+    pub exit_status: &'static [Term],
+    /// Paths.
+    pub files: &'static [Term],
+    /// Variables.
+    pub environment: &'static [Term],
+    /// A command line, and what it does.
+    pub examples: &'static [Term],
+    /// Other pages, each with its section of the manual.
+    pub see_also: &'static [Term],
+}
+
+/// Returns the sections of the page `name`, such as `synconce-run`. A scenario of `bench` and a
+/// verb of `tree` without sections of its own has those of its command.
+pub fn sections(name: &str) -> Sections {
+    match name {
+        "synconce" => SYNCONCE,
+        "synconce-run" => RUN,
+        "synconce-status" => STATUS,
+        "synconce-setup" => SETUP,
+        "synconce-oci" => OCI,
+        "synconce-tree" => Sections { examples: TREE_EXAMPLES, see_also: TREE_PAGES, ..TREE },
+        "synconce-tree-run" => Sections { exit_status: TREE_RUN, examples: RUN_IN, ..TREE },
+        "synconce-tree-diff" => Sections { exit_status: DIFF, ..TREE },
+        "synconce-tree-verify" | "synconce-tree-fsck" => Sections { exit_status: CHECKED, ..TREE },
+        name if name.starts_with("synconce-tree-") => TREE,
+        _ => BENCH,
+    }
+}
+
+const OK_OR_FAILED: &[Term] =
+    &[("0", "Success."), ("125", "synconce failed, or the command line is wrong.")];
+
+const COMMANDS: &[Term] = &[
+    ("COMMAND's own", "COMMAND ran, and all data that the commit covers are durable."),
+    ("125", "synconce failed: the set-up, the marker or the commit."),
+    ("126", "COMMAND cannot be executed."),
+    ("127", "COMMAND is not found."),
+    ("a signal", "COMMAND was ended by that signal; synconce ends by the same signal."),
+];
+
+const PLACES: &[Term] = &[
+    ("/var/lib/synconce/runs", "Markers of root's runs."),
+    ("~/.local/state/synconce/runs", "Markers of a user's runs (or below $XDG_STATE_HOME)."),
+    ("DIR/var/lib/synconce/runs", "Second markers, of runs with --root DIR."),
+    ("/run/synconce, $XDG_RUNTIME_DIR/synconce", "Descriptions of runs in flight."),
+    ("/var/lib/synconce/directories", "The registry of state directories, for root's status."),
+];
+
+const VARIABLES: &[Term] = &[
+    ("SYNCONCE_STATE_DIR", "Replaces the directory of markers."),
+    ("SYNCONCE_RUNTIME_DIR", "Replaces the directory of descriptions of runs in flight."),
+    ("SYNCONCE_REGISTRY_DIR", "Replaces the registry of state directories."),
+];
+
+const SYNCONCE: Sections = Sections {
+    exit_status: COMMANDS,
+    files: PLACES,
+    environment: VARIABLES,
+    examples: &[
+        ("synconce run -- apt-get install -y build-essential", "Install packages with one sync."),
+        ("synconce status", "Show interrupted runs, and what to do about each."),
+        ("synconce help tree run", "Print the help of a command."),
+    ],
+    see_also: &[
+        ("synconce-run", "1"),
+        ("synconce-status", "1"),
+        ("synconce-tree", "1"),
+        ("synconce-setup", "1"),
+        ("synconce-oci", "1"),
+        ("synconce-bench", "1"),
+        ("eatmydata", "1"),
+        ("fsync", "2"),
+        ("syncfs", "2"),
+    ],
+};
+
+const RUN: Sections = Sections {
+    exit_status: COMMANDS,
+    files: PLACES,
+    environment: &[
+        ("SYNCONCE_RUN", "Set for COMMAND: the ID of the run."),
+        VARIABLES[0],
+        VARIABLES[1],
+        VARIABLES[2],
+    ],
+    examples: &[
+        ("synconce run -- apt-get install -y build-essential", "Install packages with one sync."),
+        (
+            "synconce run --root /target -- mmdebstrap bookworm /target",
+            "Make a system, and keep a second marker in it.",
+        ),
+        (
+            "synconce run --commit-all -- tar -xf archive.tar",
+            "Sync once after a command without syncs.",
+        ),
+        ("synconce run -v -- make check", "Print the calls, the commit and the wall time."),
+        ("synconce run --json=/dev/fd/3 -- make check 3>stats.json", "Keep the statistics apart."),
+    ],
+    see_also: &[
+        ("synconce-status", "1"),
+        ("synconce-tree-run", "1"),
+        ("eatmydata", "1"),
+        ("fsync", "2"),
+        ("seccomp", "2"),
+    ],
+};
+
+const STATUS: Sections = Sections {
+    exit_status: &[
+        ("0", "No run is in flight or interrupted."),
+        ("3", "Runs are in flight, and none was interrupted."),
+        ("4", "A run was interrupted."),
+        ("125", "status could not read a directory, or the command line is wrong."),
+    ],
+    files: PLACES,
+    environment: VARIABLES,
+    examples: &[
+        ("synconce status --root /mnt", "Also look at a system that is mounted at /mnt."),
+        ("synconce status --clear 20261122T16", "Clear a run by the first characters of its ID."),
+        ("synconce status -q || echo look", "Check in a script."),
+    ],
+    see_also: &[("synconce-run", "1")],
+};
+
+const SETUP: Sections = Sections {
+    exit_status: OK_OR_FAILED,
+    files: &[
+        ("/etc/docker/daemon.json", "Of Docker."),
+        ("/etc/systemd/system/docker.service.d", "Of Docker's BuildKit."),
+        ("/etc/containers/containers.conf.d", "Of Podman and Buildah."),
+        ("/etc/buildkit/buildkitd.toml", "Of BuildKit."),
+        ("/etc/containerd/config.toml", "Of containerd."),
+        ("/var/lib/synconce/setup", "The journal by which --undo restores every file."),
+    ],
+    environment: &[],
+    examples: &[
+        ("synconce setup podman -n", "Show what would be changed."),
+        ("synconce setup podman", "Change it."),
+        ("synconce setup podman --undo", "Put every byte back."),
+    ],
+    see_also: &[("synconce-oci", "1")],
+};
+
+const OCI: Sections = Sections {
+    exit_status: &[
+        ("the runtime's own", "The real runtime was executed."),
+        ("125", "No container was started: a file cannot be read, or the runtime is refused."),
+    ],
+    files: &[("/etc/synconce/oci.toml", "The real runtime, and rules that say what is held.")],
+    environment: &[],
+    examples: &[(
+        "synconce-oci --explain /run/containerd/io.containerd.runtime.v2.task/default/ID",
+        "Print what would be done with a container, and why.",
+    )],
+    see_also: &[("synconce-setup", "1"), ("runc", "8"), ("crun", "1")],
+};
+
+const TREE: Sections = Sections {
+    exit_status: OK_OR_FAILED,
+    files: &[
+        ("/var/lib/synconce/trees", "Root's store."),
+        ("~/.local/share/synconce/trees", "A user's store (or below $XDG_DATA_HOME)."),
+    ],
+    environment: &[("SYNCONCE_TREES", "Names the store; --store has precedence.")],
+    examples: &[],
+    see_also: &[("synconce-tree", "1"), ("synconce-run", "1")],
+};
+
+const TREE_EXAMPLES: &[Term] = &[
+    ("synconce tree import bookworm bookworm.tar", "Make a tree from an archive."),
+    ("synconce tree clone bookworm work", "Clone it."),
+    ("synconce tree run work apt-get update", "Change the clone."),
+    ("synconce tree commit work", "Make the changes durable."),
+    ("synconce tree remove -n work", "Show what a removal would free."),
+];
+
+const TREE_PAGES: &[Term] = &[
+    ("synconce", "1"),
+    ("synconce-run", "1"),
+    ("synconce-tree-import", "1"),
+    ("synconce-tree-run", "1"),
+    ("synconce-tree-commit", "1"),
+];
+
+const TREE_RUN: &[Term] = &[
+    ("COMMAND's own", "COMMAND ran."),
+    ("125", "synconce failed, and the changes are thrown away; or the command line is wrong."),
+    ("126", "COMMAND cannot be executed."),
+    ("127", "COMMAND is not found in the tree."),
+    ("a signal", "COMMAND was ended by that signal; synconce ends by the same signal."),
+];
+
+const RUN_IN: &[Term] = &[
+    ("synconce tree run work", "Start a shell in the clone work."),
+    ("synconce tree run work apt-get install -y gcc", "Run a command; its changes stay in work."),
+    (
+        "synconce tree run --from work --bind \"$PWD:/src\" make -C /src check",
+        "Run in a clone that is thrown away.",
+    ),
+    (
+        "synconce tree run --from bookworm --commit bookworm apt-get -y upgrade",
+        "Make the next generation of a tree.",
+    ),
+];
+
+const DIFF: &[Term] =
+    &[("0", "The trees are the same."), ("1", "The trees differ."), ("125", "synconce failed.")];
+
+const CHECKED: &[Term] =
+    &[("0", "Nothing is wrong."), ("1", "Something is wrong."), ("125", "synconce failed.")];
+
+const BENCH: Sections = Sections {
+    exit_status: OK_OR_FAILED,
+    files: &[],
+    environment: &[],
+    examples: &[
+        ("synconce bench cost", "Measure what the tool itself costs."),
+        ("synconce bench install --dir /srv/bench", "Measure an install on the disk of /srv."),
+    ],
+    see_also: &[("synconce", "1"), ("synconce-run", "1")],
+};

@@ -1,0 +1,86 @@
+//! `synconce help` and `version`, and what is printed for a wrong command line.
+
+use crate::arguments::{self, Arguments};
+use crate::exit;
+use crate::text::{say, shell};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Error};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
+pub fn help(words: &[String]) -> ExitCode {
+    let mut command = &Arguments::command();
+    // A command that runs others would take `--help` for theirs.
+    for word in words {
+        match command.find_subcommand(word) {
+            Some(inner) => command = inner,
+            None if command.has_subcommands() => break,
+            None => return print(&unknown(words)),
+        }
+    }
+    let line = ["synconce"].into_iter().chain(words.iter().map(String::as_str)).chain(["--help"]);
+    match arguments::parse(&line.map(OsString::from).collect::<Vec<_>>()) {
+        Ok(_) => print(&unknown(words)),
+        Err(help) => print(&help),
+    }
+}
+
+/// Prints the version.
+pub fn version() -> ExitCode {
+    println!("{}", Arguments::command().render_version().trim_end());
+    ExitCode::SUCCESS
+}
+
+/// Prints what clap says about a command line; returns the exit code. Where the first word is
+/// a program, the hint names the command that holds its syncs.
+pub fn wrong(error: &Error) -> ExitCode {
+    let words: Vec<_> = env::args_os().skip(1).collect();
+    let Some(program) = mistaken_for_a_command(error, &words) else { return print(error) };
+    say(&format!("{program} is not a command of synconce"));
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let command = shell(&words.iter().map(text).collect::<Vec<_>>());
+    let similar = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.first(),
+        _ => None,
+    };
+    let or = similar.map(|name| format!("; or: synconce {name}")).unwrap_or_default();
+    say(&format!("hint: synconce run -- {command}{or}"));
+    exit::FAILED.into()
+}
+
+/// Prints help, the version or an error.
+fn print(error: &Error) -> ExitCode {
+    // A write error is ignored: the reader may have closed the stream.
+    let _ = error.print();
+    if error.use_stderr() { exit::FAILED.into() } else { ExitCode::SUCCESS }
+}
+
+fn unknown(words: &[String]) -> Error {
+    let text = format!("there is no command '{}'", words.join(" "));
+    Arguments::command().error(ErrorKind::InvalidSubcommand, text)
+}
+
+/// Returns the first of `words` if it was taken for a command of synconce and is a program.
+fn mistaken_for_a_command(error: &Error, words: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    (words.first()? == OsStr::new(word) && is_program(word)).then(|| word.clone())
+}
+
+/// Whether a shell would execute `word`: a file in PATH, or a path.
+fn is_program(word: &str) -> bool {
+    let executes = |path: &Path| {
+        path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    match word.contains('/') {
+        true => executes(Path::new(word)),
+        false => env::var_os("PATH").is_some_and(|path| {
+            env::split_paths(&path).any(|directory| executes(&directory.join(word)))
+        }),
+    }
+}

@@ -1,0 +1,94 @@
+//! `--json[=FILE]`: where the JSON of a command goes.
+
+use crate::text::printable_json;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use synconce_sys::process::inherited;
+use synconce_sys::reason;
+
+/// Where JSON goes.
+pub enum Sink {
+    /// Standard output, or for `run` standard error.
+    Standard(Stream),
+    /// The file of `--json=FILE`.
+    File(File, PathBuf),
+}
+
+/// The stream of `--json` without a file.
+#[derive(Clone, Copy)]
+pub enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error: standard output belongs to the command of a run.
+    Errors,
+}
+
+impl Sink {
+    /// Opens the sink of `--json[=FILE]`; returns `None` without the option. Called before the
+    /// work, so that a mistyped path loses no result.
+    ///
+    /// # Errors
+    /// FILE cannot be opened; a message for the user.
+    pub fn open(json: Option<&Path>, stream: Stream) -> Result<Option<Self>, String> {
+        let Some(path) = json else { return Ok(None) };
+        if path == Path::new("-") {
+            return Ok(Some(Self::Standard(stream)));
+        }
+        let file = match descriptor(path) {
+            // Opening the path would truncate a file, and fails for a socket.
+            Some(number) => duplicate(number),
+            None => File::create(path),
+        };
+        match file {
+            Ok(file) => Ok(Some(Self::File(file, path.to_owned()))),
+            Err(error) => Err(format!("cannot write to {}: {}", path.display(), reason(&error))),
+        }
+    }
+
+    /// Writes `value` on several lines.
+    ///
+    /// # Errors
+    /// A message for the user.
+    pub fn write(self, value: &impl Serialize) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|error| format!("cannot write JSON: {error}"))?;
+        self.write_text(&(printable_json(&text) + "\n"))
+    }
+
+    /// Writes `text` as it is.
+    ///
+    /// # Errors
+    /// A message for the user.
+    pub fn write_text(self, text: &str) -> Result<(), String> {
+        let write = |out: &mut dyn Write| out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        let (written, name) = match self {
+            Self::Standard(Stream::Output) => {
+                (write(&mut io::stdout().lock()), "standard output".to_owned())
+            }
+            Self::Standard(Stream::Errors) => {
+                (write(&mut io::stderr().lock()), "standard error".to_owned())
+            }
+            Self::File(mut file, path) => (write(&mut file), path.display().to_string()),
+        };
+        written.map_err(|error| format!("cannot write to {name}: {}", reason(&error)))
+    }
+}
+
+/// Returns N of `/dev/fd/N`, and of the other names of a descriptor.
+fn descriptor(path: &Path) -> Option<i32> {
+    let path = path.to_str()?;
+    match path {
+        "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        _ => path.strip_prefix("/dev/fd/").or(path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
+    }
+}
+
+fn duplicate(number: i32) -> io::Result<File> {
+    let found = inherited().into_iter().find(|fd| fd.as_raw_fd() == number);
+    let closed = || io::Error::from(rustix::io::Errno::BADF);
+    found.ok_or_else(closed)?.try_clone_to_owned().map(File::from)
+}

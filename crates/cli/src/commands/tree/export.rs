@@ -1,0 +1,67 @@
+//! `synconce tree export`: a tree as a tar archive or a directory.
+
+use super::bar::Bar;
+use super::failure::Failure;
+use super::make::{left_out, notices};
+use super::output::Output;
+use crate::arguments::tree::Export;
+use crate::text::{bytes, notice};
+use serde_json::json;
+use std::fs;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_fs::CopyOptions;
+use synconce_fs::archive::{self, PackOptions};
+use synconce_tree::Store;
+
+pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), Failure> {
+    let reading = synconce_tree::read(store, &arguments.name)?;
+    let view = reading.view()?;
+    match &arguments.directory {
+        Some(directory) => export_to(view.as_fd(), directory, output),
+        None => export_tar(view.as_fd(), output),
+    }
+}
+
+fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), Failure> {
+    fs::create_dir_all(directory).on("cannot create", directory)?;
+    if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
+        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY).into());
+    }
+    let target = fs::File::open(directory).on("cannot open", directory)?;
+    let bar = Bar::new("exported");
+    let report = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
+    // A commit of the store does not cover a directory outside the store.
+    rustix::fs::syncfs(&target).on("cannot commit: sync of the file system of", directory)?;
+    drop(bar);
+    let notices = notices(&report);
+    notices.iter().for_each(|line| notice(line));
+    output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
+}
+
+fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), Failure> {
+    if output.is_standard_json() {
+        let failure = Failure::from("cannot write JSON: standard output is the archive".to_owned());
+        return Err(failure.hint("--json=FILE, or a directory to export to"));
+    }
+    if io::stdout().is_terminal() {
+        let failure = Failure::from("cannot write an archive to a terminal".to_owned());
+        return Err(failure.hint("> FILE, or a directory to export to"));
+    }
+    let bar = Bar::new("exported");
+    let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
+    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar)?;
+    let flushed = out.flush();
+    drop(bar);
+    flushed.on("cannot write to", Path::new("standard output"))?;
+    let notices = left_out(&packed.left_out);
+    notices.iter().for_each(|line| notice(line));
+    notice(&format!("{} in {} entries", bytes(packed.bytes), packed.entries));
+    output.write(&json!({
+        "bytes": packed.bytes,
+        "entries": packed.entries,
+        "notices": notices,
+    }))
+}

@@ -1,0 +1,153 @@
+//! Completion in a shell: the scripts in `docs/completions` call synconce, and clap's engine
+//! answers from the definition of the arguments.
+
+use crate::arguments::{self, Arguments, Command};
+use crate::exit;
+use crate::text::{say, shell};
+use clap::CommandFactory;
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use synconce_durable::recovery::{self, State};
+use synconce_durable::standard_paths;
+use synconce_tree::{Store, default_path};
+
+/// Names the shell whose script calls synconce, or is [`COMMAND`].
+pub const VARIABLE: &str = "SYNCONCE_COMPLETE";
+/// Asks where the command of a run begins, whose words the shell completes itself.
+const COMMAND: &str = "command";
+
+/// Answers a completion script, if one called synconce as `synconce -- WORD...`.
+pub fn answer(words: &[OsString]) -> Option<ExitCode> {
+    let asked = env::var_os(VARIABLE)?;
+    if asked == COMMAND {
+        let typed = words.iter().skip(2).cloned().collect::<Vec<_>>();
+        if let Some(at) = command_at(&typed) {
+            println!("{at}");
+        }
+        return Some(ExitCode::SUCCESS);
+    }
+    let engine = CompleteEnv::with_factory(Arguments::command).var(VARIABLE);
+    match engine.try_complete(words.iter(), env::current_dir().ok().as_deref()) {
+        Ok(true) => Some(ExitCode::SUCCESS),
+        Ok(false) => None,
+        Err(error) => {
+            say(&format!("cannot complete: {error}"));
+            Some(exit::FAILED.into())
+        }
+    }
+}
+
+/// Returns the index in `words` at which the command of a run begins; the last word is the
+/// one at the cursor.
+fn command_at(words: &[OsString]) -> Option<usize> {
+    // bash makes three words of `--root=/target`.
+    let mut joined: Vec<OsString> = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let is_split = at > 0 && (word == "=" || words[at - 1] == "=");
+        match joined
+            .last_mut()
+            .filter(|last| is_split && last.as_encoded_bytes().starts_with(b"--"))
+        {
+            Some(last) => last.push(word),
+            None => joined.push(word.clone()),
+        }
+    }
+    let count = match arguments::parse(&joined).ok()?.command {
+        Command::Run(run) => run.command.len(),
+        Command::Tree(tree) => tree.verb.command()?.len(),
+        _ => return None,
+    };
+    (count > 0).then(|| words.len() - count)
+}
+
+/// Completes a word from `candidates`.
+fn starting_with(
+    current: &OsStr,
+    candidates: impl IntoIterator<Item = CompletionCandidate>,
+) -> Vec<CompletionCandidate> {
+    let wanted = current.as_encoded_bytes();
+    let fits = |it: &CompletionCandidate| it.get_value().as_encoded_bytes().starts_with(wanted);
+    candidates.into_iter().filter(fits).collect()
+}
+
+/// Completes the names of trees in the store of the command line.
+pub(crate) fn tree_names(current: &OsStr) -> Vec<CompletionCandidate> {
+    let store = named_store().or_else(|| default_path(rustix::process::geteuid().is_root()));
+    let store = store.and_then(|path| Store::open(&path).ok());
+    let records = store.and_then(|store| store.records().ok()).unwrap_or_default().0;
+    starting_with(current, records.iter().map(|it| CompletionCandidate::new(it.name.as_str())))
+}
+
+/// Completes the names of trees, and paths.
+pub(crate) fn trees_and_paths(current: &OsStr) -> Vec<CompletionCandidate> {
+    let paths = PathCompleter::dir().complete(current);
+    tree_names(current).into_iter().chain(paths).collect()
+}
+
+/// Returns the value of --store on the command line that is completed.
+fn named_store() -> Option<PathBuf> {
+    let words: Vec<_> = env::args_os().collect();
+    let at = words.iter().position(|word| word.as_encoded_bytes().starts_with(b"--store"))?;
+    let joined = words[at].to_str()?.strip_prefix("--store=").map(PathBuf::from);
+    // bash makes three words of `--store=DIR`.
+    let next = words[at + 1..].iter().find(|word| *word != "=");
+    joined.or_else(|| next.map(PathBuf::from))
+}
+
+/// Completes the IDs of the user's interrupted runs.
+pub(crate) fn interrupted_runs(current: &OsStr) -> Vec<CompletionCandidate> {
+    let found = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
+    let mut found = found.unwrap_or_default();
+    found.retain(|found| found.state == State::Interrupted);
+    let candidates = found.iter().map(|found| {
+        let private = found.record.as_ref().and_then(|record| record.private.as_ref());
+        let help = private.map(|private| shell(&private.command).into());
+        CompletionCandidate::new(&found.id).help(help)
+    });
+    starting_with(current, candidates)
+}
+
+/// Completes the names of commands, for `help`.
+pub(crate) fn commands(current: &OsStr) -> Vec<CompletionCandidate> {
+    let words: Vec<_> = env::args_os().skip_while(|word| word != "help").skip(1).collect();
+    let above = words.len().saturating_sub(1);
+    let mut command = Arguments::command();
+    for word in &words[..above] {
+        let Some(inner) = word.to_str().and_then(|word| command.find_subcommand(word)) else {
+            return Vec::new();
+        };
+        command = inner.clone();
+    }
+    let shown = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+    let named = |inner: &clap::Command| {
+        CompletionCandidate::new(inner.get_name().to_owned()).help(inner.get_about().cloned())
+    };
+    starting_with(current, shown.map(named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(line: &str) -> Option<usize> {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        command_at(&words)
+    }
+
+    #[test]
+    fn the_command_of_a_run_is_found_by_the_words_before_the_cursor() {
+        assert_eq!(at("synconce run -- apt-get ins"), Some(3));
+        assert_eq!(at("synconce run --root /x apt-get --y"), Some(4));
+        assert_eq!(at("synconce run --root = /x -- ap"), Some(6));
+        assert_eq!(at("synconce run -- "), Some(3));
+        assert_eq!(at("synconce tree run work ls"), Some(4));
+        assert_eq!(at("synconce tree run --from base -- ls -"), Some(6));
+        assert_eq!(at("synconce tree run wo"), None);
+        assert_eq!(at("synconce run --root "), None);
+        assert_eq!(at("synconce status "), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! IDs of runs that are abbreviated.
+
+use libtest_mimic::Trial;
+use synconce_testkit::harness::{Place, trial};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_run_is_cleared_by_the_beginning_of_its_id, &[]),
+        trial(a_beginning_that_several_runs_share_is_refused_with_their_ids, &[]),
+    ]
+}
+
+/// Leaves an interrupted run; returns its ID.
+pub fn interrupt(place: &Place) -> String {
+    let before = place.markers();
+    let run = place.run(&[], &["sh", "-c", "sync .; kill -9 $PPID; sleep 1"]);
+    assert_eq!(run.status.code(), Some(125), "{run:?}");
+    let new = place.markers().into_iter().find(|marker| !before.contains(marker));
+    new.unwrap().file_stem().unwrap().to_str().unwrap().to_owned()
+}
+
+fn a_run_is_cleared_by_the_beginning_of_its_id(place: &Place) {
+    let id = interrupt(place);
+    let none = place.status(&["--clear", "1999"]);
+    assert_eq!(none.status.code(), Some(125), "{none:?}");
+    assert!(none.stderr.contains("there is no run 1999"), "{none:?}");
+    let empty = place.status(&["--clear", ""]);
+    assert_eq!(empty.status.code(), Some(125), "no run is named: {empty:?}");
+    let cleared = place.status(&["--clear", &id[..12]]);
+    assert!(cleared.status.success(), "{cleared:?}");
+    assert_eq!(cleared.stderr, format!("synconce: cleared {id}\n"));
+    assert_eq!(place.status(&[]).status.code(), Some(0));
+}
+
+fn a_beginning_that_several_runs_share_is_refused_with_their_ids(place: &Place) {
+    let mut ids = [interrupt(place), interrupt(place)];
+    ids.sort();
+    let refused = place.status(&["--clear", "20"]);
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    let wanted = format!("synconce: the ID 20 is ambiguous: {}, {}\n", ids[0], ids[1]);
+    assert_eq!(refused.stderr, wanted);
+    let whole = place.status(&["--json", "--clear", &ids[0]]);
+    let report: serde_json::Value = serde_json::from_str(&whole.stdout).unwrap();
+    assert_eq!((&report["cleared"], &whole.stderr[..]), (&ids[0].clone().into(), ""), "{whole:?}");
+    assert_eq!(place.markers().len(), 1);
+}

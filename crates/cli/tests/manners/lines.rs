@@ -1,0 +1,99 @@
+//! Help, version, and command lines that are nearly right.
+
+use libtest_mimic::Trial;
+use synconce_testkit::harness::{Place, finish, trial};
+use synconce_testkit::process::Finished;
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(help_of_a_command_is_what_its_option_prints, &[]),
+        trial(help_of_no_command_is_an_error, &[]),
+        trial(every_form_of_version_prints_the_same, &[]),
+        trial(a_program_as_the_first_word_gets_the_run_that_holds_it, &[]),
+        trial(a_mistyped_command_gets_the_nearest_one, &[]),
+        trial(hidden_commands_are_not_in_the_help, &[]),
+        trial(help_wraps_at_the_width_of_the_terminal, &[]),
+    ]
+}
+
+fn ends(place: &Place, words: &[&str]) -> Finished {
+    finish(&mut place.synconce(words))
+}
+
+fn help_of_a_command_is_what_its_option_prints(place: &Place) {
+    for words in [&[][..], &["run"], &["status"], &["tree"], &["tree", "run"], &["bench", "tree"]] {
+        let help = ends(place, &[&["help"], words].concat());
+        let option = ends(place, &[words, &["--help"]].concat());
+        assert!(help.status.success() && help.stderr.is_empty(), "{words:?}: {help:?}");
+        assert!(help.stdout.contains("Usage: synconce"), "{words:?}: {help:?}");
+        assert_eq!(help.stdout, option.stdout, "{words:?}");
+    }
+}
+
+fn help_of_no_command_is_an_error(place: &Place) {
+    for (words, why) in [
+        (&["help", "rnu"][..], "unrecognized subcommand 'rnu'"),
+        (&["help", "run", "ls"], "there is no command 'run ls'"),
+        (&["help", "tree", "nothing"], "unrecognized subcommand 'nothing'"),
+    ] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(why) && ended.stdout.is_empty(), "{words:?}: {ended:?}");
+    }
+}
+
+fn every_form_of_version_prints_the_same(place: &Place) {
+    let wanted = format!("synconce {}\n", env!("CARGO_PKG_VERSION"));
+    for word in ["version", "--version", "-V", "-v"] {
+        let ended = ends(place, &[word]);
+        assert!(ended.status.success(), "{word}: {ended:?}");
+        assert_eq!(ended.stdout, wanted, "{word}");
+    }
+}
+
+fn a_program_as_the_first_word_gets_the_run_that_holds_it(place: &Place) {
+    let ended = ends(place, &["sh", "-c", "touch made"]);
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    let wanted = "synconce: sh is not a command of synconce\n\
+                  synconce: hint: synconce run -- sh -c 'touch made'\n";
+    assert_eq!(ended.stderr, wanted);
+    assert!(!place.path("made").exists(), "nothing was executed");
+
+    place.write("configure", "#!/bin/sh\n");
+    let plain = ends(place, &["./configure"]);
+    assert!(!plain.stderr.contains("synconce run"), "it cannot be executed: {plain:?}");
+    place.bare(&["chmod", "+x", "configure"]);
+    let program = ends(place, &["./configure", "--prefix=/usr"]);
+    assert!(program.stderr.contains("synconce run -- ./configure --prefix=/usr\n"), "{program:?}");
+
+    let both = ends(place, &["stat", "/"]);
+    assert!(
+        both.stderr.ends_with("hint: synconce run -- stat /; or: synconce status\n"),
+        "{both:?}"
+    );
+}
+
+fn a_mistyped_command_gets_the_nearest_one(place: &Place) {
+    for (words, nearest) in [(&["statsu"][..], "'status'"), (&["tree", "clnoe"], "'clone'")] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        assert!(ended.stderr.contains(nearest), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("synconce run --"), "{words:?}: {ended:?}");
+    }
+}
+
+fn hidden_commands_are_not_in_the_help(place: &Place) {
+    for (words, hidden) in [(["help", "tree"], "  enter "), (["help", "bench"], "  loop ")] {
+        let help = ends(place, &words).stdout;
+        assert!(help.contains("Commands:\n") && !help.contains(hidden), "{words:?}: {help}");
+    }
+}
+
+fn help_wraps_at_the_width_of_the_terminal(place: &Place) {
+    let widest = |columns: &str| {
+        let ended = finish(place.synconce(&["run", "--help"]).env("COLUMNS", columns));
+        ended.stdout.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    };
+    assert!(widest("60") <= 60);
+    assert!((61..=100).contains(&widest("200")), "a line to be read is not longer");
+}

@@ -1,0 +1,28 @@
+//! What a user meets beside the work itself: help, short forms, messages, JSON, abbreviated
+//! IDs, manual pages and completion.
+//!
+//! Every test runs isolated (see `harness::isolated`), as root. A test whose program is not
+//! installed is ignored, and prints why.
+
+mod errors;
+mod ids;
+mod lines;
+mod pages;
+mod reports;
+mod shells;
+
+use libtest_mimic::Arguments;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let of_files = [
+        errors::trials(),
+        ids::trials(),
+        lines::trials(),
+        pages::trials(),
+        reports::trials(),
+        shells::trials(),
+    ];
+    let trials = of_files.into_iter().flatten().collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

@@ -1,0 +1,242 @@
+//! The words of a command line: `run` without `--`, the shell of a tree, JSON on every verb,
+//! and dry runs.
+
+use crate::site::Site;
+use crate::verbs::{NEEDS, names, set, with_base};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use synconce_testkit::harness::{Need, Place, Terminal, eventually, trial};
+
+pub fn trials() -> Vec<Trial> {
+    let terminal = [NEEDS[0], Need::Program("bash", "bash")];
+    vec![
+        trial(a_command_needs_no_dashes_before_it, &NEEDS),
+        trial(options_may_stand_before_and_after_the_name, &NEEDS),
+        trial(a_run_without_a_tree_is_refused, &NEEDS),
+        trial(without_a_command_the_shell_of_the_user_or_of_the_tree_runs, &NEEDS),
+        trial(a_shell_in_a_tree_has_job_control, &terminal),
+        trial(every_verb_prints_json, &NEEDS),
+        trial(statistics_of_a_run_in_a_tree_go_to_their_file, &NEEDS),
+        trial(dry_runs_change_nothing, &NEEDS),
+        trial(taken_and_missing_names_are_said_in_words, &NEEDS),
+        trial(a_table_is_cut_on_a_narrow_terminal_only, &NEEDS),
+    ]
+}
+
+fn a_command_needs_no_dashes_before_it(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "base", "work"]);
+    let echo = ["sh", "-c", "echo \"$@\"", "sh", "-x", "--", "--stats"];
+    for run in [&["run", "work"][..], &["run", "work", "--"], &["run", "--from", "base"]] {
+        let ended = site.well(&[run, &echo].concat());
+        assert_eq!(ended.stdout, "-x -- --stats\n", "{run:?}: {ended:?}");
+    }
+    let code = site.ends(&["run", "--from", "base", "sh", "-c", "exit 7"]);
+    assert_eq!(code.status.code(), Some(7), "{code:?}");
+}
+
+fn options_may_stand_before_and_after_the_name(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "base", "work"]);
+    for words in [
+        &["run", "--user", "1000", "work", "id", "-u"][..],
+        &["run", "work", "--user", "1000", "id", "-u"],
+        &["run", "work", "--user=1000", "--", "id", "-u"],
+        &["run", "--user", "1000", "--", "work", "id", "-u"],
+        &["run", "--user", "1000", "--from", "base", "id", "-u"],
+    ] {
+        assert_eq!(site.well(words).stdout, "1000\n", "{words:?}");
+    }
+    let both = site.ends(&["run", "work", "--from", "base", "id"]);
+    assert_eq!(both.status.code(), Some(125), "{both:?}");
+    assert!(both.stderr.contains("cannot be used with '--from <BASE>'"), "{both:?}");
+}
+
+fn a_run_without_a_tree_is_refused(place: &Place) {
+    let site = with_base(place);
+    for (words, why) in [
+        (&["run"][..], "name a clone, or a base with --from"),
+        (&["run", "--"], "name a clone, or a base with --from"),
+        (&["run", "./x", "true"], "is no name of a tree"),
+    ] {
+        let ended = site.ends(words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        let usage = "Usage: synconce tree run [OPTIONS] <NAME> [COMMAND]...\n";
+        assert!(ended.stderr.contains(why) && ended.stderr.contains(usage), "{ended:?}");
+    }
+}
+
+/// Runs `tree WORDS` with `SHELL=shell` and `input` as standard input; returns the exit code.
+fn with_input(site: &Site<'_>, words: &[&str], shell: &str, input: &str) -> Option<i32> {
+    let mut command = site.tree(words);
+    let mut child = command.env("SHELL", shell).stdin(Stdio::piped()).spawn().unwrap();
+    // A shell that reads nothing closes its end.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait().unwrap().code()
+}
+
+fn without_a_command_the_shell_of_the_user_or_of_the_tree_runs(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "base", "work"]);
+    let made = "echo $0 >/data/shell; exit 7\n";
+    for run in [&["run", "work"][..], &["run", "--from", "base"]] {
+        assert_eq!(with_input(&site, run, "/none", made), Some(7), "{run:?}");
+        assert_eq!(with_input(&site, run, "bin/sh", made), Some(7), "{run:?}");
+        assert_eq!(with_input(&site, run, "/bin/false", made), Some(1), "{run:?}");
+    }
+    assert_eq!(site.well(&["run", "work", "cat", "/data/shell"]).stdout, "/bin/sh\n");
+}
+
+fn a_shell_in_a_tree_has_job_control(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "base", "work"]);
+    let mut terminal = Terminal::shell(place);
+    terminal.line(&format!(
+        "SHELL=/none PS1='tree> ' $SYNCONCE tree --store {} run work",
+        site.store().display()
+    ));
+    terminal.expect("tree> ");
+    terminal.write("test -e /data/file && echo in''side\n");
+    terminal.expect("inside\r\n");
+    terminal.write("sh -c 'trap \"echo on\" CONT; echo job; while :; do sleep 1; done'\n");
+    terminal.expect("\njob\r\n");
+    terminal.write("\u{1a}");
+    terminal.expect("Stopped");
+    terminal.write("fg\n");
+    terminal.expect("\non\r\n");
+    terminal.write("\u{3}");
+    terminal.write("echo code $?\n");
+    terminal.expect("\ncode 130\r\n");
+    terminal.write("exit 5\n");
+    assert_eq!(terminal.code(), "5");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
+
+/// Runs `tree WORDS --json`; returns the JSON.
+fn json(site: &Site<'_>, words: &[&str]) -> Value {
+    let ended = site.ends(&[words, &["--json"]].concat());
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|why| panic!("{words:?}: {why}: {ended:?}"))
+}
+
+fn every_verb_prints_json(place: &Place) {
+    let site = with_base(place);
+    let fresh = |name| site.fresh(name).into_os_string().into_string().unwrap();
+    let (store, to, point) = (fresh("store"), fresh("to"), fresh("point"));
+    fs::create_dir(&point).unwrap();
+    let source = place.text("source");
+    assert_eq!(json(&site, &["init", &store])["store"], store[..]);
+    assert_eq!(json(&site, &["import", "second", &source])["generation"], 1);
+    assert_eq!(json(&site, &["clone", "base", "work"])["base"], "base");
+    assert!(json(&site, &["clone", "base"])["name"].as_str().unwrap().starts_with("base-"));
+    let mounted = json(&site, &["mount", "work", &point]);
+    assert_eq!((&mounted["tree"], &mounted["mount_point"]), (&"work".into(), &point[..].into()));
+    fs::write(format!("{point}/data/new"), "new").unwrap();
+    assert_eq!(json(&site, &["umount", &point])["kept"], true);
+    assert_eq!(json(&site, &["commit", "work"])["generation"], 2);
+    let changes = json(&site, &["diff", "base", "work"]);
+    assert!(changes.to_string().contains("data/new"), "{changes}");
+    assert_eq!(json(&site, &["export", "work", &to])["directory"], to[..]);
+    assert_eq!(json(&site, &["squash", "work"])["name"], "work");
+    assert_eq!(json(&site, &["verify", "work"]), Value::Array(Vec::new()));
+    assert_eq!(json(&site, &["fsck"]), Value::Array(Vec::new()));
+    let listed = json(&site, &["list"]);
+    let made = listed[0]["made"].as_str().unwrap();
+    assert!(made.len() == 20 && made.ends_with('Z'), "{made}");
+    let removed = json(&site, &["remove", "second", "none"]);
+    assert_eq!(removed["removed"], serde_json::json!(["second"]));
+    assert_eq!(removed["failed"][0]["name"], "none");
+    assert!(json(&site, &["gc", "--wait"])["entries"].is_u64());
+
+    let mixed = site.ends(&["export", "work", "--json"]);
+    assert_eq!((mixed.status.code(), &mixed.stdout[..]), (Some(125), ""), "{mixed:?}");
+    let report = place.text("export.json");
+    let tar = site.tree(&["export", "work", &format!("--json={report}")]).output().unwrap();
+    assert!(tar.status.success() && tar.stdout.len() > 1024);
+    let report: Value = serde_json::from_str(&place.read("export.json")).unwrap();
+    assert!(report["entries"].as_u64() > Some(20), "{report}");
+}
+
+fn statistics_of_a_run_in_a_tree_go_to_their_file(place: &Place) {
+    let site = with_base(place);
+    let file = format!("--json={}", place.text("stats.json"));
+    let run = ["run", "--from", "base", &file, "sh", "-c", "sync /data/file; echo err >&2"];
+    let ended = site.well(&run);
+    assert_eq!((&ended.stdout[..], &ended.stderr[..]), ("", "err\n"), "{ended:?}");
+    let stats: Value = serde_json::from_str(&place.read("stats.json")).unwrap();
+    assert!(stats["wall_micros"].as_u64() > Some(0), "{stats}");
+    assert_eq!(stats["outcome"], "not-asked", "{stats}");
+    let table = site.well(&["run", "--from", "base", "-v", "sync"]);
+    assert!(table.stderr.contains("\nwall time "), "{table:?}");
+}
+
+fn dry_runs_change_nothing(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "base", "work"]);
+    let removed = site.well(&["remove", "-n", "work", "base"]);
+    let wanted = "work would be removed and free 0 B\nbase would be removed and free 0 B\n";
+    assert_eq!(removed.stdout, wanted, "the layer is in use by the other tree: {removed:?}");
+    assert_eq!(json(&site, &["remove", "--dry-run", "work"])[0]["frees"], 0);
+    assert_eq!(names(&site), set(&["base", "work"]));
+    site.refused(125, &["remove", "-n", "work", "none"], &["none: no such tree"]);
+    let clean = site.well(&["gc", "-n"]);
+    assert!(clean.stdout.starts_with("0 unneeded layers would be removed\n"), "{clean:?}");
+    // What a command left that was cut short is shown, and stays for the next command.
+    let run = site.tree(&["run", "work", "sh", "-c", "echo ready; sleep 1000"]);
+    cut_short(run);
+    // The processes of the run end soon after synconce.
+    eventually("the session is shown", || {
+        let shown = site.well(&["gc", "-n"]);
+        assert_eq!(shown.stderr, "");
+        shown.stdout.starts_with("a run in work, begun 20")
+    });
+    let reported = site.well(&["list"]);
+    assert!(
+        reported.stderr.contains("was interrupted; its changes are thrown away"),
+        "{reported:?}"
+    );
+}
+
+/// Starts `run`, waits for the first line of its command, and kills synconce and the rest.
+fn cut_short(mut run: Command) {
+    let run = run.stdout(Stdio::piped()).process_group(0);
+    let mut child = run.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn taken_and_missing_names_are_said_in_words(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "base", "work"]);
+    let missing = site.ends(&["clone", "none", "new"]);
+    assert_eq!(missing.stderr, "synconce: cannot find the tree none: no such tree\n");
+    let taken = site.ends(&["clone", "base", "work"]);
+    let wanted = "synconce: cannot clone to work: a tree of this name already exists\n";
+    assert_eq!(taken.stderr, wanted);
+    let imported = site.ends(&["import", "base", &place.text("source")]);
+    assert!(imported.stderr.contains("already exists"), "{imported:?}");
+    let mounted = site.ends(&["umount", "work"]);
+    assert!(mounted.stderr.starts_with("synconce: cannot unmount work: no tree "), "{mounted:?}");
+}
+
+fn a_table_is_cut_on_a_narrow_terminal_only(place: &Place) {
+    let site = with_base(place);
+    let long = "a-name-of-a-tree-that-is-long-enough-for-two-lines-of-a-terminal";
+    site.well(&["clone", "base", long]);
+    assert!(site.well(&["list"]).stdout.contains(long));
+    let mut terminal = Terminal::shell(place);
+    let list = format!("$SYNCONCE tree --store {} list", site.store().display());
+    terminal.line(&format!("COLUMNS=70 {list}"));
+    let lines = terminal.expect("prompt> ");
+    assert!(lines.contains('…') && !lines.contains(long), "{lines}");
+    assert!(lines.lines().all(|line| line.chars().count() <= 70), "{lines}");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
