@@ -19,8 +19,14 @@ _synconce() {
             synconce,bench)
                 cmd="synconce__subcmd__bench"
                 ;;
+            synconce,commit)
+                cmd="synconce__subcmd__commit"
+                ;;
             synconce,oci)
                 cmd="synconce__subcmd__oci"
+                ;;
+            synconce,real)
+                cmd="synconce__subcmd__real"
                 ;;
             synconce,run)
                 cmd="synconce__subcmd__run"
@@ -107,7 +113,7 @@ _synconce() {
 
     case "${cmd}" in
         synconce)
-            opts="-h -V --help --version run tree status setup bench oci"
+            opts="-h -V --help --version run commit real tree status setup bench oci"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -346,6 +352,20 @@ _synconce() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        synconce__subcmd__commit)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         synconce__subcmd__oci)
             opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -360,14 +380,32 @@ _synconce() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        synconce__subcmd__real)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         synconce__subcmd__run)
-            opts="-h --sealed --no-commit --commit-only --commit-all --commit-timeout --root --io-uring --stats --json --help"
+            opts="-h --sealed --no-commit --commit-only --commit-all --commit-every --commit-timeout --root --io-uring --stats --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --commit-only)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --commit-every)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -27,12 +27,15 @@ end
 complete -c synconce -n "__fish_synconce_needs_command" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_needs_command" -s V -l version -d 'Print version'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "run" -d 'Run a command with its disk syncs held, and commit once when it ends'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "commit" -d 'Make durable now what a run in flight has written until now'
+complete -c synconce -n "__fish_synconce_needs_command" -f -a "real" -d 'Inside a run: run a command whose disk syncs are real'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "tree" -d 'Clone roots in milliseconds, run commands in the clones, and commit the results'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "status" -d 'Show runs in flight, runs that were interrupted, and survivors'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "setup" -d 'Configure a container engine to hold the syncs of its builds, or undo that'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "bench" -d 'Measure synconce and its rivals, interleaved'
 complete -c synconce -n "__fish_synconce_needs_command" -f -a "oci" -d 'Wrap an OCI runtime (runc, crun), and hold the syncs of build containers'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-only -d 'Commit only the file system of PATH (may be given several times)' -r -F
+complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-every -d 'Also commit every DURATION (90s, 5m, 1h) if a sync was held since the last time' -r
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-timeout -d 'Give up on a device that completes no request for SECONDS during the commit' -r
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l root -d 'Keep a second marker in DIR, the root of the system that the command changes' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l io-uring -d 'How to answer a program that sets up io_uring, whose syncs no filter sees' -r -f -a "refuse\t'ENOSYS: programs fall back to calls that can be held'
@@ -43,6 +46,9 @@ complete -c synconce -n "__fish_synconce_using_subcommand run" -l commit-all -d 
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l stats -d 'Print on standard error the calls that were held and passed, and the commit\'s time'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -l json -d 'With --stats: print one JSON object instead of a table'
 complete -c synconce -n "__fish_synconce_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c synconce -n "__fish_synconce_using_subcommand commit" -l json -d 'Print the result for each file system as JSON on standard output'
+complete -c synconce -n "__fish_synconce_using_subcommand commit" -s h -l help -d 'Print help'
+complete -c synconce -n "__fish_synconce_using_subcommand real" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -l store -d 'The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and ~/.local/share/synconce/trees for others]' -r -F
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -s h -l help -d 'Print help'
 complete -c synconce -n "__fish_synconce_using_subcommand tree; and not __fish_seen_subcommand_from init import clone run mount umount commit diff export squash remove list verify gc fsck enter" -f -a "init" -d 'Make a store'
