@@ -5,7 +5,7 @@
 
 use crate::config::{Config, Disk, MarkerPlace};
 use crate::cuts::Findings;
-use crate::recording::{paths, wait_for};
+use crate::recording::{paths, wait_until};
 use crate::row::{Role, Row};
 use crate::tool::Tool;
 use crate::work::Work;
@@ -119,9 +119,14 @@ fn make_error(config: Config, case: &Case, tool: &Tool) -> Result<Findings> {
     let arguments = [data, second, control.path()].map(|path: &Path| path.display().to_string());
     let words: Vec<String> = words.chain(arguments).collect();
     let run = Group::spawn(&mut tool.command(config, &paths, &words)?)?;
-    wait_for(&control.path().join("written"), patiently(LIMIT))?;
+    let written = control.path().join("written");
+    wait_until("the files are written", patiently(LIMIT), || written.exists())?;
     rig.disk().fail_writes(true)?;
     let is_reported = if case.at_checkpoint {
+        // Only the write-back fails, so that nothing but the run remembers the error.
+        rustix::fs::fadvise(File::open(data)?, 0, None, rustix::fs::Advice::DontNeed)?;
+        wait_until("a write has failed", patiently(LIMIT), || has_failed(&rig))?;
+        rig.disk().fail_writes(false)?;
         let asked = process::run(&mut tool.commit(&paths), patiently(LIMIT))?;
         asked.status.code() == Some(FAILED)
     } else {
@@ -140,4 +145,9 @@ fn make_error(config: Config, case: &Case, tool: &Tool) -> Result<Findings> {
     }
     findings.millis = began.elapsed().as_millis() as u64;
     Ok(findings)
+}
+
+fn has_failed(rig: &Rig) -> bool {
+    let transfers = rig.disk().stats().ok().and_then(|stats| stats.transfers);
+    transfers.is_some_and(|transfers| transfers.failed_writes > 0)
 }

@@ -145,17 +145,18 @@ pub(crate) fn finish(name: &str, limit: Duration, command: &mut Command) -> Resu
 
 /// Waits for the commit in the middle of the run, marks it, and lets the command go on.
 fn mark_commit(disk: &Rig, control: &Path, limit: Duration) -> Result<()> {
-    wait_for(&control.join("committed"), limit)?;
+    let committed = control.join("committed");
+    wait_until("the command commits", limit, || committed.exists())?;
     disk.disk().mark(mark::DURABLE)?;
     Ok(fs::write(control.join("go"), "")?)
 }
 
-/// Waits until the file `path` exists.
-pub(crate) fn wait_for(path: &Path, limit: Duration) -> Result<()> {
+/// Waits until `holds` returns true, at most for `limit`; `what` names the event.
+pub(crate) fn wait_until(what: &str, limit: Duration, holds: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + limit;
-    while !path.exists() {
+    while !holds() {
         if Instant::now() > end {
-            return Err(format!("{} did not come", path.display()).into());
+            return Err(format!("it did not happen that {what}").into());
         }
         std::thread::sleep(Duration::from_millis(2));
     }
