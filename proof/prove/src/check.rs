@@ -48,8 +48,9 @@ pub(crate) enum Finding {
     Undetected,
     /// The run had returned 0 with all its data safe, and status reports it as interrupted.
     FalseAlarm,
-    /// A survivor's own sync, after the run, did not make the survivor's file durable.
-    SurvivorLost,
+    /// A survivor's own sync after the run, or a commit in the middle of the run, did not make a
+    /// file durable.
+    PartLost,
     /// The file system did not recover, and the run had not returned. Nothing had been
     /// promised about the disk yet, and a command without the tool leaves such disks as well.
     Refused,

@@ -64,7 +64,7 @@ impl Findings {
             Finding::Lost => "lost",
             Finding::Undetected => "undetected",
             Finding::FalseAlarm => "false alarm",
-            Finding::SurvivorLost => "survivor lost",
+            Finding::PartLost => "part lost",
         };
         self.note(name, detail);
     }
@@ -105,7 +105,7 @@ impl Findings {
 struct Bounds {
     start: usize,
     returned: usize,
-    served: Option<usize>,
+    durable: Option<usize>,
     end: usize,
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn cut(
     let bounds = Bounds {
         start: place(mark::START)?,
         returned: place(mark::RETURNED)?,
-        served: log.mark(mark::SERVED),
+        durable: log.mark(mark::DURABLE),
         end: place(mark::END)?,
     };
     let disk = recorded.disk.replay().up()?;
@@ -196,9 +196,9 @@ fn examine(
         Finding::Undetected if !recorded.work.asks_for_syncs() => Finding::Kept,
         finding => finding,
     };
-    let served = bounds.served.is_some_and(|served| place.disk >= served);
+    let is_promised = bounds.durable.is_some_and(|durable| place.disk >= durable);
     let finding = match finding {
-        Finding::Kept if served && !is_durable(&paths.daemon()) => Finding::SurvivorLost,
+        Finding::Kept if is_promised && !is_durable(&paths.daemon()) => Finding::PartLost,
         other => other,
     };
     let detail = if finding == Finding::Kept { String::new() } else { detail(recorded, &found) };

@@ -1,10 +1,11 @@
 //! A write-back error that the kernel reported to another process during the run. At the
 //! commit only a descriptor opened before the error reports it. Where there is no older
-//! descriptor, a sync of the caller's own file has to report it.
+//! descriptor, a sync of the caller's own file has to report it. An error at a commit in the
+//! middle of the run has to fail the commit at the end as well.
 
 use crate::config::{Config, Disk, MarkerPlace};
 use crate::cuts::Findings;
-use crate::recording::paths;
+use crate::recording::{paths, wait_until};
 use crate::row::{Role, Row};
 use crate::tool::Tool;
 use crate::work::Work;
@@ -13,7 +14,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
-use synconce_testkit::process::Group;
+use synconce_testkit::process::{self, Group};
 use synconce_testkit::rig::Rig;
 
 const SIZE: u64 = 384 << 20;
@@ -35,10 +36,12 @@ struct Case {
     /// The disk of the marker is pinned before the command starts; other disks at the first
     /// held call.
     marker: MarkerPlace,
+    /// Whether a commit in the middle of the run gets the error, and no other process.
+    at_checkpoint: bool,
 }
 
 const fn case(name: &'static str, when: &'static str, marker: MarkerPlace) -> Case {
-    Case { name, when, marker }
+    Case { name, when, marker, at_checkpoint: false }
 }
 
 const CASES: [Case; 8] = [
@@ -52,14 +55,25 @@ const CASES: [Case; 8] = [
     case("error of a mapping", "mapping", MarkerPlace::Other),
 ];
 
+const fn at_checkpoint(marker: MarkerPlace) -> Case {
+    Case { at_checkpoint: true, ..case("error at a commit in the middle", "synced", marker) }
+}
+
+const CHECKPOINTS: [Case; 2] =
+    [at_checkpoint(MarkerPlace::Same), at_checkpoint(MarkerPlace::Other)];
+
 /// Mutants, and the cases that must catch them.
-const MUTANTS: [(&str, &[Case]); 2] =
-    [("pins-late", CASES.split_at(1).0), ("late-look-skipped", CASES.split_at(5).1)];
+const MUTANTS: [(&str, &[Case]); 3] = [
+    ("pins-late", CASES.split_at(1).0),
+    ("late-look-skipped", CASES.split_at(5).1),
+    ("checkpoint-error-forgotten", &CHECKPOINTS),
+];
 
 /// Makes the rows of the shipped tool and of the mutants on each file system.
 pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
-    let promise = CASES.iter().map(|case| (Role::Promise, case.name, case, shipped.clone()));
+    let promise = CASES.iter().chain(&CHECKPOINTS);
+    let promise = promise.map(|case| (Role::Promise, case.name, case, shipped.clone()));
     let mut all: Vec<_> = promise.collect();
     for (mutant, cases) in MUTANTS {
         let Some(program) = &arguments.mutants else { continue };
@@ -73,7 +87,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
             let config = Config::supervised(disk, case.marker);
             if arguments.wants(role.group(), name, config) {
                 // A sync(2) of another process may write the data before the disk fails.
-                let made = || make_error(config, case.when, &tool);
+                let made = || make_error(config, case, &tool);
                 let findings = made().or_else(|_| made()).or_else(|_| made())?;
                 let row = Row { role, name: name.to_owned(), config, findings };
                 eprintln!("{row}");
@@ -85,7 +99,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 }
 
 /// Makes one error. The promise is broken if no call fails and the run returns 0.
-fn make_error(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
+fn make_error(config: Config, case: &Case, tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::tempdir()?;
     let rig = Rig::builder().fs(config.disk.kind()).size(SIZE).passthrough(false).up()?;
@@ -100,17 +114,27 @@ fn make_error(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
     // (errseq_t).
     let other = File::open(rig.path())?;
     rustix::fs::syncfs(&other)?;
-    let words = ["perl", "-e", SCRIPT, when].map(str::to_owned).into_iter();
+    let words = ["perl", "-e", SCRIPT, case.when].map(str::to_owned).into_iter();
     let [data, second] = &files;
     let arguments = [data, second, control.path()].map(|path: &Path| path.display().to_string());
     let words: Vec<String> = words.chain(arguments).collect();
     let run = Group::spawn(&mut tool.command(config, &paths, &words)?)?;
-    wait_for(&control.path().join("written"))?;
+    let written = control.path().join("written");
+    wait_until("the files are written", patiently(LIMIT), || written.exists())?;
     rig.disk().fail_writes(true)?;
-    let reported = rustix::fs::syncfs(&other);
+    let is_reported = if case.at_checkpoint {
+        // Only the write-back fails, so that nothing but the run remembers the error.
+        rustix::fs::fadvise(File::open(data)?, 0, None, rustix::fs::Advice::DontNeed)?;
+        wait_until("a write has failed", patiently(LIMIT), || has_failed(&rig))?;
+        rig.disk().fail_writes(false)?;
+        let asked = process::run(&mut tool.commit(&paths), patiently(LIMIT))?;
+        asked.status.code() == Some(FAILED)
+    } else {
+        rustix::fs::syncfs(&other).is_err()
+    };
     rig.disk().fail_writes(false)?;
-    if reported.is_ok() {
-        return Err("the kernel reported no error".into());
+    if !is_reported {
+        return Err("the error was not reported".into());
     }
     fs::write(control.path().join("go"), "")?;
     let status = run.wait(patiently(LIMIT))?.ok_or("the run did not end")?;
@@ -123,13 +147,7 @@ fn make_error(config: Config, when: &str, tool: &Tool) -> Result<Findings> {
     Ok(findings)
 }
 
-fn wait_for(path: &Path) -> Result<()> {
-    let end = Instant::now() + patiently(LIMIT);
-    while !path.exists() {
-        if Instant::now() > end {
-            return Err(format!("{} did not come", path.display()).into());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
+fn has_failed(rig: &Rig) -> bool {
+    let transfers = rig.disk().stats().ok().and_then(|stats| stats.transfers);
+    transfers.is_some_and(|transfers| transfers.failed_writes > 0)
 }

@@ -17,7 +17,7 @@ pub(crate) struct Mutant {
     markers: &'static [MarkerPlace],
 }
 
-pub(crate) const MUTANTS: [Mutant; 10] = [
+pub(crate) const MUTANTS: [Mutant; 11] = [
     Mutant {
         name: "marker-late",
         about: "marker written after the first hold",
@@ -80,6 +80,13 @@ pub(crate) const MUTANTS: [Mutant; 10] = [
         work: Work::Files,
         needless: false,
         markers: &[MarkerPlace::Same, MarkerPlace::Other],
+    },
+    Mutant {
+        name: "checkpoint-skipped",
+        about: "no commit in the middle",
+        work: Work::Checkpoint,
+        needless: false,
+        markers: &[MarkerPlace::Same],
     },
     Mutant {
         name: "survivors-not-released",

@@ -40,8 +40,9 @@ pub(crate) mod mark {
     pub(crate) const START: &str = "start";
     /// The command line has returned 0.
     pub(crate) const RETURNED: &str = "returned";
-    /// A survivor's own sync has returned.
-    pub(crate) const SERVED: &str = "served";
+    /// The file in the daemon's directory is durable: a survivor's own sync, or a commit in the
+    /// middle of the run, has returned.
+    pub(crate) const DURABLE: &str = "durable";
     /// No place after this mark is cut.
     pub(crate) const END: &str = "end";
 }
@@ -92,11 +93,17 @@ pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) ->
     disk.disk().mark(mark::START)?;
     let [seen_tree, seen_control, seen_daemon] = tool.sees(&paths);
     let words = work.words(&seen_tree, &seen_control, &seen_daemon)?;
-    finish(tool.name(), work.limit(), &mut tool.command(config, &paths, &words)?)?;
+    let mut command = tool.command(config, &paths, &words)?;
+    std::thread::scope(|scope| {
+        let mark = || mark_commit(&disk, control.path(), work.limit());
+        let marking = (work == Work::Checkpoint).then(|| scope.spawn(mark));
+        finish(tool.name(), work.limit(), &mut command)?;
+        marking.map_or(Ok(()), |marking| marking.join().map_err(|_| "no mark was made")?)
+    })?;
     disk.disk().mark(mark::RETURNED)?;
     if work.leaves_daemon() {
         serve(control.path(), work.limit())?;
-        disk.disk().mark(mark::SERVED)?;
+        disk.disk().mark(mark::DURABLE)?;
     }
     let finished = manifests()?;
     std::thread::sleep(AFTER);
@@ -134,6 +141,26 @@ pub(crate) fn finish(name: &str, limit: Duration, command: &mut Command) -> Resu
     }
     Err(format!("{name} failed: {}\n{}{}", finished.status, finished.stdout, finished.stderr)
         .into())
+}
+
+/// Waits for the commit in the middle of the run, marks it, and lets the command go on.
+fn mark_commit(disk: &Rig, control: &Path, limit: Duration) -> Result<()> {
+    let committed = control.join("committed");
+    wait_until("the command commits", limit, || committed.exists())?;
+    disk.disk().mark(mark::DURABLE)?;
+    Ok(fs::write(control.join("go"), "")?)
+}
+
+/// Waits until `holds` returns true, at most for `limit`; `what` names the event.
+pub(crate) fn wait_until(what: &str, limit: Duration, holds: impl Fn() -> bool) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !holds() {
+        if Instant::now() > end {
+            return Err(format!("it did not happen that {what}").into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
 }
 
 /// Lets the survivor continue, and waits until the survivor reports that it is done.

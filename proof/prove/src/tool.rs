@@ -147,6 +147,8 @@ impl Tool {
             command.arg("--root").arg(paths.tree());
         }
         command.arg("--").args(words);
+        // For a workload that commits in the middle.
+        command.env("SYNCONCE", program);
         environment(&mut command, paths);
         if let Self::Mutant { mutant, .. } = self {
             command.env("SYNCONCE_MUTANT", mutant);
@@ -154,14 +156,26 @@ impl Tool {
         Ok(command)
     }
 
+    /// Returns the command that commits the run in flight with these `paths`.
+    pub(crate) fn commit(&self, paths: &Paths) -> Command {
+        let mut command = Command::new(self.program().unwrap_or(Path::new("false")));
+        command.arg("commit");
+        environment(&mut command, paths);
+        command
+    }
+
+    /// Returns the program of synconce.
+    fn program(&self) -> Option<&Path> {
+        match self {
+            Self::Synconce(program) | Self::Mutant { program, .. } => Some(program),
+            _ => None,
+        }
+    }
+
     /// Returns the command `tree --store STORE`, to which a verb is added; `control` is on no
     /// disk under test.
     pub(crate) fn tree(&self, store: &Path, control: &Path) -> Command {
-        let program = match self {
-            Self::Synconce(program) | Self::Mutant { program, .. } => program.as_path(),
-            _ => Path::new("false"),
-        };
-        let mut command = Command::new(program);
+        let mut command = Command::new(self.program().unwrap_or(Path::new("false")));
         command.arg("tree").arg("--store").arg(store);
         command.env("SYNCONCE_STATE_DIR", control.join("state"));
         command.env("SYNCONCE_REGISTRY_DIR", control.join("registry"));

@@ -19,6 +19,8 @@ pub(crate) enum Work {
     Files,
     /// Leaves a daemon behind, which syncs after the run has ended.
     Daemon,
+    /// Asks for a commit in the middle.
+    Checkpoint,
     /// The workload `Files` on two disks at the same time.
     TwoDisks,
     /// tar unpacks files and syncs none.
@@ -30,7 +32,7 @@ pub(crate) enum Work {
 }
 
 const FILES: &str = include_str!("work/files.pl");
-/// What the daemon writes.
+/// What the daemon writes, and the workload `Checkpoint` before its commit.
 pub(crate) const DURABLE: &str = "durable\n";
 const LINES: usize = 900;
 
@@ -39,6 +41,7 @@ impl Work {
         match self {
             Self::Files => "files".to_owned(),
             Self::Daemon => "daemon".to_owned(),
+            Self::Checkpoint => "commit in the middle".to_owned(),
             Self::TwoDisks => "files on two disks".to_owned(),
             Self::Unpack => "tar x, 600 files".to_owned(),
             Self::Random(programs) => programs.name(),
@@ -103,7 +106,7 @@ impl Work {
             Self::Random(programs) => return programs.prepare(tree),
             Self::Real(real) => return real.prepare(tree),
             Self::Unpack => return Ok(()),
-            Self::Files | Self::Daemon | Self::TwoDisks => {}
+            Self::Files | Self::Daemon | Self::Checkpoint | Self::TwoDisks => {}
         }
         for i in 0..20 {
             fs::write(tree.join(format!("old{i}")), format!("old {i}\n").repeat(300))?;
@@ -127,6 +130,7 @@ impl Work {
             Self::TwoDisks => return Ok(on_two_disks(tree, own)),
             Self::Files => FILES,
             Self::Daemon => include_str!("work/daemon.pl"),
+            Self::Checkpoint => include_str!("work/checkpoint.pl"),
         };
         let places = [tree, control, own].map(|path| path.display().to_string());
         Ok(["perl", "-e", script].map(str::to_owned).into_iter().chain(places).collect())
@@ -153,7 +157,7 @@ fn on_two_disks(tree: &Path, second: &Path) -> Vec<String> {
     ["sh", "-c", script, FILES].map(str::to_owned).into_iter().chain(trees).collect()
 }
 
-/// Whether the daemon's file is complete.
+/// Whether the file in the daemon's directory is complete.
 pub(crate) fn is_durable(own: &Path) -> bool {
     fs::read_to_string(own.join("file")).is_ok_and(|text| text == DURABLE.repeat(LINES))
 }

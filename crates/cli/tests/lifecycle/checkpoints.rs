@@ -306,7 +306,7 @@ fn a_process_that_outlives_its_run_gets_no_commit_of_it() {
 }
 
 #[test]
-fn root_commits_the_run_of_any_user_and_a_user_only_his_own() {
+fn root_commits_the_run_of_any_user_and_a_user_no_run_of_another() {
     isolated(|place| {
         machine(place);
         let run = |user, name: &str| {

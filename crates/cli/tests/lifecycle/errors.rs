@@ -60,6 +60,16 @@ fn assert_unsafe(place: &Place, rig: &Rig, (code, text): (Option<i32>, String)) 
     assert!(place.status(&["--clear", &id]).status.success());
 }
 
+/// Lets the write-back of `file` fail. The disk itself works before and after.
+fn fail_write_back(rig: &Rig, file: &Path) {
+    rig.disk().fail_writes(true).unwrap();
+    // Starts write-back without waiting for its result.
+    fadvise(File::open(file).unwrap(), 0, None, Advice::DontNeed).unwrap();
+    let failed = || rig.disk().stats().unwrap().transfers.is_some_and(|t| t.failed_writes > 0);
+    eventually("a write has failed", failed);
+    rig.disk().fail_writes(false).unwrap();
+}
+
 #[test]
 fn an_error_of_write_back_during_the_run_fails_its_commit() {
     isolated(|place| {
@@ -67,13 +77,7 @@ fn an_error_of_write_back_during_the_run_fails_its_commit() {
             let rig = rig(kind);
             let file = old_file(rig.path());
             let run = overwrite(place, &file);
-            rig.disk().fail_writes(true).unwrap();
-            // Starts write-back without waiting for its result.
-            fadvise(File::open(&file).unwrap(), 0, None, Advice::DontNeed).unwrap();
-            let failed =
-                || rig.disk().stats().unwrap().transfers.is_some_and(|t| t.failed_writes > 0);
-            eventually("a write has failed", failed);
-            rig.disk().fail_writes(false).unwrap();
+            fail_write_back(&rig, &file);
             let ended = end(place, &run);
             assert_unsafe(place, &rig, ended);
         }
@@ -103,13 +107,11 @@ fn an_error_at_a_commit_in_the_middle_fails_it_and_each_commit_after_it() {
                 let rig = rig(kind);
                 let file = old_file(rig.path());
                 let run = overwrite_with(place, options, &file);
-                rig.disk().fail_writes(true).unwrap();
+                fail_write_back(&rig, &file);
                 let commit = || finish(&mut place.synconce(&["commit"]));
-                let failed = commit();
-                rig.disk().fail_writes(false).unwrap();
                 let named = format!("synconce: not durable: {} (", rig.path().display());
                 // The kernel reports the error to the first commit only.
-                for asked in [failed, commit()] {
+                for asked in [commit(), commit()] {
                     assert_eq!(asked.status.code(), Some(125), "{kind} {options:?}: {asked:?}");
                     assert!(asked.stderr.contains(&named), "{kind} {options:?}: {asked:?}");
                 }

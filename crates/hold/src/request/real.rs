@@ -121,12 +121,10 @@ fn attend(pid: u32, reader: &Reader) -> Ending {
             match change {
                 Change::Exited(code) if child == pid => return Ending::Exited(code),
                 Change::Killed(signal) if child == pid => return Ending::Killed(signal),
-                Change::Stopped(signal) if child == pid => {
-                    if job::stop_with(pid, signal) {
-                        // The SIGCONT that continued this process; passed on, it would undo
-                        // the command's next stop.
-                        pass_all(reader, pid, Some(Signal::CONT));
-                    }
+                Change::Stopped(signal) if child == pid && job::stop_with(pid, signal) => {
+                    // The SIGCONT that continued this process; passed on, it would undo the
+                    // command's next stop.
+                    pass_all(reader, pid, Some(Signal::CONT));
                 }
                 _ => {}
             }
