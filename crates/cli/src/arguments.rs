@@ -66,19 +66,19 @@ pub enum Command {
     Tree(Tree),
     /// Show runs in flight, runs that were interrupted, and survivors
     ///
-    /// Root sees the interrupted runs of every user. A user is told that root has some,
-    /// which does not count for the exit code.
+    /// Root sees the interrupted runs of every user. For a user, runs of root are listed, and
+    /// do not change the exit code.
     ///
-    /// Exit code: 0 nothing to say, 3 runs are in flight, 4 a run was interrupted, 125
-    /// `status` could not look.
+    /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run was
+    /// interrupted, 125 `status` failed.
     Status(Status),
     /// Configure a container engine to hold the syncs of its builds, or undo that
     ///
-    /// The engine's own configuration is edited so that it calls synconce-oci, which
-    /// holds the syncs of build containers and leaves those of all others alone.
-    /// Comments and order stay. What a file was before is in a journal below
-    /// /var/lib/synconce/setup, by which --undo puts every byte back. A configuration
-    /// that is not understood is refused, with its line. No daemon is restarted.
+    /// Edits the engine's own configuration so that the engine calls synconce-oci.
+    /// synconce-oci holds the syncs of build containers, and leaves those of all others
+    /// alone. Comments and order stay. A journal below /var/lib/synconce/setup keeps each
+    /// file's former content, from which --undo restores every byte. A configuration that
+    /// cannot be parsed is refused, with its line. No daemon is restarted.
     Setup(Setup),
     /// Measure synconce and its rivals, interleaved
     Bench(Bench),
@@ -88,11 +88,11 @@ pub enum Command {
     Version,
     /// Wrap an OCI runtime (runc, crun), and hold the syncs of build containers
     ///
-    /// Called as `synconce-oci`, or as `runc` or `crun` by a link that is found first,
-    /// it is a container engine's runtime: it puts the sealed hold into the seccomp
-    /// profile of every build container and executes the real runtime, with the same
-    /// arguments. Ordinary containers keep their syncs, unless they have the
-    /// annotation `io.synconce.hold=true` or /etc/synconce/oci.toml has a rule for them.
+    /// A container engine calls it as `synconce-oci`, or as `runc` or `crun` by a link. It
+    /// adds the sealed hold to the seccomp profile of every build container, and executes
+    /// the real runtime with the same arguments. Other containers keep their syncs, unless
+    /// they have the annotation `io.synconce.hold=true` or a rule in
+    /// /etc/synconce/oci.toml.
     Oci(Oci),
 }
 
@@ -174,14 +174,14 @@ pub struct Setup {
     /// Restore every file as it was before
     #[arg(long)]
     pub undo: bool,
-    /// With --undo: also where a file was edited since, and its edits are lost, or
-    /// where containers would not start any more
+    /// With --undo: discard later edits of a file, and ignore containers that could not start
+    /// any more
     #[arg(short, long, requires = "undo")]
     pub force: bool,
     /// Configure the system whose root is DIR, such as an image
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// The path of synconce-oci in that system [default: beside synconce, or
+    /// Use the synconce-oci at PATH of that system [default: beside synconce, or
     /// /usr/local/bin/synconce-oci]
     #[arg(long, value_name = "PATH")]
     pub runtime: Option<PathBuf>,

@@ -9,6 +9,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use synconce_durable::recovery::{self, State};
@@ -26,7 +27,8 @@ pub fn answer(words: &[OsString]) -> Option<ExitCode> {
     if asked == COMMAND {
         let typed = words.iter().skip(2).cloned().collect::<Vec<_>>();
         if let Some(at) = command_at(&typed) {
-            println!("{at}");
+            // A write error is ignored: the script has gone.
+            let _ = writeln!(io::stdout(), "{at}");
         }
         return Some(ExitCode::SUCCESS);
     }

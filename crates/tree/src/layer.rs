@@ -98,7 +98,7 @@ pub(crate) fn allow_links(store: &Store, id: &str, progress: &dyn Progress) -> R
         }
         if let Some(first) = altered(store, id, progress)?.first() {
             let path = store.content(id).join(first);
-            let why = io::Error::other("it is not as it was frozen");
+            let why = io::Error::other("it has changed since it was frozen");
             return Err(Error::new("cannot make links to the files in", &path, why));
         }
     }

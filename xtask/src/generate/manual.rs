@@ -63,11 +63,11 @@ fn terms(text: &mut Vec<u8>, title: &str, terms: &[Term], typed: bool) -> io::Re
     }
     writeln!(text, ".SH \"{title}\"")?;
     for (term, meaning) in terms {
-        match typed {
-            true => {
-                writeln!(text, "{}\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n.PP", line(meaning), line(term))?
-            }
-            false => writeln!(text, ".TP\n\\fB{}\\fR\n{}", escape(term), line(meaning))?,
+        if typed {
+            let (meaning, term) = (line(meaning), line(term));
+            writeln!(text, "{meaning}\n.PP\n.RS 4\n.nf\n{term}\n.fi\n.RE\n.PP")?;
+        } else {
+            writeln!(text, ".TP\n\\fB{}\\fR\n{}", escape(term), line(meaning))?;
         }
     }
     Ok(())
@@ -92,7 +92,7 @@ fn tidy(page: &str) -> String {
         match line {
             // Text of another paragraph.
             "" if !matches!(last, None | Some(".sp" | ".br" | ".PP")) => {
-                lines.push(".sp".to_owned())
+                lines.push(".sp".to_owned());
             }
             "" => {}
             ".br" if matches!(last, Some(".sp" | ".br")) => {}

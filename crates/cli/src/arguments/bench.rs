@@ -23,7 +23,7 @@ pub enum Scenario {
     /// default has it, with every sync, under eatmydata, by synconce-oci and by
     /// synconce as SHELL. No other daemon, cache or image is touched.
     Build(Build),
-    /// Build a copy of a source tree: what the tool costs where nothing syncs
+    /// Build a copy of a source tree: the cost of the tool for a command without syncs
     ///
     /// Builds copies of the source tree by itself, under `synconce run` with and
     /// without a commit, and sealed, interleaved. Copying is outside the time.
@@ -35,7 +35,7 @@ pub enum Scenario {
     /// cowbuilder and synconce tree, interleaved. Then what it takes to enter and leave a
     /// clone, and to mount and unmount one.
     Tree(Clones),
-    /// What the tool itself costs: start-up, of a container too, a held call, any other call
+    /// Measure the tool's own cost: start-up (also of a container), a held call, other calls
     Cost(Cost),
     /// Make one kind of call in a loop and print the nanoseconds a call took
     #[command(hide = true)]
@@ -74,7 +74,7 @@ pub struct Base {
     /// A mirror to install from, instead of this machine's own apt sources
     #[arg(long, value_name = "URL")]
     pub mirror: Option<String>,
-    /// Where the prepared root is kept between benchmarks
+    /// Keep the prepared root in DIR between benchmarks
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
 }
@@ -94,7 +94,7 @@ pub struct Install {
     /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
-    /// Leave the installed roots of the last round
+    /// Keep the installed roots of the last round
     #[arg(long)]
     pub keep: bool,
     /// Where every sample is printed as JSON.
@@ -128,7 +128,7 @@ pub struct Compile {
     /// The source tree; it is copied and never written
     #[arg(long, value_name = "DIR")]
     pub source: PathBuf,
-    /// What {jobs} in the commands stands for
+    /// Replace {jobs} in the commands by N
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: u32,
     /// Rounds over all variants
@@ -137,7 +137,7 @@ pub struct Compile {
     /// Work in DIR, on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub dir: PathBuf,
-    /// Make the tree ready by CMD, once and untimed, such as './configure'
+    /// Prepare the tree once, untimed, by CMD, such as './configure'
     #[arg(long, value_name = "CMD")]
     pub prepare: Option<String>,
     /// Build by CMD, a line for sh
@@ -176,7 +176,7 @@ pub struct Clones {
     /// A mirror to install from, instead of this machine's own apt sources
     #[arg(long, value_name = "URL")]
     pub mirror: Option<String>,
-    /// Where the prepared root is kept between benchmarks
+    /// Keep the prepared root in DIR between benchmarks
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// Measure only these variants

@@ -39,10 +39,10 @@ pub enum Verb {
     ///
     /// The command's root is the clone, in namespaces of its own for mounts and processes,
     /// with /proc, /dev, /sys and the host's resolv.conf. Its syncs are held. When it ends,
-    /// so does every process that it started. What it did stays in the clone NAME; it is
-    /// durable after `tree commit`. With --from it is thrown away, or committed by --commit
-    /// if the command ended with 0. Where the command was ended by a signal it is thrown
-    /// away.
+    /// so does every process that it started. Its changes stay in the clone NAME, and are
+    /// durable after `tree commit`. With --from the changes are thrown away, or committed by
+    /// --commit if the command exits with 0. If a signal ends the command, the changes are
+    /// thrown away.
     ///
     /// Options precede the first word of the command.
     Run(RunIn),

@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Error};
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,7 +32,9 @@ pub fn help(words: &[String]) -> ExitCode {
 
 /// Prints the version.
 pub fn version() -> ExitCode {
-    println!("{}", Arguments::command().render_version().trim_end());
+    let version = Arguments::command().render_version();
+    // A write error is ignored: the reader may have closed the stream.
+    let _ = io::stdout().write_all(version.as_bytes());
     ExitCode::SUCCESS
 }
 

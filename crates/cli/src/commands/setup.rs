@@ -38,7 +38,7 @@ struct Report {
 /// A changed path.
 #[derive(Serialize)]
 struct Changed {
-    /// edited, wrote, put back or removed.
+    /// edited, wrote, restored or removed.
     act: &'static str,
     path: String,
     /// Where the user's edits were saved.
@@ -187,7 +187,7 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, E
         return Err(refusal);
     }
     let changed = |step: &undo::Step| Changed {
-        act: if step.before.is_some() { "put back" } else { "removed" },
+        act: if step.before.is_some() { "restored" } else { "removed" },
         path: host.real(&step.path).display().to_string(),
         saved: step.saved.as_ref().map(|path| path.display().to_string()),
     };

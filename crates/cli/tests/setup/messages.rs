@@ -15,7 +15,7 @@ fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
     let message = "synconce: docker is set up already: nothing was changed\n";
     assert_eq!((again.code, again.stderr.as_str()), (Some(0), message));
     let undone = place.setup(&["docker", "--undo"]);
-    assert!(undone.code == Some(0) && undone.stderr.contains("put back "), "{undone:?}");
+    assert!(undone.code == Some(0) && undone.stderr.contains("restored "), "{undone:?}");
     let again = place.setup(&["docker", "--undo"]);
     let message = "synconce: docker was not set up by synconce: there is nothing to undo\n";
     assert_eq!((again.code, again.stderr.as_str()), (Some(0), message));
@@ -138,10 +138,10 @@ fn an_undo_by_force_ignores_an_unreadable_unit_and_prints_where_the_edit_is_save
     let undone = place.setup(&["docker", "--undo", "--force"]);
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(place.read("etc/docker/daemon.json"), "{\n  \"debug\": true\n}\n");
-    let message = "synconce: what it was until now is saved as ";
-    let saved = undone.stderr.lines().find_map(|line| line.strip_prefix(message)).unwrap();
+    let message = "daemon.json as it was until now is saved as ";
+    let saved = undone.stderr.lines().find_map(|line| Some(line.split_once(message)?.1)).unwrap();
     assert!(saved.contains("var/lib/synconce/setup/docker/"), "{saved}");
     assert_eq!(std::fs::read_to_string(saved).unwrap(), edited);
-    let notice = format!("daemon.json is now would be saved as {saved}\n");
+    let notice = format!("daemon.json as it is now would be saved as {saved}\n");
     assert!(dry.stderr.contains(&notice), "{}", dry.stderr);
 }

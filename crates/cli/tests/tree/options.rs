@@ -40,7 +40,7 @@ fn clones_by_hard_links_share_files_with_their_base(place: &Place) {
     site.sh("linked", "echo more >>/data/file");
     let verified = site.ends(&["verify", "base"]);
     assert_eq!(verified.status.code(), Some(1), "{verified:?}");
-    assert!(verified.stderr.contains("data is not as it was frozen"), "{verified:?}");
+    assert!(verified.stderr.contains("data has changed since it was frozen"), "{verified:?}");
 }
 
 fn what_is_mounted_in_a_source_is_taken_when_asked_for(place: &Place) {

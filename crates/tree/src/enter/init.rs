@@ -17,6 +17,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_sys::launch::{Command, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Change, Side, WaitFor, Whose, exit_now, fork, wait};
+use synconce_sys::reason;
 use synconce_sys::signals::{self, Reader, Set};
 
 /// Runs the command and reports the outcome to `outside`. `life` is closed when the process
@@ -33,30 +34,29 @@ fn try_run(
     outside: &Teller,
     life: &PipeReader,
 ) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| text(&error))?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(words)?;
     if has_ended(life) {
         return Ok(());
     }
     // The process outside does not see these mounts, so that it can remove the mount points
     // afterwards.
-    unshare(UnshareFlags::NEWNS).map_err(|error| text(&error))?;
-    let root = furnish::furnish(spec).map_err(|error| text(&error))?;
-    furnish::change_root(root.as_fd()).map_err(|error| text(&error))?;
+    unshare(UnshareFlags::NEWNS).map_err(words)?;
+    let root = furnish::furnish(spec).map_err(|error| error.to_string())?;
+    furnish::change_root(root.as_fd()).map_err(|error| error.to_string())?;
     let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"))?;
     let mut watched = PASSED_ON.to_vec();
     watched.extend([Signal::CHILD.as_raw(), Signal::CONT.as_raw()]);
     let set = Set::of(&watched);
     set.block();
-    let reader = Reader::new(&set).map_err(|error| text(&error))?;
-    match fork().map_err(|error| text(&error))? {
+    let reader = Reader::new(&set).map_err(words)?;
+    match fork().map_err(words)? {
         Side::Child => {
             drop(reader);
             let code = become_command(spec, &user, before, outside);
             exit_now(code)
         }
-        Side::Parent(pid) => attend(pid, &reader, outside).map_err(|error| text(&error)),
+        Side::Parent(pid) => attend(pid, &reader, outside).map_err(words),
     }
 }
 
@@ -106,11 +106,16 @@ const ANY_CHANGE: WaitFor = WaitFor {
     tracees: false,
 };
 
+fn words(error: impl Into<io::Error>) -> String {
+    reason(&error.into())
+}
+
 /// Executes the command. On failure returns an exit code.
 fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) -> i32 {
     let directory = spec.directory.as_deref().unwrap_or(OsStr::new("/"));
-    let prepared = become_user(user, &spec.user)
-        .and_then(|()| chdir(directory).on("cannot work, in the tree, in", Path::new(directory)));
+    let prepared = become_user(user, &spec.user).and_then(|()| {
+        chdir(directory).on("cannot change to the directory of the tree", Path::new(directory))
+    });
     if let Err(error) = prepared {
         outside.tell(&Report::Failed(error.to_string()));
         return 125;

@@ -151,10 +151,10 @@ pub fn verify(store: &Store, name: &Name, output: Output) -> Result<ExitCode, Fa
     drop(bar);
     for one in &altered {
         for path in one.directories.iter().take(NAMED) {
-            say(&format!("{} is not as it was frozen", one.layer.join(path).display()));
+            say(&format!("{} has changed since it was frozen", one.layer.join(path).display()));
         }
         if one.directories.len() > NAMED {
-            say(&format!("and {} directories more", one.directories.len() - NAMED));
+            say(&format!("and {} more directories", one.directories.len() - NAMED));
         }
     }
     let layers = altered.iter().map(|one| {
