@@ -44,7 +44,7 @@ pub fn run(document: &Document) {
                 add(&mut script, "shown", &typed);
                 wanted.extend(shown);
             }
-            _ => panic!("{}:{}: the block has no language", document.name, block.line),
+            _ => panic!("{}:{}: the block is neither sh nor console", document.name, block.line),
         }
     }
     fs::write(root.path(".documents/script"), script).unwrap();

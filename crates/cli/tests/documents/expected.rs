@@ -44,9 +44,9 @@ fn lines_fit(wanted: &[Vec<String>], printed: &[Vec<String>]) -> bool {
         [any, rest @ ..] if any[..] == ["..."] => {
             (0..=printed.len()).any(|skipped| lines_fit(rest, &printed[skipped..]))
         }
-        [line, rest @ ..] => {
-            printed.split_first().is_some_and(|(first, more)| line == first && lines_fit(rest, more))
-        }
+        [line, rest @ ..] => printed
+            .split_first()
+            .is_some_and(|(first, more)| line == first && lines_fit(rest, more)),
     }
 }
 
@@ -97,5 +97,8 @@ fn is_number(word: &str) -> bool {
 }
 
 fn is_unit(word: &str) -> bool {
-    matches!(word.trim_end_matches([',', ')', ';']), "us" | "ms" | "s" | "KiB" | "MiB" | "GiB" | "MB")
+    matches!(
+        word.trim_end_matches([',', ')', ';']),
+        "us" | "ms" | "s" | "KiB" | "MiB" | "GiB" | "MB"
+    )
 }

@@ -20,7 +20,9 @@ fn broken_in(document: &Document) -> Vec<String> {
             let path = if file.is_empty() { document.name.clone() } else { below(directory, file) };
             if !Path::new(PROJECT).join(&path).exists() {
                 broken.push(format!("{}:{line}: {target}: no such file", document.name));
-            } else if !heading.is_empty() && !Document::read(&path).anchors().contains(&heading.to_owned()) {
+            } else if !heading.is_empty()
+                && !Document::read(&path).anchors().contains(&heading.to_owned())
+            {
                 broken.push(format!("{}:{line}: {target}: no such heading", document.name));
             }
         }

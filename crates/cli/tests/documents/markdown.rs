@@ -31,9 +31,10 @@ pub struct Block {
 }
 
 impl Block {
+    /// Whether a reader types what is in the block. A block without a language could hide
+    /// commands.
     pub fn has_commands(&self) -> bool {
-        // A block without a language could hide commands.
-        matches!(&*self.language, "sh" | "console" | "")
+        !matches!(&*self.language, "dockerfile" | "toml")
     }
 }
 
