@@ -14,7 +14,6 @@ mod root;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use markdown::Document;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_testkit::isolation::isolated_as;
@@ -65,22 +64,19 @@ fn is_run(block: &markdown::Block) -> bool {
 
 /// Prints the blocks that cannot run in a root, with their reasons.
 fn print_unrun(documents: &[Document]) {
-    let blocks = || {
-        let of = |document: &'_ Document| -> Vec<_> {
-            let line = |block: &markdown::Block| {
-                let reason = block.not_run.as_ref()?;
-                Some(format!("NOT RUN: {}:{}: {reason}", document.name, block.line))
-            };
-            document.blocks.iter().filter_map(line).collect()
-        };
-        documents.iter().flat_map(of)
-    };
-    blocks().for_each(|line| eprintln!("{line}"));
-    let runs = documents.iter().flat_map(|document| &document.blocks).filter(|block| is_run(block));
-    eprintln!("blocks that are run: {}; that are not: {}", runs.count(), blocks().count());
+    let (mut run, mut unrun) = (0, 0);
+    for document in documents {
+        run += document.blocks.iter().filter(|block| is_run(block)).count();
+        for block in &document.blocks {
+            let Some(reason) = &block.not_run else { continue };
+            unrun += 1;
+            eprintln!("NOT RUN: {}:{}: {reason}", document.name, block.line);
+        }
+    }
+    eprintln!("blocks of commands that are run: {run}; that are not: {unrun}");
 }
 
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }

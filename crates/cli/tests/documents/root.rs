@@ -66,7 +66,9 @@ impl Root {
     }
 
     pub fn down(self) {
+        let point = self.path("");
         self.rig.down().unwrap();
+        fs::remove_dir(point).unwrap();
     }
 }
 
