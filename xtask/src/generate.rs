@@ -12,6 +12,9 @@ use synconce::arguments::Arguments;
 /// Writes the generated files below `docs/`.
 pub fn write() -> Result<String, Box<dyn Error>> {
     let files = make_below(&docs())?;
+    for page in pages_without_command(&docs(), &files)? {
+        fs::remove_file(page)?;
+    }
     Ok(format!("{} files written", files.len()))
 }
 
@@ -25,6 +28,7 @@ pub fn check() -> Result<String, Box<dyn Error>> {
 }
 
 fn compare(fresh: &Path, files: &[PathBuf]) -> Result<String, Box<dyn Error>> {
+    let mut expected = Vec::new();
     for file in files {
         let committed = docs().join(file.strip_prefix(fresh)?);
         if fs::read(file)? != fs::read(&committed).unwrap_or_default() {
@@ -33,8 +37,21 @@ fn compare(fresh: &Path, files: &[PathBuf]) -> Result<String, Box<dyn Error>> {
                 format!("{name} is not what the arguments say: cargo xtask generate").into()
             );
         }
+        expected.push(committed);
+    }
+    if let Some(page) = pages_without_command(&docs(), &expected)?.first() {
+        return Err(
+            format!("no command has the page {}: cargo xtask generate", page.display()).into()
+        );
     }
     Ok(format!("{} generated files are up to date", files.len()))
+}
+
+/// Returns the manual pages below `root` that are not among `files`.
+fn pages_without_command(root: &Path, files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let pages = fs::read_dir(root.join("man"))?.map(|entry| entry.map(|entry| entry.path()));
+    let pages = pages.collect::<io::Result<Vec<_>>>()?;
+    Ok(pages.into_iter().filter(|page| !files.contains(page)).collect())
 }
 
 fn docs() -> PathBuf {

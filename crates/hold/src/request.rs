@@ -18,6 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_durable::record::Record;
 use synconce_filter::HANDSHAKE_FLAGS;
+use synconce_sys::reason;
 use synconce_sys::seccomp::{self, Outer};
 use synconce_sys::signals::{Reader, Set, is_ignored};
 
@@ -57,7 +58,7 @@ impl fmt::Display for RequestError {
                 "cannot reach the supervisor of this sealed run: the run has ended, or this \
                  process is in another network namespace",
             ),
-            Self::Call(act, errno) => write!(f, "{act}: {}", std::io::Error::from(*errno)),
+            Self::Call(act, errno) => write!(f, "{act}: {}", reason(&(*errno).into())),
             Self::NoResult => f.write_str("the supervisor of the run ended without a result"),
             Self::Run(error) => error.fmt(f),
             Self::Unfinished(_) => f.write_str("not everything is durable yet"),

@@ -1,5 +1,6 @@
 //! What is said to a run in flight.
 
+use super::Json;
 use clap::Args;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use std::time::Duration;
 /// write error the run itself also ends with 125.
 #[derive(Debug, Args)]
 pub struct Commit {
-    /// Print the result for each file system as JSON on standard output
-    #[arg(long)]
-    pub json: bool,
+    /// Where the result for each file system is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
     /// The run, as `synconce status` names it
     #[arg(value_name = "ID")]
     pub id: Option<String>,

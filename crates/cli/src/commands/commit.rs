@@ -1,36 +1,38 @@
 //! `synconce commit`
 
 use crate::arguments::in_run::Commit;
+use crate::commands::json::{Sink, Stream};
 use crate::commands::run::{Screen, not_durable, not_yet_durable};
 use crate::exit;
-use crate::text::{printable_json, say, shell};
-use std::io::{self, Write};
+use crate::text::{say, shell};
 use std::process::ExitCode;
 use synconce_durable::record::Record;
-use synconce_hold::{CommitReport, RequestError, RunError};
+use synconce_hold::{RequestError, RunError};
 
 /// Commits a run in flight.
 pub fn commit(arguments: &Commit) -> ExitCode {
+    let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
+        Ok(json) => json,
+        Err(error) => {
+            say(&error);
+            return exit::FAILED.into();
+        }
+    };
     match synconce_hold::commit(arguments.id.as_deref(), &mut Screen::default()) {
         Ok(report) => {
             not_durable(&report).iter().for_each(|line| say(line));
-            match arguments.json.then(|| print(&report)).transpose() {
+            match json.map(|sink| sink.write(&report)).transpose() {
                 Ok(_) if report.is_durable() => return ExitCode::SUCCESS,
                 Ok(_) => say(
                     "hint: what the run writes on a disk that failed is lost; repair the disk, \
                               and run the command again",
                 ),
-                Err(error) => say(&format!("cannot write: {error}")),
+                Err(error) => say(&error),
             }
         }
         Err(error) => fail(&error),
     }
     exit::FAILED.into()
-}
-
-fn print(report: &CommitReport) -> io::Result<()> {
-    let json = serde_json::to_string_pretty(report)?;
-    writeln!(io::stdout(), "{}", printable_json(&json))
 }
 
 fn fail(error: &RequestError) {

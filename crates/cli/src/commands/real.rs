@@ -6,6 +6,7 @@ use crate::exit;
 use crate::text::say;
 use std::process::ExitCode;
 use synconce_hold::RealError;
+use synconce_sys::reason;
 
 /// Runs the command with real syncs and ends as the command did.
 pub fn real(arguments: &Real) -> ExitCode {
@@ -14,7 +15,8 @@ pub fn real(arguments: &Real) -> ExitCode {
         Err(error) => error,
     };
     if let RealError::Exec(error) = &error {
-        say(&format!("cannot execute {}: {error}", arguments.command[0].to_string_lossy()));
+        let command = arguments.command[0].to_string_lossy();
+        say(&format!("cannot execute {command}: {}", reason(error)));
         return exit::not_executed(error.raw_os_error().unwrap_or(0)).into();
     }
     say(&error.to_string());

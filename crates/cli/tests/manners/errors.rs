@@ -1,7 +1,7 @@
 //! Messages of failures: an act, an object and a reason in words.
 
 use libtest_mimic::Trial;
-use synconce_testkit::harness::{Place, finish, trial};
+use synconce_testkit::harness::{Place, binary, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -15,6 +15,9 @@ fn no_message_has_the_number_of_an_error(place: &Place) {
         &["run", "--commit-only", "none", "--", "true"][..],
         &["run", "--", "/none"],
         &["run", "--", "/etc"],
+        &["real", "--", "/none"],
+        &["run", "--no-commit", "--", binary(), "real", "--", "/none"],
+        &["commit", "--json=none/file"],
         &["oci", "--explain", "none"],
         &["bench", "compile", "--source", "none"],
         &["bench", "cost", "--dir", "file"],

@@ -13,7 +13,7 @@ use std::io;
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{Reader, Set};
-use synconce_sys::{launch, origin};
+use synconce_sys::{launch, origin, reason};
 
 /// Why the command does not run with real syncs.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ impl fmt::Display for RealError {
             Self::Sealed => f.write_str(
                 "cannot make syncs real: this run is sealed, and its filter cannot be lifted",
             ),
-            Self::SetUp(act, error) => write!(f, "{act}: {error}"),
-            Self::Exec(error) => write!(f, "cannot execute the command: {error}"),
+            Self::SetUp(act, error) => write!(f, "{act}: {}", reason(error)),
+            Self::Exec(error) => write!(f, "cannot execute the command: {}", reason(error)),
         }
     }
 }
