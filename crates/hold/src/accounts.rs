@@ -46,7 +46,7 @@ impl Tally {
 pub struct Accounts {
     /// By system call.
     pub calls: BTreeMap<String, Tally>,
-    /// By program name (`/proc/PID/comm`), if requested.
+    /// By program name (`/proc/PID/comm` of the process), if requested.
     pub programs: BTreeMap<String, Tally>,
 }
 

@@ -1,5 +1,6 @@
 //! Reading and patching a caller's memory.
 
+use crate::process_tree::process_of;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -71,8 +72,10 @@ impl Memory {
     }
 }
 
-/// Returns the name of the program that `thread` executes.
+/// Returns the name of the program that `thread` executes: that of its process, because
+/// threads may have names of their own.
 pub(crate) fn program(thread: u32) -> Option<String> {
-    let name = std::fs::read(format!("/proc/{thread}/comm")).ok()?;
+    let process = process_of(thread)?;
+    let name = std::fs::read(format!("/proc/{process}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }

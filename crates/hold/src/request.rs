@@ -17,6 +17,8 @@ use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_durable::record::Record;
+use synconce_durable::recovery::{self, State};
+use synconce_durable::standard_paths;
 use synconce_filter::HANDSHAKE_FLAGS;
 use synconce_sys::reason;
 use synconce_sys::seccomp::{self, Outer};
@@ -141,14 +143,24 @@ fn ask(socket: OwnedFd) -> Result<OwnedFd, RequestError> {
 
 /// Returns the id of the only run of this user that is in flight.
 fn only_run() -> Result<String, RequestError> {
-    let mut runs = live().unwrap_or_default();
-    runs.retain(|run: &Live| run.phase == Phase::Running);
+    let (running, ending): (Vec<_>, Vec<_>) =
+        live().unwrap_or_default().into_iter().partition(|run| run.phase == Phase::Running);
+    let mut runs: Vec<Record> = running.into_iter().map(|run: Live| run.record).collect();
+    // The runs of a user without a runtime directory have no run file.
+    let marked = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
+    let marked = marked.into_iter().flatten().filter(|found| found.state == State::InFlight);
+    let is_known = |record: &Record| {
+        runs.iter().chain(ending.iter().map(|run| &run.record)).any(|run| run.id == record.id)
+    };
+    let marked: Vec<_> =
+        marked.filter_map(|found| found.record).filter(|record| !is_known(record)).collect();
+    runs.extend(marked);
     match (runs.len(), runs.pop()) {
-        (1, Some(run)) => Ok(run.record.id),
+        (1, Some(run)) => Ok(run.id),
         (_, None) => Err(RequestError::NoRun),
         (_, Some(last)) => {
-            let others = runs.into_iter().map(|run| run.record);
-            Err(RequestError::Several(others.chain([last.record]).collect()))
+            runs.push(last);
+            Err(RequestError::Several(runs))
         }
     }
 }

@@ -50,7 +50,21 @@ pub fn run(arguments: Run) -> ExitCode {
     }
     match &finished.error {
         Some(error) => fail(error, &finished),
-        None => end_as(finished.ending),
+        None => {
+            hint_at_io_uring(&finished);
+            end_as(finished.ending)
+        }
+    }
+}
+
+/// Prints a hint if the command failed after its io_uring was refused: some programs then say
+/// that the kernel has none.
+fn hint_at_io_uring(finished: &Finished) {
+    let setup = finished.accounts.calls.get("io_uring_setup");
+    let is_refused = setup.is_some_and(|tally| tally.refused > 0);
+    if is_refused && finished.ending != Ending::Exited(0) {
+        notice("io_uring was refused (ENOSYS), and the command failed");
+        notice("hint: if it needs io_uring: synconce run --io-uring pass");
     }
 }
 
@@ -207,7 +221,9 @@ impl Observer for Screen {
                 );
                 notice("hint: mount /proc anew (unshare --mount-proc), or use --sealed");
             }
-            Notice::IoUringPassed => notice("io_uring was let through: its syncs were not held"),
+            Notice::IoUringPassed => {
+                notice("io_uring was let through: the syncs that go through it were not held");
+            }
         }
     }
 
