@@ -34,7 +34,7 @@ impl Block {
     /// Whether a reader types what is in the block. A block without a language could hide
     /// commands.
     pub fn has_commands(&self) -> bool {
-        !matches!(&*self.language, "dockerfile" | "toml")
+        !matches!(&*self.language, "dockerfile" | "groovy" | "toml" | "yaml")
     }
 }
 
