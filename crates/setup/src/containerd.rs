@@ -266,7 +266,7 @@ impl Wanted<'_> {
             Some(Some(annotations)) => annotations.clone(),
             Some(None) => {
                 let reason = "has pod_annotations of runc that are no list";
-                return Err(Fault::new(reason, "mend the file"));
+                return Err(Fault::new(reason, "repair the file"));
             }
         };
         if !all.iter().any(|one| one.as_str() == Some(ANNOTATIONS)) {

@@ -180,7 +180,8 @@ impl Host {
         match String::from_utf8(bytes) {
             Ok(text) => Ok((resolved, Some(text))),
             Err(error) => {
-                let fault = Fault::new("is not UTF-8", "the engine cannot read it either: mend it");
+                let fault =
+                    Fault::new("is not UTF-8", "the engine cannot read it either: repair it");
                 let good = error.utf8_error().valid_up_to();
                 let lines = error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count();
                 Err(fault.on_line(lines + 1).in_file(&self.real(&resolved)).into())

@@ -21,12 +21,12 @@ const STRICT: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-const MEND: &str = "mend the file; the engine does not start with it either";
+const REPAIR: &str = "repair the file; the engine does not start with it either";
 
 /// Parses `text`; `None` when the text is blank.
 pub(crate) fn parse(text: &str) -> Result<Option<Value<'_>>, Fault> {
     if text.starts_with('\u{feff}') {
-        return Err(Fault::new("starts with a byte order mark", MEND).on_line(1));
+        return Err(Fault::new("starts with a byte order mark", REPAIR).on_line(1));
     }
     let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT);
     Ok(parsed.map_err(|error| fault(&error))?.value)
@@ -55,10 +55,10 @@ pub(crate) fn member<'a>(
 
 /// Makes the refusal of the member `name` in `line`, which is not `kind`.
 pub(crate) fn is_no(kind: &str, name: &str, line: usize) -> Fault {
-    Fault::new(format!("\"{name}\" is no {kind}"), MEND).on_line(line)
+    Fault::new(format!("\"{name}\" is no {kind}"), REPAIR).on_line(line)
 }
 
 fn fault(error: &ParseError) -> Fault {
     let reason = format!("is no JSON: {}", error.kind());
-    Fault::new(reason, MEND).on_line(error.line_display())
+    Fault::new(reason, REPAIR).on_line(error.line_display())
 }

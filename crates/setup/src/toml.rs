@@ -14,11 +14,11 @@ impl Toml {
     /// Parses `text`. A text that the editor would change elsewhere, except by a final
     /// newline, is refused.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
-        let mend = "mend the file; the engine cannot read it either";
+        let repair = "repair the file; the engine cannot read it either";
         let document = Document::parse(text.to_owned()).map_err(|error| {
             let line = error.span().map(|span| line_of(text, span.start));
             // Without the position, which is reported separately.
-            Fault::new(format!("is no TOML: {}", error.message()), mend).on_line(line)
+            Fault::new(format!("is no TOML: {}", error.message()), repair).on_line(line)
         })?;
         let back = document.clone().into_mut().to_string();
         if back != text && back.strip_suffix('\n') != Some(text) {
@@ -168,5 +168,5 @@ fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
 
 fn is_no(kind: &str, keys: &[&str], line: Option<usize>) -> Fault {
     let keys = keys.join(".");
-    Fault::new(format!("{keys} is no {kind}"), "mend the file").on_line(line)
+    Fault::new(format!("{keys} is no {kind}"), "repair the file").on_line(line)
 }

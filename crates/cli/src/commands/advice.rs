@@ -23,12 +23,19 @@ pub fn advice(
         return lines;
     };
     let places = places(record);
-    lines.push(format!(
-        "files that it wrote{places} may be empty or old; throw the result away and run it again:"
-    ));
-    lines.push(format!("    {}", shell(&again(record, private))));
+    let again = format!("    {}", shell(&again(record, private)));
     if installs_packages(&private.command) {
+        // The same command skips packages that dpkg takes for installed.
+        lines.push(format!("files that it wrote{places} may be empty or old"));
+        lines.push("if you can make that system anew, do so, and run there:".into());
+        lines.push(again);
         lines.extend(dpkg(private.root.as_deref()));
+    } else {
+        lines.push(format!(
+            "files that it wrote{places} may be empty or old; throw the result away and run it \
+             again:"
+        ));
+        lines.push(again);
     }
     lines.push(clear);
     lines
@@ -137,8 +144,7 @@ fn dpkg(root: Option<&Path>) -> Vec<String> {
     };
     let (old, new) = (at("var/lib/dpkg/status-old"), at("var/lib/dpkg/status"));
     vec![
-        "to keep the system instead, install every package again (dpkg's checks do not see all):"
-            .into(),
+        "to keep the system, install every package again (dpkg's checks do not see all):".into(),
         format!("    test -s {new} || cp {old} {new}"),
         format!("    {enter}dpkg --configure --pending"),
         format!(

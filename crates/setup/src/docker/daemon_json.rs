@@ -17,7 +17,7 @@ pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, 
         let object = match &value {
             None => return Ok(Some(whole(runtime))),
             Some(Value::Object(object)) => object,
-            Some(_) => return Err(Fault::new("is no JSON object", MEND).on_line(1)),
+            Some(_) => return Err(Fault::new("is no JSON object", REPAIR).on_line(1)),
         };
         let runtimes = runtimes(text, object)?;
         let is_default = check_default(text, object, runtimes)?;
@@ -29,7 +29,7 @@ pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, 
     })
 }
 
-const MEND: &str = "mend the file; dockerd does not start with it either";
+const REPAIR: &str = "repair the file; dockerd does not start with it either";
 
 /// Returns a file with no other settings.
 fn whole(runtime: &str) -> String {
