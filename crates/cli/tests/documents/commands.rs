@@ -99,6 +99,9 @@ fn commands(first: usize, lines: &[String]) -> Vec<(usize, String)> {
 }
 
 fn is_complete(text: &str) -> bool {
-    let parsed = || Command::new("bash").args(["-n", "-c", text]).output().expect("bash");
-    !text.ends_with('\\') && parsed().status.success()
+    let mut bash = Command::new("bash");
+    let parsed = bash.args(["-n", "-c", text]).env("LC_ALL", "C").output().expect("bash");
+    // bash only warns of a here-document without its last line.
+    let is_open = String::from_utf8_lossy(&parsed.stderr).contains("here-document");
+    !text.ends_with('\\') && parsed.status.success() && !is_open
 }

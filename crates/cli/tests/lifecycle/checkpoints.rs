@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use std::fs;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, Started, binary, committed, daemon, eventually, finish, isolated, limit, perl, stall,
-    without_fuse_notice,
+    Place, Started, binary, committed, daemon, eventually, finish, isolated, limit, perl,
+    process_status, stall, without_fuse_notice,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, FsKind, Rig, Survivors};
@@ -121,6 +121,13 @@ fn calls_are_held_while_a_commit_goes_on_and_the_end_commits_them() {
     });
 }
 
+/// Whether the process `pid` has blocked `signal`.
+fn has_blocked(pid: u32, signal: Signal) -> bool {
+    let status = process_status(pid);
+    let blocked = status.get("SigBlk").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    blocked.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+}
+
 #[test]
 fn a_commit_goes_on_when_the_process_that_waits_for_it_ends() {
     isolated(|place| {
@@ -130,13 +137,12 @@ fn a_commit_goes_on_when_the_process_that_waits_for_it_ends() {
             let stalled = stall(&rig);
             let asked = Started::new(&mut place.synconce(&["commit"]));
             rig.disk().wait_for_waiting_flush(limit()).unwrap();
-            // Repeated: the signal may arrive before the process waits for it.
-            eventually("it ends", || {
-                let _ = asked.signal(by);
-                asked.wait(Duration::from_millis(20)).unwrap().is_some()
-            });
+            // Before it waits for the signal it blocks the signal, and would die by it.
+            eventually("it waits", || has_blocked(asked.pid(), Signal::INT));
+            asked.signal(by).unwrap();
+            let ended = asked.end();
             if by == Signal::INT {
-                assert_eq!(asked.end().code(), Some(125), "{}", asked.text());
+                assert_eq!(ended.code(), Some(125), "{}", asked.text());
                 assert!(asked.text().contains("synconce: not yet durable: "), "{}", asked.text());
             }
             let before = flushes(&rig);

@@ -1,7 +1,9 @@
 //! What a run and `status` print about an earlier run that was interrupted.
 
 use std::fs;
-use synconce_testkit::harness::{Place, Started, binary, eventually, isolated, perl};
+use synconce_testkit::harness::{
+    Place, Started, binary, eventually, isolated, perl, without_fuse_notice,
+};
 
 const NOTICE: &str =
     "synconce: an earlier run was interrupted; `synconce status` shows what to do\n";
@@ -49,7 +51,8 @@ fn an_interrupted_run_is_reported_by_one_later_run_a_boot() {
     isolated(|place| {
         let synconce = binary();
         place.write("data", "x");
-        let notices = |options: &[&str]| place.run(options, &["sync", "data"]).stderr;
+        let notices =
+            |options: &[&str]| without_fuse_notice(&place.run(options, &["sync", "data"]).stderr);
         assert_eq!(notices(&[]), "");
         let interrupted = interrupt(place, "");
         end(place, &interrupted);
