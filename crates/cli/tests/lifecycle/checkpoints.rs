@@ -4,7 +4,6 @@
 use super::other_users::{ALICE, BOB, machine, synconce};
 use rustix::process::Signal;
 use std::fs;
-use std::time::Duration;
 use synconce_testkit::harness::{
     Place, Started, binary, committed, daemon, eventually, finish, isolated, limit, perl,
     process_status, stall, without_fuse_notice,
