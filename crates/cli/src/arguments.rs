@@ -52,8 +52,28 @@ pub enum Command {
     /// by a signal is passed on as that signal.
     Run(Run),
     /// Make durable now what a run in flight has written until now
+    ///
+    /// When this command returns 0, everything that the run had written before is durable on the
+    /// file systems that the run commits, and on those of the working directory, /, HOME and
+    /// TMPDIR. The run goes on, and stays marked as in flight until its own commit.
+    ///
+    /// Without ID: the run that this command is started in, or else your only run in flight.
+    /// Root may commit the run of any user by its ID.
+    ///
+    /// Exit code: 0 everything is durable; 125 something is not, or there is no such run. After a
+    /// write error the run itself also ends with 125.
     Commit(Commit),
     /// Inside a run: run a command whose disk syncs are real
+    ///
+    /// Inside a run, the disk syncs of COMMAND and its descendants are done, and those of all
+    /// other processes of the run stay held. Daemons that COMMAND leaves behind keep their real
+    /// syncs. What the run wrote before is not synced as a whole: see `synconce commit`.
+    ///
+    /// A sealed run is refused, because its filter cannot be lifted. Outside a run COMMAND is
+    /// executed as it is.
+    ///
+    /// The exit code is COMMAND's own; 125 if synconce failed, 126 if COMMAND cannot be executed,
+    /// 127 if it is not found.
     Real(Real),
     /// Clone roots in milliseconds, run commands in the clones, and commit the results
     ///

@@ -106,8 +106,8 @@ impl RunError {
                 _ => "the marker needs a writable disk; SYNCONCE_STATE_DIR names another directory",
             },
             (Self::CommitsNothing, _) => {
-                "start the run without --no-commit; `synconce real -- sync -f FILE` inside it \
-                 makes one file system durable"
+                "start the run without --no-commit; for a tree: `synconce tree commit`, after the \
+                 command"
             }
             (Self::Over, _) => "the run makes its own commit now; `synconce status` shows it",
             (Self::RootUnwritable(_), _) => {
@@ -154,7 +154,7 @@ impl fmt::Display for RunError {
             }
             Self::Commit => f.write_str("not everything is durable"),
             Self::CommitsNothing => {
-                f.write_str("cannot commit: the run was started with --no-commit")
+                f.write_str("cannot commit: the run makes no commit (--no-commit, or `tree run`)")
             }
             Self::Over => f.write_str("cannot commit: the command of the run has ended"),
             Self::Clear(act) => write!(f, "everything is durable, but {act}"),

@@ -47,7 +47,7 @@ pub fn learn_of_children() {
 }
 
 /// Whether standard descriptor `fd` (0, 1 or 2) was closed when the process started.
-pub(crate) fn was_closed(fd: i32) -> bool {
+pub fn was_closed(fd: i32) -> bool {
     (0..3).contains(&fd) && CLOSED.load(Relaxed) & (1 << fd) != 0
 }
 

@@ -6,16 +6,6 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 /// `synconce commit`
-///
-/// When this command returns 0, everything that the run had written before is durable on the
-/// file systems that the run commits, and on those of the working directory, /, HOME and
-/// TMPDIR. The run goes on, and stays marked as in flight until its own commit.
-///
-/// Without ID: the run that this command is started in, or else your only run in flight.
-/// Root may commit the run of any user by its ID.
-///
-/// Exit code: 0 everything is durable; 125 something is not, or there is no such run. After a
-/// write error the run itself also ends with 125.
 #[derive(Debug, Args)]
 pub struct Commit {
     /// Where the result for each file system is printed as JSON.
@@ -27,16 +17,6 @@ pub struct Commit {
 }
 
 /// `synconce real`
-///
-/// Inside a run, the disk syncs of COMMAND and its descendants are done, and those of all
-/// other processes of the run stay held. Daemons that COMMAND leaves behind keep their real
-/// syncs. What the run wrote before is not synced as a whole: see `synconce commit`.
-///
-/// A sealed run is refused, because its filter cannot be lifted. Outside a run COMMAND is
-/// executed as it is.
-///
-/// The exit code is COMMAND's own; 125 if synconce failed, 126 if COMMAND cannot be executed,
-/// 127 if it is not found.
 #[derive(Debug, Args)]
 pub struct Real {
     /// The command and its arguments
@@ -48,11 +28,12 @@ pub struct Real {
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let units = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
     let parse = |(unit, seconds): (&str, u64)| {
-        text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(seconds)
+        let number = text.strip_suffix(unit).filter(|number| !number.starts_with('+'))?;
+        number.parse::<u64>().ok()?.checked_mul(seconds)
     };
     match units.into_iter().find_map(parse) {
         Some(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
-        _ => Err("it is a number above 0 with a unit, such as 90s, 5m or 1h".to_owned()),
+        _ => Err("it is a number above 0 with a unit, such as 90s, 5m, 1h or 1d".to_owned()),
     }
 }
 
@@ -66,7 +47,9 @@ mod tests {
         {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        for text in ["", "5", "s", "0s", "-1s", "1.5h", "1h30m", "5 m", "99999999999999999999d"] {
+        for text in
+            ["", "5", "s", "0s", "-1s", "+1s", "1.5h", "1h30m", "5 m", "99999999999999999999d"]
+        {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -25,6 +25,8 @@ pub fn sections(name: &str) -> Sections {
     match name {
         "synconce" => SYNCONCE,
         "synconce-run" => RUN,
+        "synconce-commit" => COMMIT,
+        "synconce-real" => REAL,
         "synconce-status" => STATUS,
         "synconce-setup" => SETUP,
         "synconce-oci" => OCI,
@@ -33,7 +35,8 @@ pub fn sections(name: &str) -> Sections {
         "synconce-tree-diff" => Sections { exit_status: DIFF, ..TREE },
         "synconce-tree-verify" | "synconce-tree-fsck" => Sections { exit_status: CHECKED, ..TREE },
         name if name.starts_with("synconce-tree-") => TREE,
-        _ => BENCH,
+        name if name.starts_with("synconce-bench") => BENCH,
+        _ => panic!("no sections for the page {name}"),
     }
 }
 
@@ -113,6 +116,31 @@ const RUN: Sections = Sections {
         ("fsync", "2"),
         ("seccomp", "2"),
     ],
+};
+
+const COMMIT: Sections = Sections {
+    exit_status: &[
+        ("0", "Everything is durable that the run had written on what it commits."),
+        ("125", "Something is not durable, or there is no such run."),
+    ],
+    files: PLACES,
+    environment: VARIABLES,
+    examples: &[
+        ("synconce commit", "Commit the run that this shell is in, or your only run in flight."),
+        ("synconce commit --json=/dev/fd/3 3>report.json", "Keep the result of each file system."),
+    ],
+    see_also: &[("synconce-run", "1"), ("synconce-real", "1"), ("synconce-status", "1")],
+};
+
+const REAL: Sections = Sections {
+    exit_status: COMMANDS,
+    files: &[],
+    environment: &[],
+    examples: &[(
+        "synconce real -- grub-install /dev/sda",
+        "Install a boot loader with real syncs, inside a run.",
+    )],
+    see_also: &[("synconce-run", "1"), ("synconce-commit", "1"), ("fsync", "2")],
 };
 
 const STATUS: Sections = Sections {

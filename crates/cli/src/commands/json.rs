@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use synconce_sys::origin::was_closed;
 use synconce_sys::process::inherited;
 use synconce_sys::reason;
 
@@ -26,6 +27,16 @@ pub enum Stream {
     Errors,
 }
 
+impl Stream {
+    /// Returns the number of the descriptor, and its name.
+    fn descriptor(self) -> (i32, &'static str) {
+        match self {
+            Self::Output => (1, "standard output"),
+            Self::Errors => (2, "standard error"),
+        }
+    }
+}
+
 impl Sink {
     /// Opens the sink of `--json[=FILE]`; returns `None` without the option. Called before the
     /// work, so that a mistyped path loses no result.
@@ -34,8 +45,13 @@ impl Sink {
     /// FILE cannot be opened; a message for the user.
     pub fn open(json: Option<&Path>, stream: Stream) -> Result<Option<Self>, String> {
         let Some(path) = json else { return Ok(None) };
+        let failed = |name: &str, error| Err(format!("cannot write to {name}: {}", reason(&error)));
         if path == Path::new("-") {
-            return Ok(Some(Self::Standard(stream)));
+            let (number, name) = stream.descriptor();
+            return match was_closed(number) {
+                true => failed(name, closed()),
+                false => Ok(Some(Self::Standard(stream))),
+            };
         }
         let file = match descriptor(path) {
             // Opening the path would truncate a file, and fails for a socket.
@@ -44,7 +60,7 @@ impl Sink {
         };
         match file {
             Ok(file) => Ok(Some(Self::File(file, path.to_owned()))),
-            Err(error) => Err(format!("cannot write to {}: {}", path.display(), reason(&error))),
+            Err(error) => failed(&path.display().to_string(), error),
         }
     }
 
@@ -65,11 +81,12 @@ impl Sink {
     pub fn write_text(self, text: &str) -> Result<(), String> {
         let write = |out: &mut dyn Write| out.write_all(text.as_bytes()).and_then(|()| out.flush());
         let (written, name) = match self {
-            Self::Standard(Stream::Output) => {
-                (write(&mut io::stdout().lock()), "standard output".to_owned())
-            }
-            Self::Standard(Stream::Errors) => {
-                (write(&mut io::stderr().lock()), "standard error".to_owned())
+            Self::Standard(stream) => {
+                let written = match stream {
+                    Stream::Output => write(&mut io::stdout().lock()),
+                    Stream::Errors => write(&mut io::stderr().lock()),
+                };
+                (written, stream.descriptor().1.to_owned())
             }
             Self::File(mut file, path) => (write(&mut file), path.display().to_string()),
         };
@@ -87,8 +104,13 @@ fn descriptor(path: &Path) -> Option<i32> {
     }
 }
 
+fn closed() -> io::Error {
+    rustix::io::Errno::BADF.into()
+}
+
 fn duplicate(number: i32) -> io::Result<File> {
-    let found = inherited().into_iter().find(|fd| fd.as_raw_fd() == number);
-    let closed = || io::Error::from(rustix::io::Errno::BADF);
+    // The runtime has opened /dev/null on a standard descriptor that was closed.
+    let of_caller = |fd: &i32| *fd == number && !was_closed(number);
+    let found = inherited().into_iter().find(|fd| of_caller(&fd.as_raw_fd()));
     found.ok_or_else(closed)?.try_clone_to_owned().map(File::from)
 }

@@ -27,7 +27,12 @@ pub fn run(arguments: Run) -> ExitCode {
         lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
     }
-    let json = match Sink::open(arguments.json.as_deref(), Stream::Errors) {
+    let mut json = arguments.json.as_deref();
+    if (arguments.stats || json.is_some()) && synconce_hold::is_held() {
+        notice("no statistics: this run is inside another one, which counts its calls");
+        json = None;
+    }
+    let json = match Sink::open(json, Stream::Errors) {
         Ok(json) => json,
         Err(error) => {
             say(&error);

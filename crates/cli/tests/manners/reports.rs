@@ -13,6 +13,8 @@ pub fn trials() -> Vec<Trial> {
         trial(json_to_a_file_does_not_mix_with_the_output_of_the_command, &[]),
         trial(json_to_a_descriptor_is_appended_to_what_is_there, &[]),
         trial(a_file_for_json_that_cannot_be_opened_stops_the_run_before_its_start, &[]),
+        trial(json_to_a_closed_standard_output_is_an_error, &[]),
+        trial(a_run_in_a_run_leaves_the_file_for_json_alone, &[]),
         trial(a_quiet_run_prints_no_notice, &[]),
         trial(a_quiet_status_says_by_its_exit_code, &[]),
         trial(a_dry_run_of_setup_is_also_json, &[]),
@@ -70,6 +72,26 @@ fn json_to_a_file_does_not_mix_with_the_output_of_the_command(place: &Place) {
     let status = place.status(&["--json=status.json"]);
     assert_eq!((status.status.code(), &status.stdout[..]), (Some(0), ""), "{status:?}");
     assert_eq!(place.read("status.json"), "[]\n");
+}
+
+fn json_to_a_closed_standard_output_is_an_error(place: &Place) {
+    for json in ["--json", "--json=/dev/stdout", "--json=/dev/fd/1"] {
+        let script = format!("exec \"$0\" status {json} >&-");
+        let ended = finish(place.command("sh").args(["-c", &script, binary()]));
+        assert_eq!(ended.status.code(), Some(125), "{json}: {ended:?}");
+        assert!(ended.stderr.contains("Bad file descriptor"), "{json}: {ended:?}");
+    }
+}
+
+fn a_run_in_a_run_leaves_the_file_for_json_alone(place: &Place) {
+    place.write("stats.json", "before");
+    let inner = [binary(), "run", "--json=stats.json", "--", "sync", "."];
+    for options in [&["--no-commit"][..], &["--no-commit", "--sealed"]] {
+        let run = place.run(options, &inner);
+        assert!(run.status.success(), "{run:?}");
+        assert!(run.stderr.contains("no statistics: this run is inside another one"), "{run:?}");
+        assert_eq!(place.read("stats.json"), "before");
+    }
 }
 
 fn json_to_a_descriptor_is_appended_to_what_is_there(place: &Place) {
