@@ -287,7 +287,7 @@ fn without_an_id_the_only_run_in_flight_is_committed() {
         refused(&[ids[0]], "cannot commit ");
         let none = place.run(&["--no-commit"], &[binary(), "commit"]);
         assert_eq!(none.status.code(), Some(125));
-        assert!(none.stderr.starts_with("synconce: cannot commit: the run was started with"));
+        assert!(none.stderr.starts_with("synconce: cannot commit: the run makes no commit"));
         rig.down().unwrap();
     });
 }
