@@ -36,6 +36,13 @@ pub const COPY: &str =
     concat!("COPY --from=synconce:", env!("CARGO_PKG_VERSION"), " /synconce /usr/local/bin/\n");
 pub const SHELL: &str = "SHELL [\"synconce\", \"run\", \"--sealed\", \"--no-commit\", \"--\", \
                      \"/bin/sh\", \"-c\"]\n";
+/// A step that is held alone, up to its command.
+pub const MOUNT: &str = concat!(
+    "RUN --mount=type=bind,from=synconce:",
+    env!("CARGO_PKG_VERSION"),
+    ",source=/synconce,target=/dev/synconce \\\n    \
+     /dev/synconce run --sealed --no-commit -- "
+);
 /// The line with which a last stage ends, by the guide.
 pub const TAKEN_BACK: &str = "SHELL [\"/bin/sh\", \"-c\"]";
 /// The first lines of the probe in a sealed run, and without a run.
@@ -124,10 +131,7 @@ fn all(place: &Place, engine: &dyn Builder) {
 }
 
 fn a_mounted_binary_holds_its_step(engine: &dyn Builder, well: &dyn Fn(String) -> Finished) {
-    let mount = format!(
-        "RUN --mount=type=bind,from={IMAGE},source=/synconce,target=/dev/synconce \
-         /dev/synconce run --sealed --no-commit -- /probe well"
-    );
+    let mount = format!("{MOUNT}/probe well");
     let mounted = well(format!("{BASE}{mount}\nRUN /probe well\n"));
     assert_prints(&mounted, &[HELD, BARE].concat());
     assert_quiet(&mounted);

@@ -1,6 +1,6 @@
 //! The image of synconce, as its script makes it.
 
-use crate::dockerfile::{COPY, SHELL, TAKEN_BACK};
+use crate::dockerfile::{COPY, MOUNT, SHELL, TAKEN_BACK};
 use libtest_mimic::Trial;
 use std::path::Path;
 use std::process::Command;
@@ -47,10 +47,14 @@ fn the_image_is_the_same_whenever_it_is_made(place: &Place) {
 }
 
 fn the_guide_and_the_readme_contain_the_tested_commands(_: &Place) {
-    for text in [include_str!("../../../../docs/guide.md"), include_str!("../../../../README.md")] {
-        assert!(text.contains(&[COPY, SHELL].concat()), "{text}");
+    let (guide, readme) =
+        (include_str!("../../../../docs/guide.md"), include_str!("../../../../README.md"));
+    for (text, wanted) in
+        [(guide, [COPY, SHELL].concat()), (guide, TAKEN_BACK.into()), (guide, MOUNT.into())]
+    {
+        assert!(text.contains(&wanted), "{wanted}");
     }
-    assert!(include_str!("../../../../docs/guide.md").contains(TAKEN_BACK));
+    assert!(readme.contains(MOUNT), "{MOUNT}");
 }
 
 fn a_binary_that_is_not_static_is_refused(place: &Place) {
