@@ -362,7 +362,7 @@ fn damage_is_found_and_named(place: &Place) {
         assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
         let lines = damaged.stdout.lines().chain(damaged.stderr.lines());
         let named =
-            lines.filter_map(|line| line.split_once(" is not as it was")?.0.rsplit_once("/tree"));
+            lines.filter_map(|line| line.split_once(" has changed since")?.0.rsplit_once("/tree"));
         named.map(|(_, path)| path.trim_start_matches('/').to_owned()).collect::<BTreeSet<_>>()
     };
     let file = tree.join("data/directory/inner");
