@@ -12,6 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use synconce_durable::record::Record;
 use synconce_durable::recovery::{self, State};
 use synconce_durable::standard_paths;
 use synconce_tree::{Store, default_path};
@@ -43,8 +44,8 @@ pub fn answer(words: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-/// Returns the index in `words` at which the command of a run begins; the last word is the
-/// one at the cursor.
+/// Returns the index in `words` at which the command that synconce starts begins; the last word
+/// is the one at the cursor.
 fn command_at(words: &[OsString]) -> Option<usize> {
     // bash makes three words of `--root=/target`.
     let mut joined: Vec<OsString> = Vec::new();
@@ -60,6 +61,7 @@ fn command_at(words: &[OsString]) -> Option<usize> {
     }
     let count = match arguments::parse(&joined).ok()?.command {
         Command::Run(run) => run.command.len(),
+        Command::Real(real) => real.command.len(),
         Command::Tree(tree) => tree.verb.command()?.len(),
         _ => return None,
     };
@@ -105,12 +107,18 @@ pub(crate) fn interrupted_runs(current: &OsStr) -> Vec<CompletionCandidate> {
     let found = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
     let mut found = found.unwrap_or_default();
     found.retain(|found| found.state == State::Interrupted);
-    let candidates = found.iter().map(|found| {
-        let private = found.record.as_ref().and_then(|record| record.private.as_ref());
-        let help = private.map(|private| shell(&private.command).into());
-        CompletionCandidate::new(&found.id).help(help)
-    });
-    starting_with(current, candidates)
+    starting_with(current, found.iter().map(|found| run(&found.id, found.record.as_ref())))
+}
+
+/// Completes the IDs of the user's runs in flight.
+pub(crate) fn runs_in_flight(current: &OsStr) -> Vec<CompletionCandidate> {
+    let runs = synconce_hold::in_flight();
+    starting_with(current, runs.iter().map(|record| run(&record.id, Some(record))))
+}
+
+fn run(id: &str, record: Option<&Record>) -> CompletionCandidate {
+    let private = record.and_then(|record| record.private.as_ref());
+    CompletionCandidate::new(id).help(private.map(|private| shell(&private.command).into()))
 }
 
 /// Completes the names of commands, for `help`.
@@ -146,6 +154,7 @@ mod tests {
         assert_eq!(at("synconce run --root /x apt-get --y"), Some(4));
         assert_eq!(at("synconce run --root = /x -- ap"), Some(6));
         assert_eq!(at("synconce run -- "), Some(3));
+        assert_eq!(at("synconce real -- apt-g"), Some(3));
         assert_eq!(at("synconce tree run work ls"), Some(4));
         assert_eq!(at("synconce tree run --from base -- ls -"), Some(6));
         assert_eq!(at("synconce tree run wo"), None);

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use synconce_probe::device::{self, Disks};
+use synconce_probe::mounts::DeviceId;
 
 /// The result of a commit.
 #[derive(Debug)]
@@ -49,11 +50,36 @@ pub struct Progress<'a> {
 
 const TICK: Duration = Duration::from_millis(250);
 
+/// The devices that a sync waits for.
+enum Devices {
+    /// That of one file system, and the source of its mount.
+    One(DeviceId, String),
+    /// Any disk, as sync(2) does.
+    All(Disks),
+}
+
+impl Devices {
+    /// Returns a number that changes while the sync makes progress.
+    fn movement(&mut self) -> u64 {
+        match self {
+            Self::One(device, source) => device::movement(*device, source),
+            Self::All(disks) => disks.movement(),
+        }
+    }
+
+    /// Returns the disks that make no progress. The report names that of a file system.
+    fn hanging(&self) -> Vec<PathBuf> {
+        match self {
+            Self::One(..) => Vec::new(),
+            Self::All(disks) => disks.hanging(),
+        }
+    }
+}
+
 /// A sync to be made by a thread.
 struct Job {
     label: PathBuf,
-    /// Returns a number that changes while the sync makes progress.
-    movement: Box<dyn FnMut() -> u64>,
+    devices: Devices,
     sync: Box<dyn FnOnce() -> Synced + Send>,
 }
 
@@ -81,18 +107,15 @@ impl Job {
         let (device, source) = (pin.device, pin.source.clone());
         Self {
             label: pin.point.clone(),
-            movement: Box::new(move || device::movement(device, &source)),
+            devices: Devices::One(device, source),
             sync: Box::new(move || pin.sync()),
         }
     }
 
-    /// Returns the job of `everything`. sync(2) may wait for any disk, so the progress of all
-    /// disks counts.
     fn of_everything(everything: Everything) -> Self {
-        let mut disks = Disks::default();
         Self {
             label: "all disks".into(),
-            movement: Box::new(move || disks.movement()),
+            devices: Devices::All(Disks::default()),
             sync: Box::new(move || everything.sync()),
         }
     }
@@ -101,19 +124,20 @@ impl Job {
 /// A job that has no result yet.
 struct Waiting {
     label: PathBuf,
-    movement: Box<dyn FnMut() -> u64>,
+    devices: Devices,
     /// The last number, and when it last changed.
     last: (u64, Instant),
 }
 
 impl Waiting {
-    /// Returns how long the job has made no progress, if at least `patience`.
-    fn hangs(&mut self, patience: Duration) -> Option<Duration> {
-        let now = (self.movement)();
+    /// Returns the failure of the job if it has made no progress for `patience`.
+    fn hangs(&mut self, patience: Duration) -> Option<Failure> {
+        let now = self.devices.movement();
         if now != self.last.0 {
             self.last = (now, Instant::now());
         }
-        Some(self.last.1.elapsed()).filter(|still| *still >= patience)
+        let still = self.last.1.elapsed();
+        (still >= patience).then(|| Failure::Hung(still, self.devices.hanging()))
     }
 }
 
@@ -123,8 +147,8 @@ fn run(jobs: Vec<Job>, patience: Duration, progress: &mut dyn FnMut(&Progress<'_
     let (sender, receiver) = mpsc::channel();
     let mut results: Vec<Option<Synced>> = jobs.iter().map(|_| None).collect();
     let mut waiting: Vec<Option<Waiting>> = Vec::new();
-    for (index, Job { label, movement, sync }) in jobs.into_iter().enumerate() {
-        waiting.push(Some(Waiting { label, movement, last: (0, began) }));
+    for (index, Job { label, devices, sync }) in jobs.into_iter().enumerate() {
+        waiting.push(Some(Waiting { label, devices, last: (0, began) }));
         start(index, sync, sender.clone());
     }
     drop(sender);
@@ -138,9 +162,9 @@ fn run(jobs: Vec<Job>, patience: Duration, progress: &mut dyn FnMut(&Progress<'_
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 for (slot, result) in waiting.iter_mut().zip(&mut results) {
-                    if let Some(still) = slot.as_mut().and_then(|job| job.hangs(patience)) {
+                    if let Some(failure) = slot.as_mut().and_then(|job| job.hangs(patience)) {
                         *slot = None;
-                        *result = Some(Err(Failure::Hung(still)));
+                        *result = Some(Err(failure));
                     }
                 }
                 let left = waiting.iter().flatten().map(|job| job.label.as_path()).collect();

@@ -15,8 +15,8 @@ pub enum Failure {
     Sync(io::Error),
     /// The device file of a disk could not be opened or flushed.
     Disk(PathBuf, io::Error),
-    /// No request was completed for this long.
-    Hung(Duration),
+    /// No request was completed for this long, by these disks if they are not named elsewhere.
+    Hung(Duration, Vec<PathBuf>),
     /// A volatile overlay whose upper file system cannot be reached.
     Volatile,
 }
@@ -28,7 +28,11 @@ impl std::fmt::Display for Failure {
             Self::Disk(path, error) => {
                 write!(f, "cannot flush {}: {}", path.display(), reason(error))
             }
-            Self::Hung(time) => write!(f, "no answer for {} s", time.as_secs()),
+            Self::Hung(time, disks) => {
+                write!(f, "no answer for {} s", time.as_secs())?;
+                let names: Vec<_> = disks.iter().map(|disk| disk.display().to_string()).collect();
+                if names.is_empty() { Ok(()) } else { write!(f, " from {}", names.join(", ")) }
+            }
             Self::Volatile => write!(f, "a volatile overlay never becomes durable"),
         }
     }

@@ -25,21 +25,17 @@ pub(crate) enum Request {
     Commit(i32),
     /// Pass the syncs of the calling process and its descendants.
     Real,
-    /// The calling process is about to end: its descendants stay real.
-    RealEnds,
 }
 
 impl Request {
     const COMMIT: i64 = 0x101;
     const REAL: i64 = 0x102;
-    const REAL_ENDS: i64 = 0x103;
 
     /// Returns the request with this offset and length.
     pub(crate) fn of(offset: i64, length: i64) -> Option<Self> {
         match offset {
             Self::COMMIT => i32::try_from(length).ok().map(Self::Commit),
             Self::REAL => Some(Self::Real),
-            Self::REAL_ENDS => Some(Self::RealEnds),
             _ => None,
         }
     }
@@ -52,7 +48,6 @@ impl Request {
         let (offset, length) = match self {
             Self::Commit(fd) => (Self::COMMIT, i64::from(fd)),
             Self::Real => (Self::REAL, 0),
-            Self::RealEnds => (Self::REAL_ENDS, 0),
         };
         match seccomp::request(HANDSHAKE_FLAGS, offset, length) {
             Ok(ACCEPTED) => Ok(()),

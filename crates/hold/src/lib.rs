@@ -49,6 +49,6 @@ pub use process_tree::{Process, descendants};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice};
 pub use remains::processes_of;
 pub use request::real::{RealError, run_real};
-pub use request::{RequestError, commit};
+pub use request::{RequestError, commit, in_flight};
 pub use run_error::{Act, RunError};
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};

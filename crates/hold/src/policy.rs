@@ -385,7 +385,10 @@ fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
     let path = memory.and_then(|memory| memory.path(pending.argument(path)));
     let start = Start::new(pending.thread(), directory);
     match path {
-        Ok(path) if paths::find(start, &path).is_ok_and(|file| privileges::gains(&file)) => {
+        Ok(path)
+            if paths::find(start, &path)
+                .is_ok_and(|file| privileges::gains(&file, pending.thread())) =>
+        {
             Decision::GainPrivileges(path)
         }
         _ => Decision::Ignore,

@@ -4,7 +4,7 @@
 //! A process is known by its id and the time at which it began, because ids are reused. What a
 //! caller descends from is looked up in /proc once for each thread.
 
-use crate::process_tree::{Snapshot, began, lineage, process_of};
+use crate::process_tree::{began, lineage, process_of};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,25 +40,6 @@ impl RealTrees {
         let root = process_of(thread).and_then(|process| Some((process, began(process)?)));
         self.change(|state| state.roots.extend(root));
         root.is_some()
-    }
-
-    /// Replaces the process of `thread`, which is about to end, by its descendants: they are
-    /// about to become children of the supervisor.
-    pub(crate) fn inherit(&self, thread: u32) {
-        let Some(process) = process_of(thread) else { return };
-        // A process that is started meanwhile is found by the next snapshot.
-        for _ in 0..TRIES {
-            let family = Snapshot::now().family(vec![process]);
-            let family = family.iter().filter(|one| one.pid != process);
-            let family: Vec<_> =
-                family.filter_map(|one| Some((one.pid, began(one.pid)?))).collect();
-            let is_complete = family.iter().all(|one| self.lock().roots.contains(one));
-            self.change(|state| state.roots.extend(family));
-            if is_complete {
-                break;
-            }
-        }
-        self.change(|state| state.roots.retain(|(pid, _)| *pid != process));
     }
 
     /// Whether `thread` belongs to a process of a tree.
@@ -112,6 +93,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process_tree::Snapshot;
     use std::process::{Child, Command, Stdio};
 
     /// Starts a shell that waits for its standard input, with a child of its own.
@@ -148,8 +130,6 @@ mod tests {
             let real = [one.id(), below[0], other.id(), below[1], std::process::id()];
             assert_eq!(real.map(|pid| trees.has(pid)), [true, true, false, false, false]);
         }
-        trees.inherit(one.id());
-        assert_eq!([one.id(), below[0]].map(|pid| trees.has(pid)), [false, true]);
         end(one);
         end(other);
     }

@@ -141,8 +141,8 @@ fn ask(socket: OwnedFd) -> Result<OwnedFd, RequestError> {
     Ok(socket)
 }
 
-/// Returns the id of the only run of this user that is in flight.
-fn only_run() -> Result<String, RequestError> {
+/// Returns the runs of this user that are in flight and whose command runs.
+pub fn in_flight() -> Vec<Record> {
     let (running, ending): (Vec<_>, Vec<_>) =
         live().unwrap_or_default().into_iter().partition(|run| run.phase == Phase::Running);
     let mut runs: Vec<Record> = running.into_iter().map(|run: Live| run.record).collect();
@@ -155,6 +155,12 @@ fn only_run() -> Result<String, RequestError> {
     let marked: Vec<_> =
         marked.filter_map(|found| found.record).filter(|record| !is_known(record)).collect();
     runs.extend(marked);
+    runs
+}
+
+/// Returns the id of the only run of this user that is in flight.
+fn only_run() -> Result<String, RequestError> {
+    let mut runs = in_flight();
     match (runs.len(), runs.pop()) {
         (1, Some(run)) => Ok(run.id),
         (_, None) => Err(RequestError::NoRun),

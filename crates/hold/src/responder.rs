@@ -152,9 +152,7 @@ impl Responder {
             }
             Decision::Hold(devices) => return self.hold(pending, &devices, may_wait),
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
-            Decision::Request(request) => {
-                return self.handle_request(pending, request, may_wait);
-            }
+            Decision::Request(request) => self.handle_request(pending, request),
             Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),

@@ -63,6 +63,10 @@ pub struct Disks {
     slowest: u64,
     low: Option<u64>,
     steps: u64,
+    /// The disks with pending requests, and the sample in which each last made progress.
+    busy: Vec<(DeviceId, u64)>,
+    /// The sample in which the number of steps last changed.
+    last_step: u64,
 }
 
 impl Disks {
@@ -74,18 +78,31 @@ impl Disks {
         self.look(&text, dirty_bytes())
     }
 
+    /// Returns the device files of the disks with pending requests that have completed none
+    /// since the number of [`Disks::movement`] last changed.
+    pub fn hanging(&self) -> Vec<PathBuf> {
+        let name = |device| node(device).unwrap_or_else(|| device.to_string().into());
+        let hanging = self.hanging_devices();
+        hanging.into_iter().filter(|device| !is_partition(*device)).map(name).collect()
+    }
+
+    fn hanging_devices(&self) -> Vec<DeviceId> {
+        let hanging = self.busy.iter().filter(|(_, moved)| *moved <= self.last_step);
+        hanging.map(|(device, _)| *device).collect()
+    }
+
     fn look(&mut self, diskstats: &str, dirty: u64) -> u64 {
         self.looks += 1;
-        let mut busy = Vec::new();
+        self.busy.clear();
         for (device, fields) in diskstats.lines().filter_map(disk) {
             let done = COMPLETED.iter().filter_map(|at| fields.get(*at)).sum();
             let is_busy = fields.get(IN_FLIGHT).is_some_and(|requests| *requests > 0);
             let still = self.seen.get(&device).filter(|last| is_busy && last.0 == done);
             let moved = still.map_or(self.looks, |last| last.1);
             self.seen.insert(device, (done, moved));
-            busy.extend(is_busy.then_some(moved));
+            self.busy.extend(is_busy.then_some((device, moved)));
         }
-        let slowest = busy.into_iter().min().unwrap_or(self.slowest);
+        let slowest = self.busy.iter().map(|(_, moved)| *moved).min().unwrap_or(self.slowest);
         let is_low = self.low.is_none_or(|low| dirty < low);
         if is_low {
             self.low = Some(dirty);
@@ -93,6 +110,7 @@ impl Disks {
         if is_low || slowest != self.slowest {
             self.slowest = slowest;
             self.steps += 1;
+            self.last_step = self.looks;
         }
         self.steps
     }
@@ -215,12 +233,13 @@ mod tests {
         let line =
             |disk, done, in_flight| format!("8 {disk} sd 0 0 0 0 {done} 0 0 0 {in_flight}\n");
         let mut disks = Disks::default();
-        let mut look = |text: String, dirty| disks.look(&text, dirty);
-        let first = look(line(0, 1, 1) + &line(16, 1, 1), 100);
-        let both = look(line(0, 2, 1) + &line(16, 2, 1), 100);
+        let first = disks.look(&(line(0, 1, 1) + &line(16, 1, 1)), 100);
+        let both = disks.look(&(line(0, 2, 1) + &line(16, 2, 1)), 100);
         assert_ne!(both, first, "both go on");
-        let one = look(line(0, 3, 1) + &line(16, 2, 1), 100);
+        let one = disks.look(&(line(0, 3, 1) + &line(16, 2, 1)), 100);
         assert_eq!(one, both, "one hangs");
+        assert_eq!(disks.hanging_devices(), [DeviceId { major: 8, minor: 16 }]);
+        let mut look = |text: String, dirty| disks.look(&text, dirty);
         assert_eq!(
             look(line(0, 3, 0) + &line(16, 2, 1), 200),
             both,

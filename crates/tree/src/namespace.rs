@@ -5,6 +5,7 @@ mod free;
 mod ranges;
 
 use self::free::Range;
+pub use self::ranges::first_of_user;
 use self::ranges::of_user;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};

@@ -1,7 +1,9 @@
 //! What is said to a run in flight.
 
 use super::Json;
+use crate::completion;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -11,8 +13,8 @@ pub struct Commit {
     /// Where the result for each file system is printed as JSON.
     #[command(flatten)]
     pub json: Json,
-    /// The run, as `synconce status` names it
-    #[arg(value_name = "ID")]
+    /// The run, as `synconce status` names it; the beginning of the ID is enough
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(completion::runs_in_flight))]
     pub id: Option<String>,
 }
 

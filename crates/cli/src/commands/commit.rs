@@ -3,6 +3,7 @@
 use crate::arguments::in_run::Commit;
 use crate::commands::json::{Sink, Stream};
 use crate::commands::run::{Screen, not_durable, not_yet_durable};
+use crate::commands::status::id;
 use crate::exit;
 use crate::text::{say, shell};
 use std::process::ExitCode;
@@ -18,7 +19,18 @@ pub fn commit(arguments: &Commit) -> ExitCode {
             return exit::FAILED.into();
         }
     };
-    match synconce_hold::commit(arguments.id.as_deref(), &mut Screen::default()) {
+    let id = arguments.id.as_deref().map(|typed| {
+        let known = synconce_hold::in_flight().into_iter().map(|run| run.id);
+        id::only(typed, &known.collect())
+    });
+    let id = match id.transpose() {
+        Ok(id) => id,
+        Err(error) => {
+            say(&error);
+            return exit::FAILED.into();
+        }
+    };
+    match synconce_hold::commit(id.as_deref(), &mut Screen::default()) {
         Ok(report) => {
             not_durable(&report).iter().for_each(|line| say(line));
             match json.map(|sink| sink.write(&report)).transpose() {

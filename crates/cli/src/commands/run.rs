@@ -182,7 +182,7 @@ impl Observer for Screen {
             }
             Notice::NoPrivilegesGained(path) => {
                 notice(&format!(
-                    "{} gains no privileges: a run of an ordinary user sets no_new_privs",
+                    "{} gains no privileges: a run without CAP_SYS_ADMIN sets no_new_privs",
                     path.display()
                 ));
                 if let Some(typed) = &self.typed {

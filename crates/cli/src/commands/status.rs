@@ -3,7 +3,7 @@
 mod accounts;
 mod apart;
 mod ask;
-mod id;
+pub mod id;
 mod others;
 mod target;
 

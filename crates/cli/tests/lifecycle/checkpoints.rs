@@ -273,10 +273,17 @@ fn without_an_id_the_only_run_in_flight_is_committed() {
         let files = place.run_files();
         let ids: Vec<_> =
             files.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
+        // An abbreviated ID has to begin one of them only.
+        refused(&[&ids[0][..4]], &format!("the ID {} is ambiguous: ", &ids[0][..4]));
+        let typed = ["--", "synconce", "commit", &ids[0][..4]];
+        let mut completed = place.synconce(&typed);
+        completed.env("SYNCONCE_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "2");
+        let completed = finish(completed.env("_CLAP_IFS", "\n"));
         for id in &ids {
+            assert!(completed.stdout.lines().any(|line| line == *id), "{completed:?}");
             assert!(listed.contains(&format!("{id} perl ")), "{listed}");
             let before = flushes(&rig);
-            let asked = commit(place, &["--json", id]);
+            let asked = commit(place, &["--json", &id[..id.len() - 1]]);
             assert!(asked.status.success(), "{asked:?}");
             let report: serde_json::Value = serde_json::from_str(&asked.stdout).unwrap();
             assert!(report["file_systems"].as_array().is_some_and(|list| !list.is_empty()));

@@ -110,7 +110,7 @@ fn a_daemon_of_the_command_keeps_its_real_syncs_until_and_after_the_command_ends
 }
 
 #[test]
-fn the_command_stays_real_if_its_parent_is_killed() {
+fn the_command_stays_real_if_synconce_real_is_killed() {
     isolated(|place| {
         let rig = rig();
         let own = sync(&rig.path().join("data"));
@@ -119,18 +119,67 @@ fn the_command_stays_real_if_its_parent_is_killed() {
              say_to('code', $code); wait_for('done');"
         );
         let words = perl(&format!("{REAL} {script}"));
-        let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
-        let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
-        let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
-        kill(parent(pid));
-        assert_eq!(place.wait_for("code"), "9\n");
-        let before = flushes(&rig);
-        place.write("go", "");
-        place.wait_for("done");
-        assert!(flushes(&rig) > before);
-        assert!(run.end().success(), "{}", run.text());
+        // The process that was started, and the command's parent: without the parent, the first
+        // one still returns how the command ended.
+        for (is_parent, code) in [(false, "9\n"), (true, "0\n")] {
+            forget(place, &["pid", "code", "go", "done"]);
+            let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
+            let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+            let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
+            kill(if is_parent { parent(pid) } else { parent(parent(pid)) });
+            let before = flushes(&rig);
+            place.write("go", "");
+            place.wait_for("done");
+            assert!(flushes(&rig) > before, "{is_parent}");
+            assert_eq!(place.wait_for("code"), code);
+            assert!(run.end().success(), "{}", run.text());
+        }
         rig.down().unwrap();
     });
+}
+
+#[test]
+fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
+    isolated(|place| {
+        let rig = rig();
+        let own = sync(&rig.path().join("data"));
+        // Each process of the daemon ends before its child goes on.
+        let inner = format!("wait_for('sync'); {own} say_to('done', 1);");
+        let child = format!("if (!fork) {{ {inner} exit; }}");
+        let begin = daemon(&format!("wait_for('fork'); {child} say_to('forked', $$);"));
+        place.write("daemon", &begin);
+        let script = "my $code = real(q{do './daemon' or die $@; say_to('pid', $$); wait_for('leave');}); \
+                      say_to('code', $code); wait_for('end');";
+        let words = perl(&format!("{REAL} {script}"));
+        for is_killed in [false, true] {
+            forget(place, &["pid", "leave", "code", "fork", "forked", "sync", "done", "end"]);
+            let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
+            let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+            let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
+            if is_killed {
+                kill(parent(parent(pid)));
+            } else {
+                place.write("leave", "");
+            }
+            assert_eq!(place.wait_for("code"), if is_killed { "9\n" } else { "0\n" });
+            place.write("fork", "");
+            let parent: u32 = place.wait_for("forked").trim().parse().unwrap();
+            eventually("the daemon ends", || !Path::new(&format!("/proc/{parent}")).exists());
+            let before = flushes(&rig);
+            place.write("sync", "");
+            place.wait_for("done");
+            assert!(flushes(&rig) > before, "killed: {is_killed}");
+            place.write("leave", "");
+            place.write("end", "");
+            assert!(run.end().success(), "{}", run.text());
+        }
+        rig.down().unwrap();
+    });
+}
+
+/// Removes the files by which an earlier run reported.
+fn forget(place: &Place, names: &[&str]) {
+    names.iter().for_each(|name| drop(std::fs::remove_file(place.path(name))));
 }
 
 fn kill(pid: u32) {
@@ -194,7 +243,7 @@ fn a_signal_to_the_parent_reaches_the_command() {
         let mut command = place.held(&[], &words.each_ref().map(String::as_str));
         let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
         let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
-        let real = rustix::process::Pid::from_raw(parent(pid).cast_signed()).unwrap();
+        let real = rustix::process::Pid::from_raw(parent(parent(pid)).cast_signed()).unwrap();
         rustix::process::kill_process(real, Signal::TERM).unwrap();
         eventually("the handler runs", || place.path("term").exists());
         assert_eq!(run.end().code(), Some(3), "{}", run.text());

@@ -48,6 +48,7 @@ fn cases(place: &Place) -> Vec<Case> {
         ("synconce run --commit-o", "--commit-only"),
         ("synconce run -- manners-p", "manners-program"),
         ("synconce run manners-p", "manners-program"),
+        ("synconce real -- manners-p", "manners-program"),
         ("synconce run -- manners-program manners-a", "manners-argument"),
         ("synconce help sta", "status"),
     ];

@@ -19,6 +19,11 @@ const NOBODY: u32 = 65534;
 /// Syncs a file, and prints the name of the user.
 const SYNCS: &str = "dd if=/dev/zero of=data bs=1 count=1 conv=fsync status=none; id -un";
 
+/// Starts a program in a user namespace in which the ids of [`allow_ids`] are mapped to
+/// themselves.
+const OWN_IDS: &str = "unshare --map-current-user --map-users=100000,100000,65536 \
+                       --map-groups=100000,100000,65536 --keep-caps";
+
 /// Gives the user nobody the directories of `place` that a run needs.
 fn give(place: &Place) {
     for name in ["here", "state", "runtime"] {
@@ -121,11 +126,28 @@ pub fn a_user_whose_run_maps_ids_gets_a_command_line_that_works(place: &Place) {
     );
     let line = hint(place, &["sh", "-c", &script]);
     assert!(!place.path("here/root.tar").exists());
-    let begin = format!("unshare --map-auto --map-root-user --mount {synconce} run ");
+    let begin = format!("{OWN_IDS} {synconce} run ");
     assert!(line.starts_with(&begin), "{line}");
+    // Without a notice: newuidmap gains its privileges there.
     try_out(place, &line);
     let list = as_nobody(place, &["tar", "-tf", "root.tar"]);
     assert!(list.stdout.contains("./etc/apt/"), "{list:?}");
+}
+
+pub fn root_without_the_capability_gets_a_notice_only_for_other_users(place: &Place) {
+    give(place);
+    allow_sudo(place);
+    let inside = |script: &str| {
+        let mut command = place.command("setpriv");
+        command.args(["--bounding-set=-sys_admin", binary(), "run", "--no-commit", "--"]);
+        finish(command.args(["sh", "-c", script]))
+    };
+    // su is setuid, but root has root's privileges already.
+    let own = inside("su -c true root");
+    assert!(own.status.success() && hints(&own).is_empty(), "{own:?}");
+    let other = inside("setpriv --reuid=65534 --clear-groups sudo -n true");
+    assert!(!other.status.success(), "{other:?}");
+    assert!(hints(&other)[0].contains("CAP_SYS_ADMIN"), "{other:?}");
 }
 
 pub fn each_kind_of_rights_gives_one_notice(place: &Place) {

@@ -36,6 +36,10 @@ fn main() -> ExitCode {
         ),
         trial(hints::a_user_whose_run_maps_ids_gets_a_command_line_that_works, &hints::NEEDS_IDS),
         trial(hints::each_kind_of_rights_gives_one_notice, &hints::NEEDS_BOTH),
+        trial(
+            hints::root_without_the_capability_gets_a_notice_only_for_other_users,
+            &hints::NEEDS_SUDO,
+        ),
         trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
         trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
         trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),

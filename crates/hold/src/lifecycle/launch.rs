@@ -54,8 +54,8 @@ pub(super) fn launch_held(
     if options.sealed {
         return launch_sealed(active);
     }
-    // The filter stops execve(2) only for unprivileged users: root loses no privileges.
-    let watch = !rustix::process::geteuid().is_root();
+    // The filter stops execve(2) only where no_new_privs takes privileges away.
+    let watch = privileges::are_lost();
     let supervised =
         instructions(&program(&spec(options, Answer::Supervised, watch), native_abis()));
     let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
@@ -74,7 +74,7 @@ pub(super) fn would_gain_privileges(command: &CStr) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(command.to_bytes()));
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    privileges::gains(&file).then(|| path.to_owned())
+    privileges::gains(&file, std::process::id()).then(|| path.to_owned())
 }
 
 fn launch_error(error: LaunchError, options: &Options) -> RunError {

@@ -2,18 +2,24 @@
 
 use crate::frontend::{PASSED_ON, pass};
 use crate::held::{Request, outer};
-use crate::protocol::Ending;
+use crate::protocol::{Ending, Message, Summary, receive, send};
+use crate::run_error::RunError;
 use crate::{job, launching};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Signal;
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{Reader, Set};
 use synconce_sys::{launch, origin, reason};
+
+/// The name of the process that stays as long as descendants of the command, as `ps` shows it.
+const SUBREAPER: &CStr = c"synconce-real";
 
 /// Why the command does not run with real syncs.
 #[derive(Debug)]
@@ -21,7 +27,7 @@ pub enum RealError {
     /// The run is sealed: its filter drops the syncs of every process.
     Sealed,
     /// A step of the set-up failed.
-    SetUp(&'static str, io::Error),
+    SetUp(RunError),
     /// The command could not be executed.
     Exec(io::Error),
 }
@@ -32,7 +38,7 @@ impl fmt::Display for RealError {
             Self::Sealed => f.write_str(
                 "cannot make syncs real: this run is sealed, and its filter cannot be lifted",
             ),
-            Self::SetUp(act, error) => write!(f, "{act}: {}", reason(error)),
+            Self::SetUp(error) => error.fmt(f),
             Self::Exec(error) => write!(f, "cannot execute the command: {}", reason(error)),
         }
     }
@@ -41,8 +47,10 @@ impl fmt::Display for RealError {
 /// Runs `command` with real syncs, and returns how it ended. Outside a run executes `command`
 /// in this process, whose syncs are real.
 ///
-/// This process stays as the parent of the command, and becomes the parent of the command's
-/// orphans: so the supervisor finds that they descend from the command.
+/// The command's parent is a process of its own, a subreaper: it becomes the parent of the
+/// command's orphans, and stays until the last of them has ended. So at any time the
+/// supervisor finds that they descend from a process with real syncs, also if this process is
+/// killed.
 ///
 /// The process must have one thread.
 ///
@@ -54,7 +62,11 @@ pub fn run_real(command: &[OsString]) -> Result<Ending, RealError> {
     match outer() {
         Outer::None => Err(RealError::Exec(execute(command))),
         Outer::Sealed => Err(RealError::Sealed),
-        Outer::Supervised => supervise(command),
+        // The command of the run has ended meanwhile, so every sync is real.
+        Outer::Supervised if !ask().map_err(RealError::SetUp)? => {
+            Err(RealError::Exec(execute(command)))
+        }
+        Outer::Supervised => start(command),
     }
 }
 
@@ -65,82 +77,158 @@ fn execute(words: &[OsString]) -> io::Error {
     }
 }
 
-fn supervise(words: &[OsString]) -> Result<Ending, RealError> {
-    let cannot = |act: &'static str| move |error| RealError::SetUp(act, error);
-    let ask = || match Request::Real.make() {
-        // The command of the run has ended meanwhile, so every sync is real.
+/// Asks for real syncs of this process and its descendants. Returns `false` if there is no
+/// supervisor left to ask.
+fn ask() -> Result<bool, RunError> {
+    match Request::Real.make() {
+        Ok(()) => Ok(true),
         Err(Errno::BADF) => Ok(false),
-        asked => asked.map(|()| true).map_err(io::Error::from),
-    };
-    if !ask().map_err(cannot("cannot ask the supervisor for real syncs"))? {
-        return Err(RealError::Exec(execute(words)));
-    }
-    process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    let watched = PASSED_ON.iter().chain([&Signal::CHILD]).map(|signal| signal.as_raw());
-    let set = Set::of(&watched.collect::<Vec<_>>());
-    let mask = set.block();
-    let reader = Reader::new(&set).map_err(cannot("cannot read signals"))?;
-    // The child reports a failed execve(2) here; a successful one closes it.
-    let (report, reporter) = io::pipe().map_err(cannot("cannot make a pipe"))?;
-    match process::fork().map_err(cannot("cannot make a process"))? {
-        Side::Child => {
-            drop((reader, report));
-            // The command itself is a root too: it stays real if its parent is killed.
-            let error = ask().err().unwrap_or_else(|| {
-                mask.set();
-                execute(words)
-            });
-            let errno = error.raw_os_error().unwrap_or(0);
-            let _ = rustix::io::write(&reporter, &errno.to_ne_bytes());
-            process::exit_now(125)
-        }
-        Side::Parent(pid) => {
-            drop(reporter);
-            // A pipe must close when the command's copies close.
-            process::give_up_inherited(Some(rustix::stdio::stderr()));
-            let ending = attend(pid, &reader);
-            // The daemons of the command become children of the supervisor.
-            let _ = Request::RealEnds.make();
-            let mut errno = [0; 4];
-            match rustix::io::read(&report, &mut errno) {
-                Ok(4) => {
-                    Err(RealError::Exec(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))))
-                }
-                _ => Ok(ending),
-            }
+        Err(errno) => {
+            Err(RunError::set_up("cannot ask the supervisor for real syncs", &errno.into()))
         }
     }
 }
 
-/// Passes signals on, stops together with the command `pid`, and reaps orphans, until the
-/// command has ended.
-fn attend(pid: u32, reader: &Reader) -> Ending {
-    let changes = WaitFor { ends: true, stops: true, ..WaitFor::default() };
+fn start(words: &[OsString]) -> Result<Ending, RealError> {
+    let cannot =
+        |act: &'static str| move |error: io::Error| RealError::SetUp(RunError::set_up(act, &error));
+    // If the subreaper is killed, the command becomes a child of this process.
+    process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
+    let set = Set::of(&PASSED_ON.map(Signal::as_raw));
+    let mask = set.block();
+    let reader = Reader::new(&set).map_err(cannot("cannot read signals"))?;
+    let flags = SocketFlags::CLOEXEC;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (ours, theirs) =
+        pair.map_err(io::Error::from).map_err(cannot("cannot make a pair of sockets"))?;
+    match process::fork().map_err(cannot("cannot make a process"))? {
+        Side::Child => {
+            drop((ours, reader));
+            if let Err(error) = attend(words, mask, &theirs) {
+                let _ = send(&theirs, &Message::Failed(error));
+            }
+            process::exit_now(0)
+        }
+        Side::Parent(subreaper) => {
+            drop(theirs);
+            // A pipe must close when the command's copies close.
+            process::give_up_inherited(Some(rustix::stdio::stderr()));
+            watch(&ours, &reader, subreaper)
+        }
+    }
+}
+
+/// Starts the command, reports its stops and its end to `caller`, and reaps orphans until no
+/// descendant is left.
+fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunError> {
+    let cannot = |act: &'static str| move |error| RunError::set_up(act, &error);
+    process::set_name(SUBREAPER);
+    process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
+    // The tree of this process goes on if the caller is killed.
+    ask()?;
+    // The child reports a failed execve(2) here; a successful one closes it.
+    let (report, reporter) = io::pipe().map_err(cannot("cannot make a pipe"))?;
+    let command = match process::fork().map_err(cannot("cannot make a process"))? {
+        Side::Child => {
+            drop(report);
+            // The command has a tree of its own: it stays real if its parent is killed.
+            let _ = ask();
+            mask.set();
+            let errno = execute(words).raw_os_error().unwrap_or(0);
+            let _ = rustix::io::write(&reporter, &errno.to_ne_bytes());
+            process::exit_now(125)
+        }
+        Side::Parent(pid) => pid,
+    };
+    drop(reporter);
+    process::leave_session();
+    // A caller that was killed gets no messages.
+    let _ = send(caller, &Message::Started { pid: command });
+    let changes = WaitFor { ends: true, stops: true, block: true, ..WaitFor::default() };
+    while let Ok(Some((child, change))) = process::wait(Whose::Any, changes) {
+        match (change, ending(change)) {
+            (Change::Stopped(signal), _) if child == command => {
+                let _ = send(caller, &Message::Stopped(signal));
+            }
+            (_, Some(end)) if child == command => {
+                let _ = send(caller, &over(&report, end, words));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn ending(change: Change) -> Option<Ending> {
+    match change {
+        Change::Exited(code) => Some(Ending::Exited(code)),
+        Change::Killed(signal) => Some(Ending::Killed(signal)),
+        _ => None,
+    }
+}
+
+/// Returns the last message to the caller: the command has ended as `end`.
+fn over(report: impl std::os::fd::AsFd, end: Ending, words: &[OsString]) -> Message {
+    let mut errno = [0; 4];
+    if rustix::io::read(report, &mut errno) == Ok(4) {
+        let command = words[0].to_string_lossy().into_owned();
+        return Message::Failed(RunError::Exec { command, errno: i32::from_ne_bytes(errno) });
+    }
+    let ends = WaitFor { ends: true, peek: true, ..WaitFor::default() };
+    let stays = process::wait(Whose::Any, ends).is_ok();
+    Message::Done(Box::new(Summary { end: Some(end), stays, ..Summary::default() }))
+}
+
+/// Passes signals on, and stops together with the command, until `subreaper` reports the end.
+fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, RealError> {
+    let end_of = |pid| {
+        let ends = WaitFor { ends: true, block: true, ..WaitFor::default() };
+        process::wait(Whose::Id(pid), ends).ok().flatten().and_then(|(_, change)| ending(change))
+    };
+    // Signals wait in `reader` until the command's id is known.
+    let mut command = None;
     loop {
-        while let Ok(Some((child, change))) = process::wait(Whose::Any, changes) {
-            match change {
-                Change::Exited(code) if child == pid => return Ending::Exited(code),
-                Change::Killed(signal) if child == pid => return Ending::Killed(signal),
-                Change::Stopped(signal) if child == pid && job::stop_with(pid, signal) => {
+        let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(reader, PollFlags::IN)];
+        // EINTR only repeats the loop.
+        let _ = rustix::event::poll(&mut fds[..1 + usize::from(command.is_some())], None);
+        let [message, signal] = fds.map(|fd| !fd.revents().is_empty());
+        if signal && let Some(pid) = command {
+            pass_all(reader, pid, None);
+        }
+        if !message {
+            continue;
+        }
+        match receive(socket) {
+            Ok(Some(Message::Started { pid })) => command = Some(pid),
+            Ok(Some(Message::Stopped(signal))) => {
+                if let Some(pid) = command.filter(|pid| job::stop_with(*pid, signal)) {
                     // The SIGCONT that continued this process; passed on, it would undo the
                     // command's next stop.
                     pass_all(reader, pid, Some(Signal::CONT));
                 }
-                _ => {}
             }
+            Ok(Some(Message::Done(summary))) => {
+                if !summary.stays {
+                    // Reaping adds the command's processor time to this process's, as time(1)
+                    // expects.
+                    end_of(subreaper);
+                }
+                return Ok(summary.end.unwrap_or(Ending::Unknown));
+            }
+            Ok(Some(Message::Failed(RunError::Exec { errno, .. }))) => {
+                return Err(RealError::Exec(io::Error::from_raw_os_error(errno)));
+            }
+            Ok(Some(Message::Failed(error))) => return Err(RealError::SetUp(error)),
+            // The subreaper was killed, and this process has its children.
+            _ => return Ok(command.and_then(end_of).unwrap_or(Ending::Unknown)),
         }
-        let mut fds = [PollFd::new(reader, PollFlags::IN)];
-        // EINTR only repeats the loop.
-        let _ = rustix::event::poll(&mut fds, None);
-        pass_all(reader, pid, None);
     }
 }
 
-/// Passes the pending signals on to `command`, except those of children and `known`.
+/// Passes the pending signals on to `command`, except `known`.
 fn pass_all(reader: &Reader, command: u32, known: Option<Signal>) {
-    let skipped = [Some(Signal::CHILD), known];
     while let Some(received) = reader.next() {
-        if !skipped.iter().flatten().any(|signal| signal.as_raw() == received.signal) {
+        if known.is_none_or(|known| known.as_raw() != received.signal) {
             pass(&received, command);
         }
     }

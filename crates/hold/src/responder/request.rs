@@ -1,6 +1,6 @@
 //! Requests of processes of the run: checkpoints, and real syncs.
 
-use super::{Handled, Reply, Responder, file_of};
+use super::{Reply, Responder, file_of};
 use crate::checkpoints;
 use crate::held::{ACCEPTED, Request};
 use crate::policy::PendingCall;
@@ -14,15 +14,7 @@ use synconce_sys::peer::Peer;
 
 impl Responder {
     /// Does what the caller asks for, and returns the reply.
-    ///
-    /// # Errors
-    /// [`Handled::MayBlock`] for a request that takes long, if the thread may not wait.
-    pub(super) fn handle_request(
-        &self,
-        pending: &PendingCall,
-        request: Request,
-        may_wait: bool,
-    ) -> Result<Reply, Handled> {
+    pub(super) fn handle_request(&self, pending: &PendingCall, request: Request) -> Reply {
         let thread = pending.notification.thread;
         let is_done = match request {
             Request::Commit(fd) => {
@@ -33,14 +25,9 @@ impl Responder {
             }
             // Without /proc no call is held, and every sync is real.
             Request::Real => !self.proc_is_ours || self.real.add(thread),
-            Request::RealEnds if !may_wait => return Err(Handled::MayBlock),
-            Request::RealEnds => {
-                self.real.inherit(thread);
-                true
-            }
         };
         let refused = Answer::Errno(Errno::ACCESS.raw_os_error());
-        Ok(if is_done { Answer::Value(ACCEPTED) } else { refused }.into())
+        if is_done { Answer::Value(ACCEPTED) } else { refused }.into()
     }
 }
 

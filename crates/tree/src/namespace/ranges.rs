@@ -45,6 +45,14 @@ pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], Refusal> {
     Err(Refusal { error, remedy })
 }
 
+/// Returns the first range of user ids, and of group ids, of the user `uid`: the first id, and
+/// the number of ids. Returns `None` if the user has none of either kind.
+pub fn first_of_user(uid: u32) -> Option<[(u64, u64); 2]> {
+    let [users, groups] = of_user(uid).ok()?;
+    let first = |ranges: Vec<Range>| ranges.first().map(|range| (range.start, range.count));
+    Some([first(users)?, first(groups)?])
+}
+
 /// Returns the command that assigns the missing user ids and group ids to `who`.
 fn remedy(who: &str, [uids, gids]: [bool; 2], free: Option<Range>) -> String {
     let Some(Range { start, count }) = free else {

@@ -5,12 +5,16 @@ use std::env;
 use std::ffi::OsString;
 use std::path::Path;
 use synconce_hold::Gain;
+use synconce_tree::namespace::first_of_user;
 
 /// The program that becomes root first and then starts the run.
 const SUDO: &str = "sudo";
-/// The program that starts the run in a user namespace with all ids of the user (util-linux
-/// 2.38).
-const UNSHARE: [&str; 4] = ["unshare", "--map-auto", "--map-root-user", "--mount"];
+/// For a user without ids in /etc/subuid or /etc/subgid, whom an administrator has to give
+/// some.
+const ALL_IDS: [&str; 4] = ["unshare", "--map-auto", "--map-root-user", "--mount"];
+
+/// Ids that a user may map: the first one, and how many.
+type Range = (u64, u64);
 
 /// Where sudo looks for programs (`secure_path` in sudoers(5)).
 const SECURE_PATH: [&str; 6] =
@@ -40,10 +44,22 @@ impl Typed {
         Self { run, command: command.iter().map(text).collect() }
     }
 
-    /// Returns the command line with which programs gain privileges of the kind `gain`.
+    /// Returns what to do so that programs gain privileges of the kind `gain`: a command line.
+    /// Root without CAP_SYS_ADMIN can get it only from outside.
     pub fn with_privileges(&self, gain: Gain) -> String {
+        let user = rustix::process::geteuid();
+        if user.is_root() {
+            return "start the run with CAP_SYS_ADMIN; in a container: \
+                    docker run --cap-add SYS_ADMIN"
+                .to_owned();
+        }
+        self.of_user(gain, first_of_user(user.as_raw()))
+    }
+
+    /// Returns the command line for a user with these user ids and group ids.
+    fn of_user(&self, gain: Gain, ranges: Option<[Range; 2]>) -> String {
         let (first, command) = match gain {
-            Gain::Ids => (UNSHARE.map(str::to_owned).to_vec(), &self.command[..]),
+            Gain::Ids => (unshare(ranges), &self.command[..]),
             Gain::Other => match rising(&self.command) {
                 0 => (vec![SUDO.to_owned()], &self.command[..]),
                 count => (self.command[..count].to_vec(), &self.command[count..]),
@@ -51,6 +67,16 @@ impl Typed {
         };
         shell(&[&first, &self.run[..], command].concat())
     }
+}
+
+/// Returns the words that start the run in a user namespace in which the user's ids are mapped
+/// to themselves (util-linux 2.38): newuidmap, and sbuild, find the user in /etc/subuid there.
+fn unshare(ranges: Option<[Range; 2]>) -> Vec<String> {
+    let Some(ranges) = ranges else { return ALL_IDS.map(str::to_owned).to_vec() };
+    let [users, groups] = ranges.map(|(first, count)| format!("{first},{first},{count}"));
+    let (users, groups) = (format!("--map-users={users}"), format!("--map-groups={groups}"));
+    let words = ["unshare", "--map-current-user", &users, &groups, "--keep-caps"];
+    words.map(str::to_owned).to_vec()
 }
 
 /// Returns how many leading words of `command` are sudo or doas and those of their options
@@ -86,8 +112,7 @@ mod tests {
 
     fn line(gain: Gain, command: &str) -> String {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
-        Typed { run: words("synconce run --stats --"), command: words(command) }
-            .with_privileges(gain)
+        Typed { run: words("synconce run --stats --"), command: words(command) }.of_user(gain, None)
     }
 
     #[test]
@@ -121,8 +146,12 @@ mod tests {
 
     #[test]
     fn ids_are_mapped_before_the_run() {
-        let wanted = "unshare --map-auto --map-root-user --mount \
-                      synconce run --stats -- mmdebstrap --mode=unshare trixie root";
-        assert_eq!(line(Gain::Ids, "mmdebstrap --mode=unshare trixie root"), wanted);
+        let run = "synconce run --stats -- mmdebstrap --mode=unshare trixie root";
+        let without = format!("unshare --map-auto --map-root-user --mount {run}");
+        assert_eq!(line(Gain::Ids, "mmdebstrap --mode=unshare trixie root"), without);
+        let own = unshare(Some([(100_000, 65_536), (200_000, 10)])).join(" ");
+        let wanted = "unshare --map-current-user --map-users=100000,100000,65536 \
+                      --map-groups=200000,200000,10 --keep-caps";
+        assert_eq!(own, wanted);
     }
 }

@@ -18,7 +18,10 @@ pub fn complete(typed: &str, known: BTreeSet<String>) -> Result<String, String> 
 }
 
 /// Returns the one ID of `all` that `typed` is or begins; `typed` if there is none.
-fn only(typed: &str, all: &BTreeSet<String>) -> Result<String, String> {
+///
+/// # Errors
+/// `typed` begins several IDs.
+pub fn only(typed: &str, all: &BTreeSet<String>) -> Result<String, String> {
     let fitting: Vec<_> = all.iter().filter(|id| id.starts_with(typed)).cloned().collect();
     match &fitting[..] {
         _ if all.contains(typed) || typed.is_empty() => Ok(typed.to_owned()),
