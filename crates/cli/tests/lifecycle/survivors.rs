@@ -287,7 +287,10 @@ fn a_survivor_that_is_still_in_an_open_whose_o_sync_was_taken_away_is_named() {
         let name = format!("perl (pid {})", place.read("before").trim());
         assert_eq!(run.stderr.matches(&name).count(), 1, "{run:?}");
         assert!(run.stderr.contains("without its sync flag"), "{run:?}");
-        assert!(run.stderr.contains(r#""openat":{"held":1,"passed":0,"real":0,"refused":0}"#), "{run:?}");
+        assert!(
+            run.stderr.contains(r#""openat":{"held":1,"passed":0,"real":0,"refused":0}"#),
+            "{run:?}"
+        );
         place.write("release", "");
         place.wait_for("opened");
         place.write("go", "");
