@@ -60,6 +60,9 @@ pub(crate) struct Active {
     root: Option<PathBuf>,
     /// Interrupted runs, of which a notice is to be printed.
     earlier: Option<Interrupted>,
+    /// File systems that were pinned before the start and unpinned for an unmount, which may
+    /// have failed.
+    early_taken: HashSet<DeviceId>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
     checkpoints: Checkpoints,
@@ -117,6 +120,7 @@ impl Active {
             volatile: HashSet::new(),
             root,
             earlier: None,
+            early_taken: HashSet::new(),
             unmounts: Vec::new(),
             checkpoints: Checkpoints::default(),
             held_since: false,
@@ -301,6 +305,7 @@ impl Active {
                 None => drop(checkpoints.is_idle_within(PATIENCE)),
             });
         };
+        self.early_taken.extend(pin.early.then_some(pin.device));
         if !self.scope.contains(&pin.device) && !self.holds_sync && self.sealed.is_none() {
             return Box::new(move || {
                 checkpoints.is_idle_within(PATIENCE);

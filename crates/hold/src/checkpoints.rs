@@ -2,10 +2,12 @@
 //! thread of its own, because it waits for disks.
 
 use crate::active::Extent;
+use crate::directory::Directory;
 use crate::presence;
 use crate::protocol::{CommitReport, Message, Notice, Summary, send, try_send};
 use crate::run_error::RunError;
 use crate::state::Shared;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
@@ -15,26 +17,43 @@ use synconce_durable::commit::Progress;
 const STACK: usize = 256 * 1024;
 
 /// Makes a checkpoint for the process at the other end of `asker`, which gets the progress and
-/// the result. If no thread can be created, `asker` is closed without a result.
-pub(crate) fn serve(state: &Shared, asker: OwnedFd) {
-    let state = state.clone();
-    start(move || make_for(&state, &asker));
+/// the result. `thread` belongs to the process.
+pub(crate) fn serve(state: &Shared, asker: OwnedFd, thread: u32) {
+    let (state, asker) = (state.clone(), Arc::new(asker));
+    let refused = Arc::clone(&asker);
+    let make = move || match Directory::receive(&asker, thread) {
+        Ok(directory) => make_for(&state, &asker, directory.as_ref()),
+        Err(error) => refuse(&asker, error),
+    };
+    if let Err(error) = start(make) {
+        refuse(refused, RunError::set_up("cannot create a thread", &error));
+    }
+}
+
+/// Sends `error` instead of a checkpoint.
+pub(crate) fn refuse(asker: impl AsFd, error: RunError) {
+    let summary = Summary { error: Some(error), ..Summary::default() };
+    try_send(asker, &Message::Done(Box::new(summary)));
 }
 
 /// Like [`serve`], for a process that has connected and may ask for a checkpoint.
 pub(crate) fn serve_if_asked(state: &Shared, caller: OwnedFd) {
-    let state = state.clone();
-    start(move || {
+    let (state, caller) = (state.clone(), Arc::new(caller));
+    let refused = Arc::clone(&caller);
+    let make = move || {
         if presence::asks_for_commit(&caller) {
-            make_for(&state, &caller);
+            make_for(&state, &caller, None);
         }
-    });
+    };
+    if let Err(error) = start(make) {
+        refuse(refused, RunError::set_up("cannot create a thread", &error));
+    }
 }
 
 /// Makes a checkpoint every `interval` if calls were held since the last one. The first that
 /// fails is a notice for the frontend.
 pub(crate) fn make_every(interval: Duration, state: Shared, frontend: Arc<OwnedFd>) {
-    start(move || {
+    let make_all = move || {
         let mut is_noticed = false;
         loop {
             thread::sleep(interval);
@@ -42,23 +61,25 @@ pub(crate) fn make_every(interval: Duration, state: Shared, frontend: Arc<OwnedF
             if !is_due {
                 continue;
             }
-            let made = make(&state, Extent::Held, &mut |_| {});
+            let made = make(&state, Extent::Held, None, &mut |_| {});
             let failed = made.ok().map(|(report, _)| report).filter(|report| !report.is_durable());
             if let Some(report) = failed.filter(|_| !is_noticed) {
                 is_noticed = true;
                 try_send(&*frontend, &Message::Notice(Notice::CheckpointFailed(report)));
             }
         }
-    });
+    };
+    // Without a thread only the commit at the end is made.
+    let _ = start(make_all);
 }
 
-fn start(work: impl FnOnce() + Send + 'static) {
+fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new().name("checkpoint".into()).stack_size(STACK);
-    drop(thread.spawn(work));
+    thread.spawn(work).map(drop)
 }
 
-fn make_for(state: &Shared, asker: impl AsFd) {
-    let made = make(state, Extent::Written, &mut |progress| {
+fn make_for(state: &Shared, asker: impl AsFd, directory: Option<&Directory>) {
+    let made = make(state, Extent::Written, directory, &mut |progress| {
         let waiting = progress.waiting.iter().map(|path| (*path).to_owned()).collect();
         // A process that was killed or is stopped does not delay the checkpoint.
         try_send(&asker, &Message::Progress { waiting, dirty: progress.dirty });
@@ -78,10 +99,13 @@ fn make_for(state: &Shared, asker: impl AsFd) {
 fn make(
     state: &Shared,
     extent: Extent,
+    directory: Option<&Directory>,
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<(CommitReport, Option<Notice>), RunError> {
-    let checkpoints = state.lock().run().ok_or(RunError::Over)?.checkpoints();
+    let checkpoints = state.lock().run().ok_or(RunError::Over)?.checkpoints()?;
     let turn = checkpoints.turn();
-    let checkpoint = state.lock().run().ok_or(RunError::Over)?.checkpoint(turn, extent)?;
+    // Under the turn, for which an unmount waits, and not under the lock of the run.
+    let found = directory.map(Directory::find).transpose()?.flatten();
+    let checkpoint = state.lock().run().ok_or(RunError::Over)?.checkpoint(turn, extent, found)?;
     Ok(checkpoint.perform(progress))
 }

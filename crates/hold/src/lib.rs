@@ -11,6 +11,7 @@ mod accounts;
 mod active;
 mod caller;
 mod checkpoints;
+mod directory;
 mod fd_info;
 mod finished;
 mod frontend;

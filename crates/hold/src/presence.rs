@@ -10,10 +10,13 @@
 //! secret proves that the supervisor answers: names of sockets are visible in /proc/net/unix,
 //! and any process may bind a free name. A process outside the run checks the user instead.
 
-use crate::process_tree;
+use crate::run_error::RunError;
+use crate::{checkpoints, process_tree};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use synconce_filter::Identity;
@@ -65,7 +68,7 @@ impl Presence {
 
     /// Sends the secret to the processes that have connected. Returns the connections of those
     /// that may ask for a checkpoint: processes of root, of the user of the run, and of the
-    /// run itself. Does not block.
+    /// run itself. Refuses a checkpoint to the others. Does not block.
     ///
     /// # Errors
     /// Those of accept(2), such as `EMFILE`.
@@ -77,7 +80,11 @@ impl Presence {
                     let secret = &self.identity[NAME_LENGTH..];
                     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
                     let is_sent = rustix::net::send(&caller, secret, flags).is_ok();
-                    allowed.extend((is_sent && is_allowed(&caller)).then_some(caller));
+                    if is_sent && is_allowed(&caller) {
+                        allowed.push(caller);
+                    } else if is_sent {
+                        checkpoints::refuse(caller, RunError::NotAllowed);
+                    }
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(allowed),
@@ -125,10 +132,27 @@ pub(crate) fn connect_inside(identity: &Identity) -> Result<OwnedFd, Errno> {
 /// `ECONNREFUSED` if no such run is in flight in this network namespace; `EPERM` if the socket
 /// belongs to another user, unless this process is root.
 pub(crate) fn connect_outside(id: &str) -> Result<OwnedFd, Errno> {
-    let (socket, _) = connect(name_of(id))?;
+    let name = name_of(id);
+    let (socket, _) = connect(name)?;
     let us = rustix::process::geteuid();
-    let peer = Peer::of(&socket).map_err(|_| Errno::CONNREFUSED)?;
-    if us.is_root() || peer.user == us.as_raw() { Ok(socket) } else { Err(Errno::PERM) }
+    match Peer::of(&socket).map_err(|_| Errno::CONNREFUSED)?.user {
+        user if user == us.as_raw() => Ok(socket),
+        // In a user namespace root is not visible as root, so root connects as the user.
+        user if us.is_root() => {
+            Ok(as_user(user, || connect(name)).map_or(socket, |(again, _)| again))
+        }
+        _ => Err(Errno::PERM),
+    }
+}
+
+/// Returns what `act` does with the effective user id `user` (`SO_PEERCRED` shows that id).
+fn as_user<T>(user: u32, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let become_user = |user| set_thread_res_uid(None, user, None);
+    let us = rustix::process::geteuid();
+    become_user(Uid::from_raw(user))?;
+    let done = act();
+    become_user(us)?;
+    done
 }
 
 /// Asks the supervisor at the other end for a checkpoint.
@@ -169,21 +193,22 @@ fn address(name: &Name) -> Result<SocketAddrUnix, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Returns an id that no test in another process has: all names of sockets are in one
+    /// network namespace.
+    fn own(id: &str) -> String {
+        format!("{id} {}", std::process::id())
+    }
 
     /// Calls `ask` while the socket of the run `id` is served. Returns its result, and whether
     /// each process that was allowed to asked for a checkpoint.
     fn served<T: Send>(id: &str, ask: impl FnOnce(Identity) -> T + Send) -> (T, Vec<bool>) {
-        let presence = Presence::new(id).unwrap();
-        let (identity, is_over) = (presence.identity(), AtomicBool::new(false));
+        let presence = Presence::new(&own(id)).unwrap();
+        let identity = presence.identity();
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| {
-                let answer = ask(identity);
-                is_over.store(true, Relaxed);
-                answer
-            });
+            let asked = scope.spawn(move || ask(identity));
             let mut seen = Vec::new();
-            while !is_over.load(Relaxed) {
+            while !asked.is_finished() {
                 seen.extend(presence.accept().unwrap().iter().map(asks_for_commit));
             }
             (asked.join().unwrap(), seen)
@@ -198,7 +223,7 @@ mod tests {
         });
         assert!(!is_alive(&identity));
         assert_eq!(seen, [false; 3]);
-        assert!(connect_outside("one").is_err());
+        assert!(connect_outside(&own("one")).is_err());
     }
 
     #[test]
@@ -212,10 +237,10 @@ mod tests {
     #[test]
     fn a_process_that_has_the_id_or_the_identity_can_ask_for_a_checkpoint() {
         let ((), seen) = served("three", |identity| {
-            for connected in [connect_outside("three"), connect_inside(&identity)] {
-                ask_for_commit(&connected.unwrap()).unwrap();
-            }
-            assert!(connect_outside("four").is_err());
+            // One after the other: the server waits for the question of each.
+            ask_for_commit(&connect_outside(&own("three")).unwrap()).unwrap();
+            ask_for_commit(&connect_inside(&identity).unwrap()).unwrap();
+            assert!(connect_outside(&own("four")).is_err());
         });
         assert_eq!(seen, [true; 2]);
     }

@@ -167,8 +167,11 @@ fn send_with(socket: impl AsFd, message: &Message, flags: SendFlags) -> io::Resu
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
     // Reads the length first: only the last message is long.
     let look = RecvFlags::PEEK | RecvFlags::TRUNC;
-    let (_, length) = match rustix::net::recv(&socket, &mut [0_u8; 0][..], look) {
-        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+    let peek = || rustix::net::recv(&socket, &mut [0_u8; 0][..], look);
+    let (_, length) = match peek() {
+        // The other side has closed without reading everything. The error comes once, and
+        // before a message that was sent earlier.
+        Err(rustix::io::Errno::CONNRESET) => peek()?,
         other => other?,
     };
     let mut text = vec![0; length];

@@ -2,6 +2,7 @@
 
 pub mod real;
 
+use crate::directory;
 use crate::finished::Observer;
 use crate::held::{RUN_VARIABLE, Request, outer};
 use crate::presence;
@@ -9,7 +10,6 @@ use crate::protocol::{CommitReport, Message, Summary, receive};
 use crate::run_error::RunError;
 use crate::runfile::{Live, Phase, live};
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Signal;
@@ -106,11 +106,12 @@ fn connect(id: Option<&str>) -> Result<OwnedFd, RequestError> {
 
 /// Asks the supervisor that holds this process, which the kernel finds in every namespace.
 fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
-    sync_directory();
     let cannot = |errno| RequestError::Call("cannot ask the supervisor of this run", errno);
     let flags = SocketFlags::CLOEXEC;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (ours, theirs) = pair.map_err(cannot)?;
+    let unsent = |errno| RequestError::Call("cannot open the working directory", errno);
+    directory::send_ours(&ours).map_err(unsent)?;
     match Request::Commit(theirs.as_raw_fd()).make() {
         Ok(()) => Ok(ours),
         // The supervisor has released this process meanwhile.
@@ -119,26 +120,30 @@ fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
     }
 }
 
-/// Makes the held sync that adds the file system of the working directory to what the run
-/// commits: a user expects that file system to be durable, also where no call was held on it.
-fn sync_directory() {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // A directory that was removed has nothing to commit.
-    let _ = rustix::fs::open(".", flags, Mode::empty()).and_then(rustix::fs::fsync);
-}
-
 fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
     let socket = presence::connect_outside(id).map_err(|errno| match errno {
         Errno::PERM => RequestError::OfAnotherUser(id.to_owned()),
+        Errno::CONNREFUSED | Errno::CONNRESET if is_committing(id) => {
+            RequestError::Run(RunError::Over)
+        }
         Errno::CONNREFUSED | Errno::CONNRESET => RequestError::NotInFlight(id.to_owned()),
         errno => RequestError::Call("cannot connect to the supervisor", errno),
     })?;
     ask(socket)
 }
 
+/// Whether the command of the run `id` has ended, and the run makes its own commit.
+fn is_committing(id: &str) -> bool {
+    let is_ours = |run: &Live| run.record.id == id && run.phase == Phase::Committing;
+    live().is_ok_and(|runs| runs.iter().any(is_ours))
+}
+
 fn ask(socket: OwnedFd) -> Result<OwnedFd, RequestError> {
-    presence::ask_for_commit(&socket).map_err(|_| RequestError::NoResult)?;
-    Ok(socket)
+    match presence::ask_for_commit(&socket) {
+        // The supervisor has refused and closed; the refusal can be received.
+        Ok(()) | Err(Errno::PIPE) => Ok(socket),
+        Err(_) => Err(RequestError::NoResult),
+    }
 }
 
 /// Returns the runs of this user that are in flight and whose command runs.
@@ -163,6 +168,9 @@ fn only_run() -> Result<String, RequestError> {
     let mut runs = in_flight();
     match (runs.len(), runs.pop()) {
         (1, Some(run)) => Ok(run.id),
+        (_, None) if ending.iter().any(|run| run.phase == Phase::Committing) => {
+            Err(RequestError::Run(RunError::Over))
+        }
         (_, None) => Err(RequestError::NoRun),
         (_, Some(last)) => {
             runs.push(last);

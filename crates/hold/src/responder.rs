@@ -15,6 +15,7 @@ use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -330,19 +331,20 @@ fn not_held(pending: &PendingCall) -> Option<Answer> {
 /// Returns a duplicate of the descriptor that the call is about.
 fn callers_file(pending: &PendingCall) -> Option<OwnedFd> {
     let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
-    file_of(pending.notification.thread, fd)
+    file_of(pending.notification.thread, fd).ok()
 }
 
-/// Returns a duplicate of descriptor `fd` of `thread` (pidfd_getfd(2), Linux 5.6). Returns
-/// `None` before Linux 6.9 for a thread that is not the first of its process: it may have
-/// descriptors of its own (unshare(2), CLONE_FILES).
-fn file_of(thread: u32, fd: i32) -> Option<OwnedFd> {
-    let thread = Pid::from_raw(thread.cast_signed())?;
+/// Returns a duplicate of descriptor `fd` of `thread` (pidfd_getfd(2), Linux 5.6).
+///
+/// # Errors
+/// Those of pidfd_open(2) and pidfd_getfd(2). Before Linux 6.9 a thread that is not the first
+/// of its process is an error: it may have descriptors of its own (unshare(2), CLONE_FILES).
+fn file_of(thread: u32, fd: i32) -> Result<OwnedFd, Errno> {
+    let thread = Pid::from_raw(thread.cast_signed()).ok_or(Errno::SRCH)?;
     let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
-    let thread = pidfd_open(thread, of_a_thread)
-        .or_else(|_| pidfd_open(thread, PidfdFlags::empty()))
-        .ok()?;
-    pidfd_getfd(thread, fd, PidfdGetfdFlags::empty()).ok()
+    let thread =
+        pidfd_open(thread, of_a_thread).or_else(|_| pidfd_open(thread, PidfdFlags::empty()))?;
+    pidfd_getfd(thread, fd, PidfdGetfdFlags::empty())
 }
 
 fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {

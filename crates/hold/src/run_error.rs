@@ -62,6 +62,9 @@ pub enum RunError {
     Commit,
     /// A checkpoint was asked for in a run that commits nothing.
     CommitsNothing,
+    /// A checkpoint was asked for by a process that is neither of the user of the run nor of
+    /// root, as the supervisor's user namespace shows them.
+    NotAllowed,
     /// A checkpoint was asked for in a run whose command has ended.
     Over,
     /// The marker of a committed run could not be removed.
@@ -109,6 +112,7 @@ impl RunError {
                 "start the run without --no-commit; for a tree: `synconce tree commit`, after the \
                  command"
             }
+            (Self::NotAllowed, _) => "run `synconce commit` as the user of the run",
             (Self::Over, _) => "the run makes its own commit now; `synconce status` shows it",
             (Self::RootUnwritable(_), _) => {
                 "a second marker is kept below --root, which has to be writable"
@@ -155,6 +159,9 @@ impl fmt::Display for RunError {
             Self::Commit => f.write_str("not everything is durable"),
             Self::CommitsNothing => {
                 f.write_str("cannot commit: the run makes no commit (--no-commit, or `tree run`)")
+            }
+            Self::NotAllowed => {
+                f.write_str("cannot commit: only the user of the run and root may do that")
             }
             Self::Over => f.write_str("cannot commit: the command of the run has ended"),
             Self::Clear(act) => write!(f, "everything is durable, but {act}"),

@@ -65,6 +65,26 @@ pub(crate) fn is_memory(name: &str) -> bool {
     matches!(name, "tmpfs" | "ramfs" | "rootfs" | "devtmpfs")
 }
 
+/// Whether nothing written to the file system type `name` is ever on a disk: memory, and the
+/// kernel's own interfaces.
+pub fn stores_nothing(name: &str) -> bool {
+    const INTERFACES: [&str; 12] = [
+        "proc",
+        "sysfs",
+        "cgroup",
+        "cgroup2",
+        "devpts",
+        "debugfs",
+        "tracefs",
+        "securityfs",
+        "configfs",
+        "mqueue",
+        "hugetlbfs",
+        "fuse.lxcfs",
+    ];
+    is_memory(name) || INTERFACES.contains(&name)
+}
+
 /// Whether a file system keeps everything in memory, by its magic number:
 /// `TMPFS_MAGIC` or `RAMFS_MAGIC` (`linux/magic.h`).
 pub fn is_memory_magic(magic: u64) -> bool {

@@ -7,7 +7,7 @@ use synconce_testkit::harness::{Place, binary, finish, isolated, without_stalls}
 
 /// Makes `NAME.img`, an ext4 that writes nothing back by itself for a while, and mounts it at
 /// `NAME`.
-fn disk(place: &Place, name: &str) {
+pub(super) fn disk(place: &Place, name: &str) {
     let script = format!(
         "truncate -s 24M {name}.img && mkfs.ext4 -q {name}.img && mkdir {name} && \
          mount -o loop,commit=300 {name}.img {name}"
@@ -26,7 +26,7 @@ fn assert_durable(place: &Place, name: &str, options: &[&str], script: &str) {
 }
 
 /// Prints the magic text from two parts, so that the script itself does not contain it.
-const SAY: &str = "say() { printf 'MAGIC-%02d\\n' 1; }; ";
+pub(super) const SAY: &str = "say() { printf 'MAGIC-%02d\\n' 1; }; ";
 
 #[test]
 fn what_is_written_after_a_lazy_unmount_is_committed() {

@@ -5,6 +5,7 @@
 
 mod changing;
 mod checkpoints;
+mod checkpoints_reach;
 mod commit;
 mod coverage;
 mod degraded;

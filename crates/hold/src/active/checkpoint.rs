@@ -12,9 +12,11 @@ use super::commit::{committed, committed_everything};
 use super::coverage::Coverage;
 use super::sealed_scope::SealedScope;
 use super::unmount_sync::UnmountSync;
+use crate::directory::Found;
 use crate::process_tree;
 use crate::protocol::{CommitReport, Committed, CommittedEverything, Notice};
 use crate::run_error::RunError;
+use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use synconce_durable::commit::{Progress, commit};
@@ -122,8 +124,14 @@ pub(crate) struct Checkpoint {
 
 impl Active {
     /// Returns the checkpoints of this run.
-    pub(crate) fn checkpoints(&self) -> Checkpoints {
-        self.checkpoints.clone()
+    ///
+    /// # Errors
+    /// The run commits nothing.
+    pub(crate) fn checkpoints(&self) -> Result<Checkpoints, RunError> {
+        if !self.options.commit {
+            return Err(RunError::CommitsNothing);
+        }
+        Ok(self.checkpoints.clone())
     }
 
     /// Returns, once, whether calls may have been held since the last checkpoint. A sealed
@@ -132,33 +140,53 @@ impl Active {
         std::mem::take(&mut self.held_since) || self.sealed.is_some()
     }
 
-    /// Returns the checkpoint that covers the calls that were held until now.
+    /// Returns the checkpoint that covers the calls that were held until now, and the file
+    /// system of the working `directory` of the process that asked.
     ///
     /// # Errors
-    /// The run commits nothing.
+    /// The file system of `directory` cannot be covered.
     pub(crate) fn checkpoint(
         &mut self,
         turn: Turn,
         extent: Extent,
+        directory: Option<Found>,
     ) -> Result<Checkpoint, RunError> {
-        if !self.options.commit {
-            return Err(RunError::CommitsNothing);
+        let mut pins = self.pins.clone();
+        // With --commit-only no other file system is covered.
+        if let Some(found) = directory.filter(|_| self.only.is_none()) {
+            self.cover(found, &mut pins)?;
         }
         self.held_since = false;
         let mut coverage = self.coverage();
         if extent == Extent::Written {
             let early = self.pins.iter().filter(|pin| pin.early);
-            coverage.scope.extend(early.map(|pin| pin.device));
+            coverage.scope.extend(early.map(|pin| pin.device).chain(self.early_taken.clone()));
         }
         Ok(Checkpoint {
             turn,
-            pins: self.pins.clone(),
+            pins,
             everything: self.everything(),
             unmounts: self.unmounts.clone(),
             is_sealed: self.sealed.is_some(),
             patience: self.options.patience,
             coverage,
         })
+    }
+}
+
+impl Active {
+    /// Adds `found` to `pins`, and to the file systems that are committed. The run itself gets
+    /// no pin: a file system without one is named in the marker before the first call there is
+    /// held.
+    fn cover(&mut self, found: Found, pins: &mut Pins) -> Result<(), RunError> {
+        pins.join(found.pins);
+        let pin = pins.of(found.device).ok_or(found.error)?;
+        if pin.volatile {
+            return Err(RunError::VolatileOverlay(found.point));
+        }
+        self.scope.insert(found.device);
+        self.scope.extend(&pin.uppers);
+        Ok(())
     }
 }
 
@@ -180,12 +208,13 @@ impl Checkpoint {
             let others = process_tree::descendants(std::process::id());
             coverage.add_late(&mut pins, &others, sealed.as_mut());
         }
-        let is_lost = |device| {
-            let unmounted = |unmount: &&Arc<UnmountSync>| unmount.device == device;
-            checkpoints.has_lost(device)
-                || unmounts.iter().filter(unmounted).any(|unmount| !unmount.is_durable())
-        };
-        pins.retain(|device| !is_lost(device));
+        // Their syncs are waited for below.
+        let taken_over: HashSet<_> = unmounts
+            .iter()
+            .filter(|unmount| unmount.takes_over())
+            .map(|unmount| unmount.device)
+            .collect();
+        pins.retain(|device| !checkpoints.has_lost(device) && !taken_over.contains(&device));
         pins.drop_volatile();
         let skipped = mutant::is("checkpoint-skipped");
         let (pins, everything) = if skipped { Default::default() } else { (pins, everything) };

@@ -94,9 +94,10 @@ impl Active {
     }
 
     /// Waits for a checkpoint in progress, whose syncs have their own timeouts.
-    fn wait_for_checkpoint(&self, progress: &mut dyn FnMut(&Progress<'_>)) {
+    fn wait_for_checkpoint(&mut self, progress: &mut dyn FnMut(&Progress<'_>)) {
         let began = Instant::now();
         while !self.checkpoints.is_idle_within(TICK) {
+            self.enter(Phase::Committing);
             report_wait(began, Path::new("what an earlier commit syncs"), progress);
         }
     }

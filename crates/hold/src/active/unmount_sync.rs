@@ -23,12 +23,12 @@ pub(super) struct UnmountSync {
 }
 
 enum Sync {
-    GoesOn,
-    /// The outcome goes into the reports of commits.
-    Over {
-        outcome: Option<Committed>,
-        durable: bool,
+    GoesOn {
+        /// Whether a sync is to cover what was written since the last one began.
+        again: bool,
     },
+    /// The outcome goes into the reports of commits.
+    Over { outcome: Option<Committed>, durable: bool },
 }
 
 impl UnmountSync {
@@ -37,13 +37,14 @@ impl UnmountSync {
             mount: pin.mount,
             device: pin.device,
             point: pin.point.clone(),
-            sync: Mutex::new(Sync::GoesOn),
+            sync: Mutex::new(Sync::GoesOn { again: true }),
             over: Condvar::new(),
         }
     }
 
-    /// Syncs the file system of `pin`. On success removes the marker on it; otherwise the
-    /// marker stays, and its descriptor is closed.
+    /// Syncs the file system of `pin`, and again for each checkpoint that begins meanwhile: the
+    /// unmount may fail, and what was written during a sync would be left out. On success
+    /// removes the marker on it; otherwise the marker stays, and its descriptor is closed.
     ///
     /// Waits for a checkpoint in progress first: it has the file system open, and may fail. A
     /// file system that failed in a checkpoint is not synced again.
@@ -55,22 +56,52 @@ impl UnmountSync {
         patience: Duration,
     ) {
         checkpoints.is_idle_within(PATIENCE);
-        let marker = markers.take_on(pin.mount);
-        let synced = (!checkpoints.has_lost(pin.device))
-            .then(|| commit(Pins::from(pin), None, patience, &mut |_| {}));
-        let outcome = synced.and_then(|mut report| report.file_systems.pop()).map(committed);
-        let durable = outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
-        if let Some(marker) = marker.filter(|_| durable) {
-            // A marker that stays causes a false warning, not a missing one.
-            let _ = marker.clear();
+        let mut marker = markers.take_on(pin.mount);
+        let (mut outcome, mut durable) = (None, !checkpoints.has_lost(pin.device));
+        loop {
+            if durable && self.begins() {
+                let report = commit(Pins::from(pin.clone()), None, patience, &mut |_| {});
+                outcome = report.file_systems.into_iter().next().map(committed);
+                durable = outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
+            }
+            if let Some(marker) = marker.take().filter(|_| durable) {
+                // A marker that stays causes a false warning, not a missing one.
+                let _ = marker.clear();
+            }
+            let mut sync = self.lock();
+            if !durable || !matches!(*sync, Sync::GoesOn { again: true }) {
+                // Before the end is seen: an open descriptor makes an unmount fail.
+                drop(pin);
+                *sync = Sync::Over { outcome, durable };
+                break;
+            }
         }
-        *self.lock() = Sync::Over { outcome, durable };
         self.over.notify_all();
+    }
+
+    /// Whether a sync has to begin now.
+    fn begins(&self) -> bool {
+        match &mut *self.lock() {
+            Sync::GoesOn { again } => std::mem::take(again),
+            Sync::Over { .. } => false,
+        }
+    }
+
+    /// Whether a checkpoint leaves the file system to this sync: the sync goes on, and then
+    /// covers what was written until now, or has failed.
+    pub(super) fn takes_over(&self) -> bool {
+        match &mut *self.lock() {
+            Sync::GoesOn { again } => {
+                *again = true;
+                true
+            }
+            Sync::Over { durable, .. } => !*durable,
+        }
     }
 
     /// Whether the sync is over; waits at most `limit`.
     pub(super) fn is_over_within(&self, limit: Duration) -> bool {
-        let goes_on = |sync: &mut Sync| matches!(sync, Sync::GoesOn);
+        let goes_on = |sync: &mut Sync| matches!(sync, Sync::GoesOn { .. });
         let waited = self.over.wait_timeout_while(self.lock(), limit, goes_on);
         !goes_on(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
     }
@@ -89,7 +120,7 @@ impl UnmountSync {
     pub(super) fn outcome(&self) -> Option<Committed> {
         match &*self.lock() {
             Sync::Over { outcome, .. } => outcome.clone(),
-            Sync::GoesOn => None,
+            Sync::GoesOn { .. } => None,
         }
     }
 

@@ -4,7 +4,6 @@ use super::{Reply, Responder, file_of};
 use crate::checkpoints;
 use crate::held::{ACCEPTED, Request};
 use crate::policy::PendingCall;
-use crate::process_tree::process_of;
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
@@ -18,10 +17,12 @@ impl Responder {
         let thread = pending.notification.thread;
         let is_done = match request {
             Request::Commit(fd) => {
-                let socket = own_socket(thread, fd);
-                let is_own = socket.is_some();
-                socket.into_iter().for_each(|socket| checkpoints::serve(&self.state, socket));
-                is_own
+                let served = own_socket(thread, fd)
+                    .map(|socket| checkpoints::serve(&self.state, socket, thread));
+                if let Err(errno) = served {
+                    return Ok(Answer::Errno(errno.raw_os_error()).into());
+                }
+                true
             }
             // Without /proc no call is held, and every sync is real.
             Request::Real => !self.proc_is_ours || self.real.add(thread),
@@ -33,10 +34,17 @@ impl Responder {
 
 /// Returns a duplicate of the caller's descriptor `fd`, if it is one of a pair of sockets that
 /// the calling process has made. On any other socket the receiver of a message would see this
-/// process as its sender, with rights that the caller may not have.
-fn own_socket(thread: u32, fd: i32) -> Option<OwnedFd> {
-    let socket = file_of(thread, fd)?;
+/// process as its sender, with rights that the caller may not have. A process that asks has
+/// one thread, whose id is that of the process.
+///
+/// # Errors
+/// Too few descriptors or too little memory; `EACCES` in every other case.
+fn own_socket(thread: u32, fd: i32) -> Result<OwnedFd, Errno> {
+    let socket = file_of(thread, fd).map_err(|errno| match errno {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => errno,
+        _ => Errno::ACCESS,
+    })?;
     let is_own = socket_type(&socket) == Ok(SocketType::SEQPACKET)
-        && Peer::of(&socket).is_ok_and(|peer| Some(peer.pid) == process_of(thread));
-    is_own.then_some(socket)
+        && Peer::of(&socket).is_ok_and(|peer| peer.pid == thread);
+    if is_own { Ok(socket) } else { Err(Errno::ACCESS) }
 }
