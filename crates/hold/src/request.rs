@@ -123,7 +123,7 @@ fn ask_own_supervisor() -> Result<OwnedFd, RequestError> {
 fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
     let socket = presence::connect_outside(id).map_err(|errno| match errno {
         Errno::PERM => RequestError::OfAnotherUser(id.to_owned()),
-        Errno::CONNREFUSED | Errno::CONNRESET if is_committing(id) => {
+        Errno::CONNREFUSED | Errno::CONNRESET if is_committing(Some(id)) => {
             RequestError::Run(RunError::Over)
         }
         Errno::CONNREFUSED | Errno::CONNRESET => RequestError::NotInFlight(id.to_owned()),
@@ -132,9 +132,11 @@ fn ask_run(id: &str) -> Result<OwnedFd, RequestError> {
     ask(socket)
 }
 
-/// Whether the command of the run `id` has ended, and the run makes its own commit.
-fn is_committing(id: &str) -> bool {
-    let is_ours = |run: &Live| run.record.id == id && run.phase == Phase::Committing;
+/// Whether the command of the run `id`, or without an id of any run of this user, has ended, and
+/// the run makes its own commit.
+fn is_committing(id: Option<&str>) -> bool {
+    let is_ours =
+        |run: &Live| id.is_none_or(|id| run.record.id == id) && run.phase == Phase::Committing;
     live().is_ok_and(|runs| runs.iter().any(is_ours))
 }
 
@@ -168,9 +170,7 @@ fn only_run() -> Result<String, RequestError> {
     let mut runs = in_flight();
     match (runs.len(), runs.pop()) {
         (1, Some(run)) => Ok(run.id),
-        (_, None) if ending.iter().any(|run| run.phase == Phase::Committing) => {
-            Err(RequestError::Run(RunError::Over))
-        }
+        (_, None) if is_committing(None) => Err(RequestError::Run(RunError::Over)),
         (_, None) => Err(RequestError::NoRun),
         (_, Some(last)) => {
             runs.push(last);

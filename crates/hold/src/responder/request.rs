@@ -20,7 +20,7 @@ impl Responder {
                 let served = own_socket(thread, fd)
                     .map(|socket| checkpoints::serve(&self.state, socket, thread));
                 if let Err(errno) = served {
-                    return Ok(Answer::Errno(errno.raw_os_error()).into());
+                    return Answer::Errno(errno.raw_os_error()).into();
                 }
                 true
             }
