@@ -12,7 +12,7 @@ pub use self::parse::parse;
 use self::bench::Bench;
 use self::in_run::{Commit, Real, duration};
 use self::tree::Tree;
-use crate::completion;
+use crate::completion::values;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
@@ -246,7 +246,7 @@ pub struct Status {
     /// Remove the markers of the interrupted run ID, after you threw away or repaired its result
     ///
     /// The first characters of the ID are enough where they name one run.
-    #[arg(long, value_name = "ID", add = ArgValueCompleter::new(completion::interrupted_runs))]
+    #[arg(long, value_name = "ID", add = ArgValueCompleter::new(values::interrupted_runs))]
     pub clear: Option<String>,
     /// Print nothing: the exit code says whether a run is in flight or interrupted
     #[arg(short, long, conflicts_with_all = ["json", "clear"])]
@@ -260,7 +260,7 @@ pub struct Status {
 #[derive(Debug, Args)]
 pub struct Help {
     /// The command, such as `tree run`
-    #[arg(value_name = "COMMAND", add = ArgValueCompleter::new(completion::commands))]
+    #[arg(value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 

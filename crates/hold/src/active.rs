@@ -5,13 +5,14 @@ mod commit;
 mod coverage;
 mod in_memory;
 mod sealed_scope;
+mod turn;
 mod unmount_sync;
 mod work;
 
-use self::checkpoint::Checkpoints;
 pub(crate) use self::checkpoint::Extent;
 use self::in_memory::place_in_memory;
 use self::sealed_scope::SealedScope;
+use self::turn::Checkpoints;
 use self::unmount_sync::UnmountSync;
 use crate::options::Options;
 use crate::protocol::Notice;

@@ -4,7 +4,7 @@
 use crate::active::Extent;
 use crate::directory::Directory;
 use crate::presence;
-use crate::protocol::{CommitReport, Message, Notice, Summary, send, try_send};
+use crate::protocol::{CommitReport, Message, Notice, Summary, refuse, send, try_send};
 use crate::run_error::RunError;
 use crate::state::Shared;
 use std::io;
@@ -28,12 +28,6 @@ pub(crate) fn serve(state: &Shared, asker: OwnedFd, thread: u32) {
     if let Err(error) = start(make) {
         refuse(refused, RunError::set_up("cannot create a thread", &error));
     }
-}
-
-/// Sends `error` instead of a checkpoint.
-pub(crate) fn refuse(asker: impl AsFd, error: RunError) {
-    let summary = Summary { error: Some(error), ..Summary::default() };
-    try_send(asker, &Message::Done(Box::new(summary)));
 }
 
 /// Like [`serve`], for a process that has connected and may ask for a checkpoint.

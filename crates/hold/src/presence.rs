@@ -11,7 +11,7 @@
 //! and any process may bind a free name. A process outside the run checks the user instead.
 
 use crate::run_error::RunError;
-use crate::{checkpoints, process_tree};
+use crate::{process_tree, protocol};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -83,7 +83,7 @@ impl Presence {
                     if is_sent && is_allowed(&caller) {
                         allowed.push(caller);
                     } else if is_sent {
-                        checkpoints::refuse(caller, RunError::NotAllowed);
+                        protocol::refuse(caller, RunError::NotAllowed);
                     }
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}

@@ -155,6 +155,12 @@ pub(crate) fn try_send(socket: impl AsFd, message: &Message) {
     let _ = send_with(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
+/// Sends `error` as the result of a request, unless the send would block.
+pub(crate) fn refuse(socket: impl AsFd, error: RunError) {
+    let summary = Summary { error: Some(error), ..Summary::default() };
+    try_send(socket, &Message::Done(Box::new(summary)));
+}
+
 fn send_with(socket: impl AsFd, message: &Message, flags: SendFlags) -> io::Result<()> {
     rustix::net::send(socket, &serde_json::to_vec(message)?, flags)?;
     Ok(())

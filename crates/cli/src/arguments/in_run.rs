@@ -1,7 +1,7 @@
 //! What is said to a run in flight.
 
 use super::Json;
-use crate::completion;
+use crate::completion::values;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ pub struct Commit {
     #[command(flatten)]
     pub json: Json,
     /// The run, as `synconce status` names it; the beginning of the ID is enough
-    #[arg(value_name = "ID", add = ArgValueCompleter::new(completion::runs_in_flight))]
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(values::runs_in_flight))]
     pub id: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! `synconce tree`
 
-use crate::completion::{self, tree_names};
+use crate::completion::values::{self, tree_names};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
@@ -182,7 +182,7 @@ pub struct Mount {
 #[derive(Debug, Args)]
 pub struct Umount {
     /// The name of the tree, or its mount point
-    #[arg(add = ArgValueCompleter::new(completion::trees_and_paths))]
+    #[arg(add = ArgValueCompleter::new(values::trees_and_paths))]
     pub what: OsString,
     /// Throw the changes away
     #[arg(long)]

@@ -2,8 +2,8 @@
 //! lock of the run, because a device may be slow and must not delay other calls.
 
 use super::PATIENCE;
-use super::checkpoint::Checkpoints;
 use super::commit::committed;
+use super::turn::Checkpoints;
 use super::work::Markers;
 use crate::protocol::Committed;
 use std::path::PathBuf;
