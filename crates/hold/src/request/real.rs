@@ -133,6 +133,9 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
             drop(report);
             // The command has a tree of its own: it stays real if its parent is killed.
             let _ = ask();
+            // The caller knows the command before it runs, also if its parent is killed then. A
+            // caller that was killed gets no messages.
+            let _ = send(caller, &Message::Started { pid: std::process::id() });
             mask.set();
             let errno = execute(words).raw_os_error().unwrap_or(0);
             let _ = rustix::io::write(&reporter, &errno.to_ne_bytes());
@@ -142,8 +145,6 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
     };
     drop(reporter);
     process::leave_session();
-    // A caller that was killed gets no messages.
-    let _ = send(caller, &Message::Started { pid: command });
     let changes = WaitFor { ends: true, stops: true, block: true, ..WaitFor::default() };
     while let Ok(Some((child, change))) = process::wait(Whose::Any, changes) {
         match (change, ending(change)) {
