@@ -133,8 +133,8 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
             drop(report);
             // The command has a tree of its own: it stays real if its parent is killed.
             let _ = ask();
-            // The caller knows the command before it runs, also if its parent is killed then. A
-            // caller that was killed gets no messages.
+            // The parent can be killed at any time, and the caller must know the command even
+            // then. A caller that was killed gets no messages.
             let _ = send(caller, &Message::Started { pid: std::process::id() });
             mask.set();
             let errno = execute(words).raw_os_error().unwrap_or(0);

@@ -14,7 +14,10 @@ const LOCK: &str = "lock";
 /// The exclusive lock for changes of records; it ends with its process. It is held for a few
 /// small writes, never while data is copied or synced.
 #[derive(Debug)]
-pub(crate) struct Lock(#[allow(dead_code, reason = "the lock is the descriptor's")] OwnedFd);
+pub(crate) struct Lock {
+    /// flock(2) locks until it is closed.
+    _file: OwnedFd,
+}
 
 impl Store {
     /// Waits for the lock.
@@ -47,12 +50,12 @@ impl Store {
         let file =
             rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
         if mutant::is("tree-unlocked") {
-            return Ok(Lock(file));
+            return Ok(Lock { _file: file });
         }
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
                 Err(Errno::INTR) => {}
-                other => return other.on("cannot lock", &path).map(|()| Lock(file)),
+                other => return other.on("cannot lock", &path).map(|()| Lock { _file: file }),
             }
         }
     }

@@ -16,9 +16,9 @@ pub(super) fn missing(program: &str) -> Option<String> {
 
 /// Paths inside a container, where the directories are mounted.
 pub(super) mod inside {
-    pub(in crate::tool) const TREE: &str = "/work/tree";
-    pub(in crate::tool) const CONTROL: &str = "/work/control";
-    pub(in crate::tool) const DAEMON: &str = "/work/daemon";
+    pub(in crate::tool) const TREE: &str = "/srv/tree";
+    pub(in crate::tool) const CONTROL: &str = "/srv/control";
+    pub(in crate::tool) const DAEMON: &str = "/srv/daemon";
 }
 
 /// Returns the command that runs `words` in a container whose syncs are suppressed. The

@@ -1,9 +1,7 @@
 //! Properties of every program, for any policy: the kernel accepts it, it is short, and the
 //! constant-action cache works.
 
-mod common;
-
-use common::{Random, abi_sets, cases, data, specs};
+use crate::common::{Random, abi_sets, cases, data, specs};
 use synconce_filter::{
     Abi, Answer, Call, Instruction, Program, SeccompData, Spec, Verdict, native_abis, program,
     trace,

@@ -1,8 +1,6 @@
 //! The interpreter must refuse what the kernel refuses, and always terminate.
 
-mod common;
-
-use common::{Random, data};
+use crate::common::{Random, data};
 use synconce_filter::{
     Abi, Instruction, InterpretError, Program, SeccompData, Verdict, interpret, trace,
 };

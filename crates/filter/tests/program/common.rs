@@ -1,10 +1,6 @@
 //! Shared by the tests: every policy, interesting calls, and a second implementation of the
 //! rules, by hand and with plain numbers, for comparison.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
-
-pub mod child;
-
 use std::io::Write;
 
 use synconce_filter::{Abi, Answer, Call, SeccompData, Spec, Verdict};

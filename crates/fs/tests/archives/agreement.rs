@@ -1,8 +1,4 @@
 //! Archives agree with GNU tar's, in both directions.
-//!
-//! Needs root, for owners and device nodes, and GNU tar.
-
-mod archives;
 
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -13,9 +9,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use archives::{
-    Hostile, assert_same, everything, gnu_pack, gnu_unpack, gnu_unpack_with, packed, packed_in,
-    unpacked, unpacked_in,
+use crate::support::{
+    self, Hostile, assert_same, everything, gnu_pack, gnu_unpack, gnu_unpack_with, packed,
+    packed_in, unpacked, unpacked_in,
 };
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use synconce_fs::Progress;
@@ -58,7 +54,7 @@ fn acls_as_text_alone_are_unpacked() {
 fn an_acl_of_a_name_is_left_out_and_named_unless_its_number_is_known() {
     let tree = tempfile::tempdir().unwrap();
     fs::write(tree.path().join("file"), "").unwrap();
-    archives::run("setfacl", &["-m", "u:daemon:rwx", tree.path().join("file").to_str().unwrap()]);
+    support::run("setfacl", &["-m", "u:daemon:rwx", tree.path().join("file").to_str().unwrap()]);
     let archive = gnu_pack(tree.path(), &["--format=pax", "--acls"]);
     let target = tempfile::tempdir().unwrap();
     let report = unpacked_in(target.path(), &archive).unwrap();
@@ -168,7 +164,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("archive");
     for program in ["cat", "gzip", "xz", "zstd", "bzip2"] {
-        let compressed = archives::through(program, &archive);
+        let compressed = support::through(program, &archive);
         fs::write(&file, &compressed).unwrap();
         let target = tempfile::tempdir().unwrap();
         let fd = File::open(target.path()).unwrap();
@@ -195,7 +191,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
 #[test]
 fn a_named_pipe_is_read_like_standard_input() {
     let tree = everything();
-    let archive = archives::through("gzip", &packed(tree.path()).0);
+    let archive = support::through("gzip", &packed(tree.path()).0);
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
     let mode = Mode::RUSR | Mode::WUSR;
@@ -274,7 +270,7 @@ fn a_cancelled_unpack_or_pack_ends() {
 #[test]
 fn what_is_made_inherits_no_list_of_the_directory_it_is_made_in() {
     let outer = tempfile::tempdir().unwrap();
-    archives::run("setfacl", &["-d", "-m", "u:7:rwx", outer.path().to_str().unwrap()]);
+    support::run("setfacl", &["-d", "-m", "u:7:rwx", outer.path().to_str().unwrap()]);
     let target = outer.path().join("target");
     fs::create_dir(&target).unwrap();
     let mut tree = Hostile::default();

@@ -1,13 +1,9 @@
 //! No archive leads out of its target, and no damaged archive is accepted.
-//!
-//! Needs root, for device nodes, and GNU tar.
-
-mod archives;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use archives::{Hostile, everything, gnu_pack, packed, pax_file, refused, unpacked_in};
+use crate::support::{Hostile, everything, gnu_pack, packed, pax_file, refused, unpacked_in};
 
 #[test]
 fn an_archive_cut_at_any_record_is_refused_unless_it_is_whole() {

@@ -6,12 +6,8 @@
 //! such as x32 calls on most kernels. Therefore each program is also installed with its return
 //! values replaced by errnos that no call returns.
 
-#![forbid(unsafe_code)]
-
-mod common;
-
-use common::child::{Question, ask};
-use common::{cases, data, expected, skipped, specs};
+use crate::child::{Question, ask};
+use crate::common::{cases, data, expected, skipped, specs};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use synconce_filter::{
@@ -183,7 +179,7 @@ fn without_a_hold_the_kernel_answers_the_handshake_with_ebadf() {
 #[test]
 fn the_kernel_takes_every_program_of_every_set_of_abis() {
     for spec in specs() {
-        for set in common::abi_sets() {
+        for set in crate::common::abi_sets() {
             let installed = ask(Some(&program(&spec, &set)), &[]);
             assert_eq!(installed, Ok(vec![]), "{spec:?} {set:?}");
         }

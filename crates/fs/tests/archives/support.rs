@@ -1,5 +1,4 @@
 //! Trees and archives for tests.
-#![allow(dead_code, reason = "not every test file uses everything")]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,7 +1,5 @@
 //! Compares system call numbers with the kernel headers of this machine.
 
-mod common;
-
 use std::collections::HashMap;
 use std::fs;
 
@@ -27,7 +25,7 @@ fn header(path: &str) -> Option<HashMap<String, u32>> {
 
 fn compare_with(abi: Abi, path: &str) {
     let Some(header) = header(path) else {
-        common::skipped(&format!("{} numbers", abi.name()), &format!("no {path}"));
+        crate::common::skipped(&format!("{} numbers", abi.name()), &format!("no {path}"));
         return;
     };
     assert!(header.len() > 250, "{path} was not understood: {} entries", header.len());

@@ -1,8 +1,6 @@
 //! The verdicts of programs on each call.
 
-mod common;
-
-use common::{cases, data, expected, specs};
+use crate::common::{cases, data, expected, specs};
 use synconce_filter::{
     Abi, Answer, Call, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Program, Spec, Verdict, interpret,
     program,
@@ -44,7 +42,7 @@ fn every_call_of_every_abi_gets_the_verdict_of_the_rules() {
 #[test]
 fn abis_that_were_not_asked_for_are_left_alone() {
     for spec in specs() {
-        for set in common::abi_sets() {
+        for set in crate::common::abi_sets() {
             let program = program(&spec, &set);
             for &abi in Abi::ALL {
                 for &call in Call::ALL {

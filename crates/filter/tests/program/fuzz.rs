@@ -4,12 +4,8 @@
 //! distinct errno, which shows the verdict, and only the child's exit is allowed. The
 //! interpreter gets the same calls.
 
-#![forbid(unsafe_code)]
-
-mod common;
-
-use common::child::{Question, ask};
-use common::{Random, cases, data, expected, skipped, specs};
+use crate::child::{Question, ask};
+use crate::common::{Random, cases, data, expected, skipped, specs};
 use std::collections::HashMap;
 use synconce_filter::{
     Abi, Call, Instruction, InterpretError, Program, Verdict, interpret, native_abis, program,
