@@ -139,6 +139,23 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
 }
 
 #[test]
+fn the_commands_end_is_known_whenever_its_parent_is_killed() {
+    isolated(|place| {
+        // The caller learns of the killed parent before it gets the command as a child: without
+        // a wait for that, one in ten fails.
+        let many = r#"i=0
+            while [ $i -lt 100 ]; do
+                "$SYNCONCE" real -- sh -c 'sleep 0.0$1; kill -9 $PPID; sleep 0.01; exit 7' sh $((i % 2))
+                [ $? -eq 7 ] || exit 1
+                i=$((i + 1))
+            done"#;
+        let mut command = place.held(&["--no-commit"], &["sh", "-c", many]);
+        let ran = synconce_testkit::harness::finish(command.env("SYNCONCE", binary()));
+        assert!(ran.status.success(), "{ran:?}");
+    });
+}
+
+#[test]
 fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
     isolated(|place| {
         let rig = rig();

@@ -220,8 +220,12 @@ fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, Re
                 return Err(RealError::Exec(io::Error::from_raw_os_error(errno)));
             }
             Ok(Some(Message::Failed(error))) => return Err(RealError::SetUp(error)),
-            // The subreaper was killed, and this process has its children.
-            _ => return Ok(command.and_then(end_of).unwrap_or(Ending::Unknown)),
+            // The subreaper was killed. Its sockets close before this process gets its children,
+            // which it has when that end can be waited for (do_exit, kernel/exit.c).
+            _ => {
+                end_of(subreaper);
+                return Ok(command.and_then(end_of).unwrap_or(Ending::Unknown));
+            }
         }
     }
 }
