@@ -1,0 +1,13 @@
+//! Held files of a daemon: files and directories whose syncs the kernel answers, for every
+//! process that opens them, by a volatile overlay.
+//!
+//! A seccomp filter on a daemon would be inherited by every container that the daemon starts,
+//! for ever. A held file affects only the file. A hold begins with [`start`], which writes a
+//! durable marker ([`record`]) before the first mount, and ends with [`stop`], which syncs the
+//! file systems before it removes the marker. If the marker outlives the boot, [`recover`]
+//! decides what happens to the files before the daemon starts again.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod kind;
+pub mod record;

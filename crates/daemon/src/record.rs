@@ -1,0 +1,131 @@
+//! The durable marker of a hold.
+
+use crate::config::{Config, Held};
+use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use synconce_durable::error::{Context, Error};
+use synconce_durable::replace::{self, Rights};
+use synconce_durable::{mutant, standard_paths, state_file};
+
+/// The directory of the markers below the state directory.
+const HOLDS: &str = "holds";
+
+/// What is in the marker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The name of the hold.
+    pub name: String,
+    /// When the hold started, RFC 3339 in UTC.
+    pub started: String,
+    /// The kernel's boot id at the start.
+    pub boot: String,
+    /// The file systems of the held files.
+    pub file_systems: Vec<FileSystem>,
+    /// What is held, and what a crash costs, as the hold's file said at the start.
+    pub config: Config,
+    /// A write-back error was found: what is on the disk may be damaged, in this boot, too.
+    #[serde(default)]
+    pub failed: bool,
+}
+
+/// A mounted file system below held files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSystem {
+    /// The mount point.
+    pub point: PathBuf,
+    /// The id of the mount: the unique id where the kernel has it (statx(2),
+    /// STATX_MNT_ID_UNIQUE, Linux 6.8), which no later mount gets.
+    pub mount: u64,
+}
+
+impl Record {
+    /// Returns the held files and directories.
+    pub fn held(&self) -> &[Held] {
+        &self.config.hold
+    }
+
+    /// Reads the marker of the hold `name`. Returns `None` if there is none: the hold is not
+    /// in force, and was stopped in order.
+    ///
+    /// # Errors
+    /// Names the file. A marker that cannot be read is not a missing marker.
+    pub fn read(name: &str) -> Result<Option<Self>, Error> {
+        let path = path(name);
+        match state_file::open(&path) {
+            Err(error) if error == rustix::io::Errno::NOENT => Ok(None),
+            file => {
+                let record = state_file::read::<Self>(&file.on("cannot open", &path)?);
+                let mut record = record.on("cannot read", &path)?;
+                record.config.name = name.to_owned();
+                Ok(Some(record))
+            }
+        }
+    }
+
+    /// Writes the marker durably, with the directories above it.
+    ///
+    /// # Errors
+    /// Names the act and path. Nothing may be held then.
+    pub fn write(&self) -> Result<(), Error> {
+        if mutant::is("hold-marker-unwritten") {
+            return Ok(());
+        }
+        let path = path(&self.name);
+        for directory in replace::missing_above(&path) {
+            replace::make_directory(&directory)?;
+        }
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let text = text.on("cannot write", &path)?;
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                replace::create(&path, &text, Rights::common())
+            }
+            _ => replace::replace(&path, &text),
+        }
+    }
+
+    /// Removes the marker of the hold `name` durably.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn clear(name: &str) -> Result<(), Error> {
+        replace::remove(&path(name))
+    }
+
+    /// Returns the names of the holds that have a marker, sorted.
+    ///
+    /// # Errors
+    /// Names the directory.
+    pub fn names() -> Result<Vec<String>, Error> {
+        let directory = directory();
+        let entries = match std::fs::read_dir(&directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.on("cannot read", &directory)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let file = entry.on("cannot read", &directory)?.file_name();
+            let name = file.to_str().and_then(|file| file.strip_suffix(".json"));
+            names.extend(name.filter(|name| !name.contains('.')).map(str::to_owned));
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// Returns the directory of the markers.
+pub fn directory() -> PathBuf {
+    standard_paths::system(None).join(HOLDS)
+}
+
+/// Returns the path of the marker of the hold `name`.
+pub fn path(name: &str) -> PathBuf {
+    directory().join(format!("{name}.json"))
+}
+
+/// Returns the path of the journal of what was set aside for the hold `name`.
+pub fn aside_path(name: &str) -> PathBuf {
+    // No name of a hold has a dot, so this is no marker.
+    directory().join(format!("{name}.aside.json"))
+}
