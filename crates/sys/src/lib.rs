@@ -7,7 +7,7 @@
 //! [`signals`] has masks and readers of signals, [`peer`] has the process behind a socket,
 //! [`origin`] records what the process inherited before the Rust runtime started, and
 //! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
-//! by their handles. [`reason`] puts an error in words.
+//! by their handles; [`overlay`] mounts one. [`reason`] puts an error in words.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
@@ -18,6 +18,7 @@ pub mod mounting;
 pub mod namespace;
 pub mod notify;
 pub mod origin;
+pub mod overlay;
 pub mod peer;
 pub mod process;
 #[cfg(feature = "questions")]

@@ -3,8 +3,7 @@
 //!
 //! A mount is a descriptor first: everything below the mount can be used through the
 //! descriptor without attaching the mount. A mount that was never attached ends when its last
-//! descriptor is closed. Before Linux 6.15 the layers must be opened in the mount namespace in
-//! which they are mounted.
+//! descriptor is closed.
 //!
 //! Limits of every overlay, whatever its options:
 //! - A descriptor that was opened for reading before the first write to a file keeps showing
@@ -18,7 +17,6 @@
 //!   the upper file. Overlay reads that xattr only in the upper: the flags are lost once the
 //!   upper is a frozen layer ([`freeze`]).
 
-mod context;
 mod freeze;
 mod trial;
 mod upper;
@@ -30,17 +28,17 @@ pub use self::trial::{Abilities, Reason, trial};
 pub(crate) use self::upper::is_same_root;
 pub use self::upper::{clear_guard, prepare_upper};
 
-use self::context::mounted;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{
     MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount_remount, move_mount, open_tree,
 };
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_durable::error::{Context as _, Error};
 use synconce_sys::mounting::{self, Reach};
+use synconce_sys::overlay::{Context, link_to, mounted, place_of};
 
 /// The options of an overlay (Documentation/filesystems/overlayfs.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +61,24 @@ impl Features {
     /// All options that a kernel has for root.
     pub const PRIVILEGED: Self =
         Self { user_xattr: false, index: true, redirect_dir: true, metacopy: true, volatile: true };
+}
+
+fn set(context: &Context, features: Features) -> rustix::io::Result<()> {
+    for (wanted, name) in [(features.user_xattr, "userxattr"), (features.volatile, "volatile")] {
+        if wanted {
+            context.flag(name)?;
+        }
+    }
+    for (wanted, name) in [
+        (features.index, "index"),
+        (features.redirect_dir, "redirect_dir"),
+        (features.metacopy, "metacopy"),
+    ] {
+        if wanted {
+            context.set(name, "on")?;
+        }
+    }
+    Ok(())
 }
 
 /// A mount that need not be attached anywhere.
@@ -122,7 +138,7 @@ pub fn writable(
         context.lowers(lowers)?;
         context.directory("upperdir", upper)?;
         context.directory("workdir", work)?;
-        context.features(features)
+        set(context, features)
     });
     let root = root.on("cannot mount an overlay with the upper directory", &place_of(upper))?;
     Ok(Mount { root, to_lock: false })
@@ -153,7 +169,7 @@ fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOATIME | MountAttrFlags::MOUNT_ATTR_RDONLY;
     mounted(attributes, |context| {
         context.lowers(lowers)?;
-        context.features(features)
+        set(context, features)
     })
 }
 
@@ -200,14 +216,4 @@ pub(crate) fn lock_attached(mount: BorrowedFd<'_>) -> rustix::io::Result<()> {
         flags.set(flag, now.contains(is_set));
     }
     mount_remount(link_to(mount), flags, "")
-}
-
-/// Returns the link in /proc to the file of `fd`.
-fn link_to(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
-}
-
-/// Returns the path of `fd`, as far as the kernel reports one, for messages.
-fn place_of(fd: BorrowedFd<'_>) -> PathBuf {
-    std::fs::read_link(link_to(fd)).unwrap_or_else(|_| link_to(fd).into())
 }

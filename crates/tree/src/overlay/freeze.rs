@@ -6,7 +6,6 @@
 //! overlay consults the index. As a lower layer, the upper has no index: the other names would
 //! show the old file again.
 
-use super::place_of;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, RawDir, Stat, Timespec, Timestamps, UTIME_OMIT, openat,
     statat, utimensat,
@@ -19,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::unflag;
 use synconce_sys::handle;
+use synconce_sys::overlay::place_of;
 
 /// What [`freeze`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Finds out what overlay can do on a file system, by a trial mount.
 
-use super::{Features, Mount, link_to, writable};
+use super::{Features, Mount, writable};
 use rustix::fs::{
     AtFlags, Mode, OFlags, chmodat, linkat, mkdirat, openat, renameat, statat, unlinkat,
 };
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use synconce_sys::overlay::link_to;
 use synconce_sys::reason;
 
 /// The prefix of the directories in which trials are made. The directory of a dead process may

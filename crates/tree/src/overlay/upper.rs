@@ -1,6 +1,5 @@
 //! The upper and work directories of a writable overlay.
 
-use super::{link_to, place_of};
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmod, chown,
     unlinkat, utimensat,
@@ -10,6 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use synconce_durable::error::{Context, Error};
 use synconce_fs::xattrs;
+use synconce_sys::overlay::{link_to, place_of};
 
 /// Gives the new and empty `upper` the mode, owner, xattrs and times of `top`, the root of the
 /// topmost lower layer: the merged root shows the attributes of the upper.

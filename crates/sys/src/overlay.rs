@@ -1,6 +1,8 @@
-//! A file system context for overlay, which turns options into a detached mount.
+//! An overlay by the new mount calls: a file system context turns options into a detached
+//! mount. Before Linux 6.15 the layers must be opened in the mount namespace in which they are
+//! mounted.
 
-use super::{Features, link_to, place_of};
+use crate::reason;
 use rustix::io::{Errno, Result};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_fd, fsconfig_set_flag,
@@ -8,16 +10,16 @@ use rustix::mount::{
 };
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use synconce_sys::reason;
+use std::path::PathBuf;
 
 /// The longest value that fsconfig(2) takes.
 const LONGEST: usize = 255;
 
-/// Returns a mount with the options that `configure` sets.
+/// Returns a detached mount with the options that `configure` sets.
 ///
 /// # Errors
 /// The kernel's errors, with its message if there is one.
-pub(super) fn mounted(
+pub fn mounted(
     attributes: MountAttrFlags,
     configure: impl FnOnce(&Context) -> Result<()>,
 ) -> io::Result<OwnedFd> {
@@ -29,30 +31,32 @@ pub(super) fn mounted(
     Ok(fsmount(&context.0, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-pub(super) struct Context(OwnedFd);
+/// The options of an overlay that is not mounted yet.
+#[derive(Debug)]
+pub struct Context(OwnedFd);
 
 impl Context {
-    pub(super) fn features(&self, features: Features) -> Result<()> {
-        for (wanted, name) in [(features.user_xattr, "userxattr"), (features.volatile, "volatile")]
-        {
-            if wanted {
-                fsconfig_set_flag(&self.0, name)?;
-            }
-        }
-        for (wanted, name) in [
-            (features.index, "index"),
-            (features.redirect_dir, "redirect_dir"),
-            (features.metacopy, "metacopy"),
-        ] {
-            if wanted {
-                fsconfig_set_string(&self.0, name, "on")?;
-            }
-        }
-        Ok(())
+    /// Sets an option that has no value.
+    ///
+    /// # Errors
+    /// The kernel's errors, also those of the other setters: `EINVAL` for an unknown option.
+    pub fn flag(&self, name: &str) -> Result<()> {
+        fsconfig_set_flag(&self.0, name)
+    }
+
+    /// Sets the option `name` to a short `value`.
+    ///
+    /// # Errors
+    /// As for [`Context::flag`].
+    pub fn set(&self, name: &str, value: &str) -> Result<()> {
+        fsconfig_set_string(&self.0, name, value)
     }
 
     /// Sets the layers, topmost first.
-    pub(super) fn lowers(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
+    ///
+    /// # Errors
+    /// As for [`Context::flag`]; `E2BIG` for too many layers before Linux 6.7.
+    pub fn lowers(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
         if appends_layers(&rustix::system::uname().release().to_string_lossy()) {
             return lowers.iter().try_for_each(|lower| self.directory("lowerdir+", *lower));
         }
@@ -71,7 +75,10 @@ impl Context {
 
     /// Sets a directory by its descriptor (Linux 6.13; a later version for `O_PATH`), or by a
     /// path.
-    pub(super) fn directory(&self, key: &str, directory: BorrowedFd<'_>) -> Result<()> {
+    ///
+    /// # Errors
+    /// As for [`Context::flag`].
+    pub fn directory(&self, key: &str, directory: BorrowedFd<'_>) -> Result<()> {
         match fsconfig_set_fd(&self.0, key, directory) {
             Err(Errno::INVAL | Errno::BADF) => {}
             other => return other,
@@ -134,6 +141,16 @@ fn path_of(directory: BorrowedFd<'_>) -> String {
         }
         _ => format!("/proc/self/fd/{}", directory.as_raw_fd()),
     }
+}
+
+/// Returns the link in /proc to the file of `fd`.
+pub fn link_to(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Returns the path of `fd`, as far as the kernel reports one, for messages.
+pub fn place_of(fd: BorrowedFd<'_>) -> PathBuf {
+    std::fs::read_link(link_to(fd)).unwrap_or_else(|_| link_to(fd).into())
 }
 
 #[cfg(test)]
