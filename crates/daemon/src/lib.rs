@@ -9,5 +9,13 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod error;
 pub mod kind;
+pub mod open_files;
+pub mod overlay;
 pub mod record;
+pub mod recover;
+mod runtime;
+pub mod start;
+pub mod status;
+pub mod stop;

@@ -1,0 +1,112 @@
+//! Why a hold cannot start or stop.
+
+use crate::kind::Refusal;
+use crate::open_files::{User, named};
+use crate::record;
+use std::fmt;
+use std::path::PathBuf;
+use synconce_durable::error::Error;
+
+/// Why the state of held files is in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unclean {
+    /// The machine has stopped since the hold began.
+    Boot,
+    /// A write-back error was found.
+    WriteBack,
+    /// A file system was unmounted since the hold began, in this boot.
+    Unmounted,
+}
+
+impl fmt::Display for Unclean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Boot => "the machine stopped while the files were held",
+            Self::WriteBack => "the disk lost writes while the files were held",
+            Self::Unmounted => "a file system was unmounted while its files were held",
+        })
+    }
+}
+
+/// Why a hold did not start or stop.
+#[derive(Debug)]
+pub enum Failure {
+    /// A failed act on a path.
+    Act(Error),
+    /// The held files of this hold may be damaged.
+    Unclean(String, Unclean),
+    /// What is at the path may not be held.
+    Refused(Refusal),
+    /// Processes have the path open. `users` is empty if /proc does not show them.
+    InUse {
+        /// The held path.
+        path: PathBuf,
+        /// The processes.
+        users: Vec<User>,
+        /// The daemon's unit.
+        unit: Option<String>,
+    },
+    /// The path is in the hold of this name, too.
+    Overlap(PathBuf, String),
+    /// A volatile overlay is mounted on the path, and no marker has it.
+    HeldAlready(PathBuf),
+    /// Writes below the path were lost, in the hold of this name.
+    WriteBack(PathBuf, String),
+}
+
+impl Failure {
+    /// Returns a command that helps.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Unclean(name, _) | Self::WriteBack(_, name) => {
+                Some(format!("synconce hold recover {name}"))
+            }
+            Self::InUse { unit: Some(unit), .. } => Some(format!("systemctl stop {unit}")),
+            Self::Overlap(_, name) => Some(format!("synconce hold stop {name}")),
+            Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
+            Self::Refused(refusal) => refusal.remedy(),
+            Self::Act(_) | Self::InUse { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Act(error) => error.fmt(f),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Unclean(name, why) => {
+                let marker = record::path(name);
+                write!(f, "cannot go on with the hold {name}: {why} ({})", marker.display())
+            }
+            Self::InUse { path, users, .. } if users.is_empty() => {
+                write!(f, "cannot change the hold of {}: another process uses it", path.display())
+            }
+            Self::InUse { path, users, .. } => {
+                let (path, users) = (path.display(), named(users));
+                write!(f, "cannot change the hold of {path}: in use by {users}")
+            }
+            Self::Overlap(path, name) => {
+                write!(f, "cannot hold {}: it is in the hold {name}, too", path.display())
+            }
+            Self::HeldAlready(path) => write!(
+                f,
+                "cannot hold {}: a volatile overlay that no marker has is mounted on it",
+                path.display()
+            ),
+            Self::WriteBack(path, name) => write!(
+                f,
+                "cannot make {} durable: the disk lost writes; the hold {name} has ended",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Act(error)
+    }
+}

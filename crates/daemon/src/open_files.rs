@@ -1,0 +1,80 @@
+//! The files that processes have open, from /proc.
+
+use serde::Serialize;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A process that has a file open.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct User {
+    /// Its id.
+    pub pid: u32,
+    /// Its name (`/proc/PID/comm`).
+    pub name: String,
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {})", self.name, self.pid)
+    }
+}
+
+/// An open file of a process.
+#[derive(Clone, Debug)]
+pub struct OpenFile {
+    /// The process.
+    pub pid: u32,
+    /// The path, as the kernel shows it to this process.
+    pub path: PathBuf,
+    /// The flags of open(2).
+    pub flags: u32,
+    /// The id of the mount through which the file was opened.
+    pub mount: u64,
+}
+
+impl OpenFile {
+    /// Returns the process with its name.
+    pub fn user(&self) -> User {
+        let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
+        User { pid: self.pid, name: name.trim_end().to_owned() }
+    }
+}
+
+/// Returns the open files of all other processes. Processes that end meanwhile are left out.
+pub fn all() -> Vec<OpenFile> {
+    let ours = std::process::id();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != ours).flat_map(of).collect()
+}
+
+fn of(pid: u32) -> Vec<OpenFile> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let look = |entry: fs::DirEntry| {
+        let path = fs::read_link(entry.path()).ok()?;
+        let info = Path::new("/proc").join(pid.to_string()).join("fdinfo").join(entry.file_name());
+        let info = fs::read_to_string(info).ok()?;
+        let field = |name: &str| {
+            let line = info.lines().find_map(|line| line.strip_prefix(name));
+            line.map(str::trim)
+        };
+        let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
+        Some(OpenFile { pid, path, flags, mount: field("mnt_id:")?.parse().ok()? })
+    };
+    descriptors.filter_map(look).collect()
+}
+
+/// Returns the processes of `files`, each once.
+pub fn users<'a>(files: impl Iterator<Item = &'a OpenFile>) -> Vec<User> {
+    let mut users: Vec<_> = files.map(OpenFile::user).collect();
+    users.sort();
+    users.dedup();
+    users
+}
+
+/// Returns names for a message: "containerd (pid 3), ctr (pid 4)".
+pub fn named(users: &[User]) -> String {
+    let words: Vec<_> = users.iter().map(ToString::to_string).collect();
+    words.join(", ")
+}

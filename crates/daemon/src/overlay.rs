@@ -1,0 +1,200 @@
+//! The volatile overlay over one held file or directory.
+//!
+//! A directory is its own upper directory, below an empty lower one, so its data are where they
+//! belong and nothing is merged at the unmount. A file is held by a hard link in a directory of
+//! its own: the overlay over that directory stays detached, and its file is mounted over the
+//! held file. Every sync through the overlay is answered by the kernel (volatile, Linux 5.10).
+//! Syncs asked for at open (`O_SYNC`, `O_DSYNC`) and msync(2) are done.
+//!
+//! After a write-back error on the file system below, every sync through the overlay fails with
+//! `EIO` (Documentation/filesystems/overlayfs.rst).
+
+use crate::config::Held;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
+};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_probe::mounts::Mount;
+use synconce_sys::overlay::mounted;
+
+/// The directory beside held files in which their overlays have their directories.
+pub const SCRATCH: &str = ".synconce-hold";
+/// The attributes that an overlay adds to directories of its upper.
+const ATTRIBUTES: &[u8] = b"trusted.overlay.";
+/// The kernel's limit for a list of names, in bytes (xattr(7)).
+const LONGEST: usize = 64 << 10;
+
+/// A held path, with links above its last component resolved.
+#[derive(Clone, Debug)]
+pub struct Place {
+    parent: PathBuf,
+    name: OsString,
+    is_file: bool,
+}
+
+impl Place {
+    /// Finds the place of `held`.
+    ///
+    /// # Errors
+    /// Names the directory that does not exist or cannot be reached.
+    pub fn of(held: &Held) -> Result<Self, Error> {
+        let above = held.path.parent().unwrap_or(Path::new("/"));
+        Ok(Self {
+            parent: above.canonicalize().on("cannot find", above)?,
+            name: held.path.file_name().unwrap_or_default().to_owned(),
+            is_file: held.kind.is_file(),
+        })
+    }
+
+    /// Returns the held path.
+    pub fn path(&self) -> PathBuf {
+        self.parent.join(&self.name)
+    }
+
+    /// Returns the directory that has the held path.
+    pub fn parent(&self) -> &Path {
+        &self.parent
+    }
+
+    fn scratch(&self) -> PathBuf {
+        self.parent.join(SCRATCH).join(&self.name)
+    }
+
+    /// Returns the mount over the held path among `mounts`, in the order of mountinfo.
+    pub fn mount<'a>(&self, mounts: &'a [Mount]) -> Option<&'a Mount> {
+        let path = self.path();
+        let at = mounts.iter().rev().find(|mount| mount.point == path)?;
+        let is_volatile = at.has_option("volatile") || at.has_option("fsync=volatile");
+        // The source that every overlay of `sys::overlay` has.
+        (at.type_name == "overlay" && at.source == "synconce" && is_volatile).then_some(at)
+    }
+
+    /// Holds the path: mounts the overlay over it.
+    ///
+    /// # Errors
+    /// Names the act and path. Nothing is mounted then.
+    pub fn hold(&self) -> Result<(), Error> {
+        let path = self.path();
+        self.clean()?;
+        let [upper, work, lower] = self.directories()?;
+        let upper = if self.is_file { upper } else { open(&path)? };
+        let overlay = mounted(MountAttrFlags::empty(), |context| {
+            context.lowers(&[lower.as_fd()])?;
+            context.directory("upperdir", upper.as_fd())?;
+            context.directory("workdir", work.as_fd())?;
+            for name in ["index", "redirect_dir", "metacopy"] {
+                context.set(name, "off")?;
+            }
+            context.flag("volatile")
+        });
+        let overlay = overlay.on("cannot mount a volatile overlay for", &path)?;
+        let mount = if self.is_file {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            open_tree(&overlay, &self.name, flags).on("cannot clone the mount for", &path)?
+        } else {
+            overlay
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let target = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
+        let both =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(&mount, "", &target, "", both).on("cannot mount on", &path)
+    }
+
+    /// Makes the directories of the overlay and, for a file, the link.
+    fn directories(&self) -> Result<[OwnedFd; 3], Error> {
+        let scratch = self.scratch();
+        let of = |name: &str| scratch.join(name);
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700).recursive(true);
+        for name in ["upper", "work", "lower"] {
+            builder.create(of(name)).on("cannot create", &of(name))?;
+        }
+        if self.is_file {
+            let (from, to) = (self.path(), of("upper").join(&self.name));
+            let cwd = rustix::fs::CWD;
+            let linked = rustix::fs::linkat(cwd, &from, cwd, &to, AtFlags::empty());
+            linked.on("cannot link to", &from)?;
+        }
+        Ok([open(&of("upper"))?, open(&of("work"))?, open(&of("lower"))?])
+    }
+
+    /// Asks the overlay whether a write-back error has occurred since it was mounted.
+    ///
+    /// # Errors
+    /// `EIO` after a write-back error; those of open(2).
+    pub fn check_write_back(&self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::open(self.path(), flags, Mode::empty())?;
+        Ok(rustix::fs::fsync(file)?)
+    }
+
+    /// Ends the hold: unmounts the overlay.
+    ///
+    /// # Errors
+    /// `EBUSY` while a process has a file of it open.
+    pub fn release(&self) -> io::Result<()> {
+        Ok(unmount(self.path(), UnmountFlags::NOFOLLOW)?)
+    }
+
+    /// Removes what the hold added: its directories, the link, and the attributes on the
+    /// directories of a held directory. The overlay must not be mounted.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn clean(&self) -> Result<(), Error> {
+        let scratch = self.scratch();
+        match fs::remove_dir_all(&scratch) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other.on("cannot remove", &scratch)?,
+        }
+        if !self.is_file && self.path().is_dir() {
+            strip(&self.path())?;
+        }
+        let above = self.parent.join(SCRATCH);
+        match fs::remove_dir(&above) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
+            other => other.on("cannot remove", &above),
+        }
+    }
+}
+
+/// Removes the attributes of an overlay from `directory` and the directories below it.
+fn strip(directory: &Path) -> Result<(), Error> {
+    let opened = open(directory)?;
+    let mut names = vec![0_u8; LONGEST];
+    let length = rustix::fs::flistxattr(&opened, &mut names[..]);
+    let length = length.on("cannot list the attributes of", directory)?;
+    let names = names[..length].split(|byte| *byte == 0);
+    for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
+        match rustix::fs::fremovexattr(&opened, name) {
+            Err(Errno::NODATA) => {}
+            other => other.on("cannot remove an attribute of", directory)?,
+        }
+    }
+    for entry in fs::read_dir(directory).on("cannot read", directory)? {
+        let entry = entry.on("cannot read", directory)?;
+        if entry.file_type().on("cannot look at", &entry.path())?.is_dir() {
+            strip(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn open(directory: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(directory, flags, Mode::empty()).on("cannot open", directory)
+}
+
+/// Whether `name` is one of the names that a hold adds beside held files.
+pub fn is_ours(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".synconce-")
+}

@@ -1,0 +1,133 @@
+//! What a hold keeps in memory: the lock under which its verbs run, and its guard.
+//!
+//! The guard is a process that holds flock(2) on the files below the overlays. A lock through
+//! an overlay is a lock on the overlay's own inode, so without the guard a second daemon that
+//! reaches the file without the hold would get the lock as well, and write to the same
+//! database. The hold itself does not depend on the guard.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::standard_paths;
+use synconce_sys::process::{self, Side};
+
+/// How long the guard may take to end after a signal.
+const ENDING: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// The guard's process.
+#[derive(Debug, Serialize, Deserialize)]
+struct Guard {
+    pid: u32,
+    /// The start of the process (field 22 of `/proc/PID/stat`): ids are used again.
+    started: String,
+}
+
+/// The lock of a hold, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    name: String,
+    _file: OwnedFd,
+}
+
+impl Lock {
+    /// Waits until no other command changes the hold `name`.
+    pub(crate) fn take(name: &str) -> Result<Self, Error> {
+        let directory = directory();
+        fs::create_dir_all(&directory).on("cannot create", &directory)?;
+        let path = directory.join(format!("{name}.lock"));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
+        let file = file.on("cannot open", &path)?;
+        flock(&file, FlockOperation::LockExclusive).on("cannot lock", &path)?;
+        Ok(Self { name: name.to_owned(), _file: file })
+    }
+
+    /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
+    pub(crate) fn guard(self, locked: Vec<OwnedFd>) -> Result<Self, Error> {
+        let path = self.guard_path();
+        match process::fork().on("cannot start the guard of", &path)? {
+            Side::Parent(pid) => {
+                let guard = Guard { pid, started: started(pid).on("cannot look at", &path)? };
+                let text = serde_json::to_vec(&guard).map_err(io::Error::from);
+                fs::write(&path, text.on("cannot write", &path)?).on("cannot write", &path)?;
+                Ok(self)
+            }
+            Side::Child => {
+                // The guard shares the open file, and would keep the lock for ever.
+                drop(self);
+                process::set_name(c"synconce-guard");
+                process::leave_session();
+                loop {
+                    // Until a signal ends the process.
+                    let _ = poll(&mut [], None);
+                    let _ = &locked;
+                }
+            }
+        }
+    }
+
+    /// Ends the guard. A guard that has ended is no error.
+    pub(crate) fn end_guard(&self) -> Result<(), Error> {
+        let path = self.guard_path();
+        if let Some(process) = guard(&self.name) {
+            let ended = pidfd_send_signal(&process, Signal::KILL);
+            ended.on("cannot end the guard of", &path)?;
+            poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&ENDING))
+                .on("cannot wait for the guard of", &path)?;
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => other.on("cannot remove", &path),
+        }
+    }
+
+    fn guard_path(&self) -> PathBuf {
+        guard_path(&self.name)
+    }
+}
+
+/// Returns the guard of the hold `name`, if it lives.
+pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
+    let text = fs::read(guard_path(name)).ok()?;
+    let guard: Guard = serde_json::from_slice(&text).ok()?;
+    let pid = Pid::from_raw(i32::try_from(guard.pid).ok()?)?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // Read after the descriptor was opened: the descriptor is of this process or of none.
+    (started(guard.pid).ok()? == guard.started && !has_ended(&process)).then_some(process)
+}
+
+fn has_ended(process: &impl AsFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) != Ok(0)
+}
+
+/// Locks `file` for the guard.
+///
+/// # Errors
+/// `EWOULDBLOCK` while another process has the lock: it uses the database.
+pub(crate) fn lock_below(file: &OwnedFd) -> Result<(), Errno> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn started(pid: u32) -> io::Result<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name, in parentheses, may contain blanks and parentheses.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+    let started = fields.split_whitespace().nth(19);
+    started.map(str::to_owned).ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+fn guard_path(name: &str) -> PathBuf {
+    directory().join(format!("{name}.guard"))
+}
+
+fn directory() -> PathBuf {
+    standard_paths::runtime().unwrap_or_else(|| Path::new("/run/synconce").into()).join("holds")
+}

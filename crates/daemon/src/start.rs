@@ -1,0 +1,184 @@
+//! The start of a hold.
+
+use crate::config::{Config, Held};
+use crate::error::{Failure, Unclean};
+use crate::kind::{self, Kind};
+use crate::open_files::{self, OpenFile};
+use crate::overlay::Place;
+use crate::record::Record;
+use crate::recover::mounted::{file_system_of, file_systems_still_mounted};
+use crate::runtime::{self, Lock};
+use crate::stop;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_durable::record::{boot_id, now};
+use synconce_probe::mounts;
+
+/// What [`start`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// The hold began.
+    Began,
+    /// The hold was in force already, and nothing was changed.
+    InForce,
+}
+
+/// Starts the hold of `config`. The calling process must have one thread.
+///
+/// The marker is durable before the first mount. An error leaves nothing mounted and no
+/// marker. A hold of which only a part is mounted is stopped first, and started anew.
+///
+/// # Errors
+/// Why nothing is held.
+pub fn start(config: &Config) -> Result<Started, Failure> {
+    let lock = Lock::take(&config.name)?;
+    if let Some(record) = Record::read(&config.name)? {
+        if let Some(why) = unclean(&record) {
+            return Err(Failure::Unclean(config.name.clone(), why));
+        }
+        if record.config == *config && is_whole(&record)? {
+            return Ok(Started::InForce);
+        }
+        stop::end(&lock, record)?;
+    }
+    refuse_overlaps(config)?;
+    if config.own_option {
+        record(config)?.write()?;
+        return Ok(Started::Began);
+    }
+    let mut locked = Vec::new();
+    for held in &config.hold {
+        locked.extend(prepare(held, config)?);
+    }
+    let record = record(config)?;
+    record.write()?;
+    let begun = hold_all(config).and_then(|()| Ok(lock.guard(locked)?));
+    match begun {
+        Ok(_lock) => Ok(Started::Began),
+        Err(failure) => {
+            // The daemon was not told that anything is held, but another process may have
+            // written meanwhile. If this fails, the marker stays.
+            let _ = stop::end(&Lock::take(&config.name)?, record);
+            Err(failure)
+        }
+    }
+}
+
+/// Returns why the hold of `record` cannot go on: a crash may have damaged the files.
+pub fn unclean(record: &Record) -> Option<Unclean> {
+    match () {
+        () if record.boot != boot_id() => Some(Unclean::Boot),
+        () if record.failed => Some(Unclean::WriteBack),
+        () if !file_systems_still_mounted(record) => Some(Unclean::Unmounted),
+        () => None,
+    }
+}
+
+/// Whether everything of `record` is mounted, and the guard lives.
+fn is_whole(record: &Record) -> Result<bool, Error> {
+    if record.config.own_option {
+        return Ok(true);
+    }
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    for held in record.held() {
+        if Place::of(held)?.mount(&mounts).is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(runtime::guard(&record.name).is_some())
+}
+
+fn record(config: &Config) -> Result<Record, Error> {
+    let mut file_systems = Vec::new();
+    for held in &config.hold {
+        // The directory above: the file itself may be missing, or held already.
+        let system = file_system_of(Place::of(held)?.parent())?;
+        if !file_systems.contains(&system) {
+            file_systems.push(system);
+        }
+    }
+    Ok(Record {
+        name: config.name.clone(),
+        started: now(),
+        boot: boot_id(),
+        file_systems,
+        config: config.clone(),
+        failed: false,
+    })
+}
+
+/// Refuses a path that another hold has, too.
+fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
+    for name in Record::names()?.into_iter().filter(|name| *name != config.name) {
+        let Some(other) = Record::read(&name)? else { continue };
+        for held in other.held() {
+            let path = &held.path;
+            let is_near =
+                |ours: &&Held| ours.path.starts_with(path) || path.starts_with(&ours.path);
+            if let Some(ours) = config.hold.iter().find(is_near) {
+                return Err(Failure::Overlap(ours.path.clone(), name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes a missing file or directory, checks what is there, and returns the locked file below.
+fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
+    let above = held.path.parent().unwrap_or(Path::new("/"));
+    let mut builder = DirBuilder::new();
+    // The daemon's user reaches its files, and no other user reads the directory.
+    builder.recursive(true).mode(0o711).create(above).on("cannot create", above)?;
+    let place = Place::of(held)?;
+    let path = place.path();
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    if place.mount(&mounts).is_some() {
+        return Err(Failure::HeldAlready(path));
+    }
+    // Before the check of the content: a clean hold leaves nothing, a crash its link.
+    place.clean()?;
+    if !held.kind.is_file() {
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            other => other.on("cannot create", &path)?,
+        }
+    }
+    kind::inspect(held).map_err(Failure::Refused)?;
+    refuse_users(&path, config)?;
+    if held.kind != Kind::Bolt {
+        return Ok(None);
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
+    match runtime::lock_below(&file) {
+        Err(Errno::WOULDBLOCK) => {
+            Err(Failure::InUse { path, users: Vec::new(), unit: config.unit.clone() })
+        }
+        other => Ok(Some(other.on("cannot lock", &path).map(|()| file)?)),
+    }
+}
+
+/// Refuses a path of which a process has a file open: its syncs would stay real, and its
+/// mappings would be of the file below.
+fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
+    let Ok(ours) = fs::symlink_metadata(path) else { return Ok(()) };
+    let is_below = |file: &&OpenFile| file.path.starts_with(path);
+    let users = open_files::users(open_files::all().iter().filter(is_below));
+    match users.is_empty() || !(ours.is_file() || ours.is_dir()) {
+        true => Ok(()),
+        false => Err(Failure::InUse { path: path.to_owned(), users, unit: config.unit.clone() }),
+    }
+}
+
+fn hold_all(config: &Config) -> Result<(), Failure> {
+    for held in &config.hold {
+        Place::of(held)?.hold()?;
+    }
+    Ok(())
+}

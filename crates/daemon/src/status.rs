@@ -1,0 +1,108 @@
+//! The state of a hold.
+
+use crate::config::{AfterCrash, Config};
+use crate::error::Unclean;
+use crate::overlay::Place;
+use crate::record::Record;
+use crate::runtime;
+use crate::start::unclean;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_probe::mounts;
+
+/// The state of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Not in force, and stopped in order.
+    Off,
+    /// In force.
+    Held,
+    /// In force, but not every path is mounted: the syncs of the others are real.
+    Incomplete,
+    /// A write-back error: every sync fails, until the hold is stopped and recovered.
+    Failed,
+    /// The machine, the disk or a file system stopped while the files were held.
+    Interrupted,
+}
+
+/// A hold, as `status` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: State,
+    /// When it began, RFC 3339 in UTC.
+    pub started: Option<String>,
+    /// The held paths.
+    pub paths: Vec<PathBuf>,
+    /// The paths that are not mounted.
+    pub missing: Vec<PathBuf>,
+    /// Whether a second daemon that opens a file without the hold is kept out.
+    pub guarded: bool,
+    /// The daemon's unit.
+    pub unit: Option<String>,
+    /// What happens after a crash.
+    pub after_crash: AfterCrash,
+    /// What a crash costs, in words.
+    pub cost: Option<String>,
+    /// Why the hold is interrupted.
+    pub reason: Option<String>,
+}
+
+/// Returns the state of the hold of `name`: by its marker, or by `config` if it has none.
+///
+/// # Errors
+/// Names the act and path.
+pub fn status(name: &str, config: Option<&Config>) -> Result<Option<Status>, Error> {
+    match (Record::read(name)?, config) {
+        (Some(record), _) => of_record(&record).map(Some),
+        (None, Some(config)) => Ok(Some(of(config, State::Off))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn of(config: &Config, state: State) -> Status {
+    Status {
+        name: config.name.clone(),
+        state,
+        started: None,
+        paths: config.hold.iter().map(|held| held.path.clone()).collect(),
+        missing: Vec::new(),
+        guarded: false,
+        unit: config.unit.clone(),
+        after_crash: config.after_crash,
+        cost: config.cost.clone(),
+        reason: None,
+    }
+}
+
+fn of_record(record: &Record) -> Result<Status, Error> {
+    let mut status = of(&record.config, State::Held);
+    status.name.clone_from(&record.name);
+    status.started = Some(record.started.clone());
+    status.guarded = runtime::guard(&record.name).is_some();
+    if let Some(why) = unclean(record) {
+        return Ok(Status { state: State::Interrupted, reason: Some(why.to_string()), ..status });
+    }
+    if record.config.own_option {
+        return Ok(status);
+    }
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    for held in record.held() {
+        let place = Place::of(held)?;
+        match place.mount(&mounts) {
+            None => status.missing.push(held.path.clone()),
+            Some(_) if place.check_write_back().is_err() => status.state = State::Failed,
+            Some(_) => {}
+        }
+    }
+    if status.state == State::Failed {
+        status.reason = Some(Unclean::WriteBack.to_string());
+    } else if !status.missing.is_empty() {
+        status.state = State::Incomplete;
+    }
+    Ok(status)
+}

@@ -1,0 +1,105 @@
+//! The end of a hold.
+
+use crate::error::Failure;
+use crate::open_files::{self, OpenFile};
+use crate::overlay::Place;
+use crate::record::Record;
+use crate::runtime::Lock;
+use crate::start::unclean;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
+use synconce_probe::mounts::{self, Mount};
+
+/// What [`stop`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// The hold ended: everything is durable.
+    Ended,
+    /// There was no hold of this name.
+    NotInForce,
+}
+
+/// Stops the hold `name`: unmounts, syncs the file systems, and removes what the hold added.
+///
+/// # Errors
+/// Why the hold is still in force, or what is not durable. The marker then stays.
+pub fn stop(name: &str) -> Result<Stopped, Failure> {
+    let lock = Lock::take(name)?;
+    let Some(record) = Record::read(name)? else { return Ok(Stopped::NotInForce) };
+    if let Some(why) = unclean(&record) {
+        return Err(Failure::Unclean(name.to_owned(), why));
+    }
+    end(&lock, record)?;
+    Ok(Stopped::Ended)
+}
+
+/// Ends the hold of `record`, of which any part may be mounted.
+pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
+    // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
+    // and the overlays those before.
+    let pins = pins(&record)?;
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let mut failed = None;
+    for held in record.held() {
+        let place = Place::of(held)?;
+        if let Some(mount) = place.mount(&mounts) {
+            let lost = place.check_write_back().is_err_and(|error| is_write_back(&error));
+            failed = failed.or(lost.then(|| place.path()));
+            release(&place, mount, &record)?;
+        }
+    }
+    lock.end_guard()?;
+    for held in record.held() {
+        Place::of(held)?.clean()?;
+    }
+    if mutant::is("hold-cleared-first") {
+        Record::clear(&record.name)?;
+    }
+    for (pin, point) in &pins {
+        if mutant::is("hold-stop-unsynced") {
+            continue;
+        }
+        if rustix::fs::syncfs(pin).is_err() {
+            failed = Some(point.clone());
+        }
+    }
+    if let Some(path) = failed {
+        record.failed = true;
+        record.write()?;
+        return Err(Failure::WriteBack(path, record.name));
+    }
+    Ok(Record::clear(&record.name)?)
+}
+
+fn is_write_back(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
+
+/// Opens the file systems of the held files.
+fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut pins = Vec::new();
+    for held in record.held() {
+        let parent = Place::of(held)?.parent().to_owned();
+        let pin = rustix::fs::open(&parent, flags, Mode::empty()).on("cannot open", &parent)?;
+        pins.push((pin, parent));
+    }
+    Ok(pins)
+}
+
+fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure> {
+    let path = place.path();
+    match place.release() {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            let is_through = |file: &&OpenFile| file.mount == mount.id;
+            let users = open_files::users(open_files::all().iter().filter(is_through));
+            Err(Failure::InUse { path, users, unit: record.config.unit.clone() })
+        }
+        Err(error) => Err(Failure::Act(Error::new("cannot unmount", &path, error))),
+    }
+}
