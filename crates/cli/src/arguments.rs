@@ -2,6 +2,7 @@
 //! completions are made from this file.
 
 pub(crate) mod bench;
+pub(crate) mod hold;
 pub(crate) mod in_run;
 pub mod manual;
 mod parse;
@@ -10,6 +11,7 @@ pub(crate) mod tree;
 pub use self::parse::parse;
 
 use self::bench::Bench;
+use self::hold::Hold;
 use self::in_run::{Commit, Real, duration};
 use self::tree::Tree;
 use crate::completion::values;
@@ -75,6 +77,12 @@ pub enum Command {
     /// The exit code is COMMAND's own; 125 if synconce failed, 126 if COMMAND cannot be executed,
     /// 127 if it is not found.
     Real(Real),
+    /// Hold the databases of a daemon, and nothing of the containers that it starts
+    ///
+    /// The syncs of the held files succeed at once, in the kernel, for every process. No other
+    /// file is affected. When the hold stops, the files are made durable. After a crash of the
+    /// machine the files may be damaged: `hold recover` decides before the daemon starts.
+    Hold(Hold),
     /// Clone roots in milliseconds, run commands in the clones, and commit the results
     ///
     /// A tree is a root, such as a Debian system, in a store. A clone costs the writing of

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 use synconce::arguments::{self, Command};
-use synconce::commands::{bench, commit, help, oci, real, run, setup, status, tree};
+use synconce::commands::{bench, commit, help, hold, oci, real, run, setup, status, tree};
 use synconce::completion;
 
 fn main() -> ExitCode {
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(arguments),
         Command::Commit(arguments) => commit::commit(&arguments),
         Command::Real(arguments) => real::real(&arguments),
+        Command::Hold(arguments) => hold::hold(arguments),
         Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),

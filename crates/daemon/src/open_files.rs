@@ -1,5 +1,6 @@
 //! The files that processes have open, from /proc.
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 use std::fmt;
 use std::fs;
@@ -34,6 +35,11 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
+    /// Whether each write is synced, because the file was opened with `O_SYNC` or `O_DSYNC`.
+    pub fn is_synced(&self) -> bool {
+        self.flags & OFlags::DSYNC.bits() != 0
+    }
+
     /// Returns the process with its name.
     pub fn user(&self) -> User {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::config::{AfterCrash, Config};
 use crate::error::Unclean;
+use crate::open_files::{self, OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
 use crate::runtime;
@@ -48,6 +49,10 @@ pub struct Status {
     pub after_crash: AfterCrash,
     /// What a crash costs, in words.
     pub cost: Option<String>,
+    /// Whether the daemon itself leaves out its syncs, and nothing is mounted.
+    pub own_option: bool,
+    /// Processes that have a held file open with `O_SYNC` or `O_DSYNC`, which is not held.
+    pub synced_at_open: Vec<User>,
     /// Why the hold is interrupted.
     pub reason: Option<String>,
 }
@@ -75,6 +80,8 @@ fn of(config: &Config, state: State) -> Status {
         unit: config.unit.clone(),
         after_crash: config.after_crash,
         cost: config.cost.clone(),
+        own_option: config.own_option,
+        synced_at_open: Vec::new(),
         reason: None,
     }
 }
@@ -91,12 +98,18 @@ fn of_record(record: &Record) -> Result<Status, Error> {
         return Ok(status);
     }
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let open_files = open_files::all();
     for held in record.held() {
         let place = Place::of(held)?;
         match place.mount(&mounts) {
             None => status.missing.push(held.path.clone()),
             Some(_) if place.check_write_back().is_err() => status.state = State::Failed,
-            Some(_) => {}
+            Some(mount) => {
+                let is_synced = |file: &&OpenFile| file.mount == mount.id && file.is_synced();
+                status
+                    .synced_at_open
+                    .extend(open_files::users(open_files.iter().filter(is_synced)));
+            }
         }
     }
     if status.state == State::Failed {

@@ -1,7 +1,7 @@
 //! The end of a hold.
 
 use crate::error::Failure;
-use crate::open_files::{self, OpenFile};
+use crate::open_files::{self, OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
 use crate::runtime::Lock;
@@ -43,14 +43,18 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
     // and the overlays those before.
     let pins = pins(&record)?;
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let mut failed = None;
+    let mut places = Vec::new();
     for held in record.held() {
         let place = Place::of(held)?;
-        if let Some(mount) = place.mount(&mounts) {
-            let lost = place.check_write_back().is_err_and(|error| is_write_back(&error));
-            failed = failed.or(lost.then(|| place.path()));
-            release(&place, mount, &record)?;
-        }
+        places.extend(place.mount(&mounts).cloned().map(|mount| (place, mount)));
+    }
+    // Before the first unmount, so that a daemon that still runs keeps the whole hold.
+    refuse_users(&places, &record)?;
+    let mut failed = None;
+    for (place, mount) in &places {
+        let lost = place.check_write_back().is_err_and(|error| is_write_back(&error));
+        failed = failed.or(lost.then(|| place.path()));
+        release(place, mount, &record)?;
     }
     lock.end_guard()?;
     for held in record.held() {
@@ -92,14 +96,28 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
 }
 
 fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure> {
-    let path = place.path();
     match place.release() {
         Ok(()) => Ok(()),
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            let is_through = |file: &&OpenFile| file.mount == mount.id;
-            let users = open_files::users(open_files::all().iter().filter(is_through));
-            Err(Failure::InUse { path, users, unit: record.config.unit.clone() })
+            let users = users(mount, &open_files::all());
+            Err(Failure::InUse { path: place.path(), users, unit: record.config.unit.clone() })
         }
-        Err(error) => Err(Failure::Act(Error::new("cannot unmount", &path, error))),
+        Err(error) => Err(Failure::Act(Error::new("cannot unmount", &place.path(), error))),
     }
+}
+
+fn refuse_users(places: &[(Place, Mount)], record: &Record) -> Result<(), Failure> {
+    let files = open_files::all();
+    for (place, mount) in places {
+        let users = users(mount, &files);
+        if !users.is_empty() {
+            let unit = record.config.unit.clone();
+            return Err(Failure::InUse { path: place.path(), users, unit });
+        }
+    }
+    Ok(())
+}
+
+fn users(mount: &Mount, files: &[OpenFile]) -> Vec<User> {
+    open_files::users(files.iter().filter(|file| file.mount == mount.id))
 }

@@ -9,7 +9,6 @@ mod mount;
 mod output;
 mod run;
 mod show;
-mod signal_forwarder;
 mod store;
 mod trash;
 

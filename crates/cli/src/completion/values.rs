@@ -1,10 +1,11 @@
-//! Completion of arguments: names of trees, and IDs of runs.
+//! Completion of arguments: names of trees and holds, and IDs of runs.
 
 use crate::text::shell;
 use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use synconce_daemon::config::Config;
 use synconce_durable::record::Record;
 use synconce_durable::recovery::{self, State};
 use synconce_durable::standard_paths;
@@ -50,6 +51,12 @@ pub(crate) fn interrupted_runs(current: &OsStr) -> Vec<CompletionCandidate> {
     let mut found = found.unwrap_or_default();
     found.retain(|found| found.state == State::Interrupted);
     starting_with(current, found.iter().map(|found| run(&found.id, found.record.as_ref())))
+}
+
+/// Completes the names of holds.
+pub(crate) fn holds(current: &OsStr) -> Vec<CompletionCandidate> {
+    let names = Config::names().unwrap_or_default();
+    starting_with(current, names.into_iter().map(CompletionCandidate::new))
 }
 
 /// Completes the IDs of the user's runs in flight.

@@ -3,10 +3,10 @@
 use super::bar::Bar;
 use super::failure::Failure;
 use super::output::Output;
-use super::signal_forwarder::SignalForwarder;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
 use crate::commands::run::{Screen, end_as, fail};
+use crate::commands::signal_forwarder::SignalForwarder;
 use crate::commands::stats::{self, Clock, Manner};
 use crate::text::say;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};

@@ -1,0 +1,92 @@
+//! `synconce hold`
+
+use super::Json;
+use crate::completion::values;
+use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
+use std::ffi::OsString;
+
+/// `synconce hold`
+#[derive(Debug, Args)]
+pub struct Hold {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs of `synconce hold`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Hold the files of NAME: their syncs succeed at once, for every process
+    ///
+    /// Start the hold before the daemon. The marker is durable before the first file is held.
+    /// Nothing happens if the files are held already.
+    Start(Named),
+    /// End the hold: make the files durable, and their syncs real again
+    ///
+    /// Stop the daemon first. Without a hold of this name nothing happens.
+    Stop(Named),
+    /// Show holds, what they hold, and what a crash of the machine would cost now
+    ///
+    /// Exit code: 0 no hold is interrupted, 4 a hold was interrupted or has failed, 125 `status`
+    /// failed.
+    Status(Status),
+    /// After a crash of the machine: make the files fit for the daemon's start
+    ///
+    /// Does nothing unless the machine stopped, or the disk failed, while the files were held.
+    /// Otherwise the setting after_crash decides. `wipe` sets the files aside: the daemon
+    /// starts without them. `check` does so only if a database is damaged. `refuse` fails, and
+    /// prints the commands that decide.
+    Recover(Recover),
+    /// Remove what `recover` set aside, once the daemon has started without it
+    Settle(Named),
+    /// Recover, start the hold, run a daemon, and stop the hold when the daemon ends
+    ///
+    /// For machines without systemd. The exit code is the daemon's own; 125 if synconce failed,
+    /// 126 if COMMAND cannot be executed, 127 if it is not found.
+    Run(Run),
+}
+
+/// The hold that a verb is about.
+#[derive(Debug, Args)]
+pub struct Named {
+    /// The hold: /etc/synconce/hold.d/NAME.toml, or the path of such a file
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(values::holds))]
+    pub name: OsString,
+}
+
+/// `synconce hold status`
+#[derive(Debug, Args)]
+pub struct Status {
+    /// The holds to show [default: all of /etc/synconce/hold.d, and all in force]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(values::holds))]
+    pub names: Vec<OsString>,
+    /// Where the holds are printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce hold recover`
+#[derive(Debug, Args)]
+pub struct Recover {
+    /// The hold.
+    #[command(flatten)]
+    pub named: Named,
+    /// Set the files aside, whatever after_crash says
+    #[arg(long, conflicts_with = "keep")]
+    pub wipe: bool,
+    /// Keep the files as they are, whatever after_crash says: you have checked them
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// `synconce hold run`
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The hold.
+    #[command(flatten)]
+    pub named: Named,
+    /// The daemon and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}

@@ -1,0 +1,153 @@
+//! `synconce hold status`
+
+use super::{Trouble, stem};
+use crate::arguments::hold::Status as Arguments;
+use crate::commands::json::{Sink, Stream};
+use crate::exit;
+use crate::table;
+use crate::text::printable;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::process::ExitCode;
+use synconce_daemon::config::{AfterCrash, Config};
+use synconce_daemon::record::Record;
+use synconce_daemon::status::{State, Status, status};
+use synconce_sys::reason;
+
+/// A hold, as it is shown.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What the daemon crate found.
+    #[serde(flatten)]
+    pub status: Status,
+    /// A command that helps.
+    pub advice: Option<String>,
+}
+
+impl Report {
+    fn of(status: Status) -> Self {
+        let name = &status.name;
+        let advice = match status.state {
+            State::Off | State::Held => None,
+            State::Incomplete => Some(format!("synconce hold start {name}")),
+            State::Failed => Some(format!("synconce hold stop {name}")),
+            State::Interrupted => Some(format!("synconce hold recover {name}")),
+        };
+        Self { status, advice }
+    }
+
+    /// Whether a crash or a failed disk may have damaged the files.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self.status.state, State::Failed | State::Interrupted)
+    }
+
+    /// Returns the lines for people.
+    pub fn lines(&self) -> Vec<String> {
+        let status = &self.status;
+        let mut lines = Vec::new();
+        if let Some(why) = &status.reason {
+            lines.push(format!("  {why}"));
+        }
+        for path in &status.missing {
+            lines.push(format!("  not held: {}", printable(&path.display().to_string())));
+        }
+        if !status.guarded && status.state == State::Held && !status.own_option {
+            lines.push("  no guard: a second daemon could open the files without the hold".into());
+        }
+        for writer in &status.synced_at_open {
+            lines.push(format!("  not held: files that {writer} opened with O_SYNC or O_DSYNC"));
+        }
+        lines.extend(self.advice.iter().map(|advice| format!("  hint: {advice}")));
+        lines
+    }
+}
+
+/// Shows holds.
+pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
+    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
+    let reports = match arguments.names.is_empty() {
+        true => reports()?,
+        false => {
+            let one = |name: &_| report(name);
+            arguments.names.iter().map(|name| one(name)).collect::<Result<Vec<_>, _>>()?
+        }
+    };
+    match json {
+        Some(sink) => sink.write(&reports)?,
+        None => Sink::Standard(Stream::Output).write_text(&text(&reports))?,
+    }
+    Ok(match reports.iter().any(Report::is_interrupted) {
+        true => exit::INTERRUPTED.into(),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn report(name: &OsStr) -> Result<Report, Trouble> {
+    let config = Config::read(name);
+    let found = status(&stem(name), config.as_ref().ok()).map_err(|error| error.to_string())?;
+    match (found, config) {
+        (Some(found), _) => Ok(Report::of(found)),
+        (None, Err(error)) => Err(error.into()),
+        (None, Ok(_)) => Err(format!("there is no hold {}", name.display()).into()),
+    }
+}
+
+/// Returns all holds: those that have a file, and those that are in force.
+///
+/// # Errors
+/// A message for the user.
+pub fn reports() -> Result<Vec<Report>, String> {
+    let configured = Config::names();
+    let configured =
+        configured.map_err(|error| format!("cannot list holds: {}", reason(&error)))?;
+    let marked = Record::names().map_err(|error| error.to_string())?;
+    let names: BTreeSet<_> = configured.into_iter().chain(marked).collect();
+    let one = |name: &String| report(OsStr::new(name)).map_err(|trouble| trouble.message);
+    names.iter().map(one).collect()
+}
+
+fn text(reports: &[Report]) -> String {
+    if reports.is_empty() {
+        return "no holds\n".to_owned();
+    }
+    let mut rows = vec![["NAME", "STATE", "SINCE", "FILES", "A CRASH NOW"].map(str::to_owned)];
+    rows.extend(reports.iter().map(|report| row(&report.status)));
+    let width = table::width_of(io::stdout());
+    let table = table::render(&rows, width);
+    let mut lines = table.lines().map(str::to_owned);
+    let mut text: Vec<_> = lines.next().into_iter().collect();
+    for (line, report) in lines.zip(reports) {
+        text.push(line);
+        text.extend(report.lines());
+    }
+    text.join("\n") + "\n"
+}
+
+fn row(status: &Status) -> [String; 5] {
+    let state = match status.state {
+        State::Off => "off",
+        State::Held => "held",
+        State::Incomplete => "incomplete",
+        State::Failed => "failed",
+        State::Interrupted => "interrupted",
+    };
+    let started = status.started.clone().unwrap_or_else(|| "-".to_owned());
+    [status.name.clone(), state.to_owned(), started, status.paths.len().to_string(), cost(status)]
+        .map(|cell| printable(&cell))
+}
+
+/// Returns what a crash now costs. Nothing is in doubt while nothing is held.
+fn cost(status: &Status) -> String {
+    let what = match status.after_crash {
+        AfterCrash::Wipe => "the files are set aside",
+        AfterCrash::Check => "damaged databases are set aside",
+        AfterCrash::Refuse => "the daemon does not start before you decide",
+    };
+    match (status.state, &status.cost) {
+        (State::Off, _) => "nothing".to_owned(),
+        (_, Some(cost)) => format!("{what}: {cost}"),
+        (_, None) => what.to_owned(),
+    }
+}
