@@ -40,6 +40,8 @@ impl fmt::Display for Damage {
 /// - [`Order`](Problem::Order), [`BelowParent`](Problem::BelowParent) and
 ///   [`AboveParent`](Problem::AboveParent): bbolt before 1.3.7 does not check the order of keys,
 ///   but then lookups miss keys.
+/// - [`Overflow`](Problem::Overflow): bbolt compares the first page only with the high water
+///   mark. When it frees the page, it would free pages that do not exist.
 /// - [`FreeRange`](Problem::FreeRange) and [`FreeUsed`](Problem::FreeUsed): bbolt checks the
 ///   first page of a run of pages only. The next allocation would overwrite data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

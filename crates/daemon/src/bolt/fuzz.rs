@@ -42,6 +42,8 @@ fn judge(file: &mut File, bytes: &[u8]) {
     assert!(walked.is_ok() && names.len() as u64 <= summary.buckets);
     for name in names {
         let keys = settle(keys_of(file, &name, 100)).expect("a readable file");
-        assert!(matches!(keys, Ok(Some(keys)) if keys.len() as u64 <= summary.keys + summary.buckets));
+        assert!(
+            matches!(keys, Ok(Some(keys)) if keys.len() as u64 <= summary.keys + summary.buckets)
+        );
     }
 }

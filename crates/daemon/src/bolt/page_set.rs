@@ -37,10 +37,6 @@ impl PageSet {
         Ok(())
     }
 
-    pub(super) fn contains(&self, page: u64) -> bool {
-        self.ranges.range(..=page).next_back().is_some_and(|(_, &to)| to > page)
-    }
-
     /// Returns the first page below `end` that is not in the set.
     pub(super) fn first_gap(&self, end: u64) -> Option<u64> {
         let gap = self.ranges.get(&0).copied().unwrap_or(0);
@@ -66,6 +62,5 @@ mod tests {
         set.insert(2, 1).unwrap();
         assert_eq!(set.ranges.len(), 1);
         assert_eq!((set.first_gap(8), set.first_gap(9)), (None, Some(8)));
-        assert!(set.contains(7) && !set.contains(8));
     }
 }
