@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 const MYSQL: [&str; 3] = ["/etc/my.cnf", "/etc/my.cnf.d", "/etc/mysql"];
 /// How deep directories of options are.
 const DEEPEST: usize = 3;
+/// O_DSYNC of Linux on x86_64 and aarch64 (include/uapi/asm-generic/fcntl.h). rustix has the
+/// value of O_SYNC under this name.
+const O_DSYNC: u32 = 0o10_000;
 
 /// Refuses databases that write with O_SYNC or O_DSYNC, as their options say: InnoDB, and
 /// PostgreSQL whose data may be thrown away. LMDB opens its file with O_DSYNC for one write a
@@ -148,9 +151,8 @@ fn without_mark(file: PathBuf) -> PathBuf {
 fn syncs(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    flags.map(OFlags::from_bits_retain).is_some_and(|flags| {
-        flags.contains(OFlags::DSYNC) && flags.intersects(OFlags::WRONLY | OFlags::RDWR)
-    })
+    let writes = (OFlags::WRONLY | OFlags::RDWR).bits();
+    flags.is_some_and(|flags| flags & O_DSYNC != 0 && flags & writes != 0)
 }
 
 #[cfg(test)]

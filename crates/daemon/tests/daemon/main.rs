@@ -6,6 +6,7 @@
 mod bolt;
 mod bolt_damage;
 mod go;
+mod kind;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -17,6 +18,12 @@ fn main() -> ExitCode {
         trial(bolt::bytes_that_bbolt_does_not_use_are_not_damage, &go::NEEDS),
         trial(bolt::the_keys_of_a_bucket_are_found, &go::NEEDS),
         trial(bolt_damage::what_bbolt_reports_is_damage, &go::NEEDS),
+        trial(kind::a_bolt_database_is_one_file_of_bbolt, &go::NEEDS),
+        trial(kind::a_file_of_a_set_is_refused_with_its_directory, &[]),
+        trial(kind::members_of_replicated_systems_are_refused, &go::NEEDS),
+        trial(kind::postgresql_is_held_only_if_it_may_be_thrown_away, &[]),
+        trial(kind::mounts_and_layers_are_refused, &[]),
+        trial(kind::files_that_are_open_with_their_own_syncs_are_found, &[]),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
