@@ -31,8 +31,13 @@ impl fmt::Display for Damage {
 /// - [`Unsummed`](Problem::Unsummed): bbolt 1.3.6 accepts the meta page, bbolt 1.4 does not.
 /// - [`Short`](Problem::Short): the missing pages may be free. bbolt maps the file by its
 ///   length, and a later allocation of such a page faults.
+/// - [`Id`](Problem::Id): bbolt 1.3.6 does not compare the numbers, so it accepts two pages of
+///   the tree in each other's place. bbolt 1.4 panics when it reads such a page.
+/// - [`Flags`](Problem::Flags) with more than one flag: bbolt 1.3.6 looks at each flag alone.
 /// - [`Id`](Problem::Id) and [`Flags`](Problem::Flags) of the meta page in use, and
 ///   [`Inline`](Problem::Inline): bbolt writes these headers and never reads them.
+/// - [`Elements`](Problem::Elements): bbolt reads beyond the page, or never comes to the last
+///   element.
 /// - [`Data`](Problem::Data), [`ElementFlags`](Problem::ElementFlags),
 ///   [`BucketValue`](Problem::BucketValue), [`EmptyKey`](Problem::EmptyKey) and
 ///   [`LongKey`](Problem::LongKey): bbolt reads keys and values from such an element, but they

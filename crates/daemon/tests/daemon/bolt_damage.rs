@@ -94,9 +94,10 @@ fn is_stricter(problem: Problem) -> bool {
         problem,
         Problem::Unsummed
             | Problem::Short(_)
-            | Problem::Id(0 | 1)
+            | Problem::Id(_)
             | Problem::Flags(_)
             | Problem::Overflow(_)
+            | Problem::Elements
             | Problem::Inline
             | Problem::Data(_)
             | Problem::ElementFlags(..)
