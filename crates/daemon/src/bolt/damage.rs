@@ -34,8 +34,9 @@ impl fmt::Display for Damage {
 /// - [`Id`](Problem::Id): bbolt 1.3.6 does not compare the numbers, so it accepts two pages of
 ///   the tree in each other's place. bbolt 1.4 panics when it reads such a page.
 /// - [`Flags`](Problem::Flags) with more than one flag: bbolt 1.3.6 looks at each flag alone.
-/// - [`Id`](Problem::Id) and [`Flags`](Problem::Flags) of the meta page in use, and
-///   [`Inline`](Problem::Inline): bbolt writes these headers and never reads them.
+/// - [`Id`](Problem::Id) and [`Flags`](Problem::Flags) of a meta page: only the check of bbolt
+///   1.4 reads these headers.
+/// - [`Inline`](Problem::Inline): bbolt writes this header and never reads all of it.
 /// - [`Elements`](Problem::Elements): bbolt reads beyond the page, or never comes to the last
 ///   element.
 /// - [`Data`](Problem::Data), [`ElementFlags`](Problem::ElementFlags),

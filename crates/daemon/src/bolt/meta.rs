@@ -80,8 +80,11 @@ impl Meta {
         if meta.page_size != size {
             return problem(Problem::PageSize(meta.page_size));
         }
-        if let Some(found) = meta.header_problem(file, page)? {
-            return problem(found);
+        // bbolt reads one of the pages, but its check wants both headers (1.4).
+        for page in [0, 1] {
+            if let Some(found) = meta.header_problem(file, page)? {
+                return Err(Damage::new(page, found).into());
+            }
         }
         if let Some(wrong) = meta.impossible_page() {
             return problem(Problem::MetaPage(wrong));
