@@ -8,6 +8,7 @@
 //! decides what happens to the files before the daemon starts again.
 #![forbid(unsafe_code)]
 
+pub mod bolt;
 pub mod config;
 pub mod error;
 pub mod kind;
