@@ -6,7 +6,6 @@ mod place;
 mod refusal;
 mod replicated;
 
-pub use dsync::{Writer, open_with_dsync};
 pub use refusal::{Reason, Refusal};
 
 use crate::config::Held;
@@ -80,23 +79,4 @@ pub fn inspect(held: &Held) -> Result<(), Refusal> {
     replicated::check(held, &contents)?;
     dsync::check(held, &contents)?;
     content::check(held, &contents)
-}
-
-/// temporary
-#[derive(Debug)]
-pub struct Refusal;
-impl Refusal {
-    /// x
-    pub fn remedy(&self) -> Option<String> {
-        None
-    }
-}
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("x")
-    }
-}
-/// temporary
-pub fn inspect(_: &crate::config::Held) -> Result<(), Refusal> {
-    Ok(())
 }

@@ -3,20 +3,13 @@
 use super::content::{Contents, text};
 use super::refusal::{Reason, Refusal};
 use crate::config::Held;
-use rustix::fs::OFlags;
-use std::ffi::OsStr;
 use std::fs;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The options of MySQL and MariaDB: files, and directories of files.
 const MYSQL: [&str; 3] = ["/etc/my.cnf", "/etc/my.cnf.d", "/etc/mysql"];
 /// How deep directories of options are.
 const DEEPEST: usize = 3;
-/// O_DSYNC of Linux on x86_64 and aarch64 (include/uapi/asm-generic/fcntl.h). rustix has the
-/// value of O_SYNC under this name.
-const O_DSYNC: u32 = 0o10_000;
 
 /// Refuses databases that write with O_SYNC or O_DSYNC, as their options say: InnoDB, and
 /// PostgreSQL whose data may be thrown away. LMDB opens its file with O_DSYNC for one write a
@@ -82,77 +75,6 @@ fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
 fn config_file(options: &str) -> Option<PathBuf> {
     let value = options.split("config_file=").nth(1)?;
     value.split(['"', '\n']).next().map(PathBuf::from)
-}
-
-/// A process that has a file open with O_SYNC or O_DSYNC.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Writer {
-    /// The process.
-    pub pid: u32,
-    /// The name of its program, at most 15 bytes (proc(5), `comm`).
-    pub command: String,
-    /// The open file.
-    pub file: PathBuf,
-}
-
-/// Returns the processes that have files at or below `path` open for writing with O_SYNC or
-/// O_DSYNC: a hold does not answer these syncs. Sorted by process and file. Only root sees the
-/// files of all processes.
-///
-/// # Errors
-/// Those of reading /proc. A process that ends meanwhile is left out.
-pub fn open_with_dsync(path: &Path) -> io::Result<Vec<Writer>> {
-    let mut writers = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let files = synced_files(&entry.path(), path);
-        if files.is_empty() {
-            continue;
-        }
-        let command = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        let command = command.trim_end().to_owned();
-        writers.extend(files.into_iter().map(|file| Writer {
-            pid,
-            command: command.clone(),
-            file,
-        }));
-    }
-    writers.sort_by(|one, other| (one.pid, &one.file).cmp(&(other.pid, &other.file)));
-    writers.dedup();
-    Ok(writers)
-}
-
-/// Returns the files at or below `path` that the process with the directory `process` has open
-/// with O_SYNC or O_DSYNC.
-fn synced_files(process: &Path, path: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(process.join("fd")) else { return Vec::new() };
-    let file = |entry: fs::DirEntry| {
-        let file = without_mark(fs::read_link(entry.path()).ok()?);
-        let info = process.join("fdinfo").join(entry.file_name());
-        let is_synced = file.starts_with(path) && syncs(&fs::read_to_string(info).ok()?);
-        is_synced.then_some(file)
-    };
-    entries.flatten().filter_map(file).collect()
-}
-
-/// Returns the target of a link in /proc/PID/fd without the mark of an unlinked file.
-fn without_mark(file: PathBuf) -> PathBuf {
-    match file.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
-        Some(name) => PathBuf::from(OsStr::from_bytes(name)),
-        None => file,
-    }
-}
-
-/// Whether the flags in the text of /proc/PID/fdinfo/FD are those of a file that is open for
-/// writing with O_DSYNC. O_SYNC contains O_DSYNC.
-fn syncs(info: &str) -> bool {
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    let writes = (OFlags::WRONLY | OFlags::RDWR).bits();
-    flags.is_some_and(|flags| flags & O_DSYNC != 0 && flags & writes != 0)
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use crate::go::Bbolt;
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_daemon::config::Held;
-use synconce_daemon::kind::{Kind, Reason, inspect, open_with_dsync};
+use synconce_daemon::kind::{Kind, Reason, inspect};
 use synconce_testkit::harness::Place;
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -191,25 +191,4 @@ pub fn mounts_and_layers_are_refused(_: &Place) {
     let fifo = path("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
     refused(&fifo, Kind::Bolt, &["neither a regular file"]);
-}
-
-pub fn files_that_are_open_with_their_own_syncs_are_found(place: &Place) {
-    let open = |name: &str, flags: i32| {
-        let path = place.write(name, "");
-        OpenOptions::new().write(true).custom_flags(flags).open(path).expect("a file")
-    };
-    // From fcntl(2) of x86_64 and aarch64.
-    let (dsync, sync) = (0o10_000, 0o4_010_000);
-    let _plain = open("plain", 0);
-    let _files = [open("one", dsync), open("two", sync)];
-    let _reader = OpenOptions::new().read(true).custom_flags(dsync).open(place.path("plain"));
-    let found = open_with_dsync(&place.path("")).expect("/proc");
-    let files: Vec<_> = found.iter().map(|writer| writer.file.clone()).collect();
-    assert_eq!(files, [place.path("one"), place.path("two")]);
-    assert!(found.iter().all(|writer| writer.pid == std::process::id()));
-    let comm = fs::read_to_string("/proc/self/comm").expect("a name");
-    assert!(found.iter().all(|writer| writer.command == comm.trim_end()), "{found:?}");
-    fs::remove_file(place.path("one")).expect("a file");
-    assert_eq!(open_with_dsync(&place.path("one")).expect("/proc").len(), 1);
-    assert_eq!(open_with_dsync(&place.path("plain")).expect("/proc"), []);
 }

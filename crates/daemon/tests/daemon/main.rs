@@ -23,7 +23,6 @@ fn main() -> ExitCode {
         trial(kind::members_of_replicated_systems_are_refused, &go::NEEDS),
         trial(kind::postgresql_is_held_only_if_it_may_be_thrown_away, &[]),
         trial(kind::mounts_and_layers_are_refused, &[]),
-        trial(kind::files_that_are_open_with_their_own_syncs_are_found, &[]),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
