@@ -8,6 +8,9 @@
 //! decides what happens to the files before the daemon starts again.
 #![forbid(unsafe_code)]
 
+pub mod aside;
 pub mod config;
+pub mod docker_layers;
 pub mod kind;
 pub mod record;
+pub mod recover;
