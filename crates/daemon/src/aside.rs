@@ -249,6 +249,3 @@ fn exists(path: &Path) -> bool {
 fn directory_name(name: &str, number: u32) -> OsString {
     format!("{PREFIX}aside-{name}-{number}").into()
 }
-
-#[cfg(test)]
-mod tests;

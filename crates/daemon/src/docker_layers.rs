@@ -184,6 +184,3 @@ fn add_lower(
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -212,6 +212,3 @@ fn wipe(config: &Config, held: &[Held], reason: String) -> Result<Recovered, Rec
     let (paths, commands) = (journal.paths(), journal.commands());
     Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))
 }
-
-#[cfg(test)]
-mod tests;

@@ -71,7 +71,10 @@ fn is_still_mounted(system: &FileSystem, mounts: &[Mount]) -> bool {
 /// mount point. The overlay keeps the file system below mounted, and was made after the record.
 fn is_covered_by_a_hold(system: &FileSystem, mounts: &[Mount]) -> bool {
     let mut here = mounts.iter().rev().filter(|mount| mount.point == system.point);
-    let is_hold = |mount: &Mount| mount.type_name == "overlay" && mount.has_option("volatile");
+    // Linux 6.18 shows the option by its other name.
+    let is_volatile =
+        |mount: &Mount| ["volatile", "fsync=volatile"].iter().any(|one| mount.has_option(one));
+    let is_hold = |mount: &Mount| mount.type_name == "overlay" && is_volatile(mount);
     here.next().is_some_and(is_hold) && here.next().is_some()
 }
 
