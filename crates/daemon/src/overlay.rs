@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_probe::mounts::Mount;
+use synconce_probe::mounts::{self, Mount};
 use synconce_sys::overlay::mounted;
 
 /// The directory beside held files in which their overlays have their directories.
@@ -163,6 +163,25 @@ impl Place {
             other => other.on("cannot remove", &above),
         }
     }
+}
+
+/// Removes what holds that a crash ended have added beside `held`.
+///
+/// # Errors
+/// Names the act and path; `EBUSY` for a path that is still held.
+pub fn clean(held: &[Held]) -> Result<(), Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    for held in held {
+        let place = match Place::of(held) {
+            Err(error) if error.io().kind() == ErrorKind::NotFound => continue,
+            place => place?,
+        };
+        if place.mount(&mounts).is_some() {
+            return Err(Error::new("cannot recover, while it is held,", &held.path, Errno::BUSY));
+        }
+        place.clean()?;
+    }
+    Ok(())
 }
 
 /// Removes the attributes of an overlay from `directory` and the directories below it.
