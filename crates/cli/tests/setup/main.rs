@@ -3,6 +3,7 @@
 //! unshare.
 
 mod crashes;
+mod held;
 mod messages;
 mod node;
 mod place;
