@@ -96,7 +96,8 @@ pub enum Command {
     ///
     /// Edits the engine's own configuration so that the engine calls synconce-oci.
     /// synconce-oci holds the syncs of build containers, and leaves those of all others
-    /// alone. Comments and order stay. A journal below /var/lib/synconce/setup keeps each
+    /// alone. With --hold, the daemon starts with the syncs of its own databases held. Comments
+    /// and order stay. A journal below /var/lib/synconce/setup keeps each
     /// file's former content, from which --undo restores every byte. A configuration that
     /// cannot be parsed is refused, with its line. No daemon is restarted.
     Setup(Setup),

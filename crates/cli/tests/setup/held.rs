@@ -73,7 +73,9 @@ fn a_hold_in_force_is_not_undone_by_force_either() {
     assert_eq!(place.setup(&["containerd", "--hold"]).code, Some(0));
     place.write("var/lib/synconce/holds/containerd.json", "{}");
     let before = place.snapshot();
-    for words in [&["containerd", "--hold", "--undo"][..], &["containerd", "--hold", "--undo", "-f"]] {
+    for words in
+        [&["containerd", "--hold", "--undo"][..], &["containerd", "--hold", "--undo", "-f"]]
+    {
         let ended = place.setup(words);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(125), ""), "{ended:?}");
         let hint = "hint: systemctl stop containerd.service synconce-hold-containerd.service; \
@@ -106,7 +108,10 @@ fn what_has_no_databases_or_no_option_is_refused_with_a_hint() {
         &["containerd", "--check", "--dry-run"],
     ] {
         let ended = place.setup(words);
-        assert!(ended.code == Some(125) && ended.stderr.contains("cannot be used with"), "{ended:?}");
+        assert!(
+            ended.code == Some(125) && ended.stderr.contains("cannot be used with"),
+            "{ended:?}"
+        );
     }
     assert_eq!(before, place.snapshot());
 }

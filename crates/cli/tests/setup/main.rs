@@ -6,4 +6,5 @@ mod crashes;
 mod held;
 mod messages;
 mod node;
+mod package;
 mod place;
