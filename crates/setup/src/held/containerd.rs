@@ -4,7 +4,8 @@ use crate::Engine;
 use crate::containerd::{CONFIGURATION, PLACES, lines};
 use crate::error::{Error, Fault};
 use crate::held::place::{Configured, place};
-use crate::held::{Daemon, Description, snapshotters};
+use crate::held::snapshotters::{self, Snapshotter};
+use crate::held::{Daemon, Description};
 use crate::host::Host;
 use crate::imports::{self, Part};
 use crate::plan::Plan;
@@ -62,11 +63,17 @@ impl Configuration {
     }
 
     /// Returns what has to agree with the metadata.
-    pub fn set_aside(&self, snapshotters: &[PathBuf]) -> Vec<PathBuf> {
+    fn set_aside(&self, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
         let named = [METADATA].into_iter().chain(NAMED);
-        let mut paths: Vec<PathBuf> = named.map(|name| self.root.join(name)).collect();
-        paths.extend(snapshotters.iter().cloned());
-        paths
+        let named = named.map(|name| self.root.join(name));
+        named.chain(snapshotters.iter().map(|one| one.directory.clone())).collect()
+    }
+
+    /// Returns the directories that have to be mounted.
+    fn directories(&self, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
+        let elsewhere = snapshotters.iter().map(|one| &one.directory);
+        let elsewhere = elsewhere.filter(|path| !path.starts_with(&self.root));
+        [&self.root].into_iter().chain(elsewhere).cloned().collect()
     }
 }
 
@@ -90,11 +97,12 @@ pub(super) fn last(
 /// Describes the hold of containerd.
 pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Error> {
     let containerd = Configuration::read(host)?;
-    let snapshotters = snapshotters::directories(host, &containerd)?;
+    let snapshotters = snapshotters::all(host, &containerd)?;
     let mut held = vec![containerd.root.join(METADATA).join("meta.db")];
-    held.extend(snapshotters.iter().map(|directory| directory.join("metadata.db")));
+    let in_use = snapshotters.iter().filter(|one| one.in_use);
+    held.extend(in_use.map(|one| one.directory.join("metadata.db")));
     let mut set_aside = containerd.set_aside(&snapshotters);
-    let mut directories = vec![containerd.root.clone()];
+    let mut directories = containerd.directories(&snapshotters);
     // Elsewhere than in /run, which is in memory, the mount manager syncs a disk.
     let mounts = containerd.state.join(MOUNTS);
     let is_on_disk = !containerd.state.starts_with("/run");
@@ -103,8 +111,6 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
         set_aside.push(mounts);
         directories.push(containerd.state.clone());
     }
-    let elsewhere = snapshotters.iter().filter(|path| !path.starts_with(&containerd.root));
-    directories.extend(elsewhere.cloned());
     notes(host, plan, &containerd)?;
     Ok(Description {
         daemon: Daemon::Containerd,
@@ -125,14 +131,12 @@ pub(super) fn describe_own_option(
     plan: &mut Plan,
     containerd: &Configuration,
 ) -> Result<Description, Error> {
-    let snapshotters = snapshotters::directories(host, containerd)?;
-    let elsewhere = snapshotters.iter().filter(|path| !path.starts_with(&containerd.root));
-    let directories = [&containerd.root].into_iter().chain(elsewhere).cloned().collect();
+    let snapshotters = snapshotters::all(host, containerd)?;
     notes(host, plan, containerd)?;
     Ok(Description {
         daemon: Daemon::Containerd,
         engine: Engine::NoSync,
-        directories,
+        directories: containerd.directories(&snapshotters),
         held: vec![containerd.root.join(METADATA).join("meta.db")],
         set_aside: containerd.set_aside(&snapshotters),
         cost: COST,
@@ -162,7 +166,7 @@ fn number(word: &str) -> Option<(u32, u32)> {
 
 /// Notes what a wipe would cost on this host.
 fn notes(host: &Host, plan: &mut Plan, containerd: &Configuration) -> Result<(), Error> {
-    if super::units::exists(host, "kubelet")? || host.exists(Path::new("/var/lib/kubelet")) {
+    if super::units::is_usable(host, "kubelet") || host.exists(Path::new("/var/lib/kubelet")) {
         plan.notes.push(
             "a kubelet uses this containerd: after a crash of the machine it makes its pods \
              again from pulled images; what containers wrote outside of volumes is lost, and so \
@@ -170,8 +174,8 @@ fn notes(host: &Host, plan: &mut Plan, containerd: &Configuration) -> Result<(),
                 .to_owned(),
         );
     }
-    if super::docker::has_dockerd(host)? {
-        let text = match super::docker::is_image_store(host)? {
+    if super::docker::has_dockerd(host) {
+        let text = match super::docker::is_image_store(host) {
             true => {
                 "dockerd keeps its images in this containerd: after a crash of the machine, \
                  images and containers of docker are lost, and volumes are not"

@@ -14,21 +14,29 @@ const HELD: [&str; 5] = [USUAL, "erofs", "native", "btrfs", "blockfile"];
 /// Snapshotters whose snapshots are elsewhere: in a thin pool, and in ZFS datasets.
 const APART: [&str; 2] = ["devmapper", "zfs"];
 
-/// Returns the directories of the snapshotters in use.
+/// A snapshotter that keeps all of its snapshots as files.
+pub(super) struct Snapshotter {
+    /// The directory of its snapshots and of its database.
+    pub directory: PathBuf,
+    /// Whether it is in use. One that comes into use later is not held until the next set-up,
+    /// but has to be set aside, too.
+    pub in_use: bool,
+}
+
+/// Returns the snapshotters that containerd has.
 ///
 /// # Errors
 /// A snapshotter whose snapshots a wipe does not reach is refused. A wipe makes the metadata
 /// begin to count again. Then the names of its snapshots would be those of old snapshots
 /// (`createKey` in containerd's core/metadata/snapshot.go).
-pub(super) fn directories(host: &Host, containerd: &Configuration) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn all(host: &Host, containerd: &Configuration) -> Result<Vec<Snapshotter>, Error> {
     refuse_apart(host, containerd)?;
     refuse_proxies(host, containerd)?;
     let mut found = Vec::new();
     for name in HELD {
         let directory = directory(host, containerd, name)?;
-        if name == USUAL || host.is_directory(&directory) {
-            found.push(directory);
-        }
+        let in_use = name == USUAL || host.is_directory(&directory);
+        found.push(Snapshotter { directory, in_use });
     }
     Ok(found)
 }

@@ -20,6 +20,12 @@ pub(super) fn exists(host: &Host, name: &str) -> Result<bool, Error> {
     Ok(Service::read(host, name, Path::new(""))?.is_there)
 }
 
+/// Returns whether the system has a unit for the service `name` that can be read. A masked unit
+/// starts nothing.
+pub(super) fn is_usable(host: &Host, name: &str) -> bool {
+    exists(host, name).unwrap_or(false)
+}
+
 /// Returns the name of the unit of the hold `name`.
 pub(super) fn name(name: &str) -> String {
     format!("synconce-hold-{name}.service")
