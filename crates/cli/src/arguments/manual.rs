@@ -166,13 +166,20 @@ const STATUS: Sections = Sections {
 };
 
 const SETUP: Sections = Sections {
-    exit_status: OK_OR_FAILED,
+    exit_status: &[
+        ("0", "Success. With --check: the engine is set up."),
+        ("1", "With --check: the set-up would change a file."),
+        ("125", "synconce failed, or the command line is wrong."),
+    ],
     files: &[
         ("/etc/docker/daemon.json", "Of Docker."),
         ("/etc/systemd/system/docker.service.d", "Of Docker's BuildKit."),
         ("/etc/containers/containers.conf.d", "Of Podman and Buildah."),
         ("/etc/buildkit/buildkitd.toml", "Of BuildKit."),
         ("/etc/containerd/config.toml", "Of containerd."),
+        ("/etc/synconce/hold.d", "Descriptions of holds, of --hold and --no-sync."),
+        ("/etc/systemd/system/synconce-hold-ENGINE.service", "The unit that starts a hold."),
+        ("/etc/systemd/system/UNIT.d/50-synconce-hold.conf", "What has UNIT require the hold."),
         ("/var/lib/synconce/setup", "The journal by which --undo restores every file."),
     ],
     environment: &[],
@@ -180,6 +187,8 @@ const SETUP: Sections = Sections {
         ("synconce setup podman -n", "Show what would be changed."),
         ("synconce setup podman", "Change it."),
         ("synconce setup podman --undo", "Put every byte back."),
+        ("synconce setup containerd --hold", "Hold the syncs of containerd's databases."),
+        ("synconce setup containerd --hold --check || echo no", "Check in a script."),
     ],
     see_also: &[("synconce-oci", "1")],
 };
