@@ -56,8 +56,8 @@ fn recovered(config: &Config) -> Layers {
 }
 
 pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
-    let rig = Rig::builder().up().unwrap();
     prepare(place);
+    let rig = Rig::builder().up().unwrap();
     let root = rig.path().join("docker");
     let _unmounted = Unmounted(root.clone());
     let docker = Docker::start(place, &root);
