@@ -46,7 +46,8 @@ pub(super) fn write(
 }
 
 /// Returns the text of the hold's unit. systemd stops units in the reverse order of their
-/// start, so the daemon has ended before the hold is stopped. The stop syncs the file systems
+/// start, so the daemon has ended before the hold is stopped; the hold also stops when the
+/// daemon alone is stopped, so that a machine without the daemon holds nothing. The stop syncs the file systems
 /// of the databases; a stop that systemd cuts short would cost the databases.
 fn service(host: &Host, description: &Description, unit: &str) -> String {
     let header = crate::header(description.engine);
@@ -62,6 +63,7 @@ fn service(host: &Host, description: &Description, unit: &str) -> String {
          Description=Hold the disk syncs of {program}'s databases\n\
          Documentation=man:synconce-hold(1)\n\
          Before={unit}\n\
+         StopWhenUnneeded=yes\n\
          RequiresMountsFor={mounts}\n\
          \n\
          [Service]\n\
