@@ -92,13 +92,13 @@ pub enum Command {
     /// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
     /// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
     Tree(Tree),
-    /// Show runs in flight, runs that were interrupted, and survivors
+    /// Show runs in flight, runs that were interrupted, survivors, and holds
     ///
     /// Root sees the interrupted runs of every user. For a user, runs of root are listed, and
-    /// do not change the exit code.
+    /// do not change the exit code. JSON has the runs only: see `hold status --json`.
     ///
-    /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run was
-    /// interrupted, 125 `status` failed.
+    /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
+    /// was interrupted, 125 `status` failed.
     Status(Status),
     /// Configure a container engine to hold the syncs of its builds, or undo that
     ///
