@@ -10,6 +10,7 @@ use crate::privileges::Gain;
 use crate::process_tree::{self, Job};
 use crate::protocol::{Ending, Message, try_send};
 use crate::responder::{Handled, Responder};
+use crate::rules::Rules;
 use crate::serve::released_answer;
 use crate::state::Shared;
 use crate::workers::{After, Workers};
@@ -76,6 +77,11 @@ impl<'a> Supervisor<'a> {
             stopped: false,
             reap_again: false,
         }
+    }
+
+    /// Returns the supervisor, following `rules`.
+    pub(crate) fn following(self, rules: Option<Arc<Rules>>) -> Self {
+        Self { fd_info: FdInfo::following(rules), ..self }
     }
 
     /// Notes that [`Notice::NoPrivilegesGained`](crate::protocol::Notice) was printed for programs

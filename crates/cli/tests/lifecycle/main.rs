@@ -29,6 +29,8 @@ mod raw_disks;
 mod real;
 mod registry;
 mod roots;
+mod rules;
+mod rules_errors;
 mod scope;
 mod scope_edges;
 mod scope_errors;
