@@ -36,7 +36,8 @@ pub(crate) fn of(thread: u32, range: Range<u64>) -> Option<Mapping> {
 fn parse(text: &str, range: Range<u64>) -> Mapping {
     let mut mapping = Mapping::default();
     let mut next = range.start;
-    for (area, file) in text.lines().filter_map(parse_line) {
+    // lines() would remove a carriage return at the end of a name.
+    for (area, file) in text.split('\n').filter_map(parse_line) {
         if area.end <= range.start {
             continue;
         }
@@ -66,7 +67,7 @@ fn parse_line(line: &str) -> Option<(Range<u64>, Option<MappedFile>)> {
     let device = DeviceId { major: hex(major)? as u32, minor: hex(minor)? as u32 };
     let area = hex(start)?..hex(end)?;
     // The path is padded with spaces.
-    let path = PathBuf::from(fields.next().unwrap_or_default().trim_start());
+    let path = PathBuf::from(fields.next().unwrap_or_default().trim_start_matches(' '));
     let file = MappedFile { area: area.clone(), device, inode, path };
     Some((area, (shared && inode != 0).then_some(file)))
 }

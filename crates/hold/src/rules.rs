@@ -25,6 +25,7 @@ use rustix::fs::FileType;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use synconce_durable::mutant;
 use synconce_probe::mounts::{DeviceId, Mount};
 
 /// The end of the kernel's path of an unlinked file (`d_path`, fs/d_path.c).
@@ -103,6 +104,9 @@ impl Rules {
     }
 
     fn decide(&self, file: &Candidate<'_>, located: &Located) -> Verdict {
+        if mutant::is("except-ignored") {
+            return Verdict::HOLD;
+        }
         let system = self.whole(located, false);
         let (path, is_certain) = name_of(file);
         let Ok(below) = path.strip_prefix(&located.base) else { return Verdict::PASS };

@@ -10,9 +10,9 @@ use super::{Candidate, points_above};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_durable::pins::mount_id;
@@ -35,6 +35,9 @@ pub(super) struct Located {
 
 /// Mount points of a mount and of the mounts above it, each as a place.
 type Points = [(DeviceId, PathBuf)];
+
+/// A mount, its mount point as the kernel shows it to this process, and the points above.
+type Found = (Mount, PathBuf, Vec<(DeviceId, PathBuf)>);
 
 /// Finds mounts, and caches those with a unique id.
 #[derive(Debug, Default)]
@@ -63,10 +66,9 @@ impl Places {
             None if !may_block => return None,
             None => climbed(file).map(|(mount, base, points)| (mount, base, matches(&points))),
         };
-        // A mount root that was removed has no place any more.
-        let found = found.filter(|(mount, ..)| !mount.root.ends_with("/deleted"));
         let located = found.map(|(mount, base, matches)| {
-            Arc::new(Located { base, root: mount.root, device: mount.device, matches })
+            let root = before_removal(mount.root);
+            Arc::new(Located { base, root, device: mount.device, matches })
         });
         if let (Some(id), Some(located)) = (file.unique, &located) {
             self.known().insert(id, Arc::clone(located));
@@ -84,6 +86,13 @@ impl Places {
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Arc<Located>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the path that the root of a mount had before it was removed: the kernel marks it
+/// (`seq_dentry`, fs/seq_file.c). Unlinked files below it may be in use.
+fn before_removal(root: PathBuf) -> PathBuf {
+    let plain = root.as_os_str().as_bytes().strip_suffix(b"//deleted");
+    plain.map(|plain| PathBuf::from(OsStr::from_bytes(plain))).unwrap_or(root)
 }
 
 /// Whether the mount is still where it was: pivot_root(2) and `mount --move` move mounts. A path
@@ -114,9 +123,8 @@ fn readlink(path: &str) -> Option<PathBuf> {
     Some(OsString::from_vec(target.into_bytes()).into())
 }
 
-/// Finds the mount of `file` in the caller's list of mounts or in this process's. Returns the
-/// mount, its mount point as the kernel shows it to this process, and the places above.
-fn listed(file: &Candidate<'_>) -> Option<(Mount, PathBuf, Vec<(DeviceId, PathBuf)>)> {
+/// Finds the mount of `file` in the caller's list of mounts or in this process's.
+fn listed(file: &Candidate<'_>) -> Option<Found> {
     [file.thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
         let mount = mounts.iter().find(|mount| mount.id == file.mount)?;
@@ -135,7 +143,7 @@ fn clean(path: &Path) -> PathBuf {
 /// and in a chroot there. The caller's root or working directory leads up to the root of the
 /// mount. It is compared with the roots of this process's mounts, which the namespace was copied
 /// from.
-fn climbed(file: &Candidate<'_>) -> Option<(Mount, PathBuf, Vec<(DeviceId, PathBuf)>)> {
+fn climbed(file: &Candidate<'_>) -> Option<Found> {
     let starts = ["root", "cwd"].map(|name| format!("/proc/{}/{name}", file.thread));
     let is_in_mount = |directory: &OwnedFd| mount_id(directory) == Some(file.mount);
     let start = starts.iter().find_map(|path| open(path).ok().filter(is_in_mount))?;
