@@ -9,7 +9,7 @@ use crate::rules::{Candidate, Rules, Verdict};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,8 @@ impl FdInfo {
         let stat = self.at_descriptor(thread, name.as_str(), AtFlags::empty())?;
         let path = PathBuf::from(format!("/proc/{thread}/fd/{fd}"));
         let place = self.place(thread, &stat, &path)?;
-        let verdict = self.verdict(thread, &stat, place, &path, None)?;
+        let shown = self.shown(thread, &name);
+        let verdict = self.verdict(thread, &stat, place, shown, None)?;
         Some(target(&stat, place, readable, verdict))
     }
 
@@ -144,7 +145,8 @@ impl FdInfo {
         let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags).ok()?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let place = self.place(thread, &stat, &path)?;
-        let verdict = self.verdict(thread, &stat, place, &path, new_name)?;
+        let shown = self.rules.is_some().then(|| rustix::fs::readlink(&path, Vec::new()).ok());
+        let verdict = self.verdict(thread, &stat, place, shown.flatten(), new_name)?;
         Some(target(&stat, place, true, verdict))
     }
 
@@ -195,25 +197,32 @@ impl FdInfo {
         stat
     }
 
-    /// Returns what the rules say about the file that the link `link` of /proc leads to, or about
-    /// the new file `new_name` in it. The kernel keeps the target of such a link in memory.
+    /// Returns the kernel's path of descriptor `name` of `thread`, if there are rules. The kernel
+    /// has the path in memory.
+    fn shown(&self, thread: u32, name: &str) -> Option<CString> {
+        self.rules.as_ref()?;
+        let (_, directory) = self.directories.iter().find(|(owner, _)| *owner == thread)?;
+        rustix::fs::readlinkat(directory, name, Vec::with_capacity(LINK)).ok()
+    }
+
+    /// Returns what the rules say about the file that the kernel shows at the path `shown`, or
+    /// about the new file `new_name` in it.
     fn verdict(
         &mut self,
         thread: u32,
         stat: &Statx,
         place: Place,
-        link: &Path,
+        shown: Option<CString>,
         new_name: Option<&OsStr>,
     ) -> Option<Verdict> {
         let Some(rules) = self.rules.as_ref().filter(|_| place.on_disk) else {
             return Some(Verdict::HOLD);
         };
-        let path = rustix::fs::readlink(link, Vec::with_capacity(LINK)).ok()?;
         let candidate = Candidate {
             thread,
             mount: place.id,
             unique: unique(stat),
-            path: Path::new(OsStr::from_bytes(path.to_bytes())),
+            path: Path::new(OsStr::from_bytes(shown.as_ref()?.to_bytes())),
             new_name,
             file_type: FileType::from_raw_mode(stat.stx_mode.into()),
             links: stat.stx_nlink,
