@@ -23,6 +23,7 @@ use self::pattern::Pattern;
 use self::places::{Located, Places};
 use rustix::fs::FileType;
 use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use synconce_durable::mutant;
@@ -101,6 +102,17 @@ impl Rules {
     pub(crate) fn verdict(&self, file: &Candidate<'_>, may_block: bool) -> Option<Verdict> {
         let located = self.places.of(file, may_block, |places| self.mount_matches(places))?;
         Some(located.map_or(Verdict::PASS, |located| self.decide(file, &located)))
+    }
+
+    /// Returns a descriptor to poll for `POLLPRI`; then [`Rules::forget_mounts`] is to be called
+    /// before the next call is decided on.
+    pub(crate) fn mount_changes(&self) -> Option<BorrowedFd<'_>> {
+        self.places.changes()
+    }
+
+    /// Forgets where mounts were: pivot_root(2) has moved the root of this process, for example.
+    pub(crate) fn forget_mounts(&self) {
+        self.places.forget();
     }
 
     fn decide(&self, file: &Candidate<'_>, located: &Located) -> Verdict {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Place, a_few_times, finish, isolated, perl};
+use synconce_testkit::harness::{Place, a_few_times, binary, finish, isolated, perl};
 use synconce_testkit::rig::{FsKind, Rig};
 
 fn rig(kind: FsKind) -> Rig {
@@ -171,6 +171,31 @@ fn a_file_is_decided_on_alike_in_each_mount_and_root() {
             ),
         ];
         both_ways(place, &rig, &cases);
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_is_found_after_pivot_root_has_moved_the_root_of_the_run() {
+    isolated(|place| {
+        let rig = rig(FsKind::Ext4);
+        ["db", "other"].iter().for_each(|name| fs::create_dir(place.path(name)).unwrap());
+        let new = rig.path().to_str().unwrap();
+        let script = format!(
+            "my $here = '{here}'; sync_file(\"$here/db/a\"); sync_file(\"$here/other/a\"); \
+             mkdir '{new}/old'; mkdir '{new}/proc'; system('mount', '--bind', '/proc', '{new}/proc') \
+             and die; my ($to, $old) = ('{new}', '{new}/old'); syscall({pivot}, $to, $old) == 0 or die \"pivot_root: $!\"; \
+             sync_file(\"/old/$here/db/a\"); sync_file(\"/old/$here/other/a\");",
+            here = place.text(""),
+            pivot = libc::SYS_pivot_root
+        );
+        let words = perl(&script);
+        let mut command = place.command("unshare");
+        command.args(["--mount", binary(), "run", "--no-commit", "--stats", "--json"]);
+        let ran = finish(command.args(["--except", "db", "--"]).args(&words));
+        let stats: Value = serde_json::from_str(&ran.stderr).unwrap_or_else(|_| panic!("{ran:?}"));
+        let fsync = &stats["calls"]["fsync"];
+        assert_eq!([&fsync["held"], &fsync["passed"]], [2, 2], "{ran:?}");
         rig.down().unwrap();
     });
 }

@@ -11,7 +11,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,8 @@ pub(super) struct Located {
     pub device: DeviceId,
     /// The rules that match the mount point, or that of a mount above.
     pub matches: Matches,
+    /// Whether this is the root of this process, and [`Places::changes`] shows when it changes.
+    is_watched_root: bool,
 }
 
 /// Mount points of a mount and of the mounts above it, each as a place.
@@ -43,9 +46,27 @@ type Found = (Mount, PathBuf, Vec<(DeviceId, PathBuf)>);
 #[derive(Debug, Default)]
 pub(super) struct Places {
     known: Mutex<HashMap<u64, Arc<Located>>>,
+    /// The mounts of this process, which poll(2) watches.
+    changes: Option<File>,
 }
 
 impl Places {
+    /// Returns places whose [`Places::changes`] are watched.
+    pub(super) fn watched() -> Self {
+        Self { changes: File::open("/proc/self/mountinfo").ok(), ..Self::default() }
+    }
+
+    /// Returns the descriptor that is ready for `POLLPRI` once the mounts of this process have
+    /// changed (proc_pid_mountinfo(5)).
+    pub(super) fn changes(&self) -> Option<BorrowedFd<'_>> {
+        self.changes.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Forgets all mounts.
+    pub(super) fn forget(&self) {
+        self.known().clear();
+    }
+
     /// Returns where the mount of `file` is: `Some(None)` if it cannot be found. Returns `None`
     /// if finding it may block, and `may_block` is false. `matches` returns the rules that
     /// match one of some places.
@@ -68,7 +89,9 @@ impl Places {
         };
         let located = found.map(|(mount, base, matches)| {
             let root = before_removal(mount.root);
-            Arc::new(Located { base, root, device: mount.device, matches })
+            let is_watched_root =
+                self.changes.is_some() && base == Path::new("/") && is_mount(file, "/");
+            Arc::new(Located { base, root, device: mount.device, matches, is_watched_root })
         });
         if let (Some(id), Some(located)) = (file.unique, &located) {
             self.known().insert(id, Arc::clone(located));
@@ -99,18 +122,22 @@ fn before_removal(root: PathBuf) -> PathBuf {
 /// of a moved mount begins with another mount point. Every path begins with `/`, so a mount
 /// that was at the root is compared with the root.
 fn is_current(located: &Located, file: &Candidate<'_>) -> bool {
-    let is_in_mount = |path: &str| {
-        let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, MNT_ID_UNIQUE);
-        stat.is_ok_and(|stat| Some(stat.stx_mnt_id) == file.unique)
-    };
     let is_root_of = |process: &str| {
-        is_in_mount(&format!("/proc/{process}/root"))
+        is_mount(file, &format!("/proc/{process}/root"))
             && root_of(process).as_deref() == Some(Path::new("/"))
     };
     match located.base == Path::new("/") {
-        true => is_in_mount("/") || is_root_of(&file.thread.to_string()),
+        true => {
+            located.is_watched_root || is_mount(file, "/") || is_root_of(&file.thread.to_string())
+        }
         false => file.path.starts_with(&located.base),
     }
+}
+
+/// Whether `path` is in the mount of `file`.
+fn is_mount(file: &Candidate<'_>, path: &str) -> bool {
+    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, MNT_ID_UNIQUE);
+    stat.is_ok_and(|stat| Some(stat.stx_mnt_id) == file.unique)
 }
 
 /// Returns the root directory of `process`, as the kernel shows it to this process.

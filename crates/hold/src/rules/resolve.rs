@@ -34,7 +34,7 @@ impl Rules {
         let mut rules = typed(RuleKind::Only, &options.only)?;
         rules.extend(typed(RuleKind::Except, &options.except)?);
         checks::check(&rules)?;
-        Ok(Some(Self { rules, places: Places::default() }))
+        Ok(Some(Self { rules, places: Places::watched() }))
     }
 }
 
