@@ -31,6 +31,7 @@ mod registry;
 mod roots;
 mod rules;
 mod rules_errors;
+mod rules_paths;
 mod scope;
 mod scope_edges;
 mod scope_errors;
