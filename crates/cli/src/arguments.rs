@@ -135,6 +135,19 @@ pub struct Run {
     /// outlives the run stay held until the daemon is restarted. A warning names it.
     #[arg(long)]
     pub sealed: bool,
+    /// Hold only the syncs of files at or below PATH (may be given several times)
+    ///
+    /// The syncs of all other files are real. PATH may have the wildcards *, ? and [a-z] (quote
+    /// them), and may not exist yet. It means a place in a file system, by whatever mount, root
+    /// or link a process reaches it. A sync of a whole file system, and of a file with several
+    /// hard links, is real unless all that it concerns is held. Not for --sealed.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub only: Vec<PathBuf>,
+    /// Make the syncs of files at or below PATH real (may be given several times)
+    ///
+    /// PATH is as for --only. A file below both --only and --except has real syncs.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub except: Vec<PathBuf>,
     /// Do not commit: the result is thrown away, or synced by another program
     ///
     /// No marker is written. What the run wrote can be lost in a crash after exit 0.

@@ -28,6 +28,8 @@ impl fmt::Display for DeviceId {
 pub struct Mount {
     /// The mount's id, unique among the existing mounts.
     pub id: u64,
+    /// The id of the mount that this mount is attached to; `id` itself if unknown.
+    pub parent: u64,
     /// The file system's device number. All subvolumes of a btrfs share it.
     pub device: DeviceId,
     /// The mounted part of the file system: `/`, or a directory or file in it.
@@ -109,6 +111,7 @@ pub fn at(path: &Path) -> Option<Mount> {
     let flags = rustix::fs::statvfs(path).ok()?.f_flag;
     Some(Mount {
         id,
+        parent: id,
         device,
         root: PathBuf::from("/"),
         point: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
@@ -137,7 +140,8 @@ fn parse_line(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
     let id = left.next()?.parse().ok()?;
-    let (major, minor) = left.nth(1)?.split_once(':')?;
+    let parent = left.next()?.parse().ok()?;
+    let (major, minor) = left.next()?.split_once(':')?;
     let root = path(left.next()?);
     let point = path(left.next()?);
     let mount_options = left.next()?.to_owned();
@@ -148,6 +152,7 @@ fn parse_line(line: &str) -> Option<Mount> {
     let read_write = |options: &str| options.split(',').any(|option| option == "rw");
     Some(Mount {
         id,
+        parent,
         device: DeviceId { major: major.parse().ok()?, minor: minor.parse().ok()? },
         root,
         point,
@@ -204,6 +209,7 @@ nonsense\n";
     fn a_mount_is_read_with_its_optional_fields_left_out() {
         let mounts = parse(TEXT);
         assert_eq!(mounts.len(), 3);
+        assert_eq!([mounts[0].id, mounts[0].parent], [36, 35]);
         assert_eq!(mounts[0].device, DeviceId { major: 98, minor: 0 });
         assert_eq!(mounts[0].point, Path::new("/mnt2"));
         assert_eq!(mounts[0].mount_options, "rw,noatime");
