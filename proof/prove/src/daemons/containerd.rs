@@ -1,0 +1,283 @@
+//! containerd, with its own client.
+
+use super::engine::{Act, Daemon, Engine, Seen, Way, spawn, succeed, terminate};
+use super::fixture::{Fixture, IMAGES, content, name, sha256};
+use super::hold::Hold;
+use super::world::World;
+use crate::Result;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use synconce_testkit::manifest::diff;
+use synconce_testkit::process::{self, Group};
+
+/// How many differences of a snapshot are shown.
+const SHOWN: usize = 2;
+
+/// containerd with one of its snapshotters.
+#[derive(Debug)]
+pub(super) struct Containerd {
+    /// The directory of containerd, ctr, the shim and mkfs.erofs.
+    pub programs: PathBuf,
+    pub snapshotter: &'static str,
+    pub way: Way,
+}
+
+struct Running<'a> {
+    engine: &'a Containerd,
+    world: &'a World,
+    daemon: Group,
+}
+
+impl Engine for Containerd {
+    fn name(&self) -> String {
+        format!("containerd {}: {}", self.snapshotter, self.way.name())
+    }
+
+    fn hold(&self, world: &World, program: &Path) -> Hold {
+        let databases = [
+            "io.containerd.metadata.v1.bolt/meta.db",
+            "io.containerd.snapshotter.v1.overlayfs/metadata.db",
+            "io.containerd.snapshotter.v1.erofs/metadata.db",
+        ];
+        Hold {
+            program: program.to_owned(),
+            root: root(world),
+            databases: databases.map(str::to_owned).to_vec(),
+            set_aside: vec!["io.containerd.*".to_owned()],
+            docker_root: None,
+            own_option: self.way == Way::OwnOptionRecovered,
+        }
+    }
+
+    fn root(&self, world: &World) -> PathBuf {
+        root(world)
+    }
+
+    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>> {
+        let config = world.memory().join("containerd.toml");
+        fs::write(&config, self.config(world))?;
+        let mut command = self.program("containerd");
+        command.arg("--config").arg(config);
+        let limit = std::time::Duration::from_secs(20);
+        let answers = || {
+            let mut version = self.client(world);
+            process::run(version.arg("version"), limit).is_ok_and(|ended| ended.status.success())
+        };
+        let daemon = spawn(&mut command, answers)?;
+        let running = Running { engine: self, world, daemon };
+        running.plugins()?;
+        Ok(Box::new(running))
+    }
+}
+
+/// Returns a new name of a view or a container. runc keeps the names of killed containers, in a
+/// directory that all worlds share.
+fn next(prefix: &str) -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    format!("{prefix}{}", COUNT.fetch_add(1, SeqCst))
+}
+
+fn root(world: &World) -> PathBuf {
+    world.disk().join("containerd")
+}
+
+fn socket(world: &World) -> PathBuf {
+    world.memory().join("c")
+}
+
+impl Containerd {
+    /// The configuration without the plugins of Kubernetes, which need a network.
+    fn config(&self, world: &World) -> String {
+        let (root, socket) = (root(world), socket(world));
+        let state = world.memory().join("s");
+        let mut text = format!(
+            "version = 3\nroot = {root:?}\nstate = {state:?}\n\
+             disabled_plugins = [\"io.containerd.grpc.v1.cri\", \
+             \"io.containerd.cri.v1.images\", \"io.containerd.cri.v1.runtime\"]\n\
+             [grpc]\naddress = {socket:?}\n[ttrpc]\naddress = \"{0}.t\"\n\
+             [plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n",
+            socket.display()
+        );
+        for (snapshotter, differ) in [("overlayfs", "walking"), ("erofs", "erofs")] {
+            text += &format!(
+                "[[plugins.\"io.containerd.transfer.v1.local\".unpack_config]]\n\
+                 platform = \"linux/amd64\"\nsnapshotter = \"{snapshotter}\"\n\
+                 differ = \"{differ}\"\n"
+            );
+        }
+        text += "[plugins.\"io.containerd.service.v1.diff-service\"]\n\
+                 default = [\"erofs\", \"walking\"]\n";
+        if self.way == Way::SyncFs {
+            text += "sync_fs = true\n";
+        }
+        if self.way.leaves_out() {
+            text += "[plugins.\"io.containerd.metadata.v1.bolt\"]\nno_sync = true\n";
+        }
+        text
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new(self.programs.join(name));
+        command.env("PATH", format!("{}:{path}", self.programs.display()));
+        command.env("CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS", "1");
+        command
+    }
+
+    fn client(&self, world: &World) -> Command {
+        let mut command = self.program("ctr");
+        command.arg("--address").arg(socket(world));
+        command
+    }
+}
+
+impl Running<'_> {
+    fn ctr(&self, words: &[&str]) -> Result<String> {
+        Ok(succeed(self.engine.client(self.world).args(words))?.stdout)
+    }
+
+    /// Fails if the databases' plugins did not load: containerd starts without them.
+    fn plugins(&self) -> Result<()> {
+        let text = self.ctr(&["plugins", "ls"])?;
+        for wanted in ["snapshotter.v1", "metadata.v1", "content.v1"] {
+            let is_it = |words: &[&str]| {
+                words.first().is_some_and(|kind| kind.ends_with(wanted))
+                    && (wanted != "snapshotter.v1" || words.get(1) == Some(&self.engine.snapshotter))
+            };
+            let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let found = lines.into_iter().find(|words| is_it(words)).unwrap_or_default();
+            if found.last() != Some(&"ok") {
+                let log = self.daemon.stderr()?;
+                let why = log.lines().find(|line| line.contains("failed to load plugin"));
+                return Err(format!("plugin {wanted}: {found:?} {why:?}").into());
+            }
+        }
+        Ok(())
+    }
+
+
+    fn add(&self, image: usize, fixture: &Fixture) -> Result<()> {
+        let archive = fixture.archive(image);
+        let archive = archive.to_string_lossy();
+        let import = ["images", "import", "--snapshotter", self.engine.snapshotter];
+        let sync_fs: &[&str] =
+            if self.engine.way == Way::SyncFs { &["--sync-fs", "--local"] } else { &[] };
+        self.ctr(&[&import, sync_fs, &[&*archive]].concat()).map(drop)
+    }
+
+    fn begin(&self, image: usize) -> Result<()> {
+        let (id, image) = (next("c"), name(image));
+        let group = format!("{}/{id}", self.world.group);
+        let script = "i=0; while :; do i=$((i+1)); echo $i >/tmp/$((i%50)); done";
+        let words = ["run", "--detach", "--snapshotter", self.engine.snapshotter, "--cgroup"];
+        let container = [&*group, &*image, &*id, "/bin/busybox", "sh", "-c", script];
+        self.ctr(&[&words[..], &container].concat()).map(drop)
+    }
+
+    fn end(&self) -> Result<()> {
+        let containers = self.ctr(&["containers", "ls", "--quiet"])?;
+        for id in containers.split_whitespace() {
+            self.ctr(&["tasks", "rm", "--force", id])?;
+            self.ctr(&["containers", "rm", id])?;
+        }
+        Ok(())
+    }
+
+    /// Notes blobs whose content is not that of their name.
+    fn blobs(&self, faults: &mut Vec<String>) -> Result<()> {
+        let blobs = root(self.world).join("io.containerd.content.v1.content/blobs");
+        for digest in self.ctr(&["content", "ls", "--quiet"])?.split_whitespace() {
+            match fs::read(blobs.join(digest.replace(':', "/"))) {
+                Ok(bytes) if sha256(&bytes) == digest => {}
+                Ok(bytes) => faults.push(format!("blob {digest}: {} wrong bytes", bytes.len())),
+                Err(error) => faults.push(format!("blob {digest}: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes images that are listed and not complete.
+    fn images(&self, seen: &mut Seen) -> Result<()> {
+        let check = ["images", "check", "--snapshotter", self.engine.snapshotter];
+        for line in self.ctr(&check)?.lines().skip(1) {
+            let reference = line.split_whitespace().next().unwrap_or_default();
+            let Some(image) = (0..IMAGES).find(|image| name(*image) == reference) else {
+                seen.faults.push(format!("an unknown image: {line}"));
+                continue;
+            };
+            seen.listed.insert(image);
+            if !line.contains(" complete (") {
+                seen.faults.push(format!("image: {line}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes committed snapshots whose content is not that of their layers.
+    fn snapshots(&self, fixture: &Fixture, faults: &mut Vec<String>) -> Result<()> {
+        let snapshots = ["snapshots", "--snapshotter", self.engine.snapshotter];
+        let listed = self.ctr(&[&snapshots[..], &["ls"]].concat())?;
+        for line in listed.lines().filter(|line| line.trim_end().ends_with("Committed")) {
+            let chain = line.split_whitespace().next().unwrap_or_default();
+            let Some(expected) = fixture.chains.get(chain) else {
+                faults.push(format!("an unknown snapshot: {line}"));
+                continue;
+            };
+            let view = next("view");
+            let shown = self.ctr(&[&snapshots[..], &["view", &view, chain]].concat());
+            let mounts = &["mounts", "--temp", "/mnt", &view];
+            let shown = shown.and_then(|_| self.ctr(&[&snapshots[..], mounts].concat()));
+            // "mount -t bind SOURCE /mnt -o rbind": the daemon has mounted the view at SOURCE.
+            let source = shown.map(|text| text.split_whitespace().nth(3).map(PathBuf::from));
+            let found = match source {
+                Ok(Some(source)) => content(&source),
+                Ok(None) => Err("no mount is shown".into()),
+                Err(error) => Err(error),
+            };
+            match found {
+                Err(error) => faults.push(format!("snapshot {}: {error}", &chain[..19])),
+                Ok(found) => {
+                    let differences = diff(expected, &found);
+                    if !differences.is_empty() {
+                        let first: Vec<_> =
+                            differences.iter().take(SHOWN).map(ToString::to_string).collect();
+                        let (all, first) = (differences.len(), first.join("; "));
+                        faults.push(format!("snapshot {}: {all} wrong: {first}", &chain[..19]));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Daemon for Running<'_> {
+    fn act(&self, act: Act, fixture: &Fixture) -> Result<()> {
+        match act {
+            Act::Add(image) => self.add(image, fixture),
+            Act::Start(image) => self.begin(image),
+            Act::End => self.end(),
+            Act::Remove(image) => self.ctr(&["images", "rm", &name(image)]).map(drop),
+            // "content prune references" would remove the layers of images that are listed.
+            Act::Collect => {
+                let lease = next("lease");
+                self.ctr(&["leases", "create", "--id", &lease])?;
+                self.ctr(&["leases", "delete", "--sync", &lease]).map(drop)
+            }
+        }
+    }
+
+    fn examine(&self, fixture: &Fixture) -> Result<Seen> {
+        let mut seen = Seen::default();
+        self.images(&mut seen)?;
+        self.blobs(&mut seen.faults)?;
+        self.snapshots(fixture, &mut seen.faults)?;
+        Ok(seen)
+    }
+
+    fn stop(self: Box<Self>) -> Result<()> {
+        terminate(&self.daemon)
+    }
+}
