@@ -9,11 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use synconce_testkit::manifest::diff;
+use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::process::{self, Group};
 
 /// How many differences of a snapshot are shown.
 const SHOWN: usize = 2;
+
+/// How often a view of a snapshot is tried.
+const ATTEMPTS: usize = 5;
 
 /// containerd with one of its snapshotters.
 #[derive(Debug)]
@@ -177,9 +180,10 @@ impl Running<'_> {
     }
 
     fn end(&self) -> Result<()> {
-        let containers = self.ctr(&["containers", "ls", "--quiet"])?;
-        for id in containers.split_whitespace() {
+        for id in self.ctr(&["tasks", "ls", "--quiet"])?.split_whitespace() {
             self.ctr(&["tasks", "rm", "--force", id])?;
+        }
+        for id in self.ctr(&["containers", "ls", "--quiet"])?.split_whitespace() {
             self.ctr(&["containers", "rm", id])?;
         }
         Ok(())
@@ -188,12 +192,22 @@ impl Running<'_> {
     /// Notes blobs whose content is not that of their name.
     fn blobs(&self, faults: &mut Vec<String>) -> Result<()> {
         let blobs = root(self.world).join("io.containerd.content.v1.content/blobs");
-        for digest in self.ctr(&["content", "ls", "--quiet"])?.split_whitespace() {
+        let list = || self.ctr(&["content", "ls", "--quiet"]);
+        let mut wrong = Vec::new();
+        for digest in list()?.split_whitespace() {
             match fs::read(blobs.join(digest.replace(':', "/"))) {
                 Ok(bytes) if sha256(&bytes) == digest => {}
-                Ok(bytes) => faults.push(format!("blob {digest}: {} wrong bytes", bytes.len())),
-                Err(error) => faults.push(format!("blob {digest}: {error}")),
+                Ok(bytes) => {
+                    wrong.push((digest.to_owned(), format!("{} wrong bytes", bytes.len())));
+                }
+                Err(error) => wrong.push((digest.to_owned(), error.to_string())),
             }
+        }
+        if !wrong.is_empty() {
+            // A collection of garbage may have removed the blob meanwhile.
+            let listed = list()?;
+            wrong.retain(|(digest, _)| listed.contains(&**digest));
+            faults.extend(wrong.iter().map(|(digest, what)| format!("blob {digest}: {what}")));
         }
         Ok(())
     }
@@ -215,41 +229,61 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Notes committed snapshots whose content is not that of their layers.
-    fn snapshots(&self, fixture: &Fixture, faults: &mut Vec<String>) -> Result<()> {
+    fn snapshots(&self, words: &[&str]) -> Result<String> {
         let snapshots = ["snapshots", "--snapshotter", self.engine.snapshotter];
-        let listed = self.ctr(&[&snapshots[..], &["ls"]].concat())?;
+        self.ctr(&[&snapshots[..], words].concat())
+    }
+
+    /// Notes committed snapshots whose content is not that of their layers.
+    fn committed(&self, fixture: &Fixture, faults: &mut Vec<String>) -> Result<()> {
+        let listed = self.snapshots(&["ls"])?;
         for line in listed.lines().filter(|line| line.trim_end().ends_with("Committed")) {
             let chain = line.split_whitespace().next().unwrap_or_default();
+            let short = chain.get(..19).unwrap_or(chain);
             let Some(expected) = fixture.chains.get(chain) else {
                 faults.push(format!("an unknown snapshot: {line}"));
                 continue;
             };
-            let view = next("view");
-            let shown = self.ctr(&[&snapshots[..], &["view", &view, chain]].concat());
-            let mounts = &["mounts", "--temp", "/mnt", &view];
-            let shown = shown.and_then(|_| self.ctr(&[&snapshots[..], mounts].concat()));
-            // "mount -t bind SOURCE /mnt -o rbind": the daemon has mounted the view at SOURCE.
-            let source = shown.map(|text| text.split_whitespace().nth(3).map(PathBuf::from));
-            let found = match source {
-                Ok(Some(source)) => content(&source),
-                Ok(None) => Err("no mount is shown".into()),
-                Err(error) => Err(error),
-            };
-            match found {
-                Err(error) => faults.push(format!("snapshot {}: {error}", &chain[..19])),
-                Ok(found) => {
+            match self.view(chain) {
+                Err(error) => faults.push(format!("snapshot {short}: {error}")),
+                Ok(None) => {}
+                Ok(Some(found)) => {
                     let differences = diff(expected, &found);
                     if !differences.is_empty() {
                         let first: Vec<_> =
                             differences.iter().take(SHOWN).map(ToString::to_string).collect();
                         let (all, first) = (differences.len(), first.join("; "));
-                        faults.push(format!("snapshot {}: {all} wrong: {first}", &chain[..19]));
+                        faults.push(format!("snapshot {short}: {all} wrong: {first}"));
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Returns the content of a committed snapshot, as containerd mounts it; `None` if a
+    /// collection of garbage has removed the snapshot meanwhile.
+    fn view(&self, chain: &str) -> Result<Option<Manifest>> {
+        for _ in 0..ATTEMPTS {
+            let view = next("view");
+            let shown = self.snapshots(&["view", &view, chain]);
+            let shown = shown.and_then(|_| self.snapshots(&["mounts", "--temp", "/mnt", &view]));
+            match shown {
+                // "mount -t bind SOURCE /mnt -o rbind": the daemon has mounted it at SOURCE.
+                Ok(text) => {
+                    let source = text.split_whitespace().nth(3).ok_or("no mount is shown")?;
+                    return content(Path::new(source)).map(Some);
+                }
+                // Nothing refers to the view, so it may be collected as well.
+                Err(error) if error.to_string().contains("not found") => {
+                    if !self.snapshots(&["ls"])?.contains(chain) {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err("no view of it stays".into())
     }
 }
 
@@ -273,7 +307,7 @@ impl Daemon for Running<'_> {
         let mut seen = Seen::default();
         self.images(&mut seen)?;
         self.blobs(&mut seen.faults)?;
-        self.snapshots(fixture, &mut seen.faults)?;
+        self.committed(fixture, &mut seen.faults)?;
         Ok(seen)
     }
 

@@ -88,7 +88,7 @@ fn compare(seen: &Seen, moment: &Moment<'_>, said: String) -> Verdict {
     if moment.stopped && !said.is_empty() {
         return broken("false alarm", said);
     }
-    if !said.is_empty() {
+    if said.contains("set aside") {
         return Verdict::Wiped;
     }
     let [before, after] = moment.images;
