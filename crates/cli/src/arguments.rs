@@ -104,7 +104,8 @@ pub enum Command {
     ///
     /// Edits the engine's own configuration so that the engine calls synconce-oci.
     /// synconce-oci holds the syncs of build containers, and leaves those of all others
-    /// alone. Comments and order stay. A journal below /var/lib/synconce/setup keeps each
+    /// alone. With --hold, the daemon starts with the syncs of its own databases held. Comments
+    /// and order stay. A journal below /var/lib/synconce/setup keeps each
     /// file's former content, from which --undo restores every byte. A configuration that
     /// cannot be parsed is refused, with its line. No daemon is restarted.
     Setup(Setup),
@@ -196,9 +197,23 @@ pub struct Setup {
     /// The engine to configure
     #[arg(value_enum)]
     pub engine: Configured,
+    /// Hold the disk syncs of the daemon's own databases, in the kernel: of docker, buildkit or
+    /// containerd
+    ///
+    /// The daemon is unmodified, and containers have real syncs. A unit starts the hold before
+    /// the daemon. After a crash of the machine, the daemon's cache is set aside before the
+    /// daemon starts. This set-up is apart from the one without --hold, and so is its --undo.
+    #[arg(long, conflicts_with = "runtime")]
+    pub hold: bool,
+    /// Set containerd's own option no_sync, with the recovery of a hold (containerd 2.1 or later)
+    #[arg(long, conflicts_with_all = ["hold", "runtime"])]
+    pub no_sync: bool,
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// Exit with 0 if the set-up would change nothing, else with 1 and the diff; write nothing
+    #[arg(long, conflicts_with_all = ["dry_run", "undo"])]
+    pub check: bool,
     /// Restore every file as it was before
     #[arg(long)]
     pub undo: bool,

@@ -57,7 +57,8 @@ fn unsure<T>(path: &Path, problem: impl fmt::Display) -> Result<T, Unsure> {
 pub struct Unreferenced {
     /// The number of layers.
     pub layers: usize,
-    /// The directories of the layers, and the links that lead to them.
+    /// The directories of the layers, the links that lead to them, and the entries of the
+    /// layer database that only BuildKit referred to.
     pub paths: Vec<PathBuf>,
 }
 
@@ -74,13 +75,14 @@ pub fn unreferenced(root: &Path) -> Result<Unreferenced, Unsure> {
     let layers = root.join(DRIVER);
     let ids = ids(&layers)?;
     let links = links(&layers.join(LINKS))?;
-    let mut referenced = LayerDb::read(&root, DRIVER)?.references();
+    let (mut referenced, entries) = LayerDb::read(&root, DRIVER)?.references();
     add_lower(&layers, &ids, &links, &mut referenced)?;
     let left: BTreeSet<_> = ids.difference(&referenced).collect();
     let directories = left.iter().map(|id| layers.join(id));
     let links = links.iter().filter(|(_, id)| left.contains(id));
     let links = links.map(|(name, _)| layers.join(LINKS).join(name));
-    Ok(Unreferenced { layers: left.len(), paths: directories.chain(links).collect() })
+    let paths = directories.chain(links).chain(entries).collect();
+    Ok(Unreferenced { layers: left.len(), paths })
 }
 
 fn check_driver(root: &Path) -> Result<(), Unsure> {

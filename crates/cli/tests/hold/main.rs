@@ -6,6 +6,7 @@
 
 mod faults;
 mod files;
+mod recovery;
 mod refusals;
 mod running;
 mod support;

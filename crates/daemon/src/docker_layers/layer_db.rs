@@ -6,7 +6,8 @@
 
 use super::{At, Unsure, names, unsure};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
@@ -18,14 +19,25 @@ const ALGORITHM: &str = "sha256:";
 /// What dockerd refers to.
 #[derive(Debug, Default)]
 pub(super) struct LayerDb {
-    /// Names of directories of layers.
+    /// Names of directories of layers that are referred to, whatever images there are.
     ids: BTreeSet<OsString>,
     /// The layers of images, by the digests of their chains.
-    chains: BTreeSet<String>,
-    /// The digests of their content.
-    contents: BTreeSet<String>,
-    /// The layers below others, and the files that say so.
-    parents: Vec<(PathBuf, String)>,
+    layers: BTreeMap<String, Layer>,
+    /// Chains that an image or a container refers to, each with the file that says so.
+    used: Vec<(PathBuf, String)>,
+}
+
+/// A layer of images.
+#[derive(Debug)]
+struct Layer {
+    /// Its entry in the database.
+    entry: PathBuf,
+    /// The name of its directory.
+    id: OsString,
+    /// The digest of its content.
+    content: String,
+    /// The chain below.
+    parent: Option<String>,
 }
 
 /// The part of an image's configuration that names its layers.
@@ -50,14 +62,16 @@ impl LayerDb {
         // A crash can take the directory with all that is in it; dockerd makes it at each start.
         names(&layers).at("cannot read", &layers)?;
         for path in entries(&layers.join("sha256"))? {
-            all.read_layer(&path)?;
+            all.read_layer(path)?;
         }
         let mounts = entries(&layers.join("mounts"))?;
         for path in &mounts {
             all.read_mount(path)?;
         }
-        all.check_parents()?;
-        all.check_images(&image.join("imagedb/content/sha256"))?;
+        for path in entries(&image.join("imagedb/content/sha256"))? {
+            all.read_image(path)?;
+        }
+        all.check_chains()?;
         for container in entries(&root.join("containers"))? {
             let name = container.file_name();
             if !mounts.iter().any(|mount| mount.file_name() == name) {
@@ -67,23 +81,34 @@ impl LayerDb {
         Ok(all)
     }
 
-    /// Returns the names of the directories of layers that are referred to.
-    pub(super) fn references(self) -> BTreeSet<OsString> {
-        self.ids
+    /// Returns the names of the directories of layers that are referred to, and the entries of
+    /// layers that no image or container refers to: BuildKit alone did.
+    pub(super) fn references(mut self) -> (BTreeSet<OsString>, Vec<PathBuf>) {
+        let mut open: Vec<_> = self.used.into_iter().map(|(_, chain)| chain).collect();
+        while let Some(chain) = open.pop() {
+            if let Some(layer) = self.layers.remove(&chain) {
+                self.ids.insert(layer.id);
+                open.extend(layer.parent);
+            }
+        }
+        (self.ids, self.layers.into_values().map(|layer| layer.entry).collect())
     }
 
-    fn read_layer(&mut self, path: &Path) -> Result<(), Unsure> {
+    fn read_layer(&mut self, entry: PathBuf) -> Result<(), Unsure> {
         // A layer whose removal was cut short has its cache-id in its name, too. dockerd itself
         // finishes the removal.
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        self.ids.insert(id(&path.join("cache-id"))?);
+        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let id = id(&entry.join("cache-id"))?;
         if name.ends_with("-removing") {
+            self.ids.insert(id);
             return Ok(());
         }
-        self.chains.insert(digest(path, &format!("{ALGORITHM}{name}"))?);
-        let content = path.join("diff");
-        self.contents.insert(digest(&content, &word(&content)?)?);
-        self.read_parent(path)
+        let chain = digest(&entry, &format!("{ALGORITHM}{name}"))?;
+        let content = entry.join("diff");
+        let content = digest(&content, &word(&content)?)?;
+        let parent = parent(&entry)?;
+        self.layers.insert(chain, Layer { entry, id, content, parent });
+        Ok(())
     }
 
     fn read_mount(&mut self, path: &Path) -> Result<(), Unsure> {
@@ -92,38 +117,57 @@ impl LayerDb {
         if exists(&init)? {
             self.ids.insert(id(&init)?);
         }
-        self.read_parent(path)
-    }
-
-    fn read_parent(&mut self, path: &Path) -> Result<(), Unsure> {
-        let parent = path.join("parent");
-        if exists(&parent)? {
-            let above = digest(&parent, &word(&parent)?)?;
-            self.parents.push((parent, above));
-        }
+        self.used.extend(parent(path)?.map(|parent| (path.to_owned(), parent)));
         Ok(())
     }
 
-    fn check_parents(&self) -> Result<(), Unsure> {
-        match self.parents.iter().find(|(_, parent)| !self.chains.contains(parent)) {
-            Some((path, parent)) => unsure(path, format_args!("there is no layer {parent}")),
-            None => Ok(()),
-        }
+    fn read_image(&mut self, path: PathBuf) -> Result<(), Unsure> {
+        let text = fs::read(&path).at("cannot read", &path)?;
+        let image: Image = match serde_json::from_slice(&text) {
+            Ok(image) => image,
+            Err(error) => return unsure(&path, error),
+        };
+        let contents = image.rootfs.and_then(|rootfs| rootfs.diff_ids).unwrap_or_default();
+        let top = contents.into_iter().reduce(|below, content| chain(&below, &content));
+        self.used.extend(top.map(|top| (path, top)));
+        Ok(())
     }
 
-    fn check_images(&self, directory: &Path) -> Result<(), Unsure> {
-        for path in entries(directory)? {
-            let text = fs::read(&path).at("cannot read", &path)?;
-            let image: Image = match serde_json::from_slice(&text) {
-                Ok(image) => image,
-                Err(error) => return unsure(&path, error),
-            };
-            let layers = image.rootfs.and_then(|rootfs| rootfs.diff_ids).unwrap_or_default();
-            if let Some(missing) = layers.iter().find(|layer| !self.contents.contains(*layer)) {
-                return unsure(&path, format_args!("there is no layer with {missing}"));
+    /// Checks that every chain that is referred to is there, and is what its name says.
+    fn check_chains(&self) -> Result<(), Unsure> {
+        let below = self.layers.values();
+        let below = below.filter_map(|layer| Some((&layer.entry, layer.parent.as_ref()?)));
+        let used = self.used.iter().map(|(path, chain)| (path, chain));
+        if let Some((path, chain)) =
+            used.chain(below).find(|(_, chain)| !self.layers.contains_key(*chain))
+        {
+            return unsure(path, format_args!("there is no layer {chain}"));
+        }
+        for (name, layer) in &self.layers {
+            let content = &layer.content;
+            let is = layer.parent.as_ref().map_or(content.clone(), |below| chain(below, content));
+            if is != *name {
+                return unsure(&layer.entry, format_args!("its content makes it {is}"));
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the digest of the chain of a layer with `content` over the chain `below` (image
+/// specification of OCI, "Layer ChainID").
+fn chain(below: &str, content: &str) -> String {
+    let digest = Sha256::digest(format!("{below} {content}"));
+    let hex = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{ALGORITHM}{hex}")
+}
+
+/// Reads which chain is below the layer of `entry`, if any.
+fn parent(entry: &Path) -> Result<Option<String>, Unsure> {
+    let path = entry.join("parent");
+    match exists(&path)? {
+        true => digest(&path, &word(&path)?).map(Some),
+        false => Ok(None),
     }
 }
 

@@ -93,8 +93,8 @@ fn layers_of(mount: &Mount) -> Vec<PathBuf> {
     let mut layers: Vec<_> =
         ["upperdir", "workdir"].iter().filter_map(|name| mount.option(name)).collect();
     let lower = mount.option("lowerdir").unwrap_or_default();
-    // Layers are separated by ":"; before layers of data alone there is "::". Linux 6.8 and
-    // later show each layer as an option of its own, "lowerdir+".
+    // Layers are separated by ":"; before layers of data alone there is "::". A mount by
+    // fsconfig(2) can show each layer as an option "lowerdir+", of which the first is read.
     layers.extend(std::env::split_paths(&lower).filter(|path| path.is_absolute()));
     layers.extend(mount.option("lowerdir+"));
     layers

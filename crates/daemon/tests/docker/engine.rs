@@ -81,6 +81,19 @@ impl<'a> Docker<'a> {
     }
 }
 
+/// Detaches what is mounted below a directory when dropped: a dockerd that a failed test kills
+/// leaves its mounts, and the disk below would stay busy.
+pub struct Unmounted(pub PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
+        for mount in mounts.iter().rev().filter(|mount| mount.point.starts_with(&self.0)) {
+            let _ = unmount(&mount.point, UnmountFlags::DETACH);
+        }
+    }
+}
+
 fn command(place: &Place, program: &str) -> Command {
     let mut command = place.command(program);
     command.env("TMPDIR", place.path("tmp")).env("HOME", place.path("tmp"));

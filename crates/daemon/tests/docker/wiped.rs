@@ -1,6 +1,6 @@
 //! BuildKit's databases are set aside after a crash, with the layers that only they knew.
 
-use crate::engine::{Docker, prepare};
+use crate::engine::{Docker, Unmounted, prepare};
 use std::fs;
 use std::path::Path;
 use synconce_daemon::aside::settle;
@@ -56,9 +56,10 @@ fn recovered(config: &Config) -> Layers {
 }
 
 pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
-    let rig = Rig::builder().up().unwrap();
     prepare(place);
+    let rig = Rig::builder().up().unwrap();
     let root = rig.path().join("docker");
+    let _unmounted = Unmounted(root.clone());
     let docker = Docker::start(place, &root);
     let digests_before = fill(&docker, place);
     let running = unreferenced(&root).unwrap_err().to_string();
@@ -94,6 +95,7 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
     assert_eq!(digests(&docker), digests_before);
     docker.works(&["start", "--attach", "box"]);
     docker.works(&["commit", "box", "of-box"]);
+    place.write("context/Dockerfile", &format!("{FIRST}{MORE}"));
     build(&docker, "again");
     let pruned = docker.works(&["image", "prune", "--force"]);
     assert!(pruned.contains("Total reclaimed"), "{pruned}");
