@@ -8,6 +8,7 @@
 
 mod containerd;
 mod cuts;
+mod docker;
 mod engine;
 mod fixture;
 mod hold;
@@ -22,6 +23,7 @@ use crate::background_load::LoadKind;
 use crate::config::{Disk, MarkerPlace};
 use containerd::Containerd;
 use cuts::Tally;
+use docker::Docker;
 use engine::{Engine, Way};
 use fixture::Fixture;
 use recording::Subject;
@@ -69,7 +71,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Make only the rows of ENGINE (default: all)
-    #[arg(long, value_name = "ENGINE", value_parser = ["containerd"])]
+    #[arg(long, value_name = "ENGINE", value_parser = ["containerd", "docker"])]
     engine: Option<String>,
 }
 
@@ -130,6 +132,11 @@ fn jobs(arguments: &Arguments) -> Vec<Job> {
             }
         }
     }
+    for (way, marker) in [(Way::Held, MarkerPlace::Same), (Way::Plain, MarkerPlace::Nowhere)] {
+        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+            jobs.push(Job { engine: Box::new(Docker { way }), way, disk, marker });
+        }
+    }
     let wants = |job: &Job| {
         let (name, kind) = (job.name(), job.disk.kind().name());
         let is_fs = arguments.fs.is_empty() || arguments.fs.iter().any(|fs| fs == kind);
@@ -186,6 +193,10 @@ fn make_all(
                         Ok(tally) => {
                             let row = Row { name: job.name(), way: job.way, tally };
                             eprintln!("{row}");
+                            // Printed at once: hours of work may be interrupted.
+                            if row.way.is_ours() {
+                                row.tally.first.values().for_each(|first| eprintln!("{first}"));
+                            }
                             rows.lock().expect("no row panics").push((index, row));
                         }
                         Err(error) => {

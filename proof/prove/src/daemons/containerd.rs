@@ -15,6 +15,18 @@ use synconce_testkit::process::{self, Group};
 /// How many differences of a snapshot are shown.
 const SHOWN: usize = 2;
 
+const DATABASES: [&str; 3] = [
+    "io.containerd.metadata.v1.bolt/meta.db",
+    "io.containerd.snapshotter.v1.overlayfs/metadata.db",
+    "io.containerd.snapshotter.v1.erofs/metadata.db",
+];
+const SET_ASIDE: [&str; 5] = [
+    "io.containerd.metadata.v1.bolt",
+    "io.containerd.content.v1.content",
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.sandbox.controller.v1.shim",
+    "io.containerd.snapshotter.v1.*",
+];
 /// How often a view of a snapshot is tried.
 const ATTEMPTS: usize = 5;
 
@@ -39,18 +51,19 @@ impl Engine for Containerd {
     }
 
     fn hold(&self, world: &World, program: &Path) -> Hold {
-        let databases = [
-            "io.containerd.metadata.v1.bolt/meta.db",
-            "io.containerd.snapshotter.v1.overlayfs/metadata.db",
-            "io.containerd.snapshotter.v1.erofs/metadata.db",
-        ];
+        let own_option = self.way == Way::OwnOptionRecovered;
+        // As `synconce setup containerd` writes them. The mount manager's database is in memory.
+        let databases = match own_option {
+            true => &DATABASES[..1],
+            false => &DATABASES,
+        };
         Hold {
             program: program.to_owned(),
             root: root(world),
-            databases: databases.map(str::to_owned).to_vec(),
-            set_aside: vec!["io.containerd.*".to_owned()],
+            databases: databases.iter().map(ToString::to_string).collect(),
+            set_aside: SET_ASIDE.map(str::to_owned).to_vec(),
             docker_root: None,
-            own_option: self.way == Way::OwnOptionRecovered,
+            own_option,
         }
     }
 

@@ -111,7 +111,7 @@ pub(super) fn cut(
     let log = recorded.disk.log()?;
     let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
     let marks = Marks::find(&log)?;
-    let states = states(subject.way.is_ours());
+    let states = states(subject.way.is_ours() && !subject.engine.keeps_images());
     let disk = recorded.disk.replay().at(world.disk()).up()?;
     let other = recorded.other.as_ref();
     let other = other.map(|tape| tape.replay().at(world.other()).up()).transpose()?;

@@ -82,6 +82,11 @@ pub(super) trait Engine: Sync {
     /// Returns the name in the table.
     fn name(&self) -> String;
 
+    /// Whether the images stay when the held files are set aside.
+    fn keeps_images(&self) -> bool {
+        false
+    }
+
     /// Returns what the hold of the daemon in `world` holds.
     fn hold(&self, world: &World, program: &Path) -> Hold;
 

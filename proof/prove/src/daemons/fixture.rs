@@ -27,6 +27,8 @@ pub(super) struct Fixture {
     directory: PathBuf,
     /// Content by chain id (OCI image specification), which is the name of the snapshot.
     pub chains: BTreeMap<String, Manifest>,
+    /// What sha256sum(1) prints for the files below `data` of each image, sorted by name.
+    pub digests: Vec<String>,
 }
 
 impl Fixture {
@@ -37,7 +39,23 @@ impl Fixture {
         for image in 0..IMAGES {
             make_image(directory, image, &mut chains)?;
         }
-        Ok(Self { directory: directory.to_owned(), chains })
+        let digests = (0..IMAGES).map(|image| digests(directory, image)).collect::<Result<_>>()?;
+        Ok(Self { directory: directory.to_owned(), chains, digests })
+    }
+
+    /// Returns the directory that has the layers of an image as directories.
+    pub(super) fn context(&self, image: usize) -> PathBuf {
+        self.directory.join(format!("{image}.layers"))
+    }
+
+    /// Returns the names of the layers in [`Fixture::context`] that are the image's own.
+    pub(super) fn own_layers(&self) -> impl Iterator<Item = usize> {
+        1..=OWN_LAYERS
+    }
+
+    /// Returns the path of the archive of a layer.
+    pub(super) fn layer_archive(&self, image: usize, layer: usize) -> PathBuf {
+        self.directory.join(format!("{image}.{layer}.tar"))
     }
 
     /// Returns the path of an image's archive.
@@ -70,7 +88,7 @@ fn make_image(
     fs::create_dir_all(&merged)?;
     let (mut digests, mut descriptors, mut chain) = (Vec::new(), Vec::new(), String::new());
     for layer in 0..=OWN_LAYERS {
-        let files = directory.join(format!("{image}.{layer}"));
+        let files = directory.join(format!("{image}.layers/{layer}"));
         fill(&files, image, layer)?;
         let archive = directory.join(format!("{image}.{layer}.tar"));
         let mut tar = Command::new("tar");
@@ -92,6 +110,21 @@ fn make_image(
     let mut tar = Command::new("tar");
     tar.arg("--create").arg("--file").arg(archive).arg("--directory").arg(&layout);
     command(tar.args(["oci-layout", "index.json", "blobs"]))
+}
+
+/// Returns what sha256sum(1) prints for an image's files.
+fn digests(directory: &Path, image: usize) -> Result<String> {
+    let data = directory.join(format!("{image}.merged/data"));
+    let mut names: Vec<_> =
+        fs::read_dir(&data)?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
+    names.sort();
+    let mut text = String::new();
+    for name in names {
+        let digest = sha256(&fs::read(data.join(&name))?);
+        let digest = digest.trim_start_matches("sha256:");
+        text += &format!("{digest}  data/{}\n", name.to_string_lossy());
+    }
+    Ok(text)
 }
 
 /// Fills a layer: the lowest one has a shell, the others replace a file of the layer below.

@@ -57,7 +57,7 @@ pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -
         Ok(seen) => seen,
         Err(error) => return broken("daemon", error.to_string()),
     };
-    let verdict = compare(&seen, moment, said);
+    let verdict = compare(&seen, moment, &said, subject.engine.keeps_images());
     if let Verdict::Broken(..) = verdict {
         return verdict;
     }
@@ -79,22 +79,24 @@ fn broken(what: &'static str, detail: String) -> Verdict {
     Verdict::Broken(what, detail)
 }
 
-fn compare(seen: &Seen, moment: &Moment<'_>, said: String) -> Verdict {
+fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> Verdict {
     if !seen.faults.is_empty() {
         let first: Vec<_> = seen.faults.iter().take(SHOWN).cloned().collect();
         let (all, first) = (seen.faults.len(), first.join(" | "));
         return broken("content", format!("{all} faults: {first}; said: {said}"));
     }
     if moment.stopped && !said.is_empty() {
-        return broken("false alarm", said);
+        return broken("false alarm", said.to_owned());
     }
-    if said.contains("set aside") {
+    let is_wiped = said.contains("set aside");
+    if is_wiped && !keeps_images {
         return Verdict::Wiped;
     }
     let [before, after] = moment.images;
     let lost = before.intersection(after).find(|image| !seen.listed.contains(image));
     let back = seen.listed.iter().find(|image| !before.contains(image) && !after.contains(image));
     match (lost, back) {
+        (None, None) if is_wiped => Verdict::Wiped,
         (None, None) => Verdict::Kept,
         (Some(image), _) => Verdict::Silent(format!("image {image} is gone")),
         (None, Some(image)) => Verdict::Silent(format!("image {image} is back")),
@@ -128,7 +130,7 @@ mod tests {
         let (before, after) = (Images::from([1]), Images::from([1, 2]));
         let moment = Moment { images: [&before, &after], stopped };
         let seen = Seen { listed: listed.iter().copied().collect(), faults: Vec::new() };
-        compare(&seen, &moment, said.to_owned())
+        compare(&seen, &moment, said, false)
     }
 
     #[test]
@@ -151,6 +153,6 @@ mod tests {
         let images = Images::new();
         let moment = Moment { images: [&images, &images], stopped: false };
         let seen = Seen { listed: Images::new(), faults: vec!["a blob".to_owned()] };
-        assert!(matches!(compare(&seen, &moment, String::new()), Verdict::Broken("content", _)));
+        assert!(matches!(compare(&seen, &moment, "", false), Verdict::Broken("content", _)));
     }
 }
