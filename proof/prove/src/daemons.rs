@@ -160,10 +160,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
             .map_err(|errno| format!("cannot mount a tmpfs on {directory}: {errno}"))?;
     }
     // runc looks for one hierarchy or the other, and fails where it finds parts of both.
-    let _ = rustix::mount::unmount(
-        "/sys/fs/cgroup/unified",
-        rustix::mount::UnmountFlags::DETACH,
-    );
+    let _ = rustix::mount::unmount("/sys/fs/cgroup/unified", rustix::mount::UnmountFlags::DETACH);
     let fixture = Fixture::make(&Path::new(world::WORLDS).join("fixture"))?;
     let jobs = jobs(arguments);
     if jobs.is_empty() {
@@ -175,11 +172,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Makes all rows; after a defect of the proof itself, which it returns, no other row begins.
-fn make_all(
-    jobs: &[Job],
-    arguments: &Arguments,
-    fixture: &Fixture,
-) -> (Vec<Row>, Option<String>) {
+fn make_all(jobs: &[Job], arguments: &Arguments, fixture: &Fixture) -> (Vec<Row>, Option<String>) {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let failure = Mutex::new(None);

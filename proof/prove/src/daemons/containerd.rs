@@ -27,8 +27,8 @@ const SET_ASIDE: [&str; 5] = [
     "io.containerd.sandbox.controller.v1.shim",
     "io.containerd.snapshotter.v1.*",
 ];
-/// How often a view of a snapshot is tried.
-const ATTEMPTS: usize = 5;
+/// How often the content of a snapshot is read until it is right.
+const ATTEMPTS: usize = 4;
 
 /// containerd with one of its snapshotters.
 #[derive(Debug)]
@@ -160,7 +160,8 @@ impl Running<'_> {
         for wanted in ["snapshotter.v1", "metadata.v1", "content.v1"] {
             let is_it = |words: &[&str]| {
                 words.first().is_some_and(|kind| kind.ends_with(wanted))
-                    && (wanted != "snapshotter.v1" || words.get(1) == Some(&self.engine.snapshotter))
+                    && (wanted != "snapshotter.v1"
+                        || words.get(1) == Some(&self.engine.snapshotter))
             };
             let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
             let found = lines.into_iter().find(|words| is_it(words)).unwrap_or_default();
@@ -172,7 +173,6 @@ impl Running<'_> {
         }
         Ok(())
     }
-
 
     fn add(&self, image: usize, fixture: &Fixture) -> Result<()> {
         let archive = fixture.archive(image);
@@ -257,46 +257,44 @@ impl Running<'_> {
                 faults.push(format!("an unknown snapshot: {line}"));
                 continue;
             };
-            match self.view(chain) {
-                Err(error) => faults.push(format!("snapshot {short}: {error}")),
-                Ok(None) => {}
-                Ok(Some(found)) => {
-                    let differences = diff(expected, &found);
-                    if !differences.is_empty() {
-                        let first: Vec<_> =
-                            differences.iter().take(SHOWN).map(ToString::to_string).collect();
-                        let (all, first) = (differences.len(), first.join("; "));
-                        faults.push(format!("snapshot {short}: {all} wrong: {first}"));
-                    }
-                }
+            if let Some(fault) = self.fault_of(chain, expected)? {
+                faults.push(format!("snapshot {short}: {fault}"));
             }
         }
         Ok(())
     }
 
-    /// Returns the content of a committed snapshot, as containerd mounts it; `None` if a
-    /// collection of garbage has removed the snapshot meanwhile.
-    fn view(&self, chain: &str) -> Result<Option<Manifest>> {
+    /// Returns what is wrong with a committed snapshot. Nothing refers to a view or to its mount,
+    /// so a collection of garbage may remove either while it is read. What is wrong each time is
+    /// wrong on the disk.
+    fn fault_of(&self, chain: &str, expected: &Manifest) -> Result<Option<String>> {
+        let mut fault = None;
         for _ in 0..ATTEMPTS {
-            let view = next("view");
-            let shown = self.snapshots(&["view", &view, chain]);
-            let shown = shown.and_then(|_| self.snapshots(&["mounts", "--temp", "/mnt", &view]));
-            match shown {
-                // "mount -t bind SOURCE /mnt -o rbind": the daemon has mounted it at SOURCE.
-                Ok(text) => {
-                    let source = text.split_whitespace().nth(3).ok_or("no mount is shown")?;
-                    return content(Path::new(source)).map(Some);
-                }
-                // Nothing refers to the view, so it may be collected as well.
-                Err(error) if error.to_string().contains("not found") => {
-                    if !self.snapshots(&["ls"])?.contains(chain) {
-                        return Ok(None);
+            fault = match self.view(chain) {
+                Ok(found) => match diff(expected, &found) {
+                    differences if differences.is_empty() => return Ok(None),
+                    differences => {
+                        let shown = differences.iter().take(SHOWN).map(ToString::to_string);
+                        let first = shown.collect::<Vec<_>>().join("; ");
+                        Some(format!("{} wrong: {first}", differences.len()))
                     }
-                }
-                Err(error) => return Err(error),
+                },
+                Err(error) => Some(error.to_string()),
+            };
+            if !self.snapshots(&["ls"])?.contains(chain) {
+                return Ok(None);
             }
         }
-        Err("no view of it stays".into())
+        Ok(fault)
+    }
+
+    /// Returns the content of a committed snapshot, as containerd mounts it.
+    fn view(&self, chain: &str) -> Result<Manifest> {
+        let view = next("view");
+        self.snapshots(&["view", &view, chain])?;
+        // "mount -t bind SOURCE /mnt -o rbind": the daemon has mounted the view at SOURCE.
+        let shown = self.snapshots(&["mounts", "--temp", "/mnt", &view])?;
+        content(Path::new(shown.split_whitespace().nth(3).ok_or("no mount is shown")?))
     }
 }
 

@@ -77,9 +77,8 @@ struct Marks {
 
 impl Marks {
     fn find(log: &Log) -> Result<Self> {
-        let place = |name: &str| {
-            log.mark(name).ok_or_else(|| format!("the mark {name} is missing"))
-        };
+        let place =
+            |name: &str| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
         let mut steps = vec![place(mark::START)?];
         for index in 0..SCRIPT.len() {
             steps.push(place(&mark::step(index))?);
@@ -162,13 +161,7 @@ fn unmount(mounted: Mounted<'_>) -> Result<()> {
 }
 
 /// Chooses cuts in ascending order: about as many in each step, and some while all is stopped.
-fn choose(
-    log: &Log,
-    other: Option<&Log>,
-    marks: &Marks,
-    count: usize,
-    seed: u64,
-) -> Vec<Place> {
+fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<Place> {
     let mut random = fastrand::Rng::with_seed(seed);
     let all = instants(log, other, marks.steps[0]..marks.end);
     let at = |place: usize| all.partition_point(|(disk, _)| *disk < place);

@@ -114,7 +114,8 @@ impl Running<'_> {
         let file = self.world.memory().join("Dockerfile");
         let mut text = format!("FROM {BASE}\n");
         for layer in fixture.own_layers() {
-            text += &format!("COPY {layer} /\nRUN [\"/bin/busybox\", \"touch\", \"/tmp/{layer}\"]\n");
+            text +=
+                &format!("COPY {layer} /\nRUN [\"/bin/busybox\", \"touch\", \"/tmp/{layer}\"]\n");
         }
         fs::write(&file, text)?;
         let context = fixture.context(image);

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::process::{self, Finished};
 use synconce_testkit::patiently;
+use synconce_testkit::process::{self, Finished};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The name of the hold.
@@ -86,4 +86,3 @@ pub(super) fn output(finished: &Finished) -> String {
     let text = format!("{} {}", finished.stdout, finished.stderr);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
-

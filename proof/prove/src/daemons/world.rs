@@ -78,8 +78,9 @@ impl World {
         for mount in synconce_probe::mounts::read("self")?.iter().rev() {
             let is_inside = mount.point.starts_with(&self.base);
             if is_inside && !own.contains(&mount.point) {
-                unmount(&mount.point, UnmountFlags::DETACH)
-                    .map_err(|errno| format!("cannot unmount {}: {errno}", mount.point.display()))?;
+                unmount(&mount.point, UnmountFlags::DETACH).map_err(|errno| {
+                    format!("cannot unmount {}: {errno}", mount.point.display())
+                })?;
             }
         }
         Ok(())
