@@ -49,6 +49,8 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     }
     refuse_overlaps(config)?;
     if config.own_option {
+        // The marker names the file systems of these directories.
+        config.hold.iter().try_for_each(make_parent)?;
         record(config)?.write()?;
         return Ok(Started::Began);
     }
@@ -131,12 +133,18 @@ fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a missing file or directory, checks what is there, and returns the locked file below.
-fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
+/// Makes the directory of a held path: it is missing before the daemon's first start, and after
+/// a wipe.
+fn make_parent(held: &Held) -> Result<(), Error> {
     let above = held.path.parent().unwrap_or(Path::new("/"));
     let mut builder = DirBuilder::new();
     // The daemon's user reaches its files, and no other user reads the directory.
-    builder.recursive(true).mode(0o711).create(above).on("cannot create", above)?;
+    builder.recursive(true).mode(0o711).create(above).on("cannot create", above)
+}
+
+/// Makes a missing file or directory, checks what is there, and returns the locked file below.
+fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
+    make_parent(held)?;
     let place = Place::of(held)?;
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
