@@ -34,7 +34,8 @@ struct Guard {
 #[derive(Debug)]
 pub(crate) struct Lock {
     name: String,
-    _file: OwnedFd,
+    /// Locked. `None` in the guard alone.
+    file: Option<OwnedFd>,
 }
 
 impl Lock {
@@ -47,11 +48,11 @@ impl Lock {
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
         let file = file.on("cannot open", &path)?;
         flock(&file, FlockOperation::LockExclusive).on("cannot lock", &path)?;
-        Ok(Self { name: name.to_owned(), _file: file })
+        Ok(Self { name: name.to_owned(), file: Some(file) })
     }
 
     /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
-    pub(crate) fn guard(self, locked: Vec<OwnedFd>) -> Result<Self, Error> {
+    pub(crate) fn guard(&mut self, locked: Vec<OwnedFd>) -> Result<(), Error> {
         let path = self.guard_path();
         let (ready, leaving) = pipe_with(PipeFlags::CLOEXEC).on("cannot make a pipe for", &path)?;
         match process::fork().on("cannot start the guard of", &path)? {
@@ -62,12 +63,11 @@ impl Lock {
                 rustix::io::read(&ready, &mut [0]).on("cannot start the guard of", &path)?;
                 let guard = Guard { pid, started: started(pid).on("cannot look at", &path)? };
                 let text = serde_json::to_vec(&guard).map_err(io::Error::from);
-                fs::write(&path, text.on("cannot write", &path)?).on("cannot write", &path)?;
-                Ok(self)
+                fs::write(&path, text.on("cannot write", &path)?).on("cannot write", &path)
             }
             Side::Child => {
                 // The guard shares the open file, and would keep the lock for ever.
-                drop(self);
+                drop(self.file.take());
                 process::set_name(c"synconce-guard");
                 process::leave_session();
                 drop(leaving);

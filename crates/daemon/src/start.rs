@@ -37,12 +37,13 @@ pub enum Started {
 /// # Errors
 /// Why nothing is held.
 pub fn start(config: &Config) -> Result<Started, Failure> {
-    let lock = Lock::take(&config.name)?;
+    let mut lock = Lock::take(&config.name)?;
     if let Some(record) = Record::read(&config.name)? {
         if let Some(why) = unclean(&record) {
             return Err(Failure::Unclean(config.name.clone(), why));
         }
         if record.config == *config && is_whole(&record)? {
+            guard_again(&mut lock, &record)?;
             return Ok(Started::InForce);
         }
         stop::end(&lock, record)?;
@@ -60,14 +61,14 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     }
     let record = record(config)?;
     record.write()?;
-    let begun = hold_all(config).and_then(|()| Ok(lock.guard(locked)?));
+    let begun = hold_all(config).and_then(|()| lock.guard(locked));
     match begun {
-        Ok(_lock) => Ok(Started::Began),
-        Err(failure) => {
+        Ok(()) => Ok(Started::Began),
+        Err(error) => {
             // The daemon was not told that anything is held, but another process may have
             // written meanwhile. If this fails, the marker stays.
-            let _ = stop::end(&Lock::take(&config.name)?, record);
-            Err(failure)
+            let _ = stop::end(&lock, record);
+            Err(error.into())
         }
     }
 }
@@ -83,7 +84,7 @@ pub fn unclean(record: &Record) -> Option<Unclean> {
     }
 }
 
-/// Whether everything of `record` is mounted, and the guard lives.
+/// Whether everything of `record` is mounted, and no write was lost.
 fn is_whole(record: &Record) -> Result<bool, Error> {
     if record.config.own_option {
         return Ok(true);
@@ -95,7 +96,24 @@ fn is_whole(record: &Record) -> Result<bool, Error> {
             return Ok(false);
         }
     }
-    Ok(runtime::guard(&record.name).is_some())
+    Ok(true)
+}
+
+/// Starts a new guard for the hold of `record`, which is in force, if its guard was killed. The
+/// daemon may have the files open.
+fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
+    if record.config.own_option || runtime::guard(&record.name).is_some() {
+        return Ok(());
+    }
+    let mut locked = Vec::new();
+    for held in record.held().iter().filter(|held| held.kind == Kind::Bolt) {
+        let below = Place::of(held)?.below();
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&below, flags, Mode::empty()).on("cannot open", &below)?;
+        runtime::lock_below(&file).on("cannot lock", &below)?;
+        locked.push(file);
+    }
+    lock.guard(locked)
 }
 
 fn record(config: &Config) -> Result<Record, Error> {
@@ -186,7 +204,7 @@ fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
     }
 }
 
-fn hold_all(config: &Config) -> Result<(), Failure> {
+fn hold_all(config: &Config) -> Result<(), Error> {
     for held in &config.hold {
         Place::of(held)?.hold()?;
     }

@@ -88,10 +88,11 @@ fn the_file_below_is_locked_against_a_daemon_without_the_hold() {
 }
 
 #[test]
-fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one() {
+fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one_while_the_daemon_runs() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
+        let process = fixture.open(&fixture.file());
         assert_eq!(place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]).status.code(), Some(0));
         synconce_testkit::harness::eventually("the guard has ended", || {
             fixture.status().0["guarded"] == false
@@ -101,6 +102,11 @@ fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one() {
         assert!(fixture.flushes() - before < 40, "the mounts need no process");
         fixture.ok("start");
         assert_eq!(fixture.status().0["guarded"], true);
+        let file = fixture.file().display().to_string();
+        let script = "umount \"$0\" && flock --nonblock \"$0\" true";
+        let without = ["unshare", "--mount", "sh", "-c", script, &file];
+        assert_eq!(place.bare(&without).status.code(), Some(1), "locked");
+        end(process);
         fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
