@@ -33,7 +33,7 @@ impl<'a> Runtime<'a> {
         let wrapper = place.path("before").join(name);
         let _ = std::fs::remove_file(&wrapper);
         std::os::unix::fs::symlink(synconce_testkit::harness::binary(), &wrapper).unwrap();
-        Self { place, name, wrapper, cgroups: Cgroups::new() }
+        Self { place, name, wrapper, cgroups: Cgroups::unique() }
     }
 
     /// Returns the id of container `name`.

@@ -297,7 +297,7 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     let mut command = Command::new(program);
     command.env("CONTAINERS_STORAGE_CONF", place.write("storage.conf", &storage));
     make_image(place, &mut command, Path::new(program));
-    let engine = Daemonless { place, program, build, cgroups: Cgroups::new() };
+    let engine = Daemonless { place, program, build, cgroups: Cgroups::unique() };
     all(place, &engine);
     // The default format of Podman and Buildah.
     place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
@@ -366,7 +366,7 @@ fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
         .args(["--addr", SOCKET, "--oci-worker-net", "host"])
         .args(["--containerd-worker=false", "--oci-worker-snapshotter", "native"]);
     let daemon = Group::spawn(&mut daemon).unwrap();
-    let (digest, cgroups) = (digest.to_owned(), Cgroups::new());
+    let (digest, cgroups) = (digest.to_owned(), Cgroups::unique());
     let engine = Buildkit { place, daemon, digest, cgroups };
     eventually("buildkitd answers", || {
         finish(engine.client().args(["debug", "workers"])).status.success()

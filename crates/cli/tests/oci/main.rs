@@ -7,7 +7,6 @@
 
 mod benchmark;
 mod bundles;
-mod cgroups;
 mod database;
 mod dockerfile;
 mod engines;

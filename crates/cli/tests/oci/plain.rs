@@ -40,7 +40,7 @@ impl<'a> Dockerd<'a> {
     /// Starts dockerd by `command`, which has the environment and the flags under test; waits
     /// until the daemon answers.
     pub fn start(place: &'a Place, mut command: Command) -> Self {
-        let cgroups = Cgroups::new();
+        let cgroups = Cgroups::unique();
         command
             .arg("--data-root")
             .arg(place.path("data"))

@@ -176,7 +176,7 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
 
 fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     system(place);
-    let cgroups = Cgroups::new();
+    let cgroups = Cgroups::unique();
     let build = |program: &str, words: &[&str]| {
         let mut command = daemonless(place, program);
         command.args(words).args(["--network", "none", "--no-cache", "--tag", "probed"]);
@@ -210,7 +210,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
 
 fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
-    let cgroups = Cgroups::new();
+    let cgroups = Cgroups::unique();
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let steps = |_: &Finished, is_held: bool| {
         let mut daemon = program("buildkitd");
@@ -264,7 +264,7 @@ fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
 
 /// Tests the containerd in `/usr/bin`, whose CRI plugin has the type and id `cri`.
 fn containerd(place: &Place, cri: &[&str]) {
-    let (image, cgroups) = (place.path("image.tar"), Cgroups::new());
+    let (image, cgroups) = (place.path("image.tar"), Cgroups::unique());
     let mut build = daemonless(place, "buildah");
     build.args(["bud", "--network", "none", "--cgroup-parent", &cgroups.step()]);
     let built = finish(build.args(["--tag", "probed", "context"]));
