@@ -1,10 +1,10 @@
 //! Bundles as the engines make them, and containers of real runtimes.
 
-use crate::cgroups::Cgroups;
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 

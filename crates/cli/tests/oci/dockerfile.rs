@@ -2,7 +2,6 @@
 //! of synconce, and is the shell of the steps. The engines are real, with their own runtime
 //! and their own seccomp profile.
 
-use crate::cgroups::Cgroups;
 use crate::engines::{LIMITS, SHORT, SOCKET};
 use crate::our_image::{IMAGE, STRIP, make_image};
 use crate::plain::{self, Dockerd, daemonless};
@@ -13,6 +12,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Need, engine, trial};
 use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};

@@ -1,9 +1,9 @@
 //! Engines with state of their own, and with the default runtime and configuration.
 
-use crate::cgroups::Cgroups;
 use crate::engines::{SHORT, SOCKET};
 use rustix::process::Signal;
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::Need;
 use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};

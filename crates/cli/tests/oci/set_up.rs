@@ -2,7 +2,6 @@
 //! held when the engine is set up, and bare again when the set-up is undone. The system's
 //! `/etc` and `/usr/local` are as the packages left them, and changes to them stay in memory.
 
-use crate::cgroups::Cgroups;
 use crate::dockerfile::{BARE, HELD, assert_prints};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::plain::{self, Dockerd, daemonless};
@@ -15,6 +14,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Need, engine, trial};
 use synconce_testkit::harness::{Place, binary, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
