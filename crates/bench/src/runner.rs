@@ -336,7 +336,8 @@ fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
 fn reason(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let error = text.lines().find(|line| line.starts_with("error: ") || line.starts_with("E: "));
+    let prefixes = ["error: ", "E: ", "synconce: "];
+    let error = text.lines().find(|line| prefixes.iter().any(|it| line.starts_with(it)));
     error.map_or_else(|| last_line(log), |line| line.trim().to_owned())
 }
 
