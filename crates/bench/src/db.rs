@@ -29,7 +29,7 @@ pub struct Options {
     /// etcd: a program, looked up in PATH unless it has a slash.
     pub etcd: PathBuf,
     /// The program that measures redb (the example `redb` of this crate). Without it, the
-    /// variants of redb are left out.
+    /// scenario has no variants of redb.
     pub redb: Option<PathBuf>,
 }
 
@@ -136,7 +136,8 @@ fn scenario(options: &Options, synconce: &Path) -> Scenario {
 }
 
 fn variants(options: &Options) -> Vec<Variant> {
-    let with_engines = ENGINES.iter().flat_map(|engine| WAYS.iter().map(move |way| (engine, way)));
+    let engines = ENGINES.iter().filter(|it| it.name != "redb" || options.redb.is_some());
+    let with_engines = engines.flat_map(|engine| WAYS.iter().map(move |way| (engine, way)));
     with_engines.map(|(engine, way)| variant(engine, way, options)).collect()
 }
 
@@ -152,10 +153,7 @@ fn variant(engine: &Engine, way: &Way, options: &Options) -> Variant {
     let mut needs: Vec<Need> = engine.needs.iter().map(engines::Needed::need).collect();
     match engine.name {
         "etcd" => needs.push(Need::new(&show(&options.etcd), "etcd-server")),
-        "redb" => {
-            let program = options.redb.clone().unwrap_or_else(|| PathBuf::from("--redb PROGRAM"));
-            needs.push(Need::new(&show(&program), "synconce-bench (its example redb)"));
-        }
+        "redb" => needs.extend(options.redb.iter().map(|it| Need::new(&show(it), "no package"))),
         _ => {}
     }
     // Shows why a way does not work here: no root, no such option, no such kind of file.
@@ -182,7 +180,8 @@ mod tests {
 
     #[test]
     fn every_engine_has_all_ways_and_its_own_no_sync_as_the_baseline() {
-        let all = variants(&Options::new("/x"));
+        let redb = Some(PathBuf::from("redb"));
+        let all = variants(&Options { redb, ..Options::new("/x") });
         assert_eq!(all.len(), ENGINES.len() * WAYS.len());
         for variant in &all {
             let (engine, way) = variant.name.split_once('/').expect("it has an engine");

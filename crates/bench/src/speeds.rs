@@ -52,7 +52,11 @@ fn line(
 
 fn shown(ratio: &Comparison) -> String {
     let Comparison { ratio, ratio_interval: interval, .. } = ratio;
-    let digits = if *ratio < 10.0 { 2 } else { 0 };
+    let digits = match *ratio {
+        ratio if ratio < 0.1 => 5,
+        ratio if ratio < 10.0 => 2,
+        _ => 0,
+    };
     format!("{ratio:.digits$} [{:.digits$}, {:.digits$}]", interval.low, interval.high)
 }
 
@@ -95,7 +99,7 @@ mod tests {
         assert_eq!(findings.len(), 1);
         let expected = [
             "bolt/no-sync: 100000 a second; 1000 [1000, 1000] times plain",
-            "bolt/plain: 100 a second; 0.00 [0.00, 0.00] times no-sync",
+            "bolt/plain: 100 a second; 0.00100 [0.00100, 0.00100] times no-sync",
             "bolt/hold: 80000 a second; 0.80 [0.80, 0.80] times no-sync; 800 [800, 800] times plain",
         ];
         assert_eq!(findings[0].details, expected);

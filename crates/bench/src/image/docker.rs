@@ -112,6 +112,23 @@ impl Docker {
         held: bool,
         launcher: &Launcher,
     ) -> Result<(), Error> {
+        let started = self.start_and_wait(runtime, held, launcher);
+        if started.is_err() {
+            // No client may wait for it any more.
+            let _ = self.stop(launcher);
+        }
+        started
+    }
+
+    fn start_and_wait(
+        &mut self,
+        runtime: Runtime,
+        held: bool,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
+        // dockerd mounts its directory on itself unless its mount is shared: that would cover
+        // the files that are held below it.
+        mounts::share(&self.data())?;
         let words = self.daemon_words(runtime, held)?;
         let log = launcher.log("dockerd");
         let daemon = self.running.insert(launcher.start(&words, &log)?);

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use tar::{Builder, EntryType, Header};
 
 /// The image's name.
 pub(super) const NAME: &str = "localhost/synconce-bench:latest";
@@ -14,24 +15,21 @@ pub(super) const NAME: &str = "localhost/synconce-bench:latest";
 const LARGEST: usize = 32 << 10;
 /// Files in one directory.
 const DIRECTORY: u32 = 50;
-/// The size of a block of an archive.
-const BLOCK: usize = 512;
+/// When all members were changed, in seconds since the epoch.
+const TIME: u64 = 1_600_000_000;
 
 /// Writes an image of `layers` layers with `files` files each to `path`.
 pub(super) fn write(path: &Path, layers: u32, files: u32, seed: u64) -> Result<(), Error> {
     let write = || {
-        let file = BufWriter::new(File::create(path)?);
-        let mut archive = Archive { out: file };
+        let mut archive = Archive(Builder::new(BufWriter::new(File::create(path)?)));
         archive.image(layers, files, seed)?;
-        archive.end()
+        archive.0.into_inner()?.flush()
     };
     write().map_err(Error::io("write", path))
 }
 
-/// An archive in the ustar format (POSIX.1-1988).
-struct Archive<W> {
-    out: W,
-}
+/// An archive whose members belong to root and have one time.
+struct Archive<W: Write>(Builder<W>);
 
 impl<W: Write> Archive<W> {
     fn image(&mut self, layers: u32, files: u32, seed: u64) -> io::Result<()> {
@@ -72,25 +70,30 @@ impl<W: Write> Archive<W> {
     }
 
     fn directory(&mut self, name: &str) -> io::Result<()> {
-        self.out.write_all(&header(name, b'5', 0o755, 0))
+        self.member(name, EntryType::Directory, 0o755, &[])
     }
 
     fn file(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(&header(name, b'0', 0o644, bytes.len()))?;
-        self.out.write_all(bytes)?;
-        self.out.write_all(&vec![0; bytes.len().next_multiple_of(BLOCK) - bytes.len()])
+        self.member(name, EntryType::Regular, 0o644, bytes)
     }
 
-    /// Writes the two empty blocks at the end.
-    fn end(mut self) -> io::Result<()> {
-        self.out.write_all(&[0; 2 * BLOCK])?;
-        self.out.flush()
+    fn member(&mut self, name: &str, kind: EntryType, mode: u32, bytes: &[u8]) -> io::Result<()> {
+        let mut header = Header::new_ustar();
+        header.set_path(name)?;
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(TIME);
+        header.set_size(bytes.len() as u64);
+        header.set_cksum();
+        self.0.append(&header, bytes)
     }
 }
 
 /// Returns the archive of one layer, in a directory of its own.
 fn layer(number: u32, files: u32, random: &mut fastrand::Rng) -> io::Result<Vec<u8>> {
-    let mut archive = Archive { out: Vec::new() };
+    let mut archive = Archive(Builder::new(Vec::new()));
     let top = format!("layer{number}/");
     archive.directory(&top)?;
     for file in 0..files {
@@ -102,27 +105,7 @@ fn layer(number: u32, files: u32, random: &mut fastrand::Rng) -> io::Result<Vec<
         random.fill(&mut bytes);
         archive.file(&format!("{directory}{file}"), &bytes)?;
     }
-    archive.out.extend([0; 2 * BLOCK]);
-    Ok(archive.out)
-}
-
-/// Returns the header of a member that belongs to root and is as old as all others.
-fn header(name: &str, kind: u8, mode: u32, size: usize) -> [u8; BLOCK] {
-    let mut block = [0; BLOCK];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, name.as_bytes());
-    put(100, format!("{mode:07o}").as_bytes());
-    put(108, b"0000000");
-    put(116, b"0000000");
-    put(124, format!("{size:011o}").as_bytes());
-    put(136, format!("{:011o}", 1_600_000_000).as_bytes());
-    put(156, &[kind]);
-    put(257, b"ustar\x0000");
-    // The sum of all bytes, with blanks in the place of the sum.
-    put(148, b"        ");
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    block
+    archive.0.into_inner()
 }
 
 /// Returns the name of this machine's architecture in images.
