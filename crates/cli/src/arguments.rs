@@ -92,19 +92,20 @@ pub enum Command {
     /// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
     /// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
     Tree(Tree),
-    /// Show runs in flight, runs that were interrupted, and survivors
+    /// Show runs in flight, runs that were interrupted, survivors, and holds
     ///
     /// Root sees the interrupted runs of every user. For a user, runs of root are listed, and
-    /// do not change the exit code.
+    /// do not change the exit code. JSON has the runs only: see `hold status --json`.
     ///
-    /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run was
-    /// interrupted, 125 `status` failed.
+    /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
+    /// was interrupted, 125 `status` failed.
     Status(Status),
     /// Configure a container engine to hold the syncs of its builds, or undo that
     ///
     /// Edits the engine's own configuration so that the engine calls synconce-oci.
     /// synconce-oci holds the syncs of build containers, and leaves those of all others
-    /// alone. Comments and order stay. A journal below /var/lib/synconce/setup keeps each
+    /// alone. With --hold, the daemon starts with the syncs of its own databases held. Comments
+    /// and order stay. A journal below /var/lib/synconce/setup keeps each
     /// file's former content, from which --undo restores every byte. A configuration that
     /// cannot be parsed is refused, with its line. No daemon is restarted.
     Setup(Setup),
@@ -196,9 +197,23 @@ pub struct Setup {
     /// The engine to configure
     #[arg(value_enum)]
     pub engine: Configured,
+    /// Hold the disk syncs of the daemon's own databases, in the kernel: of docker, buildkit or
+    /// containerd
+    ///
+    /// The daemon is unmodified, and containers have real syncs. A unit starts the hold before
+    /// the daemon. After a crash of the machine, the daemon's cache is set aside before the
+    /// daemon starts. This set-up is apart from the one without --hold, and so is its --undo.
+    #[arg(long, conflicts_with = "runtime")]
+    pub hold: bool,
+    /// Set containerd's own option no_sync, with the recovery of a hold (containerd 2.1 or later)
+    #[arg(long, conflicts_with_all = ["hold", "runtime"])]
+    pub no_sync: bool,
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// Exit with 0 if the set-up would change nothing, else with 1 and the diff; write nothing
+    #[arg(long, conflicts_with_all = ["dry_run", "undo"])]
+    pub check: bool,
     /// Restore every file as it was before
     #[arg(long)]
     pub undo: bool,

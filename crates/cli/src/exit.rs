@@ -18,6 +18,8 @@ pub const FAILED: Code = Code(125);
 pub(crate) const CANNOT_EXECUTE: Code = Code(126);
 /// The command was not found.
 pub(crate) const NOT_FOUND: Code = Code(127);
+/// `synconce setup --check`: the set-up would change a file.
+pub(crate) const NOT_SET_UP: Code = Code(1);
 /// `synconce status`: runs are in flight, none is interrupted.
 pub(crate) const IN_FLIGHT: Code = Code(3);
 /// `synconce status`: a run was interrupted.

@@ -1,6 +1,16 @@
-//! The kinds of databases that can be held.
+//! The kinds of databases that can be held, and what must not be held.
 
+mod content;
+mod dsync;
+mod place;
+mod refusal;
+mod replicated;
+
+pub use refusal::{Reason, Refusal};
+
+use crate::config::Held;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What a held path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,23 +35,48 @@ impl Kind {
     pub fn is_file(self) -> bool {
         self == Self::Bolt
     }
+
+    /// Returns the word for the kind in a hold's file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bolt => "bolt",
+            Self::Sqlite => "sqlite",
+            Self::Lmdb => "lmdb",
+            Self::Etcd => "etcd",
+            Self::Postgresql => "postgresql",
+            Self::Other => "other",
+        }
+    }
 }
 
-/// temporary
-#[derive(Debug)]
-pub struct Refusal;
-impl Refusal {
-    /// x
-    pub fn remedy(&self) -> Option<String> {
-        None
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bolt => "bbolt",
+            Self::Sqlite => "SQLite",
+            Self::Lmdb => "LMDB",
+            Self::Etcd => "etcd",
+            Self::Postgresql => "PostgreSQL",
+            Self::Other => "an unknown program",
+        })
     }
 }
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("x")
+
+/// Checks whether `held` is of its kind and may be held. The check is for the time before the
+/// hold starts: a path in force is a mount point, which is refused. A missing path may be held
+/// if a file system that can be held will have it.
+///
+/// Databases are recognized by the names and first bytes of files at the path, and in
+/// directories down to four levels below (at most 20,000 entries).
+///
+/// # Errors
+/// Says why the path may not be held.
+pub fn inspect(held: &Held) -> Result<(), Refusal> {
+    if !place::check(held)? {
+        return Ok(());
     }
-}
-/// temporary
-pub fn inspect(_: &crate::config::Held) -> Result<(), Refusal> {
-    Ok(())
+    let contents = content::Contents::read(held)?;
+    replicated::check(held, &contents)?;
+    dsync::check(held, &contents)?;
+    content::check(held, &contents)
 }

@@ -8,7 +8,10 @@
 //! decides what happens to the files before the daemon starts again.
 #![forbid(unsafe_code)]
 
+pub mod aside;
+pub mod bolt;
 pub mod config;
+pub mod docker_layers;
 pub mod error;
 pub mod kind;
 pub mod open_files;

@@ -6,6 +6,10 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// O_DSYNC of Linux on x86_64 and aarch64 (include/uapi/asm-generic/fcntl.h), which O_SYNC
+/// contains. rustix has the value of O_SYNC under this name.
+const O_DSYNC: u32 = 0o10_000;
+
 /// A process that has a file open.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct User {
@@ -35,9 +39,11 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    /// Whether each write is synced, because the file was opened with `O_SYNC` or `O_DSYNC`.
+    /// Whether each write through this file is synced, because it was opened with `O_SYNC` or
+    /// `O_DSYNC`.
     pub fn is_synced(&self) -> bool {
-        self.flags & OFlags::DSYNC.bits() != 0
+        let writes = (OFlags::WRONLY | OFlags::RDWR).bits();
+        self.flags & O_DSYNC != 0 && self.flags & writes != 0
     }
 
     /// Returns the process with its name.

@@ -15,14 +15,14 @@ use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_probe::mounts::Mount;
+use synconce_probe::mounts::{self, Mount};
 use synconce_sys::overlay::mounted;
 
 /// The directory beside held files in which their overlays have their directories.
@@ -127,14 +127,12 @@ impl Place {
         Ok([open(&of("upper"))?, open(&of("work"))?, open(&of("lower"))?])
     }
 
-    /// Asks the overlay whether a write-back error has occurred since it was mounted.
-    ///
-    /// # Errors
-    /// `EIO` after a write-back error; those of open(2).
-    pub fn check_write_back(&self) -> io::Result<()> {
+    /// Whether a write-back error has occurred since the overlay was mounted: every sync
+    /// through the overlay then fails with `EIO`. `false` if this user may not open the path.
+    pub fn has_write_back_error(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = rustix::fs::open(self.path(), flags, Mode::empty())?;
-        Ok(rustix::fs::fsync(file)?)
+        let file = rustix::fs::open(self.path(), flags, Mode::empty());
+        file.is_ok_and(|file| rustix::fs::fsync(file) == Err(Errno::IO))
     }
 
     /// Ends the hold: unmounts the overlay.
@@ -167,6 +165,25 @@ impl Place {
     }
 }
 
+/// Removes what holds that a crash ended have added beside `held`.
+///
+/// # Errors
+/// Names the act and path; `EBUSY` for a path that is still held.
+pub fn clean(held: &[Held]) -> Result<(), Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    for held in held {
+        let place = match Place::of(held) {
+            Err(error) if error.io().kind() == ErrorKind::NotFound => continue,
+            place => place?,
+        };
+        if place.mount(&mounts).is_some() {
+            return Err(Error::new("cannot recover, while it is held,", &held.path, Errno::BUSY));
+        }
+        place.clean()?;
+    }
+    Ok(())
+}
+
 /// Removes the attributes of an overlay from `directory` and the directories below it.
 fn strip(directory: &Path) -> Result<(), Error> {
     let opened = open(directory)?;
@@ -192,9 +209,4 @@ fn strip(directory: &Path) -> Result<(), Error> {
 fn open(directory: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(directory, flags, Mode::empty()).on("cannot open", directory)
-}
-
-/// Whether `name` is one of the names that a hold adds beside held files.
-pub fn is_ours(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b".synconce-")
 }

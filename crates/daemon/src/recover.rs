@@ -1,2 +1,214 @@
-//! temporary
-pub mod mounted;
+//! What happens to held files after an unclean end, before the daemon starts.
+//!
+//! The end was unclean if the marker is from another boot, if a held file's file system was
+//! unmounted meanwhile, if a write-back error was found, or if the marker is damaged. In all
+//! other cases the kernel has every write, also those of a daemon that was killed.
+
+mod check;
+mod error;
+mod mounted;
+mod state;
+
+pub use self::check::Verdict;
+pub use self::error::RecoverError;
+pub use self::mounted::{file_system_of, file_systems_still_mounted};
+
+use self::state::State;
+use crate::aside::{self, Journal, Request};
+use crate::config::{AfterCrash, Config, Held};
+use crate::docker_layers;
+use crate::record::Record;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::Error;
+use synconce_durable::mutant;
+
+/// What the operator decides about held files after an unclean end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decision {
+    /// As the hold's file says.
+    #[default]
+    ByFile,
+    /// Set the files aside.
+    Wipe,
+    /// Use the files as they are.
+    Keep,
+}
+
+/// What other modules do for a recovery.
+#[derive(Clone, Copy)]
+pub struct Steps<'a> {
+    /// Checks every page of the bolt database at a path.
+    pub check_bolt: &'a dyn Fn(&Path) -> Verdict,
+    /// Removes what the hold left beside held files: links and work directories.
+    pub clean: &'a dyn Fn(&[Held]) -> Result<(), Error>,
+}
+
+/// What a recovery did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recovered {
+    /// Nothing: there is no marker.
+    Clean,
+    /// Nothing: the marker is of this boot, and its file systems were mounted all the time. The
+    /// marker stays.
+    Untouched,
+    /// Every held file was checked, and is whole. The marker is removed.
+    WasWhole {
+        /// Why a check was necessary.
+        reason: String,
+    },
+    /// The files are used as they are, by the operator's decision. The marker is removed.
+    Kept {
+        /// Why a decision was necessary.
+        reason: String,
+    },
+    /// The files are set aside until the hold is settled. The marker is removed.
+    SetAside(SetAside),
+}
+
+/// What was set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// Why.
+    pub reason: String,
+    /// What is set aside, by the names where the files belong. Includes what was set aside
+    /// before, if the daemon has not started since. Empty if there were no files.
+    pub paths: Vec<PathBuf>,
+    /// The commands of a shell that put everything back, without synconce.
+    pub commands: Vec<String>,
+    /// What was found of layers that dockerd no longer uses.
+    pub layers: Layers,
+}
+
+/// Layers of dockerd to which nothing refers after a wipe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layers {
+    /// The hold's file names no data directory of dockerd.
+    NotAsked,
+    /// This many layers were set aside, too.
+    SetAside(usize),
+    /// No layer was set aside, for this reason.
+    Left(String),
+}
+
+/// What happens to the files.
+enum Fate {
+    Whole,
+    Keep,
+    Wipe(String),
+    Refuse(String),
+}
+
+/// Recovers the hold of `config`, before the daemon and the hold start. After a crash of this
+/// function, the next call continues.
+///
+/// # Errors
+/// [`RecoverError::Refused`] if an operator must decide. Otherwise names the path; the marker
+/// then stays, and the hold does not start.
+pub fn recover(
+    config: &Config,
+    decision: Decision,
+    steps: &Steps<'_>,
+) -> Result<Recovered, RecoverError> {
+    let name = &config.name;
+    let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
+    let state = State::read(name)?;
+    let reason = match &state {
+        State::Clean if !has_begun => return Ok(Recovered::Clean),
+        State::Clean => "an earlier recovery was cut short".to_owned(),
+        State::Untouched => return Ok(Recovered::Untouched),
+        State::Unclean { reason, .. } => reason.clone(),
+    };
+    let held = match &state {
+        State::Unclean { record: Some(record), .. } => record.held(),
+        _ => &config.hold,
+    };
+    let fate = match has_begun {
+        // Some files are set aside already: the others no longer agree with them.
+        true if decision == Decision::Keep && !aside::abandon(name)? => {
+            let reason = format!("{reason}, and files were set aside already: put them back first");
+            return Err(refused(config, reason, true));
+        }
+        true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
+        _ => decide(config, decision, &state, held, steps, &reason),
+    };
+    if let Fate::Refuse(reason) = fate {
+        return Err(refused(config, reason, false));
+    }
+    (steps.clean)(held)?;
+    match fate {
+        Fate::Wipe(reason) => wipe(config, held, reason),
+        Fate::Keep => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
+        _ => Record::clear(name).map(|()| Recovered::WasWhole { reason }).map_err(Into::into),
+    }
+}
+
+fn refused(config: &Config, reason: String, has_begun: bool) -> RecoverError {
+    let put_back = match has_begun {
+        true => Journal::read(&config.name).map(|journal| journal.commands()).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    let held = config.hold.iter().map(|held| held.path.clone()).collect();
+    RecoverError::Refused { name: config.name.clone(), reason, held, put_back }
+}
+
+fn decide(
+    config: &Config,
+    decision: Decision,
+    state: &State,
+    held: &[Held],
+    steps: &Steps<'_>,
+    reason: &str,
+) -> Fate {
+    match (decision, config.after_crash) {
+        (Decision::Keep, _) => return Fate::Keep,
+        (Decision::Wipe, _) | (_, AfterCrash::Wipe) => return Fate::Wipe(reason.to_owned()),
+        (_, AfterCrash::Refuse) => return Fate::Refuse(reason.to_owned()),
+        (_, AfterCrash::Check) => {}
+    }
+    if matches!(state, State::Unclean { is_in_cache: true, .. }) {
+        // After a failed write-back the cache shows data that the disk does not have.
+        return Fate::Wipe(reason.to_owned());
+    }
+    let mut unknown = None;
+    for held in held {
+        match check::check(held, config.check.as_deref(), steps.check_bolt) {
+            Verdict::Whole => {}
+            Verdict::Damaged(damage) => {
+                let path = held.path.display();
+                return Fate::Wipe(format!("{reason}, and {path} is damaged: {damage}"));
+            }
+            Verdict::Unknown(why) => {
+                let path = held.path.display();
+                unknown = Some(format!("{reason}, and {path} cannot be checked: {why}"));
+            }
+        }
+    }
+    unknown.map_or(Fate::Whole, Fate::Refuse)
+}
+
+/// Sets the files aside, and removes the marker after all renames are durable.
+fn wipe(config: &Config, held: &[Held], reason: String) -> Result<Recovered, RecoverError> {
+    let name = config.name.as_str();
+    if mutant::is("hold-recover-marker-first") {
+        Record::clear(name)?;
+    }
+    // What was held may be in the hold's file no longer.
+    let mut paths = config.to_set_aside();
+    paths.extend(held.iter().map(|held| held.path.clone()));
+    let request = |paths, reason| Request { name, unit: config.unit.as_deref(), paths, reason };
+    let mut journal = aside::set_aside(&request(&paths, &reason))?;
+    let mut layers = Layers::NotAsked;
+    if let Some(root) = &config.docker_root {
+        layers = match docker_layers::unreferenced(root) {
+            Err(why) => Layers::Left(why.to_string()),
+            Ok(found) => {
+                let reason = "BuildKit's database, which referred to these layers, is set aside";
+                journal = aside::set_aside(&request(&found.paths, reason))?;
+                Layers::SetAside(found.layers)
+            }
+        };
+    }
+    Record::clear(name)?;
+    let (paths, commands) = (journal.paths(), journal.commands());
+    Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))
+}

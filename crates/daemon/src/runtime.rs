@@ -8,6 +8,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -52,8 +53,13 @@ impl Lock {
     /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
     pub(crate) fn guard(self, locked: Vec<OwnedFd>) -> Result<Self, Error> {
         let path = self.guard_path();
+        let (ready, leaving) = pipe_with(PipeFlags::CLOEXEC).on("cannot make a pipe for", &path)?;
         match process::fork().on("cannot start the guard of", &path)? {
             Side::Parent(pid) => {
+                // The end of the pipe: until the guard has left the session, a signal to this
+                // process's group would end the guard as well.
+                drop(leaving);
+                rustix::io::read(&ready, &mut [0]).on("cannot start the guard of", &path)?;
                 let guard = Guard { pid, started: started(pid).on("cannot look at", &path)? };
                 let text = serde_json::to_vec(&guard).map_err(io::Error::from);
                 fs::write(&path, text.on("cannot write", &path)?).on("cannot write", &path)?;
@@ -64,6 +70,7 @@ impl Lock {
                 drop(self);
                 process::set_name(c"synconce-guard");
                 process::leave_session();
+                drop(leaving);
                 loop {
                     // Until a signal ends the process.
                     let _ = poll(&mut [], None);

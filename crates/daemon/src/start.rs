@@ -6,7 +6,7 @@ use crate::kind::{self, Kind};
 use crate::open_files::{self, OpenFile};
 use crate::overlay::Place;
 use crate::record::Record;
-use crate::recover::mounted::{file_system_of, file_systems_still_mounted};
+use crate::recover::{file_system_of, file_systems_still_mounted};
 use crate::runtime::{self, Lock};
 use crate::stop;
 use rustix::fs::{Mode, OFlags};
@@ -73,7 +73,8 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
 /// Returns why the hold of `record` cannot go on: a crash may have damaged the files.
 pub fn unclean(record: &Record) -> Option<Unclean> {
     match () {
-        () if record.boot != boot_id() => Some(Unclean::Boot),
+        // Without /proc the boot is unknown.
+        () if record.boot.is_empty() || record.boot != boot_id() => Some(Unclean::Boot),
         () if record.failed => Some(Unclean::WriteBack),
         () if !file_systems_still_mounted(record) => Some(Unclean::Unmounted),
         () => None,
@@ -87,7 +88,8 @@ fn is_whole(record: &Record) -> Result<bool, Error> {
     }
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for held in record.held() {
-        if Place::of(held)?.mount(&mounts).is_none() {
+        let place = Place::of(held)?;
+        if place.mount(&mounts).is_none() || place.has_write_back_error() {
             return Ok(false);
         }
     }

@@ -28,6 +28,19 @@ pub enum State {
     Interrupted,
 }
 
+impl State {
+    /// Returns the word for the state.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Held => "held",
+            Self::Incomplete => "incomplete",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// A hold, as `status` shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
@@ -103,7 +116,7 @@ fn of_record(record: &Record) -> Result<Status, Error> {
         let place = Place::of(held)?;
         match place.mount(&mounts) {
             None => status.missing.push(held.path.clone()),
-            Some(_) if place.check_write_back().is_err() => status.state = State::Failed,
+            Some(_) if place.has_write_back_error() => status.state = State::Failed,
             Some(mount) => {
                 let is_synced = |file: &&OpenFile| file.mount == mount.id && file.is_synced();
                 status

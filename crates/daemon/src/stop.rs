@@ -52,35 +52,30 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
     refuse_users(&places, &record)?;
     let mut failed = None;
     for (place, mount) in &places {
-        let lost = place.check_write_back().is_err_and(|error| is_write_back(&error));
-        failed = failed.or(lost.then(|| place.path()));
+        failed = failed.or(place.has_write_back_error().then(|| place.path()));
         release(place, mount, &record)?;
     }
     lock.end_guard()?;
-    for held in record.held() {
-        Place::of(held)?.clean()?;
+    if failed.is_none() {
+        for held in record.held() {
+            Place::of(held)?.clean()?;
+        }
     }
     if mutant::is("hold-cleared-first") {
         Record::clear(&record.name)?;
     }
     for (pin, point) in &pins {
-        if mutant::is("hold-stop-unsynced") {
-            continue;
-        }
-        if rustix::fs::syncfs(pin).is_err() {
+        if !mutant::is("hold-stop-unsynced") && rustix::fs::syncfs(pin).is_err() {
             failed = Some(point.clone());
         }
     }
     if let Some(path) = failed {
+        // What the hold added stays until `recover`: the disk may be read-only now.
         record.failed = true;
         record.write()?;
         return Err(Failure::WriteBack(path, record.name));
     }
     Ok(Record::clear(&record.name)?)
-}
-
-fn is_write_back(error: &std::io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
 /// Opens the file systems of the held files.

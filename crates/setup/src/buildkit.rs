@@ -9,7 +9,7 @@ use crate::toml::Toml;
 use std::path::Path;
 use toml_edit::Value;
 
-const CONFIGURATION: &str = "/etc/buildkit/buildkitd.toml";
+pub(crate) const CONFIGURATION: &str = "/etc/buildkit/buildkitd.toml";
 const PLACES: [&str; 3] = ["/usr/local/bin/buildkitd", "/usr/bin/buildkitd", "/usr/sbin/buildkitd"];
 /// The shim that calls a runtime with runc's command line.
 pub(crate) const SHIM: &str = "io.containerd.runc.v2";
@@ -40,7 +40,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 
 /// Returns the service that starts buildkitd. No distribution ships a unit, and both names are
 /// in use.
-fn service(host: &Host) -> Result<Service, Error> {
+pub(crate) fn service(host: &Host) -> Result<Service, Error> {
     let service = Service::read(host, "buildkit", Path::new(""))?;
     if service.is_there { Ok(service) } else { Service::read(host, "buildkitd", Path::new("")) }
 }

@@ -13,14 +13,14 @@ use crate::toml::{Edited, Toml};
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, Value};
 
-const CONFIGURATION: &str = "/etc/containerd/config.toml";
+pub(crate) const CONFIGURATION: &str = "/etc/containerd/config.toml";
 const DROP_IN: &str = "synconce.toml";
 /// The runtime whose settings are copied, except the binary.
 const ORIGINAL: &str = "runc";
 const BINARY: [&str; 2] = ["options", "BinaryName"];
 /// The pod annotations that are passed to containers, by which a container requests a hold.
 const ANNOTATIONS: &str = "io.synconce.*";
-const PLACES: [&str; 2] = ["/usr/bin/containerd", "/usr/local/bin/containerd"];
+pub(crate) const PLACES: [&str; 2] = ["/usr/bin/containerd", "/usr/local/bin/containerd"];
 
 /// A version of the configuration file, and the name of its CRI plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 }
 
 /// Returns `text` with LF line ends, as the parser requires; the edit restores CRLF.
-fn lines(text: Option<&str>) -> String {
+pub(crate) fn lines(text: Option<&str>) -> String {
     text.unwrap_or_default().replace("\r\n", "\n")
 }
 

@@ -17,7 +17,8 @@ const DIRECTORY: &str = "/usr/local/lib/synconce/docker";
 const VARIABLE: &str = "DOCKER_BUILDKIT_RUNC_COMMAND";
 /// The first version whose BuildKit takes its runc from [`VARIABLE`] (moby#47563).
 const KNOWS_VARIABLE: u32 = 26;
-const PLACES: [&str; 3] = ["/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"];
+pub(crate) const PLACES: [&str; 3] =
+    ["/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"];
 
 /// Plans the changes that make dockerd call `synconce-oci`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
@@ -41,7 +42,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Error> {
+pub(crate) fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Error> {
     service.file(host, &["--config-file"], DAEMON_JSON)
 }
 
@@ -108,7 +109,7 @@ fn choose(dockerd: Option<&str>, version: Option<u32>) -> (Way, String) {
 }
 
 /// Returns the major version from the output of `dockerd --version`.
-fn major(said: &str) -> Option<u32> {
+pub(crate) fn major(said: &str) -> Option<u32> {
     let number =
         said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     number?.split('.').next()?.parse().ok()

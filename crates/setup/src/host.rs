@@ -25,6 +25,7 @@ pub struct Host {
     root: PathBuf,
     state: PathBuf,
     runtime: PathBuf,
+    synconce: PathBuf,
     version: Version,
 }
 
@@ -41,10 +42,17 @@ pub enum Found {
 
 impl Host {
     /// Makes the system whose root is `root`, with journals below `state`, and `synconce-oci`
-    /// at `runtime`, a path within the system.
+    /// at `runtime`, a path within the system. `synconce` is beside it, unless
+    /// [`Host::with_synconce`] names another path.
     pub fn new(root: &Path, state: &Path, runtime: &Path, version: Version) -> Self {
         let (root, state, runtime) = (root.to_owned(), state.to_owned(), runtime.to_owned());
-        Self { root, state, runtime, version }
+        let synconce = runtime.with_file_name("synconce");
+        Self { root, state, runtime, synconce, version }
+    }
+
+    /// Sets the path of `synconce` within the system, for units.
+    pub fn with_synconce(self, synconce: &Path) -> Self {
+        Self { synconce: synconce.to_owned(), ..self }
     }
 
     /// Returns the real path of `path`, which is within the system.
@@ -62,24 +70,65 @@ impl Host {
         self.runtime.to_str().unwrap_or_default()
     }
 
+    /// Returns the path of `synconce`, for units.
+    pub(crate) fn synconce(&self) -> &str {
+        self.synconce.to_str().unwrap_or_default()
+    }
+
     /// Checks that `synconce-oci` exists, under a path that every configuration file can
     /// express.
     ///
     /// # Errors
     /// The refusal: an engine would fail to start each container.
     pub(crate) fn check_runtime(&self) -> Result<(), Error> {
+        let remedy = "install synconce-oci there first, or say where it is by --runtime PATH";
+        self.check_program(&self.runtime, "synconce-oci", remedy)
+    }
+
+    /// Checks that `synconce` exists, under a path that a unit can express.
+    ///
+    /// # Errors
+    /// The refusal: the daemon would not start any more.
+    pub(crate) fn check_synconce(&self) -> Result<(), Error> {
+        self.check_program(&self.synconce, "synconce", "install synconce in that system first")
+    }
+
+    fn check_program(&self, path: &Path, name: &str, remedy: &str) -> Result<(), Error> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte);
-        if !self.runtime.is_absolute() || !self.runtime().bytes().all(plain) {
+        if !path.is_absolute() || !path.as_os_str().as_encoded_bytes().iter().copied().all(plain) {
             let reason = "is no absolute path of letters, digits and /._-+@";
-            let remedy = "install synconce-oci in a plain place, such as /usr/local/bin";
-            return Err(Fault::new(reason, remedy).in_file(&self.runtime).into());
+            let remedy = format!("install {name} in a plain place, such as /usr/local/bin");
+            return Err(Fault::new(reason, remedy).in_file(path).into());
         }
-        if !self.is_executable(&self.runtime) {
-            let remedy = "install synconce-oci there first, or say where it is by --runtime PATH";
+        if !self.is_executable(path) {
             let fault = Fault::new("is no executable file", remedy);
-            return Err(fault.in_file(&self.real(&self.runtime)).into());
+            return Err(fault.in_file(&self.real(path)).into());
         }
         Ok(())
+    }
+
+    /// Returns whether something is at `path`, through links.
+    pub(crate) fn exists(&self, path: &Path) -> bool {
+        self.resolve(path).is_ok_and(|path| fs::symlink_metadata(self.real(&path)).is_ok())
+    }
+
+    /// Returns whether `path` leads to a directory.
+    pub(crate) fn is_directory(&self, path: &Path) -> bool {
+        self.resolve(path).is_ok_and(|path| self.real(&path).is_dir())
+    }
+
+    /// Returns whether this is the running system.
+    pub(crate) fn is_running(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Returns whether a file system is mounted at `path` in the running system. Nothing is
+    /// known of the mounts of another system.
+    pub(crate) fn is_mount_point(&self, path: &Path) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        // Spaces are escaped there, and `place` in `held` accepts no path with spaces.
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        self.is_running() && points.map(Path::new).any(|point| point == path)
     }
 
     /// Returns whether `path` leads to an executable file.

@@ -1,8 +1,10 @@
 //! `synconce setup`: edits the configuration of container engines so that they call
-//! `synconce-oci` in place of runc or crun; and undoes the edits.
+//! `synconce-oci` in place of runc or crun; has daemons start with their databases held; and
+//! undoes the edits.
 //!
 //! # Terms
-//! - **engine** ([`Engine`]): docker, podman, buildkit, containerd, kubernetes.
+//! - **engine** ([`Engine`]): docker, podman, buildkit, containerd; the hold of a daemon's
+//!   databases is a set-up of its own.
 //! - **host** ([`host::Host`]): the system whose root is given; the running one or an image.
 //!   Every path is a path within this system.
 //! - **plan** ([`plan::Plan`]): the files as they are and as they would be, and notes for the
@@ -21,6 +23,7 @@ mod containerd;
 pub mod diff;
 mod docker;
 pub mod error;
+mod held;
 pub mod host;
 mod imports;
 pub mod journal;
@@ -34,6 +37,8 @@ mod text;
 mod toml;
 pub mod undo;
 pub mod version;
+
+pub use held::Daemon;
 
 use error::Error;
 use host::Host;
@@ -50,32 +55,70 @@ pub enum Engine {
     Buildkit,
     /// containerd: a runtime that Kubernetes may request.
     Containerd,
+    /// The hold of a daemon's databases.
+    Held(Daemon),
+    /// containerd's own option to leave out syncs, with the recovery of a hold.
+    NoSync,
 }
 
 impl Engine {
-    /// All engines with a set-up on the host.
-    pub const ALL: [Self; 4] = [Self::Docker, Self::Podman, Self::Buildkit, Self::Containerd];
+    /// All set-ups of a host.
+    pub const ALL: [Self; 8] = [
+        Self::Docker,
+        Self::Podman,
+        Self::Buildkit,
+        Self::Containerd,
+        Self::Held(Daemon::Docker),
+        Self::Held(Daemon::Buildkit),
+        Self::Held(Daemon::Containerd),
+        Self::NoSync,
+    ];
 
-    /// Returns the word on the command line, which is also the name of the journal's
-    /// directory.
+    /// Returns the name of the journal's directory.
     pub fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
             Self::Podman => "podman",
             Self::Buildkit => "buildkit",
             Self::Containerd => "containerd",
+            Self::Held(Daemon::Docker) => "docker-hold",
+            Self::Held(Daemon::Buildkit) => "buildkit-hold",
+            Self::Held(Daemon::Containerd) => "containerd-hold",
+            Self::NoSync => "containerd-no-sync",
         }
     }
 
-    /// Returns what makes `engine` read its files again.
-    pub fn restart(self) -> &'static str {
+    /// Returns the words after `synconce setup`.
+    pub fn command(self) -> &'static str {
         match self {
+            Self::Held(Daemon::Docker) => "docker --hold",
+            Self::Held(Daemon::Buildkit) => "buildkit --hold",
+            Self::Held(Daemon::Containerd) => "containerd --hold",
+            Self::NoSync => "containerd --no-sync",
+            Self::Docker | Self::Podman | Self::Buildkit | Self::Containerd => self.name(),
+        }
+    }
+
+    /// Returns what makes the engine read its files again.
+    pub fn restart(self, host: &Host) -> String {
+        let text = match self {
             Self::Docker => "restart dockerd: systemctl daemon-reload && systemctl restart docker",
             Self::Podman => "the next podman or buildah goes by it",
             Self::Buildkit => "restart buildkitd",
             Self::Containerd => "restart containerd: systemctl restart containerd",
-        }
+            Self::Held(daemon) => return held::restart(host, daemon),
+            Self::NoSync => return held::restart(host, Daemon::Containerd),
+        };
+        text.to_owned()
     }
+}
+
+/// Returns the first line of a file that belongs to synconce.
+pub(crate) fn header(engine: Engine) -> String {
+    let command = engine.command();
+    format!(
+        "# Written by `synconce setup {command}`; `synconce setup {command} --undo` takes it away.\n"
+    )
 }
 
 /// Plans the set-up of `engine`.
@@ -84,12 +127,28 @@ impl Engine {
 /// A configuration that cannot be parsed, or where the change would do harm, is refused with
 /// the file, the line and a remedy.
 pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
+    let plan = match engine {
+        Engine::Docker => docker::plan,
+        Engine::Podman => podman::plan,
+        Engine::Buildkit => buildkit::plan,
+        Engine::Containerd => containerd::plan,
+        Engine::Held(daemon) => return held::plan(host, daemon),
+        Engine::NoSync => return held::plan_no_sync(host),
+    };
     host.check_runtime()?;
+    plan(host)
+}
+
+/// Returns an error if the set-up of `engine` must not be undone now, whatever is asked for: a
+/// hold that is in force could not be stopped without its files.
+///
+/// # Errors
+/// A marker or a unit that cannot be read.
+pub fn in_force(engine: Engine, host: &Host) -> Result<Option<Error>, Error> {
     match engine {
-        Engine::Docker => docker::plan(host),
-        Engine::Podman => podman::plan(host),
-        Engine::Buildkit => buildkit::plan(host),
-        Engine::Containerd => containerd::plan(host),
+        Engine::Held(daemon) => held::in_force(host, daemon),
+        Engine::NoSync => held::in_force(host, Daemon::Containerd),
+        Engine::Docker | Engine::Podman | Engine::Buildkit | Engine::Containerd => Ok(None),
     }
 }
 

@@ -139,15 +139,29 @@ fn save(now: &Found, saved: &Path) -> Result<(), Error> {
 fn edited(entry: &Entry, now: &Found, host: &Host, engine: Engine) -> Error {
     let real = host.real(&entry.path);
     let before = entry.before.as_ref().map(|before| before.content.as_str());
-    let now = diff::text(now);
-    let shown = diff::unified(&real, before, now.as_deref());
+    let shown = diff::unified(&real, before, diff::text(now).as_deref());
     let reason = format!(
         "was edited since synconce edited it; nothing was changed. Both edits:\n{}",
         shown.trim_end()
     );
-    let remedy = format!(
-        "take your edit out and undo again, or lose it by `synconce setup {} --undo --force`",
-        engine.name()
-    );
+    let remedy = match later(entry, now, host, engine) {
+        Some(other) => {
+            format!("first undo the later set-up: synconce setup {} --undo", other.command())
+        }
+        None => format!(
+            "take your edit out and undo again, or lose it by `synconce setup {} --undo --force`",
+            engine.command()
+        ),
+    };
     Fault::new(reason, remedy).in_file(&real).into()
+}
+
+/// Returns another set-up that wrote `now`, on top of what the set-up of `engine` wrote.
+fn later(entry: &Entry, now: &Found, host: &Host, engine: Engine) -> Option<Engine> {
+    let mut others = Engine::ALL.into_iter().filter(|other| *other != engine);
+    others.find(|other| {
+        let journal = Journal::read(host, *other).ok().flatten();
+        let files = journal.iter().flat_map(|journal| &journal.files);
+        files.into_iter().any(|file| file.path == entry.path && file.is_ours(now))
+    })
 }

@@ -30,6 +30,10 @@ pub fn sections(name: &str) -> Sections {
         "synconce-status" => STATUS,
         "synconce-setup" => SETUP,
         "synconce-oci" => OCI,
+        "synconce-hold" => Sections { examples: HOLD_EXAMPLES, see_also: HOLD_PAGES, ..HOLD },
+        "synconce-hold-run" => Sections { exit_status: COMMANDS, ..HOLD },
+        "synconce-hold-status" => Sections { exit_status: HOLD_STATUS, ..HOLD },
+        name if name.starts_with("synconce-hold-") => HOLD,
         "synconce-tree" => Sections { examples: TREE_EXAMPLES, see_also: TREE_PAGES, ..TREE },
         "synconce-tree-run" => Sections { exit_status: TREE_RUN, examples: RUN_IN, ..TREE },
         "synconce-tree-diff" => Sections { exit_status: DIFF, ..TREE },
@@ -77,6 +81,7 @@ const SYNCONCE: Sections = Sections {
     see_also: &[
         ("synconce-run", "1"),
         ("synconce-status", "1"),
+        ("synconce-hold", "1"),
         ("synconce-tree", "1"),
         ("synconce-setup", "1"),
         ("synconce-oci", "1"),
@@ -161,13 +166,20 @@ const STATUS: Sections = Sections {
 };
 
 const SETUP: Sections = Sections {
-    exit_status: OK_OR_FAILED,
+    exit_status: &[
+        ("0", "Success. With --check: the engine is set up."),
+        ("1", "With --check: the set-up would change a file."),
+        ("125", "synconce failed, or the command line is wrong."),
+    ],
     files: &[
         ("/etc/docker/daemon.json", "Of Docker."),
         ("/etc/systemd/system/docker.service.d", "Of Docker's BuildKit."),
         ("/etc/containers/containers.conf.d", "Of Podman and Buildah."),
         ("/etc/buildkit/buildkitd.toml", "Of BuildKit."),
         ("/etc/containerd/config.toml", "Of containerd."),
+        ("/etc/synconce/hold.d", "Descriptions of holds, of --hold and --no-sync."),
+        ("/etc/systemd/system/synconce-hold-ENGINE.service", "The unit that starts a hold."),
+        ("/etc/systemd/system/UNIT.d/50-synconce-hold.conf", "What has UNIT require the hold."),
         ("/var/lib/synconce/setup", "The journal by which --undo restores every file."),
     ],
     environment: &[],
@@ -175,6 +187,8 @@ const SETUP: Sections = Sections {
         ("synconce setup podman -n", "Show what would be changed."),
         ("synconce setup podman", "Change it."),
         ("synconce setup podman --undo", "Put every byte back."),
+        ("synconce setup containerd --hold", "Hold the syncs of containerd's databases."),
+        ("synconce setup containerd --hold --check || echo no", "Check in a script."),
     ],
     see_also: &[("synconce-oci", "1")],
 };
@@ -257,3 +271,39 @@ const BENCH: Sections = Sections {
     ],
     see_also: &[("synconce", "1"), ("synconce-run", "1")],
 };
+
+const HOLD: Sections = Sections {
+    exit_status: OK_OR_FAILED,
+    files: &[
+        ("/etc/synconce/hold.d/NAME.toml", "What the hold NAME holds (docs/hold.md)."),
+        ("/var/lib/synconce/holds", "Markers of holds, and journals of what was set aside."),
+        ("/run/synconce/holds", "Locks of holds, and their guards."),
+        (".synconce-hold", "Beside held files: directories of the overlays."),
+        (".synconce-aside-NAME-N", "Beside held files: what was set aside after a crash."),
+    ],
+    environment: &[VARIABLES[0], VARIABLES[1]],
+    examples: &[],
+    see_also: &[("synconce-hold", "1"), ("synconce-setup", "1"), ("synconce-status", "1")],
+};
+
+const HOLD_STATUS: &[Term] = &[
+    ("0", "No hold is interrupted or has failed."),
+    ("4", "A hold was interrupted, or has failed."),
+    ("125", "synconce failed, or the command line is wrong."),
+];
+
+const HOLD_EXAMPLES: &[Term] = &[
+    ("synconce hold start jobs", "Hold the files of /etc/synconce/hold.d/jobs.toml."),
+    ("synconce hold run ./jobs.toml -- jobsd", "Run a daemon with its files held."),
+    ("synconce hold recover jobs --wipe", "After a crash: start without the files."),
+];
+
+const HOLD_PAGES: &[Term] = &[
+    ("synconce-hold-start", "1"),
+    ("synconce-hold-stop", "1"),
+    ("synconce-hold-status", "1"),
+    ("synconce-hold-recover", "1"),
+    ("synconce-hold-settle", "1"),
+    ("synconce-hold-run", "1"),
+    ("synconce-setup", "1"),
+];

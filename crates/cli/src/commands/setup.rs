@@ -5,6 +5,7 @@ use crate::commands::json::{Sink, Stream};
 use crate::commands::root;
 use crate::exit;
 use crate::text::{notice, say, set_quiet};
+use clap::ValueEnum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,21 +14,28 @@ use synconce_durable::standard_paths;
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::{Act, Change};
-use synconce_setup::{Engine, apply, diff, kubernetes, plan, still_in_use, undo, version};
+use synconce_setup::{
+    Daemon, Engine, apply, diff, in_force, kubernetes, plan, still_in_use, undo, version,
+};
 
 /// The program that is installed as the OCI runtime.
 const RUNTIME: &str = "synconce-oci";
+/// The program that units start.
+const SYNCONCE: &str = "synconce";
 /// The last note of a dry run.
 const DRY_RUN: &str = "dry run: nothing was written";
-const PLACES: [&str; 2] = ["/usr/local/bin/synconce-oci", "/usr/bin/synconce-oci"];
+/// Where programs are in another system.
+const PLACES: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
 
 /// What was changed, as JSON.
 #[derive(Default, Serialize)]
 struct Report {
     /// Whether nothing was written, by `--dry-run`.
     dry_run: bool,
+    /// With `--check`: whether nothing would be changed.
+    set_up: Option<bool>,
     changes: Vec<Changed>,
-    /// The unified diff of a dry run.
+    /// The unified diff of a dry run or a check.
     diff: Option<String>,
     /// The manifest for a cluster.
     manifest: Option<&'static str>,
@@ -60,7 +68,15 @@ pub fn setup(arguments: &Setup) -> ExitCode {
             return exit::FAILED.into();
         }
     };
-    let result = match engine(arguments.engine) {
+    let engine = match engine(arguments) {
+        Ok(engine) => engine,
+        Err((error, hint)) => {
+            say(&error);
+            say(&format!("hint: {hint}"));
+            return exit::FAILED.into();
+        }
+    };
+    let result = match engine {
         None => Ok(manifest(arguments)),
         Some(engine) => host(arguments).and_then(|host| match arguments.undo {
             true => roll_back(engine, &host, arguments),
@@ -68,13 +84,19 @@ pub fn setup(arguments: &Setup) -> ExitCode {
         }),
     };
     let error = match result {
-        Ok(report) => match report.write(json) {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => {
-                say(&error);
-                return exit::FAILED.into();
+        Ok(report) => {
+            let code = match report.set_up {
+                Some(false) => exit::NOT_SET_UP.into(),
+                Some(true) | None => ExitCode::SUCCESS,
+            };
+            match report.write(json) {
+                Ok(()) => return code,
+                Err(error) => {
+                    say(&error);
+                    return exit::FAILED.into();
+                }
             }
-        },
+        }
         Err(error) => error,
     };
     say(&error.to_string());
@@ -110,14 +132,42 @@ impl Report {
     }
 }
 
-fn engine(configured: Configured) -> Option<Engine> {
-    match configured {
-        Configured::Docker => Some(Engine::Docker),
-        Configured::Podman => Some(Engine::Podman),
-        Configured::Buildkit => Some(Engine::Buildkit),
-        Configured::Containerd => Some(Engine::Containerd),
-        Configured::Kubernetes => None,
-    }
+/// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here. An
+/// error is a message and a hint.
+fn engine(arguments: &Setup) -> Result<Option<Engine>, (String, &'static str)> {
+    let configured = arguments.engine;
+    let engine = match (configured, arguments.hold, arguments.no_sync) {
+        (Configured::Docker, true, _) => Engine::Held(Daemon::Docker),
+        (Configured::Buildkit, true, _) => Engine::Held(Daemon::Buildkit),
+        (Configured::Containerd, true, _) => Engine::Held(Daemon::Containerd),
+        (Configured::Containerd, _, true) => Engine::NoSync,
+        (_, true, _) => {
+            let name = name(configured);
+            let hint = "docker, buildkit and containerd have databases that can be held";
+            return Err((format!("cannot hold the databases of {name}: none is a cache"), hint));
+        }
+        (_, _, true) => {
+            let name = name(configured);
+            let hint = "only containerd has it: synconce setup containerd --no-sync";
+            return Err((format!("cannot set no_sync for {name}: there is no such option"), hint));
+        }
+        (Configured::Docker, ..) => Engine::Docker,
+        (Configured::Podman, ..) => Engine::Podman,
+        (Configured::Buildkit, ..) => Engine::Buildkit,
+        (Configured::Containerd, ..) => Engine::Containerd,
+        (Configured::Kubernetes, ..) if arguments.check => {
+            let hint = "check each node: synconce setup containerd --check";
+            return Err(("cannot check kubernetes: it has no files here".to_owned(), hint));
+        }
+        (Configured::Kubernetes, ..) => return Ok(None),
+    };
+    Ok(Some(engine))
+}
+
+/// Returns the word for `configured` on the command line.
+fn name(configured: Configured) -> String {
+    let value = configured.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn host(arguments: &Setup) -> Result<Host, Error> {
@@ -126,30 +176,36 @@ fn host(arguments: &Setup) -> Result<Host, Error> {
         Some(root) => root.canonicalize().on("cannot find", root)?,
     };
     let state = standard_paths::system(arguments.root.as_ref().map(|_| root.as_path()));
+    let ourselves = std::env::current_exe().ok().filter(|_| root == Path::new("/"));
+    let beside = ourselves.as_ref().map(|path| path.with_file_name(RUNTIME));
     let runtime = match &arguments.runtime {
         Some(runtime) => runtime.clone(),
-        None => default_runtime(&root),
+        None => beside.filter(|path| path.is_file()).unwrap_or_else(|| program(&root, RUNTIME)),
     };
-    Ok(Host::new(&root, &state, &runtime, Box::new(version::ask)))
+    // In units: a link by which synconce-oci was called is followed.
+    let synconce = ourselves.unwrap_or_else(|| program(&root, SYNCONCE));
+    let host = Host::new(&root, &state, &runtime, Box::new(version::ask));
+    Ok(host.with_synconce(&synconce))
 }
 
-/// Returns the runtime beside this binary, unless `root` is another system.
-fn default_runtime(root: &Path) -> PathBuf {
-    let beside = std::env::current_exe().ok().map(|ourselves| ourselves.with_file_name(RUNTIME));
-    match beside {
-        Some(beside) if root == Path::new("/") && beside.is_file() => beside,
-        _ => {
-            let there = |path: &&&str| root.join(path.trim_start_matches('/')).is_file();
-            PathBuf::from(PLACES.iter().find(there).unwrap_or(&PLACES[0]))
-        }
-    }
+/// Returns the first path of the program `name` below `root`, within that system.
+fn program(root: &Path, name: &str) -> PathBuf {
+    let places = PLACES.map(|place| Path::new(place).join(name));
+    let is_there =
+        |path: &&PathBuf| path.strip_prefix("/").is_ok_and(|path| root.join(path).is_file());
+    places.iter().find(is_there).unwrap_or(&places[0]).clone()
 }
 
 fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Error> {
     let plan = plan(engine, host)?;
+    let name = engine.command();
     if plan.changes.is_empty() {
-        let note = format!("{} is set up already: nothing was changed", engine.name());
-        return Ok(Report { notes: vec![note], ..Report::default() });
+        let note = match arguments.check {
+            true => format!("{name} is set up"),
+            false => format!("{name} is set up already: nothing was changed"),
+        };
+        let set_up = arguments.check.then_some(true);
+        return Ok(Report { set_up, notes: vec![note], ..Report::default() });
     }
     let changed = |Change { path, act }: &Change| Changed {
         act: match act {
@@ -160,28 +216,37 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
         saved: None,
     };
     let mut report = Report {
-        dry_run: arguments.dry_run,
+        dry_run: arguments.dry_run || arguments.check,
         changes: plan.changes.iter().map(changed).collect(),
-        notes: plan.notes.clone(),
         ..Report::default()
     };
+    if arguments.check {
+        report.diff = Some(diff::of_plan(&plan, host));
+        report.set_up = Some(false);
+        report.notes.push(format!("{name} is not set up: it would be by synconce setup {name}"));
+        return Ok(report);
+    }
+    report.notes.clone_from(&plan.notes);
     if arguments.dry_run {
         apply::check(&plan, host, engine)?;
         report.diff = Some(diff::of_plan(&plan, host));
         report.notes.push(DRY_RUN.to_owned());
     } else {
         apply::apply(&plan, host, engine)?;
-        report.notes.push(engine.restart().to_owned());
+        report.notes.push(engine.restart(host));
     }
     Ok(report)
 }
 
 fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Error> {
-    let (name, force) = (engine.name(), arguments.force);
+    let (name, force) = (engine.command(), arguments.force);
     let Some(undo) = undo::plan(host, engine, force)? else {
         let note = format!("{name} was not set up by synconce: there is nothing to undo");
         return Ok(Report { notes: vec![note], ..Report::default() });
     };
+    if let Some(refusal) = in_force(engine, host)? {
+        return Err(refusal);
+    }
     // `--force` skips this check: it fails if the engine's configuration cannot be read.
     if !force && let Some(refusal) = still_in_use(engine, host)? {
         return Err(refusal);
@@ -201,9 +266,11 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, E
         report.notes.push(DRY_RUN.to_owned());
     } else {
         undo::carry_out(&undo, host, engine)?;
-        report.notes.push(engine.restart().to_owned());
-        let keep = "keep synconce-oci until the containers that it started are gone";
-        report.notes.push(keep.to_owned());
+        report.notes.push(engine.restart(host));
+        if !matches!(engine, Engine::Held(_) | Engine::NoSync) {
+            let keep = "keep synconce-oci until the containers that it started are gone";
+            report.notes.push(keep.to_owned());
+        }
     }
     Ok(report)
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod apart;
 mod ask;
+mod holds;
 pub mod id;
 mod others;
 mod target;
@@ -10,6 +11,7 @@ mod target;
 use self::accounts::name_of;
 use crate::arguments::Status;
 use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
+use crate::commands::hold::Report;
 use crate::commands::json::{Sink, Stream};
 use crate::commands::run::not_durable;
 use crate::exit;
@@ -131,24 +133,28 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     runs.extend(of_root);
     runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
     advise(&mut runs, arguments.root.as_deref());
+    let holds = holds::noteworthy();
     match json {
         Some(sink) => sink.write(&runs)?,
         None if arguments.quiet => {}
-        None => print(&runs)?,
+        None => print(&runs, &holds)?,
     }
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
     Ok(match () {
-        () if any("interrupted") => exit::INTERRUPTED.into(),
+        () if any("interrupted") || holds.iter().any(Report::is_interrupted) => {
+            exit::INTERRUPTED.into()
+        }
         () if any("in-flight") || any("committing") => exit::IN_FLIGHT.into(),
         () if !could_look => exit::FAILED.into(),
         () => ExitCode::SUCCESS,
     })
 }
 
-fn print(runs: &[Shown]) -> Result<(), String> {
+fn print(runs: &[Shown], holds: &[Report]) -> Result<(), String> {
     let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
     let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
     let text: String = runs.iter().map(|run| render(run, &names)).collect();
+    let text = text + &holds::render(holds);
     let written = io::stdout().write_all(text.as_bytes());
     written.map_err(|error| format!("cannot write to standard output: {}", reason(&error)))
 }

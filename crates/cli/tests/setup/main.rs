@@ -3,6 +3,8 @@
 //! unshare.
 
 mod crashes;
+mod held;
 mod messages;
 mod node;
+mod package;
 mod place;

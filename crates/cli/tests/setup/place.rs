@@ -38,7 +38,7 @@ impl Place {
         fs::read_to_string(self.root.join(path)).unwrap()
     }
 
-    fn program(&self, path: &str) {
+    pub fn program(&self, path: &str) {
         self.write(path, "");
         fs::set_permissions(self.root.join(path), PermissionsExt::from_mode(0o755)).unwrap();
     }

@@ -1,22 +1,89 @@
-//! Whether the file systems of a hold were mounted all the time.
+//! Whether a file system was mounted all the time since a hold started.
+
 use crate::record::{FileSystem, Record};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_probe::mounts::{self, Mount};
 
-/// Returns the file system of `path`.
-///
-/// # Errors
-/// Names the path.
-pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
-    let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).on("cannot look at", path)?;
-    Ok(FileSystem { point: path.to_owned(), mount: stat.stx_mnt_id })
+/// STATX_MNT_ID_UNIQUE (statx(2), Linux 6.8), which rustix does not name. The kernel returns
+/// either this id or the older one, which later mounts may get again.
+const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// The id of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MountId {
+    id: u64,
+    is_unique: bool,
 }
 
-/// Whether all are mounted.
+/// Returns the file system of `path`, or of the nearest directory above that exists.
+///
+/// # Errors
+/// Names the path; `ENOSYS` on kernels without the ids of mounts (before Linux 5.8).
+pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
+    let existing = path.ancestors().find(|above| above.exists()).unwrap_or(path);
+    let mount = id_of(existing).on("cannot find the file system of", path)?;
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let listed = mounts.iter().rev().find(|one| is_listed_as(one, existing, mount));
+    // A mount that is listed nowhere is outside of this process' root.
+    let point = listed.map_or(existing, |one| &one.point).to_owned();
+    Ok(FileSystem { point, mount: mount.id })
+}
+
+/// Whether `mount` is the one with the id `wanted`, which `path` is on.
+fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
+    match wanted.is_unique {
+        // The list has the older ids. Of mounts that are covered, the point leads to another.
+        true => {
+            let above = path.canonicalize().is_ok_and(|path| path.starts_with(&mount.point));
+            above && id_of(&mount.point) == Ok(wanted)
+        }
+        false => mount.id == wanted.id,
+    }
+}
+
+/// Whether each file system of `record` is still mounted as when the record was written, in
+/// the boot of the record. A mount that was moved or covered counts.
+///
+/// On kernels before 6.8 an id may belong to another mount, if the first was unmounted.
 pub fn file_systems_still_mounted(record: &Record) -> bool {
-    record
-        .file_systems
-        .iter()
-        .all(|one| file_system_of(&one.point).is_ok_and(|now| now.mount == one.mount))
+    let Ok(mounts) = mounts::ours() else { return false };
+    record.file_systems.iter().all(|system| is_still_mounted(system, &mounts))
+}
+
+fn is_still_mounted(system: &FileSystem, mounts: &[Mount]) -> bool {
+    match id_of(&system.point) {
+        Ok(there) if there.id == system.mount => return true,
+        Ok(MountId { is_unique: false, .. }) | Err(Errno::NOSYS) => {
+            return mounts.iter().any(|mount| mount.id == system.mount);
+        }
+        _ => {}
+    }
+    let has_moved = |mount: &Mount| id_of(&mount.point).is_ok_and(|it| it.id == system.mount);
+    // A look at another kind of file system can block for ever: its server may be gone.
+    mounts.iter().filter(|mount| mount.kind().is_held()).any(has_moved)
+        || is_covered_by_a_hold(system, mounts)
+}
+
+/// Whether a volatile overlay covers the mount point: the hold itself, on a directory that is a
+/// mount point. The overlay keeps the file system below mounted, and was made after the record.
+fn is_covered_by_a_hold(system: &FileSystem, mounts: &[Mount]) -> bool {
+    let mut here = mounts.iter().rev().filter(|mount| mount.point == system.point);
+    // Linux 6.18 shows the option by its other name.
+    let is_volatile =
+        |mount: &Mount| ["volatile", "fsync=volatile"].iter().any(|one| mount.has_option(one));
+    let is_hold = |mount: &Mount| mount.type_name == "overlay" && is_volatile(mount);
+    here.next().is_some_and(is_hold) && here.next().is_some()
+}
+
+fn id_of(path: &Path) -> Result<MountId, Errno> {
+    let wanted = UNIQUE | StatxFlags::MNT_ID;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::NO_AUTOMOUNT, wanted)?;
+    let is_unique = stat.stx_mask & UNIQUE.bits() != 0;
+    match is_unique || stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 {
+        true => Ok(MountId { id: stat.stx_mnt_id, is_unique }),
+        false => Err(Errno::NOSYS),
+    }
 }

@@ -3,7 +3,9 @@
 mod containerd;
 mod docker;
 mod every;
+mod held;
 mod journal;
+mod no_sync;
 mod podman;
 mod random;
 mod support;

@@ -3,24 +3,35 @@
 use super::support::Tree;
 use std::fs;
 use synconce_fuzz::arbitrary::{self, Arbitrary};
-use synconce_setup::Engine;
+use synconce_setup::{Daemon, Engine};
 
-const PATHS: [&str; 4] = [
-    "/etc/docker/daemon.json",
-    "/etc/containers/containers.conf",
-    "/etc/buildkit/buildkitd.toml",
-    "/etc/containerd/config.toml",
+const JSON: &str = "/etc/docker/daemon.json";
+const BUILDKIT: &str = "/etc/buildkit/buildkitd.toml";
+const CONTAINERD: &str = "/etc/containerd/config.toml";
+/// The file that each set-up reads.
+const KINDS: [(Engine, &str); 8] = [
+    (Engine::Docker, JSON),
+    (Engine::Held(Daemon::Docker), JSON),
+    (Engine::Podman, "/etc/containers/containers.conf"),
+    (Engine::Buildkit, BUILDKIT),
+    (Engine::Containerd, CONTAINERD),
+    (Engine::Held(Daemon::Buildkit), BUILDKIT),
+    (Engine::Held(Daemon::Containerd), CONTAINERD),
+    (Engine::NoSync, CONTAINERD),
 ];
+/// A version of containerd that has the option no_sync.
+const PRINTED: &str = "containerd github.com/containerd/containerd/v2 v2.1.0 061792f0";
 
 /// Writes bytes, sets up, and undoes.
 fn there_and_back(at: usize, content: &[u8]) {
-    let (engine, path) = (Engine::ALL[at % 4], PATHS[at % 4]);
-    let tree = Tree::new().program("/usr/bin/crun").with(path, "");
+    let (engine, path) = KINDS[at % KINDS.len()];
+    let printed = if engine == Engine::NoSync { PRINTED } else { "" };
+    let tree = Tree::new().program("/usr/bin/crun").program("/usr/bin/containerd").with(path, "");
     fs::write(tree.real(path), content).unwrap();
     let before = (tree.snapshot(), fs::read(tree.real(path)).unwrap());
-    if tree.set_up(engine, "").is_ok() {
+    if tree.set_up(engine, printed).is_ok() {
         // A second set-up finds nothing to change.
-        assert_eq!(tree.set_up(engine, "").unwrap(), 0);
+        assert_eq!(tree.set_up(engine, printed).unwrap(), 0);
         tree.undo(engine, false).unwrap();
     }
     assert_eq!(before, (tree.snapshot(), fs::read(tree.real(path)).unwrap()));
@@ -44,7 +55,8 @@ enum Piece {
     Junk(String),
 }
 
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 9] = [
+    "[plugins.'io.containerd.metadata.v1.bolt']",
     "[worker.oci]",
     "[worker.containerd]",
     "  [worker.containerd.runtime]",
@@ -54,7 +66,9 @@ const HEADERS: [&str; 8] = [
     "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]",
     "[[registry]]",
 ];
-const VALUES: [&str; 10] = [
+const VALUES: [&str; 12] = [
+    "root = '/srv/data'",
+    "no_sync = false # yet",
     "version = 2",
     "enabled = true",
     "binary = \"runc\" # ours",
@@ -99,7 +113,7 @@ fn any_toml_is_edited_and_undone_or_refused_and_left() {
         if whole.ends {
             text += end;
         }
-        there_and_back(1 + usize::from(whole.engine) % 3, text.as_bytes());
+        there_and_back(2 + usize::from(whole.engine) % 6, text.as_bytes());
     });
 }
 
@@ -108,6 +122,7 @@ fn any_toml_is_edited_and_undone_or_refused_and_left() {
 enum Member {
     DefaultRuntime(bool),
     Runtimes(bool),
+    DataRoot(bool),
     Other(u8),
     Text(String),
 }
@@ -124,6 +139,9 @@ fn any_json_is_edited_and_undone_or_refused_and_left() {
                 let other = if *empty { "" } else { "\"crun\":{\"path\":\"/usr/bin/crun\"}" };
                 format!("\"runtimes\":{{{other}}}")
             }
+            Member::DataRoot(plain) => {
+                format!("\"data-root\": \"{}\"", if *plain { "/srv/docker" } else { "srv" })
+            }
             Member::Other(n) => format!("\"k{n}\": [1, {{ }}, -0.5e{n}]"),
             Member::Text(text) => format!("\"t\" : {}", serde_json::Value::from(text.as_str())),
         };
@@ -131,7 +149,8 @@ fn any_json_is_edited_and_undone_or_refused_and_left() {
         let (between, edge) = if is_wide { (",\n\t", "\n") } else { (",", "") };
         let (left, right) =
             [("", ""), ("\n", "\r\n"), (" ", "\n\n"), ("\u{feff}", "")][usize::from(around) % 4];
+        let engine = usize::from(around / 4) % 2;
         let whole = format!("{left}{{{edge}{}{edge}}}{right}", members.join(between));
-        there_and_back(0, whole.as_bytes());
+        there_and_back(engine, whole.as_bytes());
     });
 }

@@ -11,8 +11,9 @@ use synconce_setup::{Engine, apply, plan, undo};
 use tempfile::TempDir;
 
 pub const RUNTIME: &str = "/usr/local/bin/synconce-oci";
+pub const SYNCONCE: &str = "/usr/local/bin/synconce";
 
-/// A system with `synconce-oci` and nothing else.
+/// A system with `synconce` and `synconce-oci`, and nothing else.
 pub struct Tree {
     root: TempDir,
 }
@@ -23,7 +24,7 @@ pub type Snapshot = BTreeMap<String, (u32, u32, u32, String)>;
 impl Tree {
     pub fn new() -> Self {
         let tree = Self { root: tempfile::tempdir().unwrap() };
-        tree.program(RUNTIME)
+        tree.program(RUNTIME).program(SYNCONCE)
     }
 
     /// Adds an executable file at `path`.

@@ -1,28 +1,99 @@
 //! `synconce hold recover`, `settle` and `run`
 
-use super::{Trouble, stem};
+use super::{Trouble, read, stem};
 use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
-use crate::text::say;
+use crate::text::{notice, say};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 use synconce_daemon::config::Config;
+use synconce_daemon::recover::{
+    self, Decision, Layers, RecoverError, Recovered, SetAside, Steps, Verdict,
+};
 use synconce_daemon::start::start;
 use synconce_daemon::stop::stop;
+use synconce_daemon::{aside, bolt, overlay};
 use synconce_sys::reason;
 
 /// Recovers a hold.
 pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
-    let config = Config::read(&arguments.named.name)?;
-    let _ = config;
+    let config = read(&arguments.named.name)?;
+    let decision = match (arguments.wipe, arguments.keep) {
+        (true, _) => Decision::Wipe,
+        (_, true) => Decision::Keep,
+        _ => Decision::ByFile,
+    };
+    decided(&config, decision)
+}
+
+/// Recovers, and says what was done: a recovery that changes something is never silent.
+fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
+    let done = recover::recover(config, decision, &steps());
+    let name = &config.name;
+    match done.map_err(|error| refused(&error))? {
+        Recovered::Clean | Recovered::Untouched => {}
+        Recovered::WasWhole { reason } => {
+            say(&format!("hold {name}: {reason}; every database was checked, and is whole"));
+        }
+        Recovered::Kept { reason } => {
+            say(&format!("hold {name}: {reason}; the files are used as they are"));
+        }
+        Recovered::SetAside(aside) => say_set_aside(config, &aside),
+    }
     Ok(())
+}
+
+fn say_set_aside(config: &Config, aside: &SetAside) {
+    let cost = config.cost.as_ref().map(|cost| format!(": {cost}")).unwrap_or_default();
+    say(&format!("hold {}: {}; the files are set aside{cost}", config.name, aside.reason));
+    match &aside.layers {
+        Layers::NotAsked => {}
+        Layers::SetAside(count) => {
+            say(&format!("{count} layers of docker to which nothing refers are set aside, too"));
+        }
+        Layers::Left(why) => say(&format!("layers of docker were left as they are: {why}")),
+    }
+    if !aside.commands.is_empty() {
+        say("until the daemon has started once, these commands put everything back:");
+        aside.commands.iter().for_each(|command| say(&format!("  {command}")));
+    }
+}
+
+fn refused(error: &RecoverError) -> Trouble {
+    let commands = error.commands();
+    let mut message = error.to_string();
+    for (command, what) in &commands {
+        message += &format!("\n  {command}    # {what}");
+    }
+    message.into()
+}
+
+fn steps() -> Steps<'static> {
+    Steps {
+        check_bolt: &|path| match bolt::check(path) {
+            Ok(Ok(_)) => Verdict::Whole,
+            Ok(Err(damage)) => Verdict::Damaged(damage.to_string()),
+            Err(error) => Verdict::Unknown(reason(&error)),
+        },
+        clean: &overlay::clean,
+    }
 }
 
 /// Removes what was set aside.
 pub(super) fn settle(named: &Named) -> Result<(), Trouble> {
-    let _ = stem(&named.name);
-    Ok(())
+    settled(&stem(&named.name))
+}
+
+fn settled(name: &str) -> Result<(), Trouble> {
+    match aside::settle(name) {
+        Ok(0) => Ok(()),
+        Ok(count) => {
+            notice(&format!("hold {name}: removed {count} files that were set aside"));
+            Ok(())
+        }
+        Err(error) => Err(error.to_string().into()),
+    }
 }
 
 /// Runs a daemon whose files are held.
@@ -34,7 +105,8 @@ pub(super) fn run(arguments: &Run) -> ExitCode {
 }
 
 fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
-    let config = Config::read(&arguments.named.name)?;
+    let config = read(&arguments.named.name)?;
+    decided(&config, Decision::ByFile)?;
     start(&config)?;
     let forwarder = SignalForwarder::new();
     let forwarder =
@@ -42,7 +114,13 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let ended = command(arguments, &forwarder);
     stop(&config.name)?;
     Ok(match ended {
-        Ok(status) => code(status),
+        Ok(status) => {
+            // The daemon has run without what was set aside, and ended by itself.
+            if status.success() {
+                settled(&config.name)?;
+            }
+            code(status)
+        }
         Err(code) => code.into(),
     })
 }

@@ -1,6 +1,6 @@
 //! `synconce hold status`
 
-use super::{Trouble, stem};
+use super::{Trouble, read, stem};
 use crate::arguments::hold::Status as Arguments;
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
@@ -41,6 +41,21 @@ impl Report {
     /// Whether a crash or a failed disk may have damaged the files.
     pub fn is_interrupted(&self) -> bool {
         matches!(self.status.state, State::Failed | State::Interrupted)
+    }
+
+    /// Returns what a crash now costs. Nothing is in doubt while nothing is held.
+    pub fn cost(&self) -> String {
+        let status = &self.status;
+        let what = match status.after_crash {
+            AfterCrash::Wipe => "the files are set aside",
+            AfterCrash::Check => "damaged databases are set aside",
+            AfterCrash::Refuse => "the daemon does not start before you decide",
+        };
+        match (status.state, &status.cost) {
+            (State::Off, _) => "nothing".to_owned(),
+            (_, Some(cost)) => format!("{what}: {cost}"),
+            (_, None) => what.to_owned(),
+        }
     }
 
     /// Returns the lines for people.
@@ -85,11 +100,11 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
 }
 
 fn report(name: &OsStr) -> Result<Report, Trouble> {
-    let config = Config::read(name);
+    let config = read(name);
     let found = status(&stem(name), config.as_ref().ok()).map_err(|error| error.to_string())?;
     match (found, config) {
         (Some(found), _) => Ok(Report::of(found)),
-        (None, Err(error)) => Err(error.into()),
+        (None, Err(trouble)) => Err(trouble),
         (None, Ok(_)) => Err(format!("there is no hold {}", name.display()).into()),
     }
 }
@@ -113,7 +128,7 @@ fn text(reports: &[Report]) -> String {
         return "no holds\n".to_owned();
     }
     let mut rows = vec![["NAME", "STATE", "SINCE", "FILES", "A CRASH NOW"].map(str::to_owned)];
-    rows.extend(reports.iter().map(|report| row(&report.status)));
+    rows.extend(reports.iter().map(row));
     let width = table::width_of(io::stdout());
     let table = table::render(&rows, width);
     let mut lines = table.lines().map(str::to_owned);
@@ -125,29 +140,11 @@ fn text(reports: &[Report]) -> String {
     text.join("\n") + "\n"
 }
 
-fn row(status: &Status) -> [String; 5] {
-    let state = match status.state {
-        State::Off => "off",
-        State::Held => "held",
-        State::Incomplete => "incomplete",
-        State::Failed => "failed",
-        State::Interrupted => "interrupted",
-    };
+fn row(report: &Report) -> [String; 5] {
+    let status = &report.status;
     let started = status.started.clone().unwrap_or_else(|| "-".to_owned());
-    [status.name.clone(), state.to_owned(), started, status.paths.len().to_string(), cost(status)]
-        .map(|cell| printable(&cell))
-}
-
-/// Returns what a crash now costs. Nothing is in doubt while nothing is held.
-fn cost(status: &Status) -> String {
-    let what = match status.after_crash {
-        AfterCrash::Wipe => "the files are set aside",
-        AfterCrash::Check => "damaged databases are set aside",
-        AfterCrash::Refuse => "the daemon does not start before you decide",
-    };
-    match (status.state, &status.cost) {
-        (State::Off, _) => "nothing".to_owned(),
-        (_, Some(cost)) => format!("{what}: {cost}"),
-        (_, None) => what.to_owned(),
-    }
+    let state = status.state.word().to_owned();
+    let cells =
+        [status.name.clone(), state, started, status.paths.len().to_string(), report.cost()];
+    cells.map(|cell| printable(&cell))
 }

@@ -1,0 +1,28 @@
+//! Holds of daemons' files, among the runs.
+
+use crate::commands::hold::{Report, reports};
+use crate::text::{printable, say};
+use synconce_daemon::status::State;
+
+/// Returns the holds that are in force or interrupted; says why, if they cannot be read.
+pub(super) fn noteworthy() -> Vec<Report> {
+    let mut holds = reports().unwrap_or_else(|error| {
+        say(&error);
+        Vec::new()
+    });
+    holds.retain(|hold| hold.status.state != State::Off);
+    holds
+}
+
+/// Returns the lines of the holds.
+pub(super) fn render(holds: &[Report]) -> String {
+    let render = |hold: &Report| {
+        let status = &hold.status;
+        let since = status.started.as_deref().unwrap_or("an unknown time");
+        let state = status.state.word();
+        let cost = printable(&hold.cost());
+        let first = format!("hold {}: {state} since {since}; a crash now: {cost}", status.name);
+        [first].into_iter().chain(hold.lines()).collect::<Vec<_>>().join("\n") + "\n"
+    };
+    holds.iter().map(render).collect()
+}

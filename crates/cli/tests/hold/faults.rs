@@ -1,0 +1,90 @@
+//! Full and failing disks, and file systems that go away.
+
+use crate::support::Fixture;
+use std::fs;
+use synconce_testkit::harness::{isolated, isolated_alone};
+use synconce_testkit::rig::Rig;
+
+#[test]
+fn a_full_disk_refuses_the_start_and_keeps_nothing() {
+    isolated(|place| {
+        let rig = Rig::builder().size(24 << 20).passthrough(false).up().unwrap();
+        let fixture = Fixture::on(place, rig, "");
+        let fill = format!(
+            "cat /dev/zero >{0}/full; i=0; while : >{0}/$i; do i=$((i+1)); done; :",
+            fixture.rig.path().display()
+        );
+        place.bare(&["sh", "-c", &fill]);
+        let at_first = fixture.everything();
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("No space left on device"), "{}", refused.stderr);
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_write_back_error_ends_the_hold_and_is_named() {
+    // A sync(2) of another test would write the file before the disk fails.
+    isolated_alone(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
+        let fixture = Fixture::on(place, rig.up().unwrap(), "");
+        fixture.ok("start");
+        let file = fs::File::options().write(true).open(fixture.file()).unwrap();
+        std::io::Write::write_all(&mut &file, &[b'a'; 65536]).unwrap();
+        fixture.rig.disk().fail_writes(true).unwrap();
+        let below = fs::File::open(fixture.rig.path()).unwrap();
+        assert!(rustix::fs::syncfs(&below).is_err(), "the data are lost");
+        fixture.rig.disk().fail_writes(false).unwrap();
+        let error = file.sync_all().expect_err("the daemon's next sync");
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+        let (status, code) = fixture.status();
+        assert_eq!((status["state"].as_str(), code), (Some("failed"), Some(4)));
+        drop((file, below));
+        let stopped = fixture.hold("stop");
+        assert_eq!(stopped.status.code(), Some(125));
+        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
+        assert!(stopped.stderr.contains("hint: synconce hold recover t"), "{}", stopped.stderr);
+        assert_eq!(fixture.state(), "interrupted");
+        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_system_that_was_unmounted_during_the_hold_is_in_doubt() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        for path in [fixture.file(), fixture.directory()] {
+            place.bare(&["umount", &path.display().to_string()]);
+        }
+        assert_eq!(fixture.state(), "incomplete");
+        place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        assert_eq!(fixture.state(), "interrupted");
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("was unmounted"), "{}", refused.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_that_somebody_unmounted_is_whole_again_after_the_next_start() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let file = fixture.file().display().to_string();
+        assert_eq!(place.bare(&["umount", &file]).status.code(), Some(0));
+        let (status, _) = fixture.status();
+        assert_eq!(status["missing"][0], file);
+        fixture.ok("start");
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}

@@ -1,0 +1,159 @@
+//! What is held, and what is not.
+
+use crate::support::{Fixture, end};
+use std::fs;
+use synconce_testkit::harness::{finish, isolated};
+
+#[test]
+fn syncs_of_held_files_reach_no_disk_until_the_hold_stops() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let before = fixture.flushes();
+        let held = [fixture.file(), fixture.directory().join("new")];
+        for path in &held {
+            assert_eq!(fixture.write(path, 200).status.code(), Some(0));
+        }
+        // The journal may commit by itself, every five seconds.
+        let during = fixture.flushes() - before;
+        assert!(during < 60, "{during} flushes for 1,200 syncs");
+        let before = fixture.flushes();
+        fixture.ok("stop");
+        assert!(fixture.flushes() > before, "the files are made durable");
+        for path in &held {
+            assert!(fs::read_to_string(path).unwrap().starts_with("      199"), "{path:?}");
+        }
+        let before = fixture.flushes();
+        fixture.write(&held[0], 20);
+        assert!(fixture.flushes() - before >= 40, "the syncs are real again");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn other_files_of_the_same_disk_and_of_the_same_process_have_real_syncs() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let before = fixture.flushes();
+        fixture.write(&fixture.rig.path().join("other"), 20);
+        assert!(fixture.flushes() - before >= 40);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_leaves_nothing_behind() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let at_first = fixture.everything();
+        fixture.ok("start");
+        let below = fixture.directory().join("made/below");
+        fs::create_dir_all(&below).unwrap();
+        fs::rename(fixture.directory().join("made"), fixture.directory().join("moved")).unwrap();
+        assert!(fixture.everything() != at_first, "the hold has directories of its own");
+        fs::remove_dir_all(fixture.directory().join("moved")).unwrap();
+        fs::create_dir(fixture.directory().join("kept")).unwrap();
+        fixture.ok("stop");
+        fs::remove_dir(fixture.directory().join("kept")).unwrap();
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(place.bare(&["ls", "state/holds"]).stdout, "");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains("meta.db") && !mounts.contains("databases"), "{mounts}");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn directories_that_were_made_under_the_hold_have_no_attributes_of_it_afterwards() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        fs::create_dir_all(fixture.directory().join("made/below")).unwrap();
+        fixture.ok("stop");
+        let everything = fixture.everything();
+        assert!(everything.contains("made/below") && !everything.contains("trusted."));
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn starting_and_stopping_twice_changes_nothing() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let again = fixture.hold("start");
+        assert_eq!(again.status.code(), Some(0));
+        assert!(again.stderr.contains("held already"), "{}", again.stderr);
+        assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), mounts);
+        fixture.ok("stop");
+        let again = fixture.hold("stop");
+        assert_eq!(again.status.code(), Some(0));
+        assert!(again.stderr.contains("no hold"), "{}", again.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_directory_above_that_is_a_link_is_followed() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let link = place.path("link");
+        std::os::unix::fs::symlink(fixture.rig.path(), &link).unwrap();
+        let path = link.join("meta.db");
+        let text = format!("[[hold]]\npath = \"{}\"\nkind = \"bolt\"\n", path.display());
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        assert_eq!(fixture.state(), "held");
+        let before = fixture.flushes();
+        fixture.write(&fixture.file(), 50);
+        assert!(fixture.flushes() - before < 40);
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_process_that_opened_a_file_with_o_dsync_is_named_by_status() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let path = fixture.directory().join("log");
+        let program = format!(
+            "import os, time\n\
+             file = os.open('{}', os.O_RDWR | os.O_CREAT | os.O_DSYNC)\n\
+             open('opened', 'w').write('1\\n')\n\
+             time.sleep(600)\n",
+            path.display()
+        );
+        let mut command = place.command("python3");
+        let process = synconce_testkit::harness::Started::new(command.args(["-c", &program]));
+        place.wait_for("opened");
+        let (status, code) = fixture.status();
+        assert_eq!(code, Some(0));
+        assert_eq!(status["synced_at_open"][0]["name"], "python3");
+        end(process);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_list_of_holds_has_all_in_force() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "cost = \"one import\"\nafter_crash = \"wipe\"\n");
+        fixture.ok("start");
+        let shown = finish(&mut place.synconce(&["hold", "status"]));
+        assert_eq!(shown.status.code(), Some(0));
+        assert!(shown.stdout.contains("held") && shown.stdout.contains("one import"));
+        let shown = place.status(&[]);
+        assert_eq!(shown.status.code(), Some(0), "a hold in force is no run in flight");
+        assert!(shown.stdout.contains("hold t"), "{}", shown.stdout);
+        fixture.ok("stop");
+        assert!(!place.status(&[]).stdout.contains("hold t"));
+        fixture.rig.down().unwrap();
+    });
+}

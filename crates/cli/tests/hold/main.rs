@@ -1,0 +1,12 @@
+//! `synconce hold`: files of a daemon whose syncs the kernel answers.
+//!
+//! Every test runs in a process, a mount namespace and a pid namespace of its own (see
+//! `harness::isolated`), with a disk of its own where it counts flushes or breaks the disk. The
+//! tests need root, util-linux, perl and python3.
+
+mod faults;
+mod files;
+mod recovery;
+mod refusals;
+mod running;
+mod support;

@@ -1,0 +1,131 @@
+//! What happens to the files after an unclean end. A disk that was unmounted under the hold is
+//! as after a crash: only the kernel's own write-back decides what is there.
+
+use crate::support::Fixture;
+use std::fs;
+use synconce_testkit::harness::{finish, isolated};
+
+/// Holds the files, writes `text` to the file, and takes the disk away under the hold.
+fn interrupted(fixture: &Fixture<'_>, text: &str) {
+    fixture.ok("start");
+    fs::write(fixture.file(), text).unwrap();
+    fs::write(fixture.directory().join("data"), text).unwrap();
+    for path in [fixture.file(), fixture.directory()] {
+        fixture.place.bare(&["umount", &path.display().to_string()]);
+    }
+    fixture.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+    fixture.rig.unmount().unwrap();
+    fixture.rig.mount().unwrap();
+}
+
+#[test]
+fn a_kill_of_the_daemon_alone_needs_no_recovery() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fixture.write(&fixture.directory().join("data"), 3);
+        let recovered = fixture.hold("recover");
+        assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
+        assert!(fixture.directory().join("data").exists());
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\ncost = \"one import\"\n");
+        interrupted(&fixture, "old");
+        let recovered = fixture.hold("recover");
+        assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+        assert!(recovered.stderr.contains("set aside: one import"), "{}", recovered.stderr);
+        assert!(!fixture.file().exists() && !fixture.directory().exists());
+        fixture.ok("start");
+        fixture.ok("stop");
+        // The commands, as they are printed, typed by hand.
+        fs::remove_file(fixture.file()).unwrap();
+        fs::remove_dir(fixture.directory()).unwrap();
+        let is_command = |line: &&str| line.trim_start().starts_with("mv ");
+        let commands = recovered.stderr.replace("synconce:", "");
+        let commands: Vec<_> = commands.lines().filter(is_command).map(str::to_owned).collect();
+        assert_eq!(commands.len(), 2, "{}", recovered.stderr);
+        assert_eq!(place.bare(&["sh", "-ec", &commands.join("\n")]).status.code(), Some(0));
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+        assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "old");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        interrupted(&fixture, "old");
+        fixture.ok("recover");
+        fixture.ok("start");
+        let aside = |fixture: &Fixture<'_>| fixture.everything().contains(".synconce-aside");
+        assert!(aside(&fixture));
+        fixture.ok("settle");
+        assert!(!aside(&fixture));
+        fixture.ok("stop");
+        interrupted(&fixture, "again");
+        let words = ["hold", "run", "./t.toml", "--", "false"];
+        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(1));
+        assert!(aside(&fixture), "a daemon that failed has not started");
+        let words = ["hold", "run", "./t.toml", "--", "true"];
+        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
+        assert!(!aside(&fixture));
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn refuse_leaves_everything_and_prints_the_commands_that_decide() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        interrupted(&fixture, "old");
+        let refused = fixture.hold("recover");
+        assert_eq!(refused.status.code(), Some(125));
+        for said in ["was unmounted", "hold recover t --keep", "hold recover t --wipe"] {
+            assert!(refused.stderr.contains(said), "{}", refused.stderr);
+        }
+        assert_eq!(fixture.state(), "interrupted");
+        assert_eq!(place.status(&[]).status.code(), Some(4));
+        let kept = finish(&mut place.synconce(&["hold", "recover", "./t.toml", "--keep"]));
+        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+        assert!(!fixture.everything().contains(".synconce-hold"));
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn check_keeps_a_whole_database_and_sets_a_damaged_one_aside() {
+    isolated(|place| {
+        let settings =
+            "after_crash = \"check\"\ncheck = [\"grep\", \"--quiet\", \"whole\", \"{}\"]\n";
+        let fixture = Fixture::new(place, settings);
+        let text = place.read("t.toml");
+        let without = text.split("[[hold]]").take(2).collect::<Vec<_>>().join("[[hold]]");
+        place.write("t.toml", &without);
+        for (text, is_kept) in [("whole", true), ("damaged", false)] {
+            // The check is the operator's own, so the content need not be bbolt's.
+            fs::remove_file(fixture.file()).unwrap();
+            fixture.ok("start");
+            fs::write(fixture.file(), text).unwrap();
+            place.bare(&["umount", &fixture.file().display().to_string()]);
+            place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+            fixture.rig.unmount().unwrap();
+            fixture.rig.mount().unwrap();
+            let recovered = fixture.hold("recover");
+            assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+            assert_eq!(fixture.file().exists(), is_kept, "{}", recovered.stderr);
+            assert!(!recovered.stderr.is_empty(), "never silent");
+            assert_eq!(fixture.state(), "off");
+        }
+        fixture.rig.down().unwrap();
+    });
+}

@@ -1,0 +1,134 @@
+//! Holds that cannot start or stop, and what is left of them.
+
+use crate::support::{Fixture, end};
+use std::fs;
+use synconce_testkit::harness::{finish, isolated};
+
+#[test]
+fn a_file_that_a_process_has_open_is_not_taken_into_a_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "unit = \"some.service\"\n");
+        let at_first = fixture.everything();
+        for path in [fixture.file(), fixture.directory().join("new")] {
+            let process = fixture.open(&path);
+            let refused = fixture.hold("start");
+            assert_eq!(refused.status.code(), Some(125));
+            assert!(refused.stderr.contains("in use by s"), "{}", refused.stderr);
+            assert!(refused.stderr.contains("hint: systemctl stop some.service"));
+            end(process);
+        }
+        fs::remove_file(fixture.directory().join("new")).unwrap();
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_with_an_open_file_stays_whole_when_its_stop_is_refused() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let process = fixture.open(&fixture.directory().join("new"));
+        let refused = fixture.hold("stop");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("in use by s"), "{}", refused.stderr);
+        assert_eq!(fixture.state(), "held");
+        end(process);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn two_holds_never_have_the_same_file() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.configure("second", "");
+        fixture.ok("start");
+        let second = finish(&mut place.synconce(&["hold", "start", "./second.toml"]));
+        assert_eq!(second.status.code(), Some(125));
+        assert!(second.stderr.contains("it is in the hold t"), "{}", second.stderr);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn two_starts_at_once_make_one_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let script = "for turn in 1 2 3 4; do \"$0\" hold start ./t.toml & done; wait";
+        let binary = synconce_testkit::harness::binary();
+        let all = finish(place.command("sh").args(["-c", script, binary]));
+        assert_eq!(all.status.code(), Some(0), "{}", all.stderr);
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert_eq!(mounts.matches("meta.db rw").count(), 1, "{mounts}");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_file_below_is_locked_against_a_daemon_without_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let file = fixture.file().display().to_string();
+        // Another mount namespace, in which the hold was unmounted.
+        let script = "umount \"$0\" && flock --nonblock \"$0\" true";
+        let without = ["unshare", "--mount", "sh", "-c", script, &file];
+        assert_eq!(place.bare(&without).status.code(), Some(1), "locked");
+        assert_eq!(place.bare(&["flock", "--nonblock", &file, "true"]).status.code(), Some(0));
+        assert_eq!(fixture.status().0["guarded"], true);
+        fixture.ok("stop");
+        assert_eq!(place.bare(&["flock", "--nonblock", &file, "true"]).status.code(), Some(0));
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        assert_eq!(place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]).status.code(), Some(0));
+        synconce_testkit::harness::eventually("the guard has ended", || {
+            fixture.status().0["guarded"] == false
+        });
+        let before = fixture.flushes();
+        fixture.write(&fixture.file(), 50);
+        assert!(fixture.flushes() - before < 40, "the mounts need no process");
+        fixture.ok("start");
+        assert_eq!(fixture.status().0["guarded"], true);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn what_is_missing_is_made_and_a_bad_file_changes_nothing() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fs::remove_file(fixture.file()).unwrap();
+        fs::remove_dir(fixture.directory()).unwrap();
+        fixture.ok("start");
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        assert!(fixture.file().is_file() && fixture.directory().is_dir());
+        for (text, said) in [
+            ("[[hold]]\npath = \"/proc/sys/x\"\nkind = \"bolt\"\n", "/proc/sys/x"),
+            ("[[hold]]\npath = \"x\"\nkind = \"bolt\"\n", "absolute"),
+            ("unit = 3\n", "line 1"),
+        ] {
+            place.write("t.toml", text);
+            let refused = fixture.hold("start");
+            assert_eq!(refused.status.code(), Some(125));
+            assert!(refused.stderr.contains(said), "{}", refused.stderr);
+        }
+        let absent = finish(&mut place.synconce(&["hold", "start", "absent"]));
+        assert_eq!(absent.status.code(), Some(125));
+        assert!(absent.stderr.contains("/etc/synconce/hold.d/absent.toml"), "{}", absent.stderr);
+        fixture.rig.down().unwrap();
+    });
+}

@@ -1,0 +1,63 @@
+//! `hold run`: a daemon whose files are held while it runs.
+
+use crate::support::{Fixture, end, to_synconce};
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{Started, finish, isolated};
+
+#[test]
+fn the_files_are_held_while_the_command_runs_and_its_exit_code_is_passed_on() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let script = "\"$0\" hold status ./t.toml; exit 7";
+        let binary = synconce_testkit::harness::binary();
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", script, binary];
+        let ended = finish(&mut place.synconce(&words));
+        assert_eq!(ended.status.code(), Some(7), "{}", ended.stderr);
+        assert!(ended.stdout.contains(" held "), "{}", ended.stdout);
+        assert_eq!(fixture.state(), "off");
+        for (command, code) in [("/absent", 127), ("/etc/passwd", 126)] {
+            let ended = finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", command]));
+            assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
+            assert_eq!(fixture.state(), "off");
+        }
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let script = "trap 'kill $!; exit 5' TERM; echo up >up; sleep 600 & wait";
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", script];
+        let running = Started::new(&mut place.synconce(&words));
+        place.wait_for("up");
+        to_synconce(&running, Signal::TERM);
+        assert_eq!(running.end().code(), Some(5));
+        assert_eq!(fixture.state(), "off");
+        let killed = ["hold", "run", "./t.toml", "--", "sh", "-c", "kill -KILL $$"];
+        let ended = finish(&mut place.synconce(&killed));
+        assert_eq!(ended.status.signal(), Some(9), "{}", ended.stderr);
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
+        let running = Started::new(&mut place.synconce(&words));
+        place.wait_for("up");
+        to_synconce(&running, Signal::KILL);
+        running.end();
+        assert_eq!(fixture.state(), "held");
+        end(running);
+        let words = ["hold", "run", "./t.toml", "--", "true"];
+        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}

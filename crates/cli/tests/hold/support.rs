@@ -1,0 +1,124 @@
+//! Holds on a disk of their own.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::PathBuf;
+use synconce_testkit::harness::{Place, Started, finish};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::Rig;
+
+/// A hold of one bolt file and one directory on a rig.
+pub struct Fixture<'a> {
+    pub place: &'a Place,
+    pub rig: Rig,
+}
+
+impl<'a> Fixture<'a> {
+    /// Makes the disk, the files, and the file `t.toml` with `settings` at its start.
+    pub fn new(place: &'a Place, settings: &str) -> Self {
+        Self::on(place, Rig::builder().size(128 << 20).passthrough(false).up().unwrap(), settings)
+    }
+
+    pub fn on(place: &'a Place, rig: Rig, settings: &str) -> Self {
+        let fixture = Self { place, rig };
+        fs::create_dir_all(fixture.directory()).unwrap();
+        fs::write(fixture.file(), "").unwrap();
+        fixture.configure("t", settings);
+        fixture
+    }
+
+    /// Writes the file of the hold `name`.
+    pub fn configure(&self, name: &str, settings: &str) {
+        let (file, directory) = (self.file(), self.directory());
+        let text = format!(
+            "{settings}\n[[hold]]\npath = \"{}\"\nkind = \"bolt\"\n\
+             [[hold]]\npath = \"{}\"\nkind = \"other\"\n",
+            file.display(),
+            directory.display()
+        );
+        self.place.write(&format!("{name}.toml"), &text);
+    }
+
+    /// Returns the held file.
+    pub fn file(&self) -> PathBuf {
+        self.rig.path().join("meta.db")
+    }
+
+    /// Returns the held directory.
+    pub fn directory(&self) -> PathBuf {
+        self.rig.path().join("databases")
+    }
+
+    /// Runs `synconce hold VERB ./t.toml`.
+    pub fn hold(&self, verb: &str) -> Finished {
+        finish(&mut self.place.synconce(&["hold", verb, "./t.toml"]))
+    }
+
+    /// Runs the verb, which succeeds.
+    pub fn ok(&self, verb: &str) {
+        let finished = self.hold(verb);
+        assert_eq!(finished.status.code(), Some(0), "hold {verb}: {}", finished.stderr);
+    }
+
+    /// Returns the JSON of `hold status`, and its exit code.
+    pub fn status(&self) -> (serde_json::Value, Option<i32>) {
+        let words = ["hold", "status", "--json", "./t.toml"];
+        let finished = finish(&mut self.place.synconce(&words));
+        let json: serde_json::Value = serde_json::from_str(&finished.stdout).expect("JSON");
+        (json[0].clone(), finished.status.code())
+    }
+
+    /// Returns the state that `hold status` shows.
+    pub fn state(&self) -> String {
+        self.status().0["state"].as_str().expect("a state").to_owned()
+    }
+
+    /// Starts a process that keeps `path` open.
+    pub fn open(&self, path: &std::path::Path) -> Started {
+        let script = format!("exec 3<>'{}'; echo open >opened; sleep 600", path.display());
+        let process = Started::new(self.place.command("sh").args(["-c", &script]));
+        self.place.wait_for("opened");
+        self.place.remove("opened");
+        process
+    }
+
+    /// Writes and syncs `count` times with each call that a database uses, on `path`.
+    pub fn write(&self, path: &std::path::Path, count: u32) -> Finished {
+        let program = format!(
+            "import os\n\
+             file = os.open('{}', os.O_RDWR | os.O_CREAT)\n\
+             for turn in range({count}):\n\
+             \x20   os.pwrite(file, b'%9d' % turn, 0)\n\
+             \x20   os.fsync(file); os.fdatasync(file)\n\
+             \x20   os.pwritev(file, [b'more'], 100, os.RWF_DSYNC)\n",
+            path.display()
+        );
+        finish(self.place.command("python3").args(["-c", &program]))
+    }
+
+    /// Returns how many flushes have reached the disk.
+    pub fn flushes(&self) -> u64 {
+        self.rig.disk().stats().unwrap().flushes
+    }
+
+    /// Returns every path on the disk, with its attributes of overlays.
+    pub fn everything(&self) -> String {
+        let find = self.place.bare(&["find", &self.rig.path().display().to_string()]);
+        let words = ["getfattr", "--dump", "--match=trusted.overlay", "--recursive"];
+        let directory = self.rig.path().display().to_string();
+        let attributes = self.place.bare(&[&words[..], &[directory.as_str()]].concat());
+        find.stdout + &attributes.stdout
+    }
+}
+
+/// Kills the group of `process`, and waits for its end.
+pub fn end(process: Started) {
+    process.signal(Signal::KILL).unwrap();
+    process.end();
+}
+
+/// Sends a signal to the command itself, not to its group.
+pub fn to_synconce(process: &Started, signal: Signal) {
+    let pid = Pid::from_raw(process.pid() as i32).expect("a process id");
+    kill_process(pid, signal).unwrap();
+}

@@ -1,0 +1,140 @@
+//! The messages of holds, and their units as systemd reads them.
+
+use super::place::{Ended, Place};
+use std::fs;
+use std::process::Command;
+
+/// Makes a system with synconce, containerd and its unit.
+fn place(name: &str) -> Place {
+    let place = Place::new(name);
+    place.program("usr/bin/synconce");
+    place.program("usr/bin/containerd");
+    let unit = "[Service]\nExecStart=/usr/bin/containerd\n";
+    place.write("lib/systemd/system/containerd.service", unit);
+    place
+}
+
+const DESCRIPTION: &str = "etc/synconce/hold.d/containerd.toml";
+const UNIT: &str = "etc/systemd/system/synconce-hold-containerd.service";
+
+#[test]
+fn a_hold_is_set_up_checked_and_undone_with_words_for_each() {
+    let place = place("held");
+    let before = place.snapshot();
+    let check = ["containerd", "--hold", "--check"];
+    let missing = place.setup(&check);
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(missing.stdout.contains("+after_crash = \"wipe\"\n"), "{missing:?}");
+    assert!(missing.stderr.contains("containerd --hold is not set up"), "{missing:?}");
+    assert_eq!(before, place.snapshot());
+
+    let ended = place.setup(&["containerd", "--hold"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
+    let restart = "restart containerd: systemctl daemon-reload && systemctl restart \
+                   containerd.service\n";
+    for part in ["wrote ", "after a crash of the machine: ", restart] {
+        assert_eq!(ended.stderr.matches(part).count().min(1), 1, "{part}: {}", ended.stderr);
+    }
+    assert!(place.read(UNIT).contains("ExecStart=/usr/bin/synconce hold start containerd\n"));
+    let after = place.snapshot();
+    let there = place.setup(&check);
+    let message = "synconce: containerd --hold is set up\n";
+    assert_eq!((there.code, there.stderr.as_str()), (Some(0), message));
+    // The set-up of the runtime is another one.
+    assert_eq!(place.setup(&["containerd", "--check"]).code, Some(1));
+    assert_eq!(after, place.snapshot());
+
+    let undone = place.setup(&["containerd", "--hold", "--undo"]);
+    assert!(undone.code == Some(0) && undone.stderr.contains("removed "), "{undone:?}");
+    assert!(undone.stderr.contains(restart) && !undone.stderr.contains("keep synconce-oci"));
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn a_check_names_what_was_edited_and_is_exit_code_1() {
+    let place = place("held-edited");
+    assert_eq!(place.setup(&["containerd", "--hold"]).code, Some(0));
+    let edited = place.read(DESCRIPTION).replace("\"wipe\"", "\"refuse\"");
+    place.write(DESCRIPTION, &edited);
+    let before = place.snapshot();
+    let ended = place.setup(&["containerd", "--hold", "--check"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let change = "\n-after_crash = \"refuse\"\n+after_crash = \"wipe\"\n";
+    assert!(ended.stdout.contains(change), "{}", ended.stdout);
+    let json = place.setup(&["containerd", "--hold", "--check", "--json"]);
+    assert_eq!(json.code, Some(1), "{json:?}");
+    assert!(json.stdout.contains("\"set_up\": false") && json.stdout.contains("\"dry_run\": true"));
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn a_hold_in_force_is_not_undone_by_force_either() {
+    let place = place("held-in-force");
+    assert_eq!(place.setup(&["containerd", "--hold"]).code, Some(0));
+    place.write("var/lib/synconce/holds/containerd.json", "{}");
+    let before = place.snapshot();
+    for words in
+        [&["containerd", "--hold", "--undo"][..], &["containerd", "--hold", "--undo", "-f"]]
+    {
+        let ended = place.setup(words);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(125), ""), "{ended:?}");
+        let hint = "hint: systemctl stop containerd.service synconce-hold-containerd.service; \
+                    synconce hold stop containerd";
+        assert!(ended.stderr.contains(hint), "{}", ended.stderr);
+    }
+    assert_eq!(before, place.snapshot());
+    fs::remove_file(place.root.join("var/lib/synconce/holds/containerd.json")).unwrap();
+    assert_eq!(place.setup(&["containerd", "--hold", "--undo"]).code, Some(0));
+}
+
+#[test]
+fn what_has_no_databases_or_no_option_is_refused_with_a_hint() {
+    let place = place("held-other");
+    let before = place.snapshot();
+    for (words, part) in [
+        (&["podman", "--hold"][..], "cannot hold the databases of podman"),
+        (&["kubernetes", "--hold"], "cannot hold the databases of kubernetes"),
+        (&["docker", "--no-sync"], "cannot set no_sync for docker"),
+        (&["kubernetes", "--check"], "cannot check kubernetes"),
+    ] {
+        let ended = place.setup(words);
+        assert_eq!(ended.code, Some(125), "{ended:?}");
+        assert!(ended.stderr.contains(part) && ended.stderr.contains("hint: "), "{ended:?}");
+    }
+    for words in [
+        &["containerd", "--hold", "--no-sync"][..],
+        &["containerd", "--hold", "--runtime", "/x"],
+        &["containerd", "--check", "--undo"],
+        &["containerd", "--check", "--dry-run"],
+    ] {
+        let ended = place.setup(words);
+        assert!(
+            ended.code == Some(125) && ended.stderr.contains("cannot be used with"),
+            "{ended:?}"
+        );
+    }
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn systemd_reads_the_units_and_orders_the_hold_before_the_daemon() {
+    let place = place("held-units");
+    let target = "[Unit]\nDescription=A target\n";
+    for name in ["sysinit", "basic", "shutdown", "multi-user", "local-fs"] {
+        place.write(&format!("lib/systemd/system/{name}.target"), target);
+    }
+    for daemon in ["docker", "containerd"] {
+        assert_eq!(place.setup(&[daemon, "--hold"]).code, Some(0));
+        let mut command = Command::new("systemd-analyze");
+        command.args(["verify", "--man=no", "--root"]).arg(&place.root);
+        let units = [format!("{daemon}.service"), format!("synconce-hold-{daemon}.service")];
+        let ended = Ended::of(command.args(units));
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    }
+    // A wrong line is seen.
+    place.write(UNIT, &place.read(UNIT).replace("oneshot", "onesot"));
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", "--root"]).arg(&place.root);
+    let ended = Ended::of(command.arg("synconce-hold-containerd.service"));
+    assert!(ended.stderr.contains("onesot"), "{ended:?}");
+}

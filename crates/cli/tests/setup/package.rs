@@ -1,0 +1,137 @@
+//! The scripts of the Debian package at its removal, on a directory that stands for a system.
+
+use super::place::{Ended, Place, SYNCONCE};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
+const POSTRM: &str = include_str!("../../../../packaging/debian/synconce.postrm");
+
+/// Runs a maintainer script for `place`. The words after `synconce` get `--root`.
+fn run(place: &Place, script: &str, word: &str) -> Ended {
+    let root = place.root.to_str().expect("a path of ours");
+    let mut script = script.to_owned();
+    for path in ["/var/lib/synconce", "/etc/synconce", "/run/systemd", "/run/synconce", "/run/motd"]
+    {
+        script = script.replace(path, &format!("{root}{path}"));
+    }
+    let tools = place.root.join("var/tools");
+    let tool = format!("#!/bin/sh\nexec {SYNCONCE} \"$@\" --root {root}\n");
+    place.write("var/tools/synconce", &tool);
+    fs::set_permissions(tools.join("synconce"), PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
+    Ended::of(Command::new("sh").args(["-c", &script, "sh", word]).env("PATH", path))
+}
+
+/// Makes a system with a containerd that has `no_sync`, and a dockerd.
+fn place(name: &str) -> Place {
+    let place = Place::new(name);
+    for program in ["usr/bin/synconce", "usr/bin/containerd"] {
+        place.program(program);
+    }
+    let unit = "[Service]\nExecStart=/usr/bin/containerd\n";
+    place.write("lib/systemd/system/containerd.service", unit);
+    place.write("etc/containerd/config.toml", "version = 2\n");
+    place
+}
+
+#[test]
+fn a_removal_undoes_every_set_up_and_a_purge_leaves_nothing() {
+    let place = place("package");
+    let before = place.snapshot();
+    for words in
+        [&["docker"][..], &["docker", "--hold"], &["containerd"], &["containerd", "--hold"]]
+    {
+        assert_eq!(place.setup(words).code, Some(0));
+    }
+    // An upgrade changes nothing.
+    let after = place.snapshot();
+    assert_eq!(run(&place, PRERM, "upgrade").code, Some(0));
+    assert_eq!(after, place.snapshot());
+    let removed = run(&place, PRERM, "remove");
+    assert_eq!(removed.code, Some(0), "{removed:?}");
+    assert_eq!(before, place.snapshot());
+    fs::create_dir_all(place.root.join("var/lib/synconce/holds")).unwrap();
+    assert_eq!(run(&place, POSTRM, "purge").code, Some(0));
+    assert!(!place.root.join("var/lib/synconce").exists());
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn a_hold_in_force_keeps_the_package_and_is_named() {
+    let place = place("package-in-force");
+    assert_eq!(place.setup(&["containerd", "--hold"]).code, Some(0));
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    // Of the operator's own, and one that is set up.
+    for name in ["own", "containerd"] {
+        place.write(&format!("var/lib/synconce/holds/{name}.json"), "{}");
+    }
+    // A journal is no marker.
+    place.write("var/lib/synconce/holds/other.aside.json", "{}");
+    let before = place.snapshot();
+    let ended = run(&place, PRERM, "remove");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in ["stop it by: synconce hold stop own\n", "synconce hold stop containerd\n"] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
+    assert!(!ended.stderr.contains("other"), "{ended:?}");
+    assert_eq!(before, place.snapshot());
+    for name in ["own", "containerd"] {
+        fs::remove_file(place.root.join(format!("var/lib/synconce/holds/{name}.json"))).unwrap();
+    }
+    assert_eq!(run(&place, PRERM, "remove").code, Some(0));
+    // The journal of what was set aside names paths that are left.
+    let purged = run(&place, POSTRM, "purge");
+    assert!(purged.stderr.contains("holds/other.aside.json"), "{purged:?}");
+    assert!(place.root.join("var/lib/synconce/holds/other.aside.json").exists());
+}
+
+#[test]
+fn a_set_up_that_cannot_be_undone_keeps_the_package_and_is_named() {
+    let place = place("package-edited");
+    assert_eq!(place.setup(&["containerd", "--hold"]).code, Some(0));
+    let description = "etc/synconce/hold.d/containerd.toml";
+    place.write(description, &place.read(description).replace("wipe", "refuse"));
+    let before = place.snapshot();
+    let ended = run(&place, PRERM, "remove");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let hint = "by `synconce setup containerd --hold --undo --force`";
+    assert!(ended.stderr.contains(hint), "{ended:?}");
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn two_set_ups_of_one_file_are_undone_whichever_was_first() {
+    for order in [["containerd", "--no-sync"], ["--no-sync", "containerd"]] {
+        let place = place(&format!("package-{}", order[0].trim_matches('-')));
+        let version = "#!/bin/sh\necho containerd github.com/containerd/containerd/v2 v2.1.0 0\n";
+        place.write("usr/bin/containerd", version);
+        // `--root` asks the program by chroot(8), which needs a shell there.
+        for file in libraries().iter().map(String::as_str).chain(["/bin/sh"]) {
+            let target = place.root.join(file.trim_start_matches('/'));
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            fs::copy(file, target).unwrap();
+        }
+        let before = place.snapshot();
+        for word in order {
+            let words = match word {
+                "--no-sync" => vec!["containerd", "--no-sync"],
+                other => vec![other],
+            };
+            let ended = place.setup(&words);
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+        assert_ne!(before, place.snapshot());
+        let removed = run(&place, PRERM, "remove");
+        assert_eq!(removed.code, Some(0), "{removed:?}");
+        assert_eq!(before, place.snapshot());
+    }
+}
+
+/// Returns the libraries that /bin/sh loads.
+fn libraries() -> Vec<String> {
+    let ended = Ended::of(Command::new("ldd").arg("/bin/sh"));
+    let words = ended.stdout.split_whitespace().filter(|word| word.starts_with('/'));
+    words.map(str::to_owned).collect()
+}

@@ -1,0 +1,251 @@
+//! Files that are set aside: renamed into a directory beside them, from which mv(1) puts them
+//! back.
+//!
+//! A journal is durable before the first rename. It names each rename, so that after a crash
+//! between any two steps [`set_aside`] finishes what was begun. [`settle`] removes what was set
+//! aside, once the daemon has started without it.
+
+mod expand;
+mod journal;
+mod quote;
+mod settle;
+
+pub use self::journal::{Journal, Move, Set};
+pub(crate) use self::quote::quote as quoted;
+pub use self::settle::settle;
+
+use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::{mutant, record};
+use synconce_probe::mounts;
+
+/// The beginning of the names that synconce gives to files beside held files. Entries with such
+/// a name are never set aside.
+pub const PREFIX: &str = ".synconce-";
+
+/// The file in a directory of files set aside that says how to put them back.
+const README: &str = "README";
+
+/// What is to be set aside.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The name of the hold.
+    pub name: &'a str,
+    /// The systemd unit of the daemon.
+    pub unit: Option<&'a str>,
+    /// Absolute paths; `*` and `?` in the last component match any bytes and any byte.
+    pub paths: &'a [PathBuf],
+    /// Why, for the person who finds the files.
+    pub reason: &'a str,
+}
+
+/// Why nothing more was set aside.
+#[derive(Debug)]
+pub enum AsideError {
+    /// A file system is mounted on or below a path that would be renamed. Nothing was renamed.
+    Mounted {
+        /// The path that would be renamed.
+        path: PathBuf,
+        /// The mount point.
+        point: PathBuf,
+    },
+    /// What was begun before is not finished, so it cannot be settled.
+    Unfinished(PathBuf),
+    /// An act failed. What was renamed before is in the journal.
+    Failed(Error),
+}
+
+impl From<Error> for AsideError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for AsideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mounted { path, point } => {
+                let (path, point) = (path.display(), point.display());
+                write!(f, "cannot set aside {path}: a file system is mounted on {point}")
+            }
+            Self::Unfinished(path) => {
+                let path = path.display();
+                write!(f, "cannot remove what was set aside: {path} is still to be renamed")
+            }
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AsideError {}
+
+/// Sets aside the files of `request`. First finishes what an earlier call began. Files that are
+/// missing are no error. When the function returns, all renames are durable.
+///
+/// Returns the journal, with all that is set aside for this hold.
+///
+/// # Errors
+/// Names the path. The next call continues.
+pub fn set_aside(request: &Request<'_>) -> Result<Journal, AsideError> {
+    let mut journal = Journal::read(request.name)?;
+    finish(&mut journal)?;
+    let paths = expand::all(request.paths)?;
+    if paths.is_empty() {
+        return Ok(journal);
+    }
+    check_mounts(&paths)?;
+    let number = free_number(&journal, &paths)?;
+    let moves = paths.into_iter().map(|from| Move::beside(request.name, number, from));
+    journal.sets.push(Set {
+        number,
+        time: record::now(),
+        reason: request.reason.to_owned(),
+        unit: request.unit.map(str::to_owned),
+        moves: moves.collect(),
+        finished: false,
+    });
+    journal.write()?;
+    finish(&mut journal)?;
+    Ok(journal)
+}
+
+/// Gives up what a crash of an earlier [`set_aside`] left undone, if an operator has put back
+/// every file of it. Returns `false`, and changes nothing, if a file is still set aside.
+///
+/// # Errors
+/// Names the path.
+pub fn abandon(name: &str) -> Result<bool, Error> {
+    let mut journal = Journal::read(name)?;
+    let mut unfinished: Vec<_> = journal.sets.iter_mut().filter(|set| !set.finished).collect();
+    if unfinished.iter().any(|set| set.moves.iter().any(|one| exists(&one.to))) {
+        return Ok(false);
+    }
+    if !unfinished.is_empty() {
+        // The directories stay in the journal: settle removes them.
+        unfinished.iter_mut().for_each(|set| set.finished = true);
+        journal.write()?;
+    }
+    Ok(true)
+}
+
+/// Does the renames of every unfinished set, and makes them durable.
+fn finish(journal: &mut Journal) -> Result<(), AsideError> {
+    for at in 0..journal.sets.len() {
+        if journal.sets[at].finished {
+            continue;
+        }
+        let pending: Vec<_> = journal.sets[at].pending().map(|one| one.from.clone()).collect();
+        check_mounts(&pending)?;
+        let readme = journal.readme(at);
+        for directory in journal.sets[at].directories() {
+            make_directory(&directory, &readme)?;
+        }
+        if !mutant::is("hold-recover-no-rename") {
+            for one in journal.sets[at].pending() {
+                rename(one)?;
+            }
+        }
+        if !mutant::is("hold-recover-marker-first") {
+            sync_directories(&journal.sets[at])?;
+        }
+        journal.sets[at].finished = true;
+        journal.write()?;
+    }
+    Ok(())
+}
+
+/// Refuses if a file system is mounted on or below one of `paths`.
+fn check_mounts(paths: &[PathBuf]) -> Result<(), AsideError> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    for path in paths {
+        if let Some(mount) = mounts.iter().find(|mount| mount.point.starts_with(path)) {
+            let point = mount.point.clone();
+            return Err(AsideError::Mounted { path: path.clone(), point });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the first number above those of the journal that no directory beside `paths` has.
+fn free_number(journal: &Journal, paths: &[PathBuf]) -> Result<u32, Error> {
+    let parents: BTreeSet<_> = paths.iter().filter_map(|path| path.parent()).collect();
+    let mut number = journal.sets.iter().map(|set| set.number).max().unwrap_or(0) + 1;
+    for parent in parents {
+        for entry in std::fs::read_dir(parent).on("cannot read", parent)? {
+            let name = entry.on("cannot read", parent)?.file_name();
+            let prefix = format!("{PREFIX}aside-{}-", journal.name);
+            let rest = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            let used = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+            number = number.max(used.map_or(0, |used| used.saturating_add(1)));
+        }
+    }
+    Ok(number)
+}
+
+/// Makes a directory for files set aside, with its README. One that exists was made before a
+/// crash; its README may be incomplete.
+fn make_directory(path: &Path, readme: &str) -> Result<(), Error> {
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Err(Errno::EXIST) => {}
+        made => made.on("cannot create", path)?,
+    }
+    // A link with this name leads elsewhere, and is refused.
+    let directory = open(path, OFlags::NOFOLLOW)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = rustix::fs::openat(&directory, README, flags | OFlags::CLOEXEC, mode);
+    let mut file = File::from(file.on("cannot create a file in", path)?);
+    file.write_all(readme.as_bytes()).on("cannot write a file in", path)?;
+    file.sync_all().on("cannot sync a file in", path)
+}
+
+fn rename(one: &Move) -> Result<(), Error> {
+    let at = rustix::fs::CWD;
+    let renamed =
+        match rustix::fs::renameat_with(at, &one.from, at, &one.to, RenameFlags::NOREPLACE) {
+            // File systems without RENAME_NOREPLACE (rename(2)). `to` was missing just now, in
+            // a directory of ours.
+            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::rename(&one.from, &one.to),
+            other => other,
+        };
+    renamed.on("cannot set aside", &one.from)
+}
+
+/// Syncs the directories on both sides of every rename.
+fn sync_directories(set: &Set) -> Result<(), Error> {
+    // First the new names: a crash between the syncs must not leave a file without a name.
+    let parents = set.moves.iter().filter_map(|one| one.from.parent().map(Path::to_owned));
+    let parents: BTreeSet<_> = parents.collect();
+    for directory in set.directories().into_iter().chain(parents) {
+        sync(&directory)?;
+    }
+    Ok(())
+}
+
+/// Syncs the directory `path`.
+fn sync(path: &Path) -> Result<(), Error> {
+    rustix::fs::fsync(open(path, OFlags::empty())?).on("cannot sync", path)
+}
+
+fn open(path: &Path, more: OFlags) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
+}
+
+/// Whether there is a file of any kind at `path`, a dangling link included.
+fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+/// Returns the name of the directory `number` for files of the hold `name`.
+fn directory_name(name: &str, number: u32) -> OsString {
+    format!("{PREFIX}aside-{name}-{number}").into()
+}

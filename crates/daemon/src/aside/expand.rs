@@ -1,0 +1,116 @@
+//! From the paths of a hold's file to the files that are there.
+
+use super::{PREFIX, exists};
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+
+/// Returns the files and directories that `patterns` mean, sorted, without those below another.
+/// Links in the directories above are resolved, because mount points are compared later.
+///
+/// # Errors
+/// Names a directory that cannot be read.
+pub(super) fn all(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let mut paths = Vec::new();
+    for pattern in patterns {
+        let (Some(parent), Some(last)) = (pattern.parent(), pattern.file_name()) else { continue };
+        let parent = match parent.canonicalize() {
+            Err(error) if is_missing(error.kind()) => continue,
+            found => found.on("cannot look at", parent)?,
+        };
+        match last.as_bytes().iter().any(|byte| b"*?".contains(byte)) {
+            true => matching(&parent, last, &mut paths)?,
+            false => paths.extend(Some(parent.join(last)).filter(|path| is_candidate(path))),
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    let is_below = |path: &PathBuf| paths.iter().any(|one| path != one && path.starts_with(one));
+    Ok(paths.iter().filter(|path| !is_below(path)).cloned().collect())
+}
+
+fn is_missing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn is_candidate(path: &Path) -> bool {
+    let is_ours = path.file_name().is_some_and(|name| is_ours(name.as_bytes()));
+    !is_ours && exists(path)
+}
+
+fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(PREFIX.as_bytes())
+}
+
+fn matching(parent: &Path, pattern: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let entries = match std::fs::read_dir(parent) {
+        Err(error) if is_missing(error.kind()) => return Ok(()),
+        entries => entries.on("cannot read", parent)?,
+    };
+    for entry in entries {
+        let name = entry.on("cannot read", parent)?.file_name();
+        if !is_ours(name.as_bytes()) && matches(pattern.as_bytes(), name.as_bytes()) {
+            paths.push(parent.join(name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `pattern` means `name`: `*` is any bytes, also none, and `?` is any byte.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    // Where the last `*` is, and where the rest of the name was tried after it.
+    let mut star: Option<(usize, usize)> = None;
+    while from < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, from));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == name[from] => {
+                (at, from) = (at + 1, from + 1);
+            }
+            _ => match &mut star {
+                Some((place, tried)) => {
+                    *tried += 1;
+                    (at, from) = (*place + 1, *tried);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_whole_names() {
+        let name = b"io.containerd.metadata";
+        for pattern in [&b"*"[..], b"io.*", b"*metadata", b"i?.*.meta*a", b"**", b"*a*a*"] {
+            assert!(matches(pattern, name), "{}", String::from_utf8_lossy(pattern));
+        }
+        for pattern in [&b""[..], b"?", b"io.", b"*x*", b"io.*b", b"?*o.containerd.metadatax"] {
+            assert!(!matches(pattern, name), "{}", String::from_utf8_lossy(pattern));
+        }
+        assert!(matches(b"", b"") && matches(b"*", b""));
+    }
+
+    #[test]
+    fn names_of_ours_and_missing_paths_are_left_out_and_what_is_below_another_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().canonicalize().unwrap();
+        for name in ["a", "a/b", "ab", ".hidden", ".synconce-hold"] {
+            std::fs::create_dir(at.join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("nowhere", at.join("link")).unwrap();
+        let patterns = ["*", "a", "a/b", "x", "x/y*", ".synconce-hold", "a/none*"];
+        let found = all(&patterns.map(|pattern| at.join(pattern))).unwrap();
+        assert_eq!(found, [".hidden", "a", "ab", "link"].map(|name| at.join(name)));
+        assert_eq!(all(&[at.join("l?nk")]).unwrap(), [at.join("link")]);
+    }
+}

@@ -1,0 +1,204 @@
+//! The journal of what is set aside.
+
+use super::quote::quote;
+use super::{README, directory_name, exists};
+use crate::record;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::replace::{self, Rights};
+use synconce_durable::state_file;
+
+/// What is set aside for one hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// The name of the hold.
+    pub name: String,
+    /// What was set aside, oldest first. Empty if nothing is.
+    pub sets: Vec<Set>,
+    /// The commands that put everything back, for a reader without synconce.
+    #[serde(default)]
+    pub put_back: Vec<String>,
+}
+
+/// What was set aside at one time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Set {
+    /// The number in the names of its directories.
+    pub number: u32,
+    /// When, RFC 3339 in UTC.
+    pub time: String,
+    /// Why.
+    pub reason: String,
+    /// The systemd unit of the daemon.
+    pub unit: Option<String>,
+    /// The renames.
+    pub moves: Vec<Move>,
+    /// Whether all renames are durable.
+    pub finished: bool,
+}
+
+/// One rename.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Where the file belongs.
+    #[serde(with = "path")]
+    pub from: PathBuf,
+    /// Where the file is set aside.
+    #[serde(with = "path")]
+    pub to: PathBuf,
+}
+
+impl Move {
+    /// Returns the rename of `from` into the directory `number` beside it.
+    pub(super) fn beside(name: &str, number: u32, from: PathBuf) -> Self {
+        let mut last = from.file_name().unwrap_or_default().to_owned();
+        if last == README {
+            last.push(".aside");
+        }
+        let to = from.with_file_name(directory_name(name, number)).join(last);
+        Self { from, to }
+    }
+}
+
+impl Set {
+    /// Returns the renames that are still to be done. If both names exist, the file was renamed
+    /// and made anew.
+    pub(super) fn pending(&self) -> impl Iterator<Item = &Move> {
+        self.moves.iter().filter(|one| exists(&one.from) && !exists(&one.to))
+    }
+
+    /// Returns the directories with the files, sorted.
+    pub fn directories(&self) -> BTreeSet<PathBuf> {
+        self.moves.iter().filter_map(|one| one.to.parent().map(Path::to_owned)).collect()
+    }
+}
+
+impl Journal {
+    /// Reads the journal of the hold `name`; empty if nothing is set aside.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn read(name: &str) -> Result<Self, Error> {
+        let path = record::aside_path(name);
+        match state_file::open(&path) {
+            Err(error) if error == rustix::io::Errno::NOENT => {
+                Ok(Self { name: name.to_owned(), sets: Vec::new(), put_back: Vec::new() })
+            }
+            file => {
+                let journal = state_file::read::<Self>(&file.on("cannot open", &path)?);
+                Ok(Self { name: name.to_owned(), ..journal.on("cannot read", &path)? })
+            }
+        }
+    }
+
+    /// Writes the journal durably.
+    pub(super) fn write(&mut self) -> Result<(), Error> {
+        self.put_back = self.commands();
+        let path = record::aside_path(&self.name);
+        for directory in replace::missing_above(&path) {
+            replace::make_directory(&directory)?;
+        }
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let text = text.on("cannot write", &path)?;
+        match exists(&path) {
+            true => replace::replace(&path, &text),
+            false => replace::create(&path, &text, Rights::common()),
+        }
+    }
+
+    /// Returns what is set aside, where it belongs, sorted.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let paths: BTreeSet<_> =
+            self.moves(self.sets.len()).map(|(_, one)| one.from.clone()).collect();
+        paths.into_iter().collect()
+    }
+
+    /// Returns the renames of the first `sets` sets, oldest first.
+    fn moves(&self, sets: usize) -> impl Iterator<Item = (&Set, &Move)> {
+        self.sets[..sets].iter().flat_map(|set| set.moves.iter().map(move |one| (set, one)))
+    }
+
+    /// Returns the commands of a shell that put everything back, in their order. They need no
+    /// synconce. What is at the old names by then is moved out of the way.
+    ///
+    /// If a file was set aside more than once, the first is put back: it is the original, and
+    /// the later ones were made after a crash.
+    pub fn commands(&self) -> Vec<String> {
+        self.commands_of(self.sets.len())
+    }
+
+    fn commands_of(&self, sets: usize) -> Vec<String> {
+        let units: BTreeSet<_> =
+            self.sets[..sets].iter().filter_map(|set| set.unit.as_deref()).collect();
+        let stop = |unit| format!("systemctl stop {}", quote(Path::new(unit)));
+        let mut commands: Vec<_> = units.into_iter().map(stop).collect();
+        let mut seen = BTreeSet::new();
+        // What an operator has put back is at its old name.
+        for (set, one) in self.moves(sets) {
+            if set.finished && !exists(&one.to) || !seen.insert(&one.from) {
+                continue;
+            }
+            let replaced = replaced(one.to.parent().unwrap_or(&one.to));
+            let away = replaced.join(one.to.file_name().unwrap_or_default());
+            let [from, to, replaced, away] =
+                [&one.from, &one.to, &replaced, &away].map(|path| quote(path));
+            let is_there = format!("[ ! -e {from} ] && [ ! -L {from} ]");
+            commands.push(format!(
+                "{is_there} || {{ mkdir -p -- {replaced} && mv -T -- {from} {away}; }}"
+            ));
+            commands.push(format!("mv -T -- {to} {from}"));
+        }
+        commands
+    }
+
+    /// Returns the text beside the files of the set `at`.
+    pub(super) fn readme(&self, at: usize) -> String {
+        let Set { time, reason, .. } = &self.sets[at];
+        let name = &self.name;
+        let commands = self.commands_of(at + 1).join("\n");
+        format!(
+            "synconce set these files aside for the hold {name} at {time}:\n{reason}\n\n\
+             After the daemon has started once, \"synconce hold settle {name}\" removes them.\n\
+             To put the files back, run these commands as root. They need no synconce:\n\n\
+             {commands}\n"
+        )
+    }
+}
+
+/// Returns where the commands move what is in the way of the files in `directory`.
+pub(super) fn replaced(directory: &Path) -> PathBuf {
+    let mut name = directory.file_name().unwrap_or_default().to_owned();
+    name.push("-replaced");
+    directory.with_file_name(name)
+}
+
+/// Paths in JSON: a string, or an array of bytes if the path is not UTF-8.
+mod path {
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        let name: &OsStr = path.as_os_str();
+        match name.to_str() {
+            Some(text) => to.serialize_str(text),
+            None => name.as_bytes().serialize(to),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Ok(match Either::deserialize(from)? {
+            Either::Text(text) => PathBuf::from(text),
+            Either::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! The removal of what was set aside.
+
+use super::journal::{Journal, replaced};
+use super::{AsideError, exists, open, sync};
+use crate::record;
+use rustix::fs::OFlags;
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::path::Path;
+use synconce_durable::replace;
+use synconce_fs::{RemoveOptions, remove};
+
+/// Removes what was set aside for the hold `name`, and the journal. To be called after the
+/// daemon has started without the files. A call that was cut short is finished by the next.
+/// Crosses no mount.
+///
+/// Returns the number of files and directories that were removed; 0 if nothing was set aside.
+///
+/// # Errors
+/// Names the path. The journal stays, and the next call tries again.
+pub fn settle(name: &str) -> Result<u64, AsideError> {
+    let journal = Journal::read(name)?;
+    for set in journal.sets.iter().filter(|set| !set.finished) {
+        if let Some(one) = set.pending().next() {
+            return Err(AsideError::Unfinished(one.from.clone()));
+        }
+    }
+    let directories: BTreeSet<_> = journal.sets.iter().flat_map(|set| set.directories()).collect();
+    let mut entries = 0;
+    for directory in &directories {
+        entries += remove_directory(directory)? + remove_directory(&replaced(directory))?;
+    }
+    // The journal goes last, durably: without it the directories would never be removed.
+    for parent in directories.iter().filter_map(|directory| directory.parent()) {
+        if exists(parent) {
+            sync(parent)?;
+        }
+    }
+    let path = record::aside_path(name);
+    if exists(&path) {
+        replace::remove(&path)?;
+    }
+    Ok(entries)
+}
+
+/// Removes the directory `path` with its content. A missing directory has no entries.
+fn remove_directory(path: &Path) -> Result<u64, AsideError> {
+    let (Some(parent), Some(last)) = (path.parent(), path.file_name()) else { return Ok(0) };
+    if !exists(path) {
+        return Ok(0);
+    }
+    let parent = open(parent, OFlags::empty())?;
+    let removed = remove(parent.as_fd(), last, &RemoveOptions::default(), &())?;
+    match removed.left.into_iter().next() {
+        Some(error) => Err(error.into()),
+        None => Ok(removed.entries),
+    }
+}

@@ -1,0 +1,214 @@
+//! dockerd's layer database: `ROOT/image/DRIVER/layerdb`.
+//!
+//! `sha256/CHAIN` is a layer of images: `cache-id` names its directory, `diff` is the digest of
+//! its content, `parent` the layer below. `mounts/CONTAINER` is the writable layer of a
+//! container: `mount-id` and `init-id` name its directories.
+
+use super::{At, Unsure, names, unsure};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The beginning of a digest.
+const ALGORITHM: &str = "sha256:";
+
+/// What dockerd refers to.
+#[derive(Debug, Default)]
+pub(super) struct LayerDb {
+    /// Names of directories of layers that are referred to, whatever images there are.
+    ids: BTreeSet<OsString>,
+    /// The layers of images, by the digests of their chains.
+    layers: BTreeMap<String, Layer>,
+    /// Chains that an image or a container refers to, each with the file that says so.
+    used: Vec<(PathBuf, String)>,
+}
+
+/// A layer of images.
+#[derive(Debug)]
+struct Layer {
+    /// Its entry in the database.
+    entry: PathBuf,
+    /// The name of its directory.
+    id: OsString,
+    /// The digest of its content.
+    content: String,
+    /// The chain below.
+    parent: Option<String>,
+}
+
+/// The part of an image's configuration that names its layers.
+#[derive(Deserialize)]
+struct Image {
+    rootfs: Option<RootFs>,
+}
+
+#[derive(Deserialize)]
+struct RootFs {
+    #[serde(default)]
+    diff_ids: Option<Vec<String>>,
+}
+
+impl LayerDb {
+    /// Reads the database of the dockerd in `root`. Checks that it is complete: that each image
+    /// has its layers there, each container its writable layer, and each layer the one below.
+    pub(super) fn read(root: &Path, driver: &str) -> Result<Self, Unsure> {
+        let image = root.join("image").join(driver);
+        let layers = image.join("layerdb");
+        let mut all = Self::default();
+        // A crash can take the directory with all that is in it; dockerd makes it at each start.
+        names(&layers).at("cannot read", &layers)?;
+        for path in entries(&layers.join("sha256"))? {
+            all.read_layer(path)?;
+        }
+        let mounts = entries(&layers.join("mounts"))?;
+        for path in &mounts {
+            all.read_mount(path)?;
+        }
+        for path in entries(&image.join("imagedb/content/sha256"))? {
+            all.read_image(path)?;
+        }
+        all.check_chains()?;
+        for container in entries(&root.join("containers"))? {
+            let name = container.file_name();
+            if !mounts.iter().any(|mount| mount.file_name() == name) {
+                return unsure(&container, "the container has no writable layer");
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the names of the directories of layers that are referred to, and the entries of
+    /// layers that no image or container refers to: BuildKit alone did.
+    pub(super) fn references(mut self) -> (BTreeSet<OsString>, Vec<PathBuf>) {
+        let mut open: Vec<_> = self.used.into_iter().map(|(_, chain)| chain).collect();
+        while let Some(chain) = open.pop() {
+            if let Some(layer) = self.layers.remove(&chain) {
+                self.ids.insert(layer.id);
+                open.extend(layer.parent);
+            }
+        }
+        (self.ids, self.layers.into_values().map(|layer| layer.entry).collect())
+    }
+
+    fn read_layer(&mut self, entry: PathBuf) -> Result<(), Unsure> {
+        // A layer whose removal was cut short has its cache-id in its name, too. dockerd itself
+        // finishes the removal.
+        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let id = id(&entry.join("cache-id"))?;
+        if name.ends_with("-removing") {
+            self.ids.insert(id);
+            return Ok(());
+        }
+        let chain = digest(&entry, &format!("{ALGORITHM}{name}"))?;
+        let content = entry.join("diff");
+        let content = digest(&content, &word(&content)?)?;
+        let parent = parent(&entry)?;
+        self.layers.insert(chain, Layer { entry, id, content, parent });
+        Ok(())
+    }
+
+    fn read_mount(&mut self, path: &Path) -> Result<(), Unsure> {
+        self.ids.insert(id(&path.join("mount-id"))?);
+        let init = path.join("init-id");
+        if exists(&init)? {
+            self.ids.insert(id(&init)?);
+        }
+        self.used.extend(parent(path)?.map(|parent| (path.to_owned(), parent)));
+        Ok(())
+    }
+
+    fn read_image(&mut self, path: PathBuf) -> Result<(), Unsure> {
+        let text = fs::read(&path).at("cannot read", &path)?;
+        let image: Image = match serde_json::from_slice(&text) {
+            Ok(image) => image,
+            Err(error) => return unsure(&path, error),
+        };
+        let contents = image.rootfs.and_then(|rootfs| rootfs.diff_ids).unwrap_or_default();
+        let top = contents.into_iter().reduce(|below, content| chain(&below, &content));
+        self.used.extend(top.map(|top| (path, top)));
+        Ok(())
+    }
+
+    /// Checks that every chain that is referred to is there, and is what its name says.
+    fn check_chains(&self) -> Result<(), Unsure> {
+        let below = self.layers.values();
+        let below = below.filter_map(|layer| Some((&layer.entry, layer.parent.as_ref()?)));
+        let used = self.used.iter().map(|(path, chain)| (path, chain));
+        if let Some((path, chain)) =
+            used.chain(below).find(|(_, chain)| !self.layers.contains_key(*chain))
+        {
+            return unsure(path, format_args!("there is no layer {chain}"));
+        }
+        for (name, layer) in &self.layers {
+            let content = &layer.content;
+            let is = layer.parent.as_ref().map_or(content.clone(), |below| chain(below, content));
+            if is != *name {
+                return unsure(&layer.entry, format_args!("its content makes it {is}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the digest of the chain of a layer with `content` over the chain `below` (image
+/// specification of OCI, "Layer ChainID").
+fn chain(below: &str, content: &str) -> String {
+    let digest = Sha256::digest(format!("{below} {content}"));
+    let hex = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{ALGORITHM}{hex}")
+}
+
+/// Reads which chain is below the layer of `entry`, if any.
+fn parent(entry: &Path) -> Result<Option<String>, Unsure> {
+    let path = entry.join("parent");
+    match exists(&path)? {
+        true => digest(&path, &word(&path)?).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Returns the paths in `directory`, sorted; none if it is missing.
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, Unsure> {
+    match names(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        names => {
+            let names = names.at("cannot read", directory)?.into_iter();
+            let names = names.filter(|name| !name.as_encoded_bytes().starts_with(b"."));
+            let mut paths: Vec<_> = names.map(|name| directory.join(name)).collect();
+            paths.sort();
+            Ok(paths)
+        }
+    }
+}
+
+fn exists(path: &Path) -> Result<bool, Unsure> {
+    path.try_exists().at("cannot look at", path)
+}
+
+fn word(path: &Path) -> Result<String, Unsure> {
+    let text = fs::read_to_string(path).at("cannot read", path)?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// Reads the name of a layer's directory.
+fn id(path: &Path) -> Result<OsString, Unsure> {
+    let name = word(path)?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    match !name.is_empty() && name.bytes().all(is_plain) {
+        true => Ok(name.into()),
+        false => unsure(path, format_args!("{name:?} is not the name of a layer")),
+    }
+}
+
+/// Returns `text` if it is a digest, as the file `path` says.
+fn digest(path: &Path, text: &str) -> Result<String, Unsure> {
+    let hex = text.strip_prefix(ALGORITHM).unwrap_or_default();
+    match hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_owned()),
+        false => unsure(path, format_args!("{text:?} is not a digest")),
+    }
+}

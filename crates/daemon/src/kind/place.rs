@@ -1,0 +1,128 @@
+//! What is at the path, and on what file system.
+
+use super::refusal::{Reason, Refusal};
+use crate::bolt;
+use crate::config::Held;
+use std::fs::{self, FileType};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use synconce_probe::filesystem::Kind as FileSystem;
+use synconce_probe::mounts::{self, Mount};
+
+/// The prefix of the attributes by which an overlay finds and merges its layers.
+const LAYER: &str = "trusted.overlay.";
+/// This attribute alone makes no layer: the mounts of a hold set it, and a crash leaves it.
+const MOUNTED_ONCE: &str = "trusted.overlay.uuid";
+
+/// Checks the path, its mounts and its file system. Returns whether there is anything at the
+/// path.
+pub(super) fn check(held: &Held) -> Result<bool, Refusal> {
+    let path = &held.path;
+    let unreadable = |error| Reason::Unreadable(path.clone(), error).on(path);
+    let kind = match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        metadata => Some(metadata.map_err(unreadable)?.file_type()),
+    };
+    if let Some(kind) = kind {
+        check_type(held, kind).map_err(|reason| reason.on(path))?;
+    }
+    let existing = existing(path);
+    let real = existing.canonicalize().map_err(unreadable)?;
+    let mounts = mounts::ours().map_err(unreadable)?;
+    check_mounts(&real, kind.is_some(), &mounts).map_err(|reason| reason.on(path))?;
+    check_file_system(&real, &mounts).map_err(|reason| reason.on(path))?;
+    if kind.is_some()
+        && let Some(attribute) = layer_attribute(&real).map_err(unreadable)?
+    {
+        return Err(Reason::Layer(attribute).on(path));
+    }
+    Ok(kind.is_some())
+}
+
+fn check_type(held: &Held, kind: FileType) -> Result<(), Reason> {
+    let path = &held.path;
+    if kind.is_symlink() {
+        let target = path.canonicalize().or_else(|_| fs::read_link(path));
+        let target = target.map_err(|error| Reason::Unreadable(path.clone(), error))?;
+        return Err(Reason::Symlink(target));
+    }
+    match (kind.is_file(), kind.is_dir(), held.kind.is_file()) {
+        (true, _, true) | (_, true, false) => Ok(()),
+        (_, true, true) => Err(Reason::Directory(only_bolt(path))),
+        (true, _, false) => Err(Reason::PartOfSet(held.kind)),
+        _ => Err(Reason::Special),
+    }
+}
+
+/// Returns the file of bbolt in `directory`, if there is exactly one.
+fn only_bolt(directory: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
+    let mut found = entries.filter(|path| path.is_file() && bolt::is_bolt(path).unwrap_or(false));
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// Returns `path`, or the nearest directory above it that exists.
+fn existing(path: &Path) -> &Path {
+    let is_there = |path: &&Path| path.symlink_metadata().is_ok();
+    path.ancestors().find(is_there).unwrap_or(path)
+}
+
+/// Checks the mounts at `path`, at and below which something is held if `is_held`.
+fn check_mounts(path: &Path, is_held: bool, mounts: &[Mount]) -> Result<(), Reason> {
+    if is_held && mounts.iter().any(|mount| mount.point == path) {
+        return Err(Reason::MountPoint);
+    }
+    if let Some(below) = mounts.iter().find(|mount| is_held && is_below(&mount.point, path)) {
+        return Err(Reason::MountBelow(below.point.clone()));
+    }
+    let layers = mounts.iter().filter(|mount| mount.kind() == FileSystem::Stacked);
+    let mut layers = layers.flat_map(layers_of);
+    let overlaps = |layer: &PathBuf| path.starts_with(layer) || (is_held && is_below(layer, path));
+    match layers.find(overlaps) {
+        Some(layer) => Err(Reason::MountedLayer(layer)),
+        None => Ok(()),
+    }
+}
+
+fn is_below(path: &Path, directory: &Path) -> bool {
+    path != directory && path.starts_with(directory)
+}
+
+/// Returns the directories of the overlay `mount`, as its options name them.
+fn layers_of(mount: &Mount) -> Vec<PathBuf> {
+    let mut layers: Vec<_> =
+        ["upperdir", "workdir"].iter().filter_map(|name| mount.option(name)).collect();
+    let lower = mount.option("lowerdir").unwrap_or_default();
+    // Layers are separated by ":"; before layers of data alone there is "::". A mount by
+    // fsconfig(2) can show each layer as an option "lowerdir+", of which the first is read.
+    layers.extend(std::env::split_paths(&lower).filter(|path| path.is_absolute()));
+    layers.extend(mount.option("lowerdir+"));
+    layers
+}
+
+fn check_file_system(path: &Path, mounts: &[Mount]) -> Result<(), Reason> {
+    let name = match mounts::at(path) {
+        Some(mount) => mount.type_name,
+        None => {
+            let around = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+            let nearest = around.max_by_key(|mount| mount.point.as_os_str().len());
+            nearest.map_or_else(|| "unknown".to_owned(), |mount| mount.type_name.clone())
+        }
+    };
+    match FileSystem::of(&name) {
+        FileSystem::Disk { .. } => Ok(()),
+        _ => Err(Reason::FileSystem(name)),
+    }
+}
+
+/// Returns the attribute that makes `path` a layer of an overlay. Needs CAP_SYS_ADMIN.
+fn layer_attribute(path: &Path) -> io::Result<Option<String>> {
+    let mut names = vec![0; 65536];
+    let length = match rustix::fs::listxattr(path, &mut names[..]) {
+        Err(rustix::io::Errno::OPNOTSUPP) => 0,
+        length => length?,
+    };
+    let names = names[..length].split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut layers = names.filter(|name| name.starts_with(LAYER) && name != MOUNTED_ONCE);
+    Ok(layers.next().map(std::borrow::Cow::into_owned))
+}

@@ -1,0 +1,150 @@
+//! Why a path may not be held, and what to do instead.
+
+use super::Kind;
+use crate::bolt::Damage;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use synconce_sys::reason;
+
+/// Why a path may not be held.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The held path.
+    pub path: PathBuf,
+    /// The reason.
+    pub reason: Reason,
+}
+
+/// The reason of a [`Refusal`].
+#[derive(Debug)]
+pub enum Reason {
+    /// This path cannot be read.
+    Unreadable(PathBuf, io::Error),
+    /// The path is a symbolic link to this path.
+    Symlink(PathBuf),
+    /// The path is neither a regular file nor a directory.
+    Special,
+    /// A kind of one file is a directory; this file in it is such a file.
+    Directory(Option<PathBuf>),
+    /// A kind of a directory is one file.
+    PartOfSet(Kind),
+    /// The file is of this kind, which is held as a directory.
+    OtherKind(Kind),
+    /// The file or directory has no signature of the stated kind.
+    NoSignature(Kind),
+    /// The file system has this type, which cannot be held.
+    FileSystem(String),
+    /// The path is a mount point.
+    MountPoint,
+    /// This mount point is below the path.
+    MountBelow(PathBuf),
+    /// The path has this extended attribute of an overlay.
+    Layer(String),
+    /// This layer of a mounted overlay is at, above or below the path.
+    MountedLayer(PathBuf),
+    /// This file belongs to a member of this replicated system.
+    Replicated(String, PathBuf),
+    /// The members of the etcd with this database cannot be read.
+    UnknownMembers(PathBuf, Damage),
+    /// This database writes with O_SYNC or O_DSYNC, which this file shows.
+    Synchronous(&'static str, PathBuf),
+    /// The directory with this file is PostgreSQL's.
+    Postgresql(PathBuf),
+}
+
+impl Reason {
+    pub(super) fn on(self, path: &std::path::Path) -> Refusal {
+        Refusal { path: path.to_owned(), reason: self }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot hold {}: {}", self.path.display(), self.reason)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(path, error) => {
+                write!(f, "cannot read {}: {}", path.display(), reason(error))
+            }
+            Self::Symlink(target) => write!(f, "a symbolic link to {}", target.display()),
+            Self::Special => f.write_str("neither a regular file nor a directory"),
+            Self::Directory(_) => {
+                f.write_str("the kind \"bolt\" is one file, and this is a directory")
+            }
+            Self::PartOfSet(kind) => write!(
+                f,
+                "a file of {kind} is part of a set of files that must agree after a crash"
+            ),
+            Self::OtherKind(kind) => write!(
+                f,
+                "the file is not of bbolt but of {kind}: part of a set of files that must agree \
+                 after a crash"
+            ),
+            Self::NoSignature(kind) => write!(f, "no file there is a database of {kind}"),
+            Self::FileSystem(name) if name == "overlay" => {
+                f.write_str("the file system is an overlay, which cannot be below another one")
+            }
+            Self::FileSystem(name) => {
+                write!(f, "the file system has the type {name}, which is not on a disk")
+            }
+            Self::MountPoint => f.write_str("a mount point"),
+            Self::MountBelow(point) => write!(f, "{} is a mount point below", point.display()),
+            Self::Layer(attribute) => {
+                write!(f, "a layer of an overlay: the attribute {attribute} is set")
+            }
+            Self::MountedLayer(layer) => {
+                write!(f, "{} is a layer of a mounted overlay", layer.display())
+            }
+            Self::Replicated(system, file) => write!(
+                f,
+                "{} is of {system}: other members of a replicated system rely on what this \
+                 member has acknowledged",
+                file.display()
+            ),
+            Self::UnknownMembers(file, damage) => {
+                write!(f, "cannot read the members of etcd in {}: {damage}", file.display())
+            }
+            Self::Synchronous(program, file) => write!(
+                f,
+                "{} shows that {program} writes with O_SYNC or O_DSYNC, which a hold does not \
+                 change",
+                file.display()
+            ),
+            Self::Postgresql(file) => write!(
+                f,
+                "{} is of PostgreSQL, which is held only if its data may be thrown away",
+                file.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Refusal {
+    /// Returns what to do, for a hint.
+    pub fn remedy(&self) -> Option<String> {
+        let say = |path: &std::path::Path, kind: &str| {
+            format!("say path = {path:?} and kind = \"{kind}\" in the hold's file")
+        };
+        match &self.reason {
+            Reason::Symlink(target) => Some(format!("say path = {target:?} in the hold's file")),
+            Reason::Directory(file) => file.as_deref().map(|file| say(file, "bolt")),
+            Reason::PartOfSet(kind) | Reason::OtherKind(kind) => {
+                // etcd's database is in member/snap.
+                let up = if *kind == Kind::Etcd { 3 } else { 1 };
+                self.path.ancestors().nth(up).map(|directory| say(directory, kind.word()))
+            }
+            Reason::MountBelow(_) => Some("name the directories of the databases only".to_owned()),
+            Reason::MountPoint => Some(format!("umount {}", self.path.display())),
+            Reason::UnknownMembers(file, _) => Some(format!("bbolt check {}", file.display())),
+            Reason::Postgresql(_) => Some("say throw_away = true in the hold's file".to_owned()),
+            _ => None,
+        }
+    }
+}

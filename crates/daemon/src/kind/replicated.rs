@@ -1,0 +1,83 @@
+//! Members of replicated systems, recognized by their files.
+//!
+//! A member that loses what it acknowledged can break the agreement of all members. So no
+//! option makes them held.
+
+use super::content::{Contents, text};
+use super::refusal::{Reason, Refusal};
+use crate::bolt;
+use crate::config::Held;
+use std::path::Path;
+
+/// A file that only a member of a replicated system has.
+struct Sign {
+    file: &'static str,
+    /// This file or directory is beside it.
+    beside: Option<&'static str>,
+    /// The file contains one of these words; any content if there are none.
+    words: &'static [&'static str],
+    system: &'static str,
+}
+
+const SIGNS: [Sign; 11] = [
+    sign("raft.db", None, "a Raft log (Consul, Vault, Nomad, rqlite)"),
+    sign("myid", Some("version-2"), "a ZooKeeper ensemble"),
+    Sign {
+        file: "meta.properties",
+        beside: None,
+        words: &["broker.id", "node.id", "cluster.id"],
+        system: "Kafka",
+    },
+    sign("COCKROACHDB_VERSION", None, "CockroachDB"),
+    sign("STORAGE_MIN_VERSION", None, "CockroachDB"),
+    sign("grastate.dat", None, "MariaDB Galera"),
+    sign("master.info", None, "a replica of MySQL or MariaDB"),
+    sign("relay-log.info", None, "a replica of MySQL or MariaDB"),
+    sign("cluster.yaml", Some("info.yaml"), "dqlite"),
+    // The oplog is a collection with a number as its name, so the files of a member of a
+    // replica set look like those of a single mongod.
+    sign("storage.bson", Some("WiredTiger"), "MongoDB, perhaps with a replica set"),
+    sign("mongod.lock", Some("WiredTiger"), "MongoDB, perhaps with a replica set"),
+];
+
+const fn sign(file: &'static str, beside: Option<&'static str>, system: &'static str) -> Sign {
+    Sign { file, beside, words: &[], system }
+}
+
+/// Refuses a path with the files of a member of a replicated system.
+pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
+    for sign in &SIGNS {
+        if let Some(file) = contents.named(sign.file).find(|file| sign.is_of(file, contents)) {
+            let reason = Reason::Replicated(sign.system.to_owned(), file.to_owned());
+            return Err(reason.on(&held.path));
+        }
+    }
+    // As one file it is refused, with the hint to hold its directory.
+    let is_etcd = |file: &&Path| file.ends_with("member/snap/db") && !held.kind.is_file();
+    for file in contents.named("db").filter(is_etcd) {
+        check_etcd(file).map_err(|reason| reason.on(&held.path))?;
+    }
+    Ok(())
+}
+
+impl Sign {
+    fn is_of(&self, file: &Path, contents: &Contents) -> bool {
+        let has_words = || {
+            let text = text(file);
+            self.words.iter().any(|word| text.contains(word))
+        };
+        self.beside.is_none_or(|name| contents.has_beside(file, name))
+            && (self.words.is_empty() || has_words())
+    }
+}
+
+/// Refuses the database `file` of an etcd with more than one member.
+fn check_etcd(file: &Path) -> Result<(), Reason> {
+    let keys = bolt::keys(file, b"members", usize::MAX);
+    let keys = keys.map_err(|error| Reason::Unreadable(file.to_owned(), error))?;
+    let keys = keys.map_err(|damage| Reason::UnknownMembers(file.to_owned(), damage))?;
+    match keys.map_or(0, |keys| keys.len()) {
+        0 | 1 => Ok(()),
+        count => Err(Reason::Replicated(format!("etcd with {count} members"), file.to_owned())),
+    }
+}

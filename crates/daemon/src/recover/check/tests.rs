@@ -1,0 +1,70 @@
+use super::*;
+use std::path::PathBuf;
+
+fn held(path: PathBuf, kind: Kind) -> Held {
+    Held { path, kind, throw_away: false }
+}
+
+fn never(_: &Path) -> Verdict {
+    panic!("this is no bolt file")
+}
+
+fn by(words: &[&str]) -> Verdict {
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    check(&held("/".into(), Kind::Other), Some(&words), &never)
+}
+
+#[test]
+fn the_exit_code_of_a_command_decides_and_a_command_that_did_not_check_decides_nothing() {
+    assert_eq!(by(&["test", "-d", "{}"]), Verdict::Whole);
+    assert!(
+        matches!(by(&["test", "-f", "{}"]), Verdict::Damaged(why) if why.contains("test -f /"))
+    );
+    assert!(matches!(by(&["sh", "-c", "kill -SEGV $$"]), Verdict::Damaged(_)));
+    let undecided =
+        [&["/nonexistent"][..], &["sh", "-c", "/nonexistent"], &["sh", "-c", "kill $$"]];
+    for words in undecided {
+        assert!(matches!(by(words), Verdict::Unknown(_)), "{words:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_checked_is_unknown_and_a_missing_file_is_damage() {
+    for kind in [Kind::Lmdb, Kind::Etcd, Kind::Postgresql, Kind::Other] {
+        let verdict = check(&held("/".into(), kind), None, &never);
+        assert!(matches!(verdict, Verdict::Unknown(_)), "{kind:?}");
+        let verdict = check(&held("/nonexistent".into(), kind), None, &never);
+        assert!(matches!(verdict, Verdict::Damaged(_)), "{kind:?}");
+    }
+    let verdict = check(&held("/".into(), Kind::Bolt), None, &|_| Verdict::Damaged("x".into()));
+    assert_eq!(verdict, Verdict::Damaged("x".into()));
+}
+
+fn sqlite(directory: &Path, sql: &str) {
+    let status = Command::new("sqlite3").arg(directory.join("some.db")).arg(sql).status();
+    assert!(status.expect("sqlite3 is installed").success());
+}
+
+#[test]
+fn sqlite_databases_are_checked_by_sqlite3_and_a_file_that_should_be_one_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let verdict = || check(&held(at.to_owned(), Kind::Sqlite), None, &never);
+    assert!(matches!(verdict(), Verdict::Unknown(_)), "nothing is there");
+    sqlite(
+        at,
+        "CREATE TABLE t (a); CREATE INDEX i ON t (a); WITH RECURSIVE n (x) AS (SELECT 1 \
+                UNION ALL SELECT x + 1 FROM n LIMIT 5000) INSERT INTO t SELECT hex(x) FROM n",
+    );
+    assert_eq!(verdict(), Verdict::Whole);
+    let whole = std::fs::read(at.join("some.db")).unwrap();
+    let mut torn = whole.clone();
+    torn[8192..16384].fill(0);
+    for damaged in [&torn[..], &whole[..4096 * 3], &[0; 4096], &[]] {
+        std::fs::write(at.join("some.db"), damaged).unwrap();
+        assert!(matches!(verdict(), Verdict::Damaged(_)), "{} bytes", damaged.len());
+    }
+    std::fs::write(at.join("some.db"), &whole).unwrap();
+    std::fs::write(at.join("other-wal"), "").unwrap();
+    assert!(matches!(verdict(), Verdict::Damaged(why) if why.contains("other")));
+}

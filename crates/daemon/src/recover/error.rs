@@ -1,0 +1,75 @@
+//! Why a hold was not recovered.
+
+use crate::aside::AsideError;
+use std::fmt;
+use std::path::PathBuf;
+use synconce_durable::error::Error;
+
+/// Why a hold was not recovered. The marker stays.
+#[derive(Debug)]
+pub enum RecoverError {
+    /// An operator must decide. No file was changed.
+    Refused {
+        /// The name of the hold.
+        name: String,
+        /// What happened, and why nothing was decided.
+        reason: String,
+        /// The held files.
+        held: Vec<PathBuf>,
+        /// The commands that put back what is set aside; empty if nothing need be put back.
+        put_back: Vec<String>,
+    },
+    /// Files could not be set aside.
+    Aside(AsideError),
+    /// An act failed.
+    Failed(Error),
+}
+
+impl RecoverError {
+    /// Returns the commands by which an operator looks at the files and decides, each with what
+    /// it does. Empty if the error is of another kind.
+    pub fn commands(&self) -> Vec<(String, &'static str)> {
+        match self {
+            Self::Refused { name, held, put_back, .. } => {
+                let put_back = put_back.iter().map(|one| (one.clone(), "put the files back"));
+                let look = held.iter().map(|path| {
+                    (format!("ls -la {}", crate::aside::quoted(path)), "look at the files")
+                });
+                let keep = format!("synconce hold recover {name} --keep");
+                let wipe = format!("synconce hold recover {name} --wipe");
+                let decide = [
+                    (keep, "use the files as they are"),
+                    (wipe, "set the files aside; the daemon starts without them"),
+                ];
+                put_back.chain(look).chain(decide).collect()
+            }
+            Self::Aside(_) | Self::Failed(_) => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for RecoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { name, reason, .. } => {
+                write!(f, "cannot recover the hold {name} without a decision: {reason}")
+            }
+            Self::Aside(error) => error.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RecoverError {}
+
+impl From<AsideError> for RecoverError {
+    fn from(error: AsideError) -> Self {
+        Self::Aside(error)
+    }
+}
+
+impl From<Error> for RecoverError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}

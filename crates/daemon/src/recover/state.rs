@@ -1,0 +1,61 @@
+//! Whether the end of a hold was clean.
+
+use crate::error::Unclean;
+use crate::record::{self, Record};
+use crate::start::unclean;
+use std::io::ErrorKind;
+use synconce_durable::error::Error;
+use synconce_sys::reason;
+
+/// The state of a hold, by its marker.
+#[derive(Debug)]
+pub(super) enum State {
+    /// There is no marker.
+    Clean,
+    /// The kernel has every write since the start.
+    Untouched,
+    /// Writes may be lost.
+    Unclean {
+        /// Why, in words.
+        reason: String,
+        /// The marker, unless it is damaged.
+        record: Option<Box<Record>>,
+        /// Whether reads may come from a cache that the disk does not agree with.
+        is_in_cache: bool,
+    },
+}
+
+impl State {
+    /// Reads the state of the hold `name`.
+    ///
+    /// # Errors
+    /// Names the marker, which may be in order but cannot be read now.
+    pub(super) fn read(name: &str) -> Result<Self, Error> {
+        match Record::read(name) {
+            Ok(None) => Ok(Self::Clean),
+            Ok(Some(record)) => Ok(Self::of(record)),
+            // Only what a reader of JSON says about the content.
+            Err(error)
+                if matches!(
+                    error.io().kind(),
+                    ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+                ) =>
+            {
+                let path = record::path(name);
+                let reason =
+                    format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
+                Ok(Self::Unclean { reason, record: None, is_in_cache: false })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn of(record: Record) -> Self {
+        let Some(why) = unclean(&record) else { return Self::Untouched };
+        Self::Unclean {
+            reason: format!("{why} (since {})", record.started),
+            is_in_cache: why == Unclean::WriteBack,
+            record: Some(Box::new(record)),
+        }
+    }
+}

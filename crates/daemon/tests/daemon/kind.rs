@@ -1,0 +1,194 @@
+//! What may be held, on real file systems and with files of real programs.
+
+use crate::go::Bbolt;
+use rustix::fs::{XattrFlags, setxattr};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synconce_daemon::config::Held;
+use synconce_daemon::kind::{Kind, Reason, inspect};
+use synconce_testkit::harness::Place;
+use synconce_testkit::rig::{FsKind, Rig};
+
+/// Returns the words of the refusal to hold `path`, with the hint; empty if it may be held.
+fn refusal(path: &Path, kind: Kind, throw_away: bool) -> String {
+    match inspect(&Held { path: path.to_owned(), kind, throw_away }) {
+        Ok(()) => String::new(),
+        Err(refusal) => {
+            let words = refusal.to_string();
+            assert!(words.starts_with(&format!("cannot hold {}: ", path.display())), "{words}");
+            format!("{words}; hint: {}", refusal.remedy().unwrap_or_default())
+        }
+    }
+}
+
+fn refused(path: &Path, kind: Kind, words: &[&str]) {
+    let found = refusal(path, kind, false);
+    assert!(!found.is_empty(), "{kind:?} {path:?} may be held");
+    for word in words {
+        assert!(found.contains(word), "{kind:?} {path:?}: {found}, without {word}");
+    }
+}
+
+fn accepted(path: &Path, kind: Kind) {
+    assert_eq!(refusal(path, kind, false), "");
+}
+
+/// Writes the file `name` below `directory`, with the directories on the way.
+fn write(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.join(name);
+    fs::create_dir_all(path.parent().expect("a directory above")).expect("directories");
+    fs::write(&path, content).expect("a file");
+    path
+}
+
+/// Returns a file system of a disk: the build may be on one that cannot be held.
+fn disk() -> Rig {
+    Rig::builder().fs(FsKind::Ext4).up().expect("a rig")
+}
+
+pub fn a_bolt_database_is_one_file_of_bbolt(place: &Place) {
+    let bbolt = Bbolt::new(place);
+    let disk = disk();
+    let path = |name: &str| disk.path().join(name);
+    fs::copy(bbolt.directory.join("some.db"), path("some.db")).expect("a copy");
+    accepted(&path("some.db"), Kind::Bolt);
+    accepted(&write(disk.path(), "empty.db", ""), Kind::Bolt);
+    accepted(&path("missing/below/a.db"), Kind::Bolt);
+    refused(&write(disk.path(), "text", [b'x'; 9000]), Kind::Bolt, &["no file there", "bbolt"]);
+    symlink(path("some.db"), path("link")).expect("a link");
+    let target = path("some.db");
+    refused(&path("link"), Kind::Bolt, &["symbolic link", target.to_str().expect("a path")]);
+    fs::create_dir(path("one")).expect("a directory");
+    fs::copy(&target, path("one/meta.db")).expect("a copy");
+    refused(&path("one"), Kind::Bolt, &["directory", "one/meta.db\" and kind = \"bolt\""]);
+    // The first meta page may be the damaged one.
+    let mut bytes = fs::read(&target).expect("a database");
+    bytes[..4096].fill(0);
+    accepted(&write(disk.path(), "second.db", &bytes), Kind::Bolt);
+}
+
+pub fn a_file_of_a_set_is_refused_with_its_directory(_: &Place) {
+    let disk = disk();
+    let sqlite = write(disk.path(), "s/base.sqlite", b"SQLite format 3\0 and more");
+    let directory = format!("{:?} and kind = \"sqlite\"", disk.path().join("s"));
+    for kind in [Kind::Bolt, Kind::Sqlite] {
+        refused(&sqlite, kind, &["SQLite", "part of a set", &directory]);
+    }
+    accepted(&disk.path().join("s"), Kind::Sqlite);
+    refused(&disk.path().join("s"), Kind::Lmdb, &["no file there is a database of LMDB"]);
+    let mut header = vec![0; 4096];
+    header[16..20].copy_from_slice(&0xBEEF_C0DE_u32.to_ne_bytes());
+    let data = write(disk.path(), "l/data.mdb", header);
+    refused(&data, Kind::Bolt, &["LMDB", "part of a set", "kind = \"lmdb\""]);
+    accepted(&disk.path().join("l"), Kind::Lmdb);
+    let empty = disk.path().join("empty");
+    fs::create_dir(&empty).expect("a directory");
+    for kind in [Kind::Sqlite, Kind::Lmdb, Kind::Etcd, Kind::Other] {
+        accepted(&empty, kind);
+        refused(&disk.path().join("s/base.sqlite"), kind, &["part of a set"]);
+    }
+}
+
+pub fn members_of_replicated_systems_are_refused(place: &Place) {
+    let bbolt = Bbolt::new(place);
+    let disk = disk();
+    for (count, words) in [(1, ""), (3, "etcd with 3 members"), (500, "etcd with 500 members")] {
+        let etcd = disk.path().join(format!("etcd-{count}"));
+        let database = fs::read(bbolt.directory.join(format!("members-{count}.db")));
+        let database = write(&etcd, "member/snap/db", database.expect("a database"));
+        let without_log = if count > 1 { words } else { "no file there" };
+        refused(&etcd, Kind::Etcd, &[without_log]);
+        fs::create_dir(etcd.join("member/wal")).expect("a directory");
+        match count {
+            1 => accepted(&etcd, Kind::Etcd),
+            _ => [Kind::Etcd, Kind::Other].iter().for_each(|kind| refused(&etcd, *kind, &[words])),
+        }
+        let hint = format!("{etcd:?} and kind = \"etcd\"");
+        refused(&database, Kind::Bolt, &["etcd is part of a set", &hint]);
+        fs::write(&database, [7; 9000]).expect("a file");
+        refused(&etcd, Kind::Etcd, &["cannot read the members", "bbolt check"]);
+    }
+    for (name, beside, system) in [
+        ("raft/raft.db", None, "Consul"),
+        ("data/myid", Some("data/version-2/log.1"), "ZooKeeper"),
+        ("COCKROACHDB_VERSION", None, "CockroachDB"),
+        ("mysql/grastate.dat", None, "Galera"),
+        ("storage.bson", Some("WiredTiger"), "MongoDB"),
+        ("cluster.yaml", Some("info.yaml"), "dqlite"),
+    ] {
+        let directory = disk.path().join(system);
+        beside.map(|beside| write(&directory, beside, ""));
+        let file = write(&directory, name, "");
+        refused(&directory, Kind::Other, &[system, file.to_str().expect("a path"), "rely on"]);
+        assert_ne!(refusal(&directory, Kind::Other, true), "", "{system} may be thrown away");
+    }
+    let kafka = disk.path().join("kafka");
+    write(&kafka, "meta.properties", "colour=blue\n");
+    accepted(&kafka, Kind::Other);
+    write(&kafka, "meta.properties", "version=1\nnode.id=3\n");
+    refused(&kafka, Kind::Other, &["Kafka"]);
+    refused(&write(disk.path(), "raft.db", ""), Kind::Bolt, &["Raft"]);
+}
+
+pub fn postgresql_is_held_only_if_it_may_be_thrown_away(_: &Place) {
+    let disk = disk();
+    let data = disk.path().join("15/main");
+    write(&data, "PG_VERSION", "15\n");
+    refused(&data, Kind::Postgresql, &["PostgreSQL", "throw_away = true"]);
+    let above = disk.path().join("15");
+    refused(&above, Kind::Other, &["15/main/PG_VERSION"]);
+    assert_eq!(refusal(&data, Kind::Postgresql, true), "");
+    assert_eq!(refusal(&above, Kind::Other, true), "");
+    write(&data, "postgresql.auto.conf", "wal_sync_method = 'open_sync'\n");
+    assert!(refusal(&data, Kind::Postgresql, true).contains("O_SYNC or O_DSYNC"));
+    let mysql = disk.path().join("mysql");
+    write(&mysql, "ibdata1", "");
+    accepted(&mysql, Kind::Other);
+    write(&mysql, "mysqld-auto.cnf", r#"{"innodb_flush_method": {"Value": "O_DSYNC"}}"#);
+    refused(&mysql, Kind::Other, &["InnoDB", "mysqld-auto.cnf"]);
+}
+
+pub fn mounts_and_layers_are_refused(_: &Place) {
+    let disk = disk();
+    let path = |name: &str| disk.path().join(name);
+    let file = write(disk.path(), "d/below/file", "");
+    accepted(&path("d"), Kind::Other);
+    mount_bind(&file, &file).expect("a bind mount");
+    refused(&file, Kind::Bolt, &["a mount point", "umount"]);
+    refused(&path("d"), Kind::Other, &["d/below/file is a mount point below"]);
+    unmount(&file, UnmountFlags::empty()).expect("an unmount");
+    refused(disk.path(), Kind::Other, &["a mount point"]);
+
+    for name in ["o/lower", "o/upper/x", "o/work", "o/merged", "memory"] {
+        fs::create_dir_all(path(name)).expect("a directory");
+    }
+    let options = ["lower", "upper", "work"]
+        .map(|name| format!("{name}dir={}", path(&format!("o/{name}")).display()))
+        .join(",");
+    let options = std::ffi::CString::new(options).expect("options");
+    mount("overlay", path("o/merged"), "overlay", MountFlags::empty(), options.as_c_str())
+        .expect("an overlay");
+    refused(&path("o/merged/x"), Kind::Other, &["the file system is an overlay"]);
+    for name in ["o/upper", "o/upper/x", "o/lower"] {
+        refused(&path(name), Kind::Other, &["a layer of a mounted overlay"]);
+    }
+    unmount(path("o/merged"), UnmountFlags::empty()).expect("an unmount");
+    mount("memory", path("memory"), "tmpfs", MountFlags::empty(), None).expect("a tmpfs");
+    refused(&write(&path("memory"), "base", ""), Kind::Bolt, &["type tmpfs", "not on a disk"]);
+    refused(&path("memory/missing/base"), Kind::Bolt, &["type tmpfs"]);
+    unmount(path("memory"), UnmountFlags::empty()).expect("an unmount");
+
+    let set = |name: &str| setxattr(path("d"), name, b"y", XattrFlags::empty()).expect("xattrs");
+    set("trusted.overlay.uuid");
+    accepted(&path("d"), Kind::Other);
+    set("trusted.overlay.opaque");
+    let held = Held { path: path("d"), kind: Kind::Other, throw_away: false };
+    let reason = inspect(&held).expect_err("a layer").reason;
+    assert!(matches!(reason, Reason::Layer(name) if name == "trusted.overlay.opaque"));
+    let fifo = path("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    refused(&fifo, Kind::Bolt, &["neither a regular file"]);
+}

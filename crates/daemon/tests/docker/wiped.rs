@@ -1,0 +1,114 @@
+//! BuildKit's databases are set aside after a crash, with the layers that only they knew.
+
+use crate::engine::{Docker, Unmounted, prepare};
+use std::fs;
+use std::path::Path;
+use synconce_daemon::aside::settle;
+use synconce_daemon::config::Config;
+use synconce_daemon::docker_layers::unreferenced;
+use synconce_daemon::record::Record;
+use synconce_daemon::recover::{Decision, Layers, Recovered, Steps, Verdict, recover};
+use synconce_testkit::harness::Place;
+use synconce_testkit::rig::Rig;
+
+/// Each step writes 1 MiB. The image `kept` has the first steps, the others only BuildKit knows.
+const FIRST: &str = "FROM base\n\
+                     RUN [\"busybox\", \"dd\", \"if=/dev/urandom\", \"of=/one\", \"bs=1M\", \"count=1\"]\n\
+                     RUN [\"busybox\", \"dd\", \"if=/dev/urandom\", \"of=/two\", \"bs=1M\", \"count=1\"]\n";
+const MORE: &str = "RUN [\"busybox\", \"dd\", \"if=/dev/urandom\", \"of=/three\", \"bs=1M\", \"count=8\"]\n\
+                    RUN [\"busybox\", \"dd\", \"if=/dev/urandom\", \"of=/four\", \"bs=1M\", \"count=8\"]\n";
+
+/// Builds, runs a container and removes an image, so that layers of every kind exist. Returns
+/// the digests of the files of the image `kept`.
+fn fill(docker: &Docker<'_>, place: &Place) -> String {
+    docker.works(&["import", &place.text("base.tar"), "base"]);
+    place.write("context/Dockerfile", FIRST);
+    build(docker, "kept");
+    place.write("context/Dockerfile", &format!("{FIRST}{MORE}"));
+    build(docker, "removed");
+    docker.works(&["rmi", "removed"]);
+    place.write("context/Dockerfile", &format!("{FIRST}{MORE}RUN [\"busybox\", \"false\"]\n"));
+    let failed = docker.client(&["build", "--network=none", "context"]);
+    assert!(!failed.status.success(), "{failed:?}");
+    docker.works(&["run", "--name=box", "--network=none", "base", "busybox", "touch", "/written"]);
+    digests(docker)
+}
+
+fn build(docker: &Docker<'_>, tag: &str) {
+    docker.works(&["build", "--network=none", "--tag", tag, "context"]);
+}
+
+fn digests(docker: &Docker<'_>) -> String {
+    docker.works(&["run", "--rm", "--network=none", "kept", "busybox", "sha256sum", "/one", "/two"])
+}
+
+fn used(path: &Path) -> u64 {
+    let system = rustix::fs::statvfs(path).unwrap();
+    (system.f_blocks - system.f_bfree) * system.f_frsize
+}
+
+fn recovered(config: &Config) -> Layers {
+    let steps = Steps { check_bolt: &|_| Verdict::Whole, clean: &|_| Ok(()) };
+    match recover(config, Decision::ByFile, &steps).unwrap() {
+        Recovered::SetAside(aside) => aside.layers,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
+    prepare(place);
+    let rig = Rig::builder().up().unwrap();
+    let root = rig.path().join("docker");
+    let _unmounted = Unmounted(root.clone());
+    let docker = Docker::start(place, &root);
+    let digests_before = fill(&docker, place);
+    let running = unreferenced(&root).unwrap_err().to_string();
+    assert!(running.contains("open") || running.contains("mounted"), "{running}");
+    docker.stop();
+    let with_databases = unreferenced(&root).unwrap_err().to_string();
+    assert!(with_databases.contains("buildkit"), "{with_databases}");
+
+    let shown = root.display();
+    let text = format!(
+        "after_crash = \"wipe\"\nset_aside = [\"{shown}/buildkit\"]\ndocker_root = \"{shown}\"\n\
+         [[hold]]\npath = \"{shown}/buildkit/cache.db\"\nkind = \"bolt\"\n"
+    );
+    let config = Config::read(place.write("docker.toml", &text).as_os_str()).unwrap();
+    let crash = Record {
+        name: config.name.clone(),
+        started: String::new(),
+        boot: "another".to_owned(),
+        file_systems: Vec::new(),
+        config: config.clone(),
+        failed: false,
+    };
+    crash.write().unwrap();
+    let layers = recovered(&config);
+    // Two steps of the image that was removed, at least.
+    assert!(matches!(layers, Layers::SetAside(2..)), "{layers:?}");
+    let before = used(rig.path());
+    let docker = Docker::start(place, &root);
+    settle(&config.name).unwrap();
+    let returned = before.saturating_sub(used(rig.path()));
+    assert!(returned >= 15 << 20, "{returned} bytes");
+
+    assert_eq!(digests(&docker), digests_before);
+    docker.works(&["start", "--attach", "box"]);
+    docker.works(&["commit", "box", "of-box"]);
+    place.write("context/Dockerfile", &format!("{FIRST}{MORE}"));
+    build(&docker, "again");
+    let pruned = docker.works(&["image", "prune", "--force"]);
+    assert!(pruned.contains("Total reclaimed"), "{pruned}");
+    docker.works(&["rm", "box"]);
+    docker.works(&["rmi", "kept", "of-box", "again"]);
+    docker.works(&["builder", "prune", "--all", "--force"]);
+    docker.works(&["rmi", "base"]);
+    let log = docker.stop();
+    assert!(!log.contains("level=error"), "{log}");
+    // Without images and containers nothing is left but the databases.
+    fs::remove_dir_all(root.join("buildkit")).unwrap();
+    let left = fs::read_dir(root.join("overlay2")).unwrap();
+    let left = left.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["l"], "{left:?}");
+}

@@ -1,0 +1,114 @@
+//! A data directory of a daemon, markers, and recoveries.
+
+use rustix::mount::{MountFlags, mount};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synconce_daemon::config::Config;
+use synconce_daemon::record::{self, Record};
+use synconce_daemon::recover::{
+    Decision, RecoverError, Recovered, SetAside, Steps, Verdict, file_system_of, recover,
+};
+
+/// The data directory of the daemon.
+pub const DATA: &str = "/var/lib/daemon";
+
+/// Runs a test's closure in a process and namespaces of its own, with an empty `/var/lib`.
+pub fn isolated<T: Fn()>(test: T) {
+    synconce_testkit::isolation::isolated(test, |_, test| {
+        mount("state", "/var/lib", "tmpfs", MountFlags::empty(), None).expect("a tmpfs");
+        test();
+    });
+}
+
+/// Runs a script, and returns what it prints. Panics if it fails.
+pub fn sh(script: &str) -> String {
+    let output = Command::new("sh").args(["-e", "-u", "-c", script]).output().expect("a shell");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {}\n{stderr}", output.status);
+    text
+}
+
+/// Returns a listing of the data directory with contents, without what is set aside.
+pub fn listing() -> String {
+    sh(&format!(
+        "cd {DATA}; find . -name '.synconce-*' -prune -o -printf '%p %y\\n' | sort; \
+         find . -name '.synconce-*' -prune -o -type f -print | sort | xargs -r cat"
+    ))
+}
+
+/// Makes the daemon's files: a database and two directories.
+pub fn make_files(content: &str) {
+    sh(&format!(
+        "mkdir -p {DATA}/plugin.one/sub {DATA}/plugin.two {DATA}/other; cd {DATA}; \
+         for file in meta.db plugin.one/a plugin.one/sub/b plugin.two/c other/d; do \
+         echo {content} >$file; done"
+    ));
+}
+
+/// Returns the hold "test" on the database, after whose crash `after_crash` happens.
+pub fn config(after_crash: &str, more: &str) -> Config {
+    let text = format!(
+        "after_crash = \"{after_crash}\"\nunit = \"test.service\"\n{more}\n\
+         [[hold]]\npath = \"{DATA}/meta.db\"\nkind = \"bolt\"\n"
+    );
+    fs::create_dir_all("/var/lib/holds.d").expect("a directory");
+    fs::write("/var/lib/holds.d/test.toml", text).expect("a file");
+    Config::read("/var/lib/holds.d/test.toml".as_ref()).expect("a hold's file")
+}
+
+/// The line of a hold's file that sets aside the whole state of the daemon.
+pub fn everything() -> String {
+    format!("set_aside = [\"{DATA}/plugin.*\", \"{DATA}/meta.db\", \"{DATA}/missing\"]")
+}
+
+/// Returns a marker of this boot.
+pub fn marker(config: &Config) -> Record {
+    Record {
+        name: config.name.clone(),
+        started: "2026-01-02T03:04:05Z".to_owned(),
+        boot: synconce_durable::record::boot_id(),
+        file_systems: vec![file_system_of(Path::new(DATA)).expect("a file system")],
+        config: config.clone(),
+        failed: false,
+    }
+}
+
+/// Writes a marker of an earlier boot.
+pub fn crash(config: &Config) {
+    Record { boot: "another".to_owned(), ..marker(config) }.write().expect("a marker");
+}
+
+pub fn has_marker() -> bool {
+    record::path("test").exists()
+}
+
+/// Recovers, where a bolt file is whole as `verdict` says.
+pub fn recover_as(
+    config: &Config,
+    decision: Decision,
+    verdict: &Verdict,
+) -> Result<Recovered, RecoverError> {
+    let check_bolt = |_: &Path| verdict.clone();
+    let steps = Steps { check_bolt: &check_bolt, clean: &|_| Ok(()) };
+    recover(config, decision, &steps)
+}
+
+/// Recovers by the hold's file, where every bolt file is whole.
+pub fn recovered(config: &Config) -> Recovered {
+    recover_as(config, Decision::ByFile, &Verdict::Whole).expect("a recovery")
+}
+
+/// Returns what was set aside by `recovered`.
+pub fn set_aside(recovered: Recovered) -> SetAside {
+    match recovered {
+        Recovered::SetAside(aside) => aside,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the paths of `names` in the data directory.
+pub fn paths(names: &[&str]) -> Vec<PathBuf> {
+    names.iter().map(|name| Path::new(DATA).join(name)).collect()
+}

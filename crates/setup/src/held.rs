@@ -1,0 +1,134 @@
+//! Holds of daemons: `synconce setup containerd --hold` writes the file that describes the
+//! hold, the unit that starts it before the daemon, and a drop-in file for the daemon's unit.
+//!
+//! The crate `daemon` reads the description (`/etc/synconce/hold.d/NAME.toml`). This crate only
+//! writes text.
+
+mod buildkit;
+mod containerd;
+mod description;
+mod docker;
+mod force;
+mod no_sync;
+mod place;
+mod snapshotters;
+mod units;
+
+pub(crate) use force::in_force;
+
+use crate::error::Error;
+use crate::host::Host;
+use crate::plan::Plan;
+use description::Description;
+use std::path::Path;
+
+/// A daemon whose databases can be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// containerd.
+    Containerd,
+    /// The BuildKit in dockerd.
+    Docker,
+    /// buildkitd.
+    Buildkit,
+}
+
+impl Daemon {
+    /// Returns the name of the hold, which is the word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd",
+            Self::Docker => "docker",
+            Self::Buildkit => "buildkit",
+        }
+    }
+
+    /// Returns the name of the daemon's program.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd",
+            Self::Docker => "dockerd",
+            Self::Buildkit => "buildkitd",
+        }
+    }
+
+    /// Returns the daemon's unit, if the system has one.
+    pub(crate) fn unit(self, host: &Host) -> Result<Option<String>, Error> {
+        let names: &[&str] = match self {
+            Self::Containerd => &["containerd"],
+            Self::Docker => &["docker"],
+            // No distribution ships a unit, and both names are in use.
+            Self::Buildkit => &["buildkit", "buildkitd"],
+        };
+        for name in names {
+            if units::exists(host, name)? {
+                return Ok(Some(format!("{name}.service")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the command line that runs the daemon under its hold, without systemd.
+    fn without_systemd(self) -> String {
+        format!("synconce hold run {} -- {}", self.name(), self.program())
+    }
+}
+
+/// Plans the hold of `daemon`.
+pub(crate) fn plan(host: &Host, daemon: Daemon) -> Result<Plan, Error> {
+    host.check_synconce()?;
+    let mut plan = Plan::default();
+    let description = match daemon {
+        Daemon::Containerd => {
+            no_sync::refuse_both(host, crate::Engine::NoSync)?;
+            containerd::describe(host, &mut plan)?
+        }
+        Daemon::Docker => docker::describe(host, &mut plan)?,
+        Daemon::Buildkit => buildkit::describe(host, &mut plan)?,
+    };
+    write(host, &mut plan, &description)?;
+    Ok(plan)
+}
+
+/// Plans containerd's own option, with the recovery of a hold.
+pub(crate) fn plan_no_sync(host: &Host) -> Result<Plan, Error> {
+    host.check_synconce()?;
+    let mut plan = Plan::default();
+    let description = no_sync::describe(host, &mut plan)?;
+    write(host, &mut plan, &description)?;
+    Ok(plan)
+}
+
+/// Plans the files of a hold.
+fn write(host: &Host, plan: &mut Plan, description: &Description) -> Result<(), Error> {
+    let daemon = description.daemon;
+    let unit = daemon.unit(host)?;
+    let name = daemon.name();
+    let text = description.text(host, unit.as_deref());
+    plan.own(host, Path::new(&format!("/etc/synconce/hold.d/{name}.toml")), text)?;
+    let run = daemon.without_systemd();
+    match &unit {
+        Some(unit) => units::write(host, plan, description, unit)?,
+        None => {
+            let program = daemon.program();
+            plan.notes.push(format!("{program} has no unit here: start it by `{run}`"));
+        }
+    }
+    if unit.is_some() && host.is_running() && !Path::new("/run/systemd/system").exists() {
+        plan.notes.push(format!("systemd does not run here: without it, use `{run}`"));
+    }
+    plan.notes.push(format!("after a crash of the machine: {}", description.cost));
+    Ok(())
+}
+
+/// Returns what makes the changes of a hold's set-up, or of its undo, take effect.
+pub(crate) fn restart(host: &Host, daemon: Daemon) -> String {
+    match daemon.unit(host) {
+        Ok(Some(unit)) => format!(
+            "restart {}: systemctl daemon-reload && systemctl restart {unit}",
+            daemon.program()
+        ),
+        // A unit that cannot be read has no name to give.
+        Ok(None) | Err(_) => format!("restart {}", daemon.program()),
+    }
+}

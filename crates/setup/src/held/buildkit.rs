@@ -1,0 +1,96 @@
+//! buildkitd: every database below its root is a cache.
+
+use crate::Engine;
+use crate::buildkit::{CONFIGURATION, service};
+use crate::containerd::lines;
+use crate::error::{Error, Fault};
+use crate::held::place::{Configured, place};
+use crate::held::{Daemon, Description};
+use crate::host::Host;
+use crate::plan::Plan;
+use crate::toml::Toml;
+use std::path::{Path, PathBuf};
+
+const COST: &str = "builds have no cache: base images are pulled and every step is run again";
+/// Databases of buildkitd itself.
+const OWN: [&str; 2] = ["cache.db", "history.db"];
+/// The prefixes of the directories of OCI workers and of containerd workers.
+const OCI: &str = "runc-";
+const CONTAINERD: &str = "containerd-";
+/// The databases of an OCI worker.
+const OF_OCI: [&str; 2] = ["containerdmeta.db", "metadata_v2.db"];
+/// The database of its snapshotter, and the snapshotters that have it there.
+const SNAPSHOTS: &str = "snapshots/metadata.db";
+const WITH_SNAPSHOTS: [&str; 3] = ["overlayfs", "native", "fuse-overlayfs"];
+/// What `auto` means nearly everywhere.
+const USUAL: &str = "overlayfs";
+
+/// Describes the hold of buildkitd.
+pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Error> {
+    let (root, configured) = read(host)?;
+    let mut held: Vec<PathBuf> = OWN.map(|name| root.join(name)).into();
+    let directories = host.list(&root, "")?;
+    let named = |prefix: &str| -> Vec<String> {
+        let names = directories.iter().filter(|path| host.is_directory(path));
+        let names = names.filter_map(|path| path.file_name()?.to_str()?.strip_prefix(prefix));
+        names.map(str::to_owned).collect()
+    };
+    let mut workers = named(OCI);
+    if workers.is_empty() {
+        workers.push(configured);
+    }
+    for snapshotter in &workers {
+        let worker = root.join(format!("{OCI}{snapshotter}"));
+        held.extend(OF_OCI.map(|name| worker.join(name)));
+        let snapshots = worker.join(SNAPSHOTS);
+        if WITH_SNAPSHOTS.contains(&snapshotter.as_str()) || host.exists(&snapshots) {
+            held.push(snapshots);
+        }
+    }
+    let of_containerd = named(CONTAINERD);
+    for name in &of_containerd {
+        held.push(root.join(format!("{CONTAINERD}{name}")).join("metadata_v2.db"));
+    }
+    if !of_containerd.is_empty() {
+        plan.notes.push(
+            "buildkitd has a containerd worker: after a wipe, containerd keeps the layers of \
+             the old build cache"
+                .to_owned(),
+        );
+    }
+    let cache = ["*.db", "runc-*", "containerd-*"];
+    Ok(Description {
+        daemon: Daemon::Buildkit,
+        engine: Engine::Held(Daemon::Buildkit),
+        directories: vec![root.clone()],
+        held,
+        set_aside: cache.map(|name| root.join(name)).into(),
+        cost: COST,
+        docker_root: None,
+        own_option: false,
+    })
+}
+
+/// Returns buildkitd's root, and the snapshotter of its OCI worker.
+fn read(host: &Host) -> Result<(PathBuf, String), Error> {
+    let service = service(host)?;
+    service.check_program(host, "buildkitd")?;
+    let file = service.file(host, &["--config", "-config"], CONFIGURATION)?;
+    let (resolved, text) = host.text(&file)?;
+    let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
+    let toml = Toml::parse(&lines(text.as_deref())).map_err(in_file)?;
+    let root = toml.text(&["root"]).map_err(in_file)?.filter(|(text, _)| !text.is_empty());
+    let root = root.map(|(text, line)| Configured {
+        directory: text.to_owned(),
+        file: resolved.clone(),
+        line,
+    });
+    let root = place(host, &service, &["--root"], root, "/var/lib/buildkit")?;
+    let flag = service.flag("--oci-worker-snapshotter").and_then(|(_, value)| value);
+    let snapshotter = toml.text(&["worker", "oci", "snapshotter"]).map_err(in_file)?;
+    let snapshotter = flag.or_else(|| snapshotter.map(|(text, _)| text.to_owned()));
+    let is_named = |name: &String| {
+        !matches!(name.as_str(), "" | "auto") && Path::new(name).components().count() == 1
+    };
+    Ok((root, snapshotter.filter(is_named).unwrap_or_else(|| USUAL.to_owned())))
+}

@@ -1,0 +1,238 @@
+//! containerd: its metadata, its snapshotters and its mount manager.
+
+use crate::Engine;
+use crate::containerd::{CONFIGURATION, PLACES, lines};
+use crate::error::{Error, Fault};
+use crate::held::place::{Configured, place};
+use crate::held::snapshotters::{self, Snapshotter};
+use crate::held::{Daemon, Description};
+use crate::host::Host;
+use crate::imports::{self, Part};
+use crate::plan::Plan;
+use crate::systemd::Service;
+use crate::toml::Toml;
+use std::path::{Path, PathBuf};
+
+/// The plugin of the metadata, and its directory.
+pub(super) const METADATA: &str = "io.containerd.metadata.v1.bolt";
+/// The plugin of the mount manager, and its directory, since containerd 2.2.
+const MOUNTS: &str = "io.containerd.mount-manager.v1.bolt";
+/// What a wipe costs.
+const COST: &str = "containerd starts empty: images are pulled again, containers are made again";
+/// What the metadata names by digest or by id, besides snapshots: blobs, pods and containers of
+/// the CRI plugin, sandboxes. See docs/databases.md for why each is set aside.
+const NAMED: [&str; 3] = [
+    "io.containerd.content.v1.content",
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.sandbox.controller.v1.shim",
+];
+/// A namespace whose containers are build steps.
+const BUILDS: &str = "buildkit";
+
+/// containerd, by its configuration.
+pub(super) struct Configuration {
+    /// The path of the main file, and the parsed files in the order in which they count.
+    pub main: PathBuf,
+    pub parts: Vec<Part>,
+    /// The directory of persistent data.
+    pub root: PathBuf,
+    /// The directory of data that does not outlive the machine's boot.
+    pub state: PathBuf,
+}
+
+impl Configuration {
+    /// Reads the configuration of the containerd of `host`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed; a directory whose place is not known.
+    pub fn read(host: &Host) -> Result<Self, Error> {
+        let service = Service::read(host, "containerd", Path::new(""))?;
+        service.check_program(host, "containerd")?;
+        let main = service.file(host, &["--config", "-config", "-c"], CONFIGURATION)?;
+        let (resolved, text) = host.text(&main)?;
+        let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
+        let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;
+        let imports = toml.texts(&["imports"]).map_err(in_main)?.unwrap_or_default();
+        let mut parts = vec![Part { path: main.clone(), toml }];
+        parts.extend(imports::read(host, &main, &imports, None)?);
+        let root = last(host, &parts, &["root"])?;
+        let root = place(host, &service, &["--root"], root, "/var/lib/containerd")?;
+        let state = last(host, &parts, &["state"])?;
+        let state = place(host, &service, &["--state"], state, "/run/containerd")?;
+        Ok(Self { main, parts, root, state })
+    }
+
+    /// Returns what has to agree with the metadata.
+    fn set_aside(&self, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
+        let named = [METADATA].into_iter().chain(NAMED);
+        let named = named.map(|name| self.root.join(name));
+        named.chain(snapshotters.iter().map(|one| one.directory.clone())).collect()
+    }
+
+    /// Returns the directories that have to be mounted.
+    fn directories(&self, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
+        let elsewhere = snapshotters.iter().map(|one| &one.directory);
+        let elsewhere = elsewhere.filter(|path| !path.starts_with(&self.root));
+        [&self.root].into_iter().chain(elsewhere).cloned().collect()
+    }
+}
+
+/// Returns the last text at `keys` that is not empty, as containerd merges its files.
+pub(super) fn last(
+    host: &Host,
+    parts: &[Part],
+    keys: &[&str],
+) -> Result<Option<Configured>, Error> {
+    let mut found = None;
+    for Part { path, toml } in parts {
+        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+        let text = toml.text(keys).map_err(in_file)?.filter(|(text, _)| !text.is_empty());
+        if let Some((text, line)) = text {
+            found = Some(Configured { directory: text.to_owned(), file: path.clone(), line });
+        }
+    }
+    Ok(found)
+}
+
+/// Describes the hold of containerd.
+pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Error> {
+    let containerd = Configuration::read(host)?;
+    let snapshotters = snapshotters::all(host, &containerd)?;
+    let mut held = vec![containerd.root.join(METADATA).join("meta.db")];
+    let in_use = snapshotters.iter().filter(|one| one.in_use);
+    held.extend(in_use.map(|one| one.directory.join("metadata.db")));
+    let mut set_aside = containerd.set_aside(&snapshotters);
+    let mut directories = containerd.directories(&snapshotters);
+    // Elsewhere than in /run, which is in memory, the mount manager syncs a disk.
+    let mounts = containerd.state.join(MOUNTS);
+    let is_on_disk = !containerd.state.starts_with("/run");
+    if is_on_disk && (host.is_directory(&mounts) || has_mount_manager(host)) {
+        held.push(mounts.join("mounts.db"));
+        set_aside.push(mounts);
+        directories.push(containerd.state.clone());
+    }
+    notes(host, plan, &containerd)?;
+    Ok(Description {
+        daemon: Daemon::Containerd,
+        engine: Engine::Held(Daemon::Containerd),
+        directories,
+        held,
+        set_aside,
+        cost: COST,
+        docker_root: None,
+        own_option: false,
+    })
+}
+
+/// Describes containerd's own option: the metadata alone is without its syncs, but everything
+/// has to agree with it.
+pub(super) fn describe_own_option(
+    host: &Host,
+    plan: &mut Plan,
+    containerd: &Configuration,
+) -> Result<Description, Error> {
+    let snapshotters = snapshotters::all(host, containerd)?;
+    notes(host, plan, containerd)?;
+    Ok(Description {
+        daemon: Daemon::Containerd,
+        engine: Engine::NoSync,
+        directories: containerd.directories(&snapshotters),
+        held: vec![containerd.root.join(METADATA).join("meta.db")],
+        set_aside: containerd.set_aside(&snapshotters),
+        cost: COST,
+        docker_root: None,
+        own_option: true,
+    })
+}
+
+fn has_mount_manager(host: &Host) -> bool {
+    version(host).is_some_and(|version| version >= (2, 2))
+}
+
+/// Returns the major and the minor version of the installed containerd.
+pub(super) fn version(host: &Host) -> Option<(u32, u32)> {
+    let path = host.first_executable(&PLACES)?;
+    let said = host.version(Path::new(path))?;
+    said.split_whitespace().find_map(number)
+}
+
+/// Returns the version in `word`, such as `v2.1.3` or `1.6.20~ds1`.
+fn number(word: &str) -> Option<(u32, u32)> {
+    let word = word.strip_prefix('v').unwrap_or(word);
+    let (major, rest) = word.split_once('.')?;
+    let (minor, _) = rest.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Notes what a wipe would cost on this host.
+fn notes(host: &Host, plan: &mut Plan, containerd: &Configuration) -> Result<(), Error> {
+    if super::units::is_usable(host, "kubelet") || host.exists(Path::new("/var/lib/kubelet")) {
+        plan.notes.push(
+            "a kubelet uses this containerd: after a crash of the machine it makes its pods \
+             again from pulled images; what containers wrote outside of volumes is lost, and so \
+             are images that were only imported"
+                .to_owned(),
+        );
+    }
+    if super::docker::has_dockerd(host) {
+        let text = match super::docker::is_image_store(host) {
+            true => {
+                "dockerd keeps its images in this containerd: after a crash of the machine, \
+                 images and containers of docker are lost, and volumes are not"
+            }
+            false => {
+                "dockerd keeps its images itself, and they outlive a wipe of containerd; with \
+                 the containerd image store (the default of new installations of Docker 29) \
+                 they would not"
+            }
+        };
+        plan.notes.push(text.to_owned());
+    }
+    let namespaces = namespaces_with_containers(host, containerd)?;
+    if !namespaces.is_empty() {
+        plan.notes.push(format!(
+            "there are containers in namespaces other than {BUILDS}: {}; a wipe takes them away",
+            namespaces.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the namespaces that have containers with a task, except the builder's.
+fn namespaces_with_containers(
+    host: &Host,
+    containerd: &Configuration,
+) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    for above in [&containerd.state, &containerd.root] {
+        for namespace in host.list(&above.join("io.containerd.runtime.v2.task"), "")? {
+            let name = namespace.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name != BUILDS && !host.list(&namespace, "")?.is_empty() {
+                found.push(name);
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_from_what_containerd_prints() {
+        let version = |said: &str| said.split_whitespace().find_map(number);
+        for (said, expected) in [
+            ("containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1", Some((1, 6))),
+            ("containerd github.com/containerd/containerd/v2 v2.1.3 c787fb98", Some((2, 1))),
+            ("containerd containerd.io 1.7.27 05044ec0", Some((1, 7))),
+            ("containerd github.com/containerd/containerd/v2 2.4.0-beta.0", Some((2, 4))),
+            ("containerd github.com/containerd/containerd/v2 2.x.y", None),
+            ("", None),
+        ] {
+            assert_eq!(version(said), expected, "{said}");
+        }
+    }
+}

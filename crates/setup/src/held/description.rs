@@ -1,0 +1,73 @@
+//! The file that describes a hold: `/etc/synconce/hold.d/NAME.toml`. After a crash of the
+//! machine, what a set-up holds is set aside, and the daemon makes it again.
+
+use crate::Engine;
+use crate::header;
+use crate::held::Daemon;
+use crate::host::Host;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use toml_edit::Value;
+
+/// A hold, as its file describes it. Every path is absolute and free of links.
+pub(super) struct Description {
+    /// The daemon.
+    pub daemon: Daemon,
+    /// The set-up that writes the description.
+    pub engine: Engine,
+    /// The daemon's directories: their file systems have to be mounted first.
+    pub directories: Vec<PathBuf>,
+    /// The bolt databases that are held.
+    pub held: Vec<PathBuf>,
+    /// What has to agree with the databases, and is set aside with them.
+    pub set_aside: Vec<PathBuf>,
+    /// What a crash of the machine costs.
+    pub cost: &'static str,
+    /// The data directory of dockerd, whose unreferenced layers are removed after a wipe.
+    pub docker_root: Option<PathBuf>,
+    /// Whether the daemon itself leaves out its syncs.
+    pub own_option: bool,
+}
+
+impl Description {
+    /// Returns the text of the file; `unit` is the daemon's.
+    pub fn text(&self, host: &Host, unit: Option<&str>) -> String {
+        let mut text = header(self.engine);
+        let mut line = |key: &str, value: Value| {
+            // A String takes every write.
+            let _ = writeln!(text, "{key} = {value}");
+        };
+        if let Some(unit) = unit {
+            line("unit", unit.into());
+        }
+        line("after_crash", "wipe".into());
+        line("cost", self.cost.into());
+        if let Some(root) = &self.docker_root {
+            line("docker_root", quoted(root));
+        }
+        if self.own_option {
+            line("own_option", true.into());
+        }
+        text.push_str("set_aside = [\n");
+        for path in &self.set_aside {
+            let _ = writeln!(text, "  {},", quoted(&whole(host, path)));
+        }
+        text.push_str("]\n");
+        for path in &self.held {
+            let _ = write!(text, "\n[[hold]]\npath = {}\nkind = \"bolt\"\n", quoted(path));
+        }
+        text
+    }
+}
+
+/// Returns what is set aside for `path`: a mount point cannot be renamed, so its content is.
+fn whole(host: &Host, path: &Path) -> PathBuf {
+    match host.is_mount_point(path) {
+        true => path.join("*"),
+        false => path.to_owned(),
+    }
+}
+
+fn quoted(path: &Path) -> Value {
+    path.to_str().unwrap_or_default().into()
+}

@@ -1,0 +1,58 @@
+//! Holds that are in force.
+
+use crate::error::{Error, Fault};
+use crate::held::{Daemon, units};
+use crate::host::Host;
+use std::fs;
+use std::path::Path;
+use synconce_durable::error::Context;
+
+/// Returns an error if the hold of `daemon` is in force, or was interrupted: without its files,
+/// `synconce` could neither stop it nor recover the databases.
+///
+/// # Errors
+/// A marker that cannot be read, or a unit.
+pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Error> {
+    let name = daemon.name();
+    let marker = host.state().join("holds").join(format!("{name}.json"));
+    let text = match fs::read(&marker) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.on("cannot read", &marker)?,
+    };
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+    let is_of_this_boot = !host.is_running() || of_marker["boot"] == boot.trim();
+    let stop = stop(host, daemon)?;
+    let fault = match is_of_this_boot {
+        true => Fault::new(
+            format!("is the marker of a hold of {name} that is in force; nothing was changed"),
+            format!("{stop}synconce hold stop {name}; then undo again"),
+        ),
+        false => Fault::new(
+            format!(
+                "is the marker of a hold of {name} that a crash interrupted; nothing was changed"
+            ),
+            format!("{stop}synconce hold recover {name}; then undo again"),
+        ),
+    };
+    Ok(Some(fault.in_file(&marker).into()))
+}
+
+/// Returns the command that stops the daemon and its hold, where units start them.
+fn stop(host: &Host, daemon: Daemon) -> Result<String, Error> {
+    let Some(unit) = daemon.unit(host)? else {
+        return Ok(format!("end {} first; then: ", daemon.program()));
+    };
+    let own = units::name(daemon.name());
+    // A connection to the socket would start dockerd again.
+    let socket = match daemon {
+        Daemon::Docker if has_socket(host) => "docker.socket ",
+        _ => "",
+    };
+    Ok(format!("systemctl stop {socket}{unit} {own}; "))
+}
+
+fn has_socket(host: &Host) -> bool {
+    let directories = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+    directories.iter().any(|path| host.exists(&Path::new(path).join("docker.socket")))
+}
