@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
 use synconce_probe::mounts;
 
@@ -59,6 +60,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     for held in &config.hold {
         locked.extend(prepare(held, config)?);
     }
+    refuse_unshared(config)?;
     let record = record(config)?;
     record.write()?;
     let begun = hold_all(config).and_then(|()| lock.guard(locked));
@@ -149,6 +151,19 @@ fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Refuses a data directory of dockerd whose mount is private: dockerd would bind-mount the
+/// directory over itself, without the mounts of the hold (`setupDaemonRootPropagation` in
+/// moby), and wait for ever for the locks that the guard has.
+fn refuse_unshared(config: &Config) -> Result<(), Failure> {
+    let Some(root) = &config.docker_root else { return Ok(()) };
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let mount = mount_of(root, &mounts)?;
+    match mount.propagates {
+        true => Ok(()),
+        false => Err(Failure::Private(root.clone(), mount.point.clone())),
+    }
 }
 
 /// Makes the directory of a held path: it is missing before the daemon's first start, and after

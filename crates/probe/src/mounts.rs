@@ -42,6 +42,9 @@ pub struct Mount {
     pub source: String,
     /// Whether this mount is writable.
     pub writable: bool,
+    /// Whether the mount is in a peer group, or receives from one (shared or slave,
+    /// mount_namespaces(7)).
+    pub propagates: bool,
     /// The options of this mount alone, comma separated: "rw,noatime".
     pub mount_options: String,
     /// The file system's own options, comma separated.
@@ -117,6 +120,7 @@ pub fn at(path: &Path) -> Option<Mount> {
         point: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
         type_name: name_of_magic(system.f_type as u64)?.to_owned(),
         source: "unknown".to_owned(),
+        propagates: false,
         writable: !flags.contains(StatVfsMountFlags::RDONLY),
         mount_options: String::new(),
         options: String::new(),
@@ -145,6 +149,8 @@ fn parse_line(line: &str) -> Option<Mount> {
     let root = path(left.next()?);
     let point = path(left.next()?);
     let mount_options = left.next()?.to_owned();
+    let is_in_group = |field: &str| field.starts_with("shared:") || field.starts_with("master:");
+    let propagates = left.any(is_in_group);
     let mut right = right.split(' ');
     let type_name = right.next()?.to_owned();
     let source = right.next()?.to_owned();
@@ -159,6 +165,7 @@ fn parse_line(line: &str) -> Option<Mount> {
         type_name,
         source,
         writable: read_write(&mount_options) && read_write(&options),
+        propagates,
         mount_options,
         options,
     })
@@ -216,6 +223,7 @@ nonsense\n";
         assert_eq!(mounts[0].options, "rw,errors=continue");
         assert_eq!(mounts[0].kind(), Kind::Disk { flushes: true });
         assert!(mounts[0].writable);
+        assert!(mounts[0].propagates && !mounts[1].propagates);
     }
 
     #[test]

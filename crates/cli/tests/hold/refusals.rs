@@ -138,3 +138,22 @@ fn what_is_missing_is_made_and_a_bad_file_changes_nothing() {
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_data_directory_of_dockerd_on_a_private_mount_is_refused_with_the_command_that_helps() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let root = fixture.rig.path().display().to_string();
+        fixture.configure("t", &format!("docker_root = \"{root}\"\n"));
+        let at_first = fixture.everything();
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        let help = format!("mount --make-shared {root}");
+        assert!(refused.stderr.contains(&format!("hint: {help}\n")), "{}", refused.stderr);
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(place.bare(&["sh", "-c", &help]).status.code(), Some(0));
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
