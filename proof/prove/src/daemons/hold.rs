@@ -2,6 +2,7 @@
 
 use super::world::World;
 use crate::Result;
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::Pid;
 use std::fs;
 use std::path::PathBuf;
@@ -36,6 +37,10 @@ impl Hold {
     pub(super) fn verb(&self, verb: &str, world: &World) -> Result<Finished> {
         let path = world.memory().join(format!("{NAME}.toml"));
         fs::write(&path, self.file())?;
+        if self.docker_root.is_some() {
+            // dockerd mounts a directory on a private mount again, without the held files.
+            mount_change(world.disk(), MountPropagationFlags::SHARED)?;
+        }
         let mut command = Command::new(&self.program);
         command.env("SYNCONCE_STATE_DIR", world.markers());
         command.env("SYNCONCE_RUNTIME_DIR", runtime(world));
