@@ -62,7 +62,7 @@ fn service(host: &Host, description: &Description, unit: &str) -> String {
         "{header}[Unit]\n\
          Description=Hold the disk syncs of {program}'s databases\n\
          Documentation=man:synconce-hold(1)\n\
-         Before={unit}\n\
+         Before={unit} synconce-report.service\n\
          StopWhenUnneeded=yes\n\
          RequiresMountsFor={mounts}\n\
          \n\
