@@ -6,6 +6,7 @@ use crate::recording::{Part, Recorded, manifest, mark, paths};
 use crate::work::is_durable;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Replay, Survivors};
@@ -33,8 +34,9 @@ pub(crate) struct Findings {
     /// The first such disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// Trees only: how often uncommitted work was lost before a note of the work had reached
-    /// the disk, so that the loss could not be reported.
+    /// How often something was lost that the tool does not report. Trees: uncommitted work,
+    /// before a note of the work had reached the disk. Holds with `after_crash = "check"`:
+    /// transactions of which the database's own check finds nothing.
     #[serde(skip_serializing_if = "is_none")]
     pub silent: usize,
     /// Time for all cuts, in milliseconds.
@@ -230,7 +232,7 @@ fn detail(recorded: &Recorded, found: &[Manifest]) -> String {
 /// each other quickly, which is at the start, before the return and after the return.
 fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u64) -> Vec<Place> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let instants = instants(log, other, bounds);
+    let instants = instants(log, other, bounds.start..bounds.end);
     let returned = instants.partition_point(|(disk, _)| *disk < bounds.returned);
     let near = 40.min(instants.len());
     let parts = [
@@ -266,16 +268,21 @@ pub(crate) fn random_survivors(random: &mut fastrand::Rng) -> (Survivors, Granul
     (survivors, granularity)
 }
 
-/// Returns every instant at which a cut can make a difference, as positions in both logs.
-fn instants(log: &Log, other: Option<&Log>, bounds: Bounds) -> Vec<(usize, usize)> {
+/// Returns every instant of a range of `log` at which a cut can make a difference, as positions
+/// in both logs.
+pub(crate) fn instants(
+    log: &Log,
+    other: Option<&Log>,
+    range: Range<usize>,
+) -> Vec<(usize, usize)> {
     let nanos = |log: &Log, place: usize| log.events()[place.saturating_sub(1)].nanos;
     let mut all: Vec<(usize, usize)> = log
-        .places(bounds.start, bounds.end)
+        .places(range.start, range.end)
         .map(|place| (place, other.map_or(0, |other| other.at_nanos(nanos(log, place)))))
         .collect();
     if let Some(other) = other {
-        let start = other.at_nanos(nanos(log, bounds.start));
-        let end = other.at_nanos(nanos(log, bounds.end));
+        let start = other.at_nanos(nanos(log, range.start));
+        let end = other.at_nanos(nanos(log, range.end));
         let places = other.places(start, end);
         all.extend(places.map(|place| (log.at_nanos(nanos(other, place)), place)));
     }

@@ -22,6 +22,7 @@ use crate::tool::Tool;
 use crate::{Arguments, Result};
 pub(crate) use fixture::{Edit, perform as edit};
 use mutants::CaughtBy;
+pub(crate) use kills::Trigger;
 pub(crate) use mutants::MUTANTS;
 use walk::Injection;
 pub(crate) use walk::{Alter, RunChild, alter, run_child};
