@@ -158,15 +158,13 @@ impl Fixture {
                 Err(error) => return Err(format!("cannot unmount {database}: {error}").into()),
             }
         }
-        let Some(guard) = self.guard().and_then(Pid::from_raw) else { return Ok(()) };
-        // It may have ended meanwhile.
-        let _ = kill_process(guard, Signal::KILL);
-        let stat = format!("/proc/{}/stat", guard.as_raw_pid());
-        // Or a zombie, until its parent looks.
-        let state = || Some(fs::read_to_string(&stat).ok()?.rsplit_once(") ")?.1.to_owned());
-        match waited(|| state().is_none_or(|state| state.starts_with(['Z', 'X']))) {
+        for guard in self.processes().iter().filter(|process| process.is_guard) {
+            // It may have ended meanwhile.
+            let _ = Pid::from_raw(guard.pid).map(|guard| kill_process(guard, Signal::KILL));
+        }
+        match waited(|| !self.processes().iter().any(|process| process.is_guard)) {
             true => Ok(()),
-            false => Err("the guard does not end".into()),
+            false => Err("a guard does not end".into()),
         }
     }
 
@@ -179,13 +177,6 @@ impl Fixture {
         let mut marker: Value = serde_json::from_slice(&fs::read(&path)?)?;
         marker["boot"] = "another".into();
         Ok(fs::write(&path, serde_json::to_vec(&marker)?)?)
-    }
-
-    /// Returns the process of the guard, by its file.
-    fn guard(&self) -> Option<i32> {
-        let path = self.base().join(format!("runtime/holds/{NAME}.guard"));
-        let guard: Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        i32::try_from(guard.get("pid")?.as_i64()?).ok()
     }
 
     /// Returns the content of all held files by path.
@@ -215,7 +206,7 @@ impl Fixture {
             .filter(|line| line.contains(&base) && line.contains(" overlay "))
             .map(|line| format!("mounted: {line}"))
             .collect();
-        left.extend(self.processes().into_iter().map(|(text, _)| format!("running: {text}")));
+        left.extend(self.processes().into_iter().map(|one| format!("running: {}", one.words)));
         for directory in [self.data(), self.data().join("snapshots")] {
             for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
@@ -225,22 +216,29 @@ impl Fixture {
         Ok(left)
     }
 
-    /// Returns the processes whose words have a path of this fixture, and whether each is a
-    /// guard.
-    pub(super) fn processes(&self) -> Vec<(String, bool)> {
+    /// Returns the processes whose words have a path of this fixture. An ended process has none.
+    pub(super) fn processes(&self) -> Vec<Process> {
         let base = self.base().display().to_string();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            let pid = entry.file_name().to_string_lossy().into_owned();
-            if words.contains(&base) && pid.parse::<u32>().is_ok() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+            if words.contains(&base) {
                 let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-                found.push((format!("{pid} {words}"), name.trim() == "synconce-guard"));
+                found.push(Process { pid, words, is_guard: name.trim() == "synconce-guard" });
             }
         }
         found
     }
+}
+
+/// A process of a hold.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub pid: i32,
+    pub words: String,
+    pub is_guard: bool,
 }
 
 /// Held files by path, with their bytes. A file that cannot be read has the error instead.

@@ -131,7 +131,7 @@ impl Kills<'_> {
         }
         // Ends a daemon that `run` has left.
         drop(group);
-        let has_ended = || self.fixture.processes().iter().all(|(_, is_guard)| *is_guard);
+        let has_ended = || self.fixture.processes().iter().all(|one| one.is_guard);
         match waited(has_ended) {
             true => Ok(in_time),
             false => Err(format!("still running: {:?}", self.fixture.processes()).into()),
