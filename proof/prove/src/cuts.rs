@@ -270,11 +270,7 @@ pub(crate) fn random_survivors(random: &mut fastrand::Rng) -> (Survivors, Granul
 
 /// Returns every instant of a range of `log` at which a cut can make a difference, as positions
 /// in both logs.
-pub(crate) fn instants(
-    log: &Log,
-    other: Option<&Log>,
-    range: Range<usize>,
-) -> Vec<(usize, usize)> {
+pub(crate) fn instants(log: &Log, other: Option<&Log>, range: Range<usize>) -> Vec<(usize, usize)> {
     let nanos = |log: &Log, place: usize| log.events()[place.saturating_sub(1)].nanos;
     let mut all: Vec<(usize, usize)> = log
         .places(range.start, range.end)

@@ -92,7 +92,7 @@ pub(crate) const MUTANTS: [Mutant; 6] = [
         "hold-stop-unsynced",
         "held files not synced at the end of a hold",
         What::Wipe,
-        (Disk::Xfs, MarkerPlace::Other),
+        (Disk::Btrfs, MarkerPlace::Same),
     ),
     mutant(
         "hold-recover-no-rename",

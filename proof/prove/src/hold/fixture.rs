@@ -5,7 +5,6 @@ use crate::Result;
 use crate::config::MarkerPlace;
 use crate::cuts::mount;
 use crate::tool::Tool;
-use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -151,12 +150,11 @@ impl Fixture {
 
     /// Unmounts what is held, without the tool, and ends the guard.
     pub(super) fn release(&self) -> Result<()> {
-        for database in &self.databases {
-            match unmount(database.held(), UnmountFlags::NOFOLLOW) {
-                // Not a mount point, or missing.
-                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
-                Err(error) => return Err(format!("cannot unmount {database}: {error}").into()),
-            }
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let is_mounted = |path: &Path| mounts.contains(&format!(" {} ", path.display()));
+        for database in self.databases.iter().filter(|database| is_mounted(database.held())) {
+            unmount(database.held(), UnmountFlags::NOFOLLOW)
+                .map_err(|error| format!("cannot unmount {database}: {error}"))?;
         }
         for guard in self.processes().iter().filter(|process| process.is_guard) {
             // It may have ended meanwhile.

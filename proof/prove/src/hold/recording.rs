@@ -159,8 +159,7 @@ pub(super) fn record_recovery(
     let own = fixture.disk().join("background_load");
     fs::create_dir_all(&own)?;
     fixture.boot()?;
-    let background_load =
-        BackgroundLoad::start(load, &own, &[fixture.data(), fixture.state()]);
+    let background_load = BackgroundLoad::start(load, &own, &[fixture.data(), fixture.state()]);
     rigs[0].disk().mark(mark::START)?;
     recover()?;
     std::thread::sleep(AFTER);
