@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Arguments for CI, which limits the time.
-const QUICK: [&str; 16] = [
+const QUICK: [&str; 18] = [
     "--cuts",
     "24",
     "--mutant-cuts",
@@ -17,13 +17,15 @@ const QUICK: [&str; 16] = [
     "40",
     "--tree-cuts",
     "6",
+    "--hold-cuts",
+    "6",
     "--kills",
     "10",
     "--seconds",
     "4",
 ];
 /// Arguments before a release: more than 5,000 cuts of the promise.
-const LONG: [&str; 12] = [
+const LONG: [&str; 14] = [
     "--cuts",
     "500",
     "--mutant-cuts",
@@ -32,6 +34,8 @@ const LONG: [&str; 12] = [
     "400",
     "--tree-cuts",
     "200",
+    "--hold-cuts",
+    "100",
     "--kills",
     "200",
     "--seconds",

@@ -154,15 +154,18 @@ impl Place {
     /// # Errors
     /// Names the act and path.
     pub fn clean(&self) -> Result<(), Error> {
-        let scratch = self.scratch();
+        let (scratch, above) = (self.scratch(), self.parent.join(SCRATCH));
+        // After a power cut a part of the directories may be missing.
+        if !above.exists() {
+            return Ok(());
+        }
         match fs::remove_dir_all(&scratch) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => other.on("cannot remove", &scratch)?,
         }
         if !self.is_file && self.path().is_dir() {
             strip(&self.path())?;
         }
-        let above = self.parent.join(SCRATCH);
         match fs::remove_dir(&above) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
             other => other.on("cannot remove", &above),

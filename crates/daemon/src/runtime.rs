@@ -56,20 +56,37 @@ impl Lock {
         let path = self.guard_path();
         let (ready, leaving) = pipe_with(PipeFlags::CLOEXEC).on("cannot make a pipe for", &path)?;
         match process::fork().on("cannot start the guard of", &path)? {
-            Side::Parent(pid) => {
+            Side::Parent(_) => {
                 // The end of the pipe: until the guard has left the session, a signal to this
                 // process's group would end the guard as well.
                 drop(leaving);
-                rustix::io::read(&ready, &mut [0]).on("cannot start the guard of", &path)?;
-                let guard = Guard { pid, started: started(pid).on("cannot look at", &path)? };
-                let text = serde_json::to_vec(&guard).map_err(io::Error::from);
-                fs::write(&path, text.on("cannot write", &path)?).on("cannot write", &path)
+                let mut code = [0];
+                let count = rustix::io::read(&ready, &mut code);
+                match (count.on("cannot start the guard of", &path)?, code) {
+                    (0, _) => Err(Error::new("cannot start the guard of", &path, Errno::SRCH)),
+                    (_, [0]) => Ok(()),
+                    (_, [code]) => {
+                        let errno = Errno::from_raw_os_error(code.into());
+                        Err(Error::new("cannot write", &path, errno))
+                    }
+                }
             }
             Side::Child => {
-                // The guard shares the open file, and would keep the lock for ever.
-                drop(self.file.take());
                 process::set_name(c"synconce-guard");
                 process::leave_session();
+                // Written here: if the parent is killed now, the next command finds this guard.
+                let code = match write_guard(&path) {
+                    Ok(()) => 0,
+                    Err(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+                };
+                // The guard shares the open file, and would keep the lock for ever. Until here
+                // the lock keeps other commands from looking for the guard.
+                drop(self.file.take());
+                // The parent may have ended.
+                let _ = rustix::io::write(&leaving, &[code as u8]);
+                if code != 0 {
+                    process::exit_now(1);
+                }
                 drop(leaving);
                 loop {
                     // Until a signal ends the process.
@@ -108,6 +125,12 @@ pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     // Read after the descriptor was opened: the descriptor is of this process or of none.
     (started(guard.pid).ok()? == guard.started && !has_ended(&process)).then_some(process)
+}
+
+/// Writes the file by which [`guard`] finds the calling process.
+fn write_guard(path: &Path) -> io::Result<()> {
+    let pid = std::process::id();
+    fs::write(path, serde_json::to_vec(&Guard { pid, started: started(pid)? })?)
 }
 
 fn has_ended(process: &impl AsFd) -> bool {

@@ -34,8 +34,9 @@ pub(crate) struct Findings {
     /// The first such disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// Trees only: how often uncommitted work was lost before a note of the work had reached
-    /// the disk, so that the loss could not be reported.
+    /// How often something was lost that the tool does not report. Trees: uncommitted work,
+    /// before a note of the work had reached the disk. Holds with `after_crash = "check"`:
+    /// transactions of which the database's own check finds nothing.
     #[serde(skip_serializing_if = "is_none")]
     pub silent: usize,
     /// Time for all cuts, in milliseconds.

@@ -4,7 +4,7 @@
 //! of a workload in a config on a recording disk. Every recorded run is cut at many places,
 //! and each recovered disk is checked by `synconce status` and by manifests. Mutants (a build
 //! feature of the tool that removes one step) show that the proof catches a lost step; rivals
-//! serve as controls. Trees have rows of their own ([`tree`]). Needs root.
+//! serve as controls. Trees and holds have rows of their own ([`tree`], [`hold`]). Needs root.
 #![forbid(unsafe_code)]
 
 mod background_load;
@@ -14,6 +14,7 @@ mod cuts;
 mod daemons;
 mod errors;
 mod expected;
+mod hold;
 mod isolation;
 mod matrix;
 mod mutants;
@@ -76,7 +77,10 @@ struct Arguments {
     /// Cut each row of trees N times (default: as --cuts); below 20, make a few of the rows only
     #[arg(long, value_name = "N")]
     tree_cuts: Option<usize>,
-    /// Kill N times in each row of trees
+    /// Cut each row of holds N times (default: as --cuts); below 20, make a few of the rows only
+    #[arg(long, value_name = "N")]
+    hold_cuts: Option<usize>,
+    /// Kill N times in each row of trees and of holds
     #[arg(long, value_name = "N", default_value_t = 60)]
     kills: usize,
     /// Let each random walk over the verbs of trees (`--only tree-walk`) take SECONDS
@@ -85,7 +89,8 @@ struct Arguments {
     /// Make only the rows on these file systems (default: all)
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ext4", "xfs", "btrfs"])]
     fs: Vec<String>,
-    /// Make only the rows whose name contains TEXT; `tree` selects all rows of trees (default: all)
+    /// Make only the rows whose name contains TEXT; `tree` selects all rows of trees, `hold` those of
+    /// holds (default: all)
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Run N random programs of one and two operations; the default is more than there are

@@ -22,6 +22,7 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
     println!("{cuts} cuts; {promised} of the promise, of which {broken} broken, {refused} refused");
     let about = MUTANTS.iter().map(|mutant| (mutant.name, mutant.about));
     let about = about.chain(crate::tree::MUTANTS.iter().map(|mutant| (mutant.name, mutant.about)));
+    let about = about.chain(crate::hold::MUTANTS.iter().map(|mutant| (mutant.name, mutant.about)));
     let about = about.chain(crate::reach::MUTANTS.iter().map(|(name, about, _)| (*name, *about)));
     for (name, about) in about.filter(|(name, _)| rows.iter().any(|row| row.name == *name)) {
         println!("mutant {name}: {about}");

@@ -65,7 +65,7 @@ impl fmt::Display for Row {
         write!(f, "{group:8} {name:26} {config:38} {cuts:5} cuts  {each:4} ms each  ")?;
         write!(f, "{refused:3} refused  {}", self.found())?;
         if silent > 0 {
-            write!(f, "  ({silent} lost before a note reached the disk)")
+            write!(f, "  ({silent} lost without a note, as documented)")
         } else {
             Ok(())
         }

@@ -191,6 +191,17 @@ impl Tool {
         command
     }
 
+    /// Returns the command `hold`, to which a verb is added.
+    pub(crate) fn hold(&self, state: &Path, runtime: &Path) -> Command {
+        let mut command = Command::new(self.program().unwrap_or(Path::new("false")));
+        command.arg("hold").env("SYNCONCE_STATE_DIR", state);
+        command.env("SYNCONCE_RUNTIME_DIR", runtime);
+        if let Self::Mutant { mutant, .. } = self {
+            command.env("SYNCONCE_MUTANT", mutant);
+        }
+        command
+    }
+
     /// Returns what the tool reports about the recovered disk; a rival reports nothing.
     /// `changed` are the mount points of the file systems that the run had begun to change.
     pub(crate) fn status(

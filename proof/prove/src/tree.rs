@@ -21,6 +21,7 @@ use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::{Arguments, Result};
 pub(crate) use fixture::{Edit, perform as edit};
+pub(crate) use kills::Trigger;
 use mutants::CaughtBy;
 pub(crate) use mutants::MUTANTS;
 use walk::Injection;

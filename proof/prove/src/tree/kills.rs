@@ -2,7 +2,7 @@
 
 mod trigger;
 
-pub(super) use self::trigger::Trigger;
+pub(crate) use self::trigger::Trigger;
 use self::trigger::{Attempt, wait_until_unused};
 use super::check::{Moment, check};
 use super::fixture;

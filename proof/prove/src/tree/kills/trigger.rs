@@ -23,7 +23,7 @@ const ENDING: Duration = Duration::from_secs(20);
 
 /// Which process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tree) enum Target {
+pub(crate) enum Target {
     /// The process of the command line itself.
     Itself,
     /// Its process group, which does not include the supervisor.
@@ -36,7 +36,7 @@ pub(in crate::tree) enum Target {
 
 /// What triggers the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tree) enum Trigger {
+pub(crate) enum Trigger {
     /// A delay.
     AfterDelay { target: Target, delay: Duration },
     /// The nth call of this kind.
@@ -53,9 +53,19 @@ pub(super) struct Attempt {
 impl Trigger {
     /// Returns a random trigger for a verb that takes about `span`.
     pub(in crate::tree) fn random(random: &mut fastrand::Rng, span: Duration) -> Self {
+        let most = |call| if call == "openat" { 40 } else { MOST_CALLS };
+        Self::random_of(&CALLS.map(|call| (call, most(call))), random, span)
+    }
+
+    /// Returns a random trigger for a verb that takes about `span`; `calls` are names of calls,
+    /// each with the largest n for the nth call.
+    pub(crate) fn random_of(
+        calls: &[(&'static str, u64)],
+        random: &mut fastrand::Rng,
+        span: Duration,
+    ) -> Self {
         if random.bool() {
-            let call = CALLS[random.usize(..CALLS.len())];
-            let most = if call == "openat" { 40 } else { MOST_CALLS };
+            let (call, most) = calls[random.usize(..calls.len())];
             return Self::AtCall { call, nth: random.u64(1..=most) };
         }
         let target = match random.u8(..6) {
@@ -68,7 +78,7 @@ impl Trigger {
     }
 
     /// Returns the command to start: for a kill at a call, the command under strace.
-    pub(in crate::tree) fn traced(&self, command: Command) -> Command {
+    pub(crate) fn traced(&self, command: Command) -> Command {
         let Self::AtCall { call, nth } = self else { return command };
         let mut traced = Command::new("strace");
         // With -D strace is a grandchild, and the process that is started here is the command
@@ -86,7 +96,7 @@ impl Trigger {
     }
 
     /// Waits for the delay, and kills. A trigger at a call needs nothing here.
-    pub(in crate::tree) fn fire(&self, group: &Group) {
+    pub(crate) fn fire(&self, group: &Group) {
         let Self::AfterDelay { target, delay } = self else { return };
         std::thread::sleep(*delay);
         let own = group.pid();
@@ -110,7 +120,7 @@ impl Trigger {
     }
 
     /// Whether the process ended with a signal or an exit code other than 0.
-    pub(in crate::tree) fn took_effect(&self, ended: Option<ExitStatus>) -> bool {
+    pub(crate) fn took_effect(&self, ended: Option<ExitStatus>) -> bool {
         ended.is_none_or(|status| status.signal().is_some() || status.code() != Some(0))
     }
 }

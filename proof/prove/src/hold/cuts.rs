@@ -1,0 +1,150 @@
+//! Cuts recorded holds.
+
+use super::fixture::{Fixture, mounted};
+use super::judge::{Seen, judge};
+use super::recording::{Marks, Recorded};
+use crate::Result;
+use crate::cuts::{Findings, Place, cut_at, instants, random_survivors};
+use std::time::Instant;
+use synconce_testkit::rig::{Log, Replay};
+
+/// Instants before and after the end of a hold from which cuts are chosen more often: the
+/// syncs and the removal of the marker follow each other there.
+const NEAR: usize = 60;
+
+/// Replays of the recorded disks.
+pub(super) struct Replays {
+    disk: Replay,
+    other: Option<Replay>,
+}
+
+impl Replays {
+    /// Sets the disks up, not mounted.
+    pub(super) fn up(fixture: &Fixture, recorded: &Recorded) -> Result<Self> {
+        let disk = recorded.disk.replay().at(fixture.disk()).up()?;
+        let other = recorded.other.as_ref();
+        let other = other.map(|tape| tape.replay().at(fixture.other()).up()).transpose()?;
+        Ok(Self { disk, other })
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Replay> {
+        std::iter::once(&self.disk).chain(&self.other)
+    }
+
+    /// Makes these the disks after a power cut.
+    pub(super) fn cut(&self, place: Place) -> Result<()> {
+        self.disk.cut(cut_at(place, place.disk))?;
+        self.other.as_ref().map(|other| other.cut(cut_at(place, place.other))).transpose()?;
+        Ok(())
+    }
+
+    /// Cuts, mounts, looks by `look`, and unmounts. The inner error is that of a file system
+    /// that does not recover.
+    pub(super) fn look(
+        &self,
+        fixture: &Fixture,
+        place: Place,
+        look: impl FnOnce() -> Result<Seen>,
+    ) -> Result<std::result::Result<Seen, String>> {
+        self.cut(place)?;
+        let mounted = match mounted(self.all()) {
+            Ok(mounted) => mounted,
+            Err(error) => return Ok(Err(error)),
+        };
+        // If the disk kept what must not survive, reading fails with errors.
+        let seen = look().unwrap_or_else(|error| Seen {
+            fault: Some(("unreadable", error.to_string())),
+            is_silent: false,
+        });
+        if seen.fault.is_some() {
+            // The disk must be free for the next cut.
+            fixture.release()?;
+        }
+        for disk in mounted {
+            if let Err(error) = disk.unmount() {
+                // A mount or a process of the hold keeps the disk busy.
+                return Err(format!("{seen:?}, and then: {error}").into());
+            }
+        }
+        Ok(Ok(seen))
+    }
+}
+
+/// Adds what was seen at a cut.
+pub(super) fn add(
+    findings: &mut Findings,
+    seen: std::result::Result<Seen, String>,
+    is_promised: bool,
+    at: impl Fn() -> String,
+) {
+    findings.cuts += 1;
+    match seen {
+        Err(error) if is_promised => {
+            findings.note("unmountable", || format!("{}: {error}", at()));
+        }
+        Err(error) => findings.refuse(|| format!("{}: {error}", at())),
+        Ok(seen) => {
+            findings.silent += usize::from(seen.is_silent);
+            if let Some((kind, detail)) = seen.fault {
+                findings.note(kind, || format!("{}: {detail}", at()));
+            }
+        }
+    }
+}
+
+/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding. `checks`
+/// is whether the file of the hold says `"check"`.
+pub(super) fn cut(
+    fixture: &Fixture,
+    recorded: &Recorded,
+    checks: bool,
+    count: usize,
+    seed: u64,
+    until_broken: bool,
+) -> Result<Findings> {
+    let began = Instant::now();
+    let log = recorded.disk.log()?;
+    let other = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
+    let marks = Marks::find(&log)?;
+    let replays = Replays::up(fixture, recorded)?;
+    let mut findings = Findings::default();
+    for (index, place) in choose(&log, other.as_ref(), &marks, count, seed).iter().enumerate() {
+        let moment = marks.moment(place.disk);
+        let at = || format!("{moment:?} at {place:?}");
+        let seen = replays.look(fixture, *place, || judge(fixture, moment, checks, index % 2 == 0));
+        let seen = seen.map_err(|error| format!("{}: {error}", at()))?;
+        add(&mut findings, seen, moment.is_off, at);
+        if until_broken && findings.broken() > 0 {
+            break;
+        }
+    }
+    findings.millis = began.elapsed().as_millis() as u64;
+    Ok(findings)
+}
+
+/// Chooses cuts in ascending order: over everything, while a hold is in force, and where it
+/// ends.
+fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<Place> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let all = instants(log, other, marks.start..marks.end);
+    let at = |place: usize| all.partition_point(|(disk, _)| *disk < place);
+    let mut chosen = Vec::new();
+    for index in 0..count {
+        let hold = &marks.holds[random.usize(..marks.holds.len())];
+        let (from, to) = (at(hold.start), at(hold.end));
+        let range = match index % 8 {
+            0 => 0..all.len(),
+            1 | 2 => from..to,
+            3 | 4 => to..all.len().min(to + NEAR),
+            _ => from.max(to.saturating_sub(NEAR))..to,
+        };
+        if range.is_empty() {
+            continue;
+        }
+        let (disk, other) = all[random.usize(range)];
+        let (survivors, granularity) = random_survivors(&mut random);
+        chosen.push(Place { disk, other, survivors, granularity });
+    }
+    chosen.sort_by_key(|place| (place.disk, place.other));
+    chosen
+}

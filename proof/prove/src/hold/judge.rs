@@ -1,0 +1,215 @@
+//! Judges what a power cut left of held databases.
+
+use super::database::{Database, State};
+use super::fixture::{Content, Fixture, NAME, content, failed, shell};
+use super::recording::Moment;
+use crate::Result;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A broken promise: its kind, and what was found.
+pub(super) type Fault = (&'static str, String);
+
+/// What was found after a cut.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub fault: Option<Fault>,
+    /// Whether a database lost transactions of which its own check finds nothing. Only
+    /// `after_crash = "check"` allows that.
+    pub is_silent: bool,
+}
+
+fn fault(kind: &'static str, detail: impl Into<String>) -> Result<Seen> {
+    Ok(Seen { fault: Some((kind, detail.into())), is_silent: false })
+}
+
+/// Recovers on the mounted disks, and judges the result. `checks` is whether the file of the
+/// hold says `"check"`. With `puts_back`, what is set aside is put back; otherwise the hold
+/// starts without it.
+pub(super) fn judge(
+    fixture: &Fixture,
+    moment: Moment,
+    checks: bool,
+    puts_back: bool,
+) -> Result<Seen> {
+    fixture.boot()?;
+    let before = fixture.content()?;
+    let whole = if checks { states(fixture)? } else { Vec::new() };
+    let recovered = fixture.verb("recover")?;
+    if !recovered.status.success() {
+        return fault("not recovered", failed("recover", &recovered));
+    }
+    let said = recovered.stderr.trim();
+    if moment.is_off && !said.is_empty() {
+        return fault("false alarm", said);
+    }
+    if fixture.marker_path().exists() {
+        return fault("marker left", said);
+    }
+    if !said.contains("set aside") {
+        return in_place(fixture, moment, checks);
+    }
+    // A missing database is damaged, too. bbolt reads a file that ends before its last page, if
+    // that page is free; the check does not accept such a file.
+    let is_short = said.contains("the file ends here");
+    let is_whole = whole.iter().all(|state| !matches!(state, State::Damaged(_)));
+    if checks && is_whole && !is_short && all_there(fixture, &before) {
+        return fault("whole set aside", said);
+    }
+    if let Some(detail) = misplaced(fixture, &before)? {
+        return fault("not set aside", detail);
+    }
+    if let Some(detail) = said_wrong(fixture, said)? {
+        return fault("put back wrong", detail);
+    }
+    if puts_back {
+        return put_back(fixture, &before);
+    }
+    Ok(Seen { fault: used(fixture, 0)?, is_silent: false })
+}
+
+fn all_there(fixture: &Fixture, before: &Content) -> bool {
+    let is_there =
+        |database: &Database| before.keys().any(|path| path.starts_with(database.held()));
+    fixture.databases().iter().all(is_there)
+}
+
+/// Returns what a check of copies of the databases finds.
+fn states(fixture: &Fixture) -> Result<Vec<State>> {
+    let place = fixture.base().join("copies");
+    if place.exists() {
+        fs::remove_dir_all(&place)?;
+    }
+    fs::create_dir(&place)?;
+    let state = |database: &Database| database.copy(&place)?.state();
+    fixture.databases().iter().map(state).collect()
+}
+
+/// Judges databases that the recovery left in place.
+fn in_place(fixture: &Fixture, moment: Moment, checks: bool) -> Result<Seen> {
+    let mut is_silent = false;
+    let mut most = moment.durable;
+    for database in fixture.databases() {
+        match database.state()? {
+            State::Whole(count) if count >= moment.durable => most = most.max(count),
+            // The pages are in order, and no check of pages finds this.
+            State::Whole(_) | State::OtherContent(_) if checks && !moment.is_off => {
+                is_silent = true;
+            }
+            State::Whole(count) => {
+                let wanted = moment.durable;
+                return fault("lost", format!("{database} has {count} of {wanted}"));
+            }
+            State::OtherContent(what) | State::Damaged(what) => {
+                return fault("silent damage", format!("{database}: {what}"));
+            }
+        }
+    }
+    // A database with other content cannot be written on by number.
+    let fault = if is_silent { None } else { used(fixture, most)? };
+    Ok(Seen { fault, is_silent })
+}
+
+/// Starts the hold, writes, stops and settles. `from` is the most transactions of a database;
+/// databases that are missing begin anew.
+fn used(fixture: &Fixture, from: usize) -> Result<Option<Fault>> {
+    let step = |verb: &str| -> Result<Option<Fault>> {
+        let finished = fixture.verb(verb)?;
+        let is_fault = !finished.status.success();
+        Ok(is_fault.then(|| ("not usable", failed(verb, &finished))))
+    };
+    if let Some(fault) = step("start")? {
+        return Ok(Some(fault));
+    }
+    let mut wanted = Vec::new();
+    for database in fixture.databases() {
+        let count = match database.state()? {
+            State::Whole(count) if count <= from => count,
+            other => return Ok(Some(("not usable", format!("{database}: {other:?}")))),
+        };
+        database.write(count + 1, count + 2)?;
+        wanted.push(count + 2);
+    }
+    for verb in ["stop", "settle", "status"] {
+        if let Some(fault) = step(verb)? {
+            return Ok(Some(fault));
+        }
+    }
+    for (database, wanted) in fixture.databases().iter().zip(wanted) {
+        let state = database.state()?;
+        if state != State::Whole(wanted) {
+            return Ok(Some(("not usable", format!("{database}: {state:?}, not {wanted}"))));
+        }
+    }
+    let left = fixture.leftovers()?;
+    Ok((!left.is_empty()).then(|| ("left over", left.join("; "))))
+}
+
+/// Returns the directories of what is set aside.
+fn aside(fixture: &Fixture) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for directory in [fixture.data(), fixture.data().join("snapshots")] {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&format!(".synconce-aside-{NAME}-")) {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns what is wrong with the places of the files that were there `before`: each has to be
+/// set aside, with its content.
+pub(super) fn misplaced(fixture: &Fixture, before: &Content) -> Result<Option<String>> {
+    let mut places = Content::new();
+    for directory in aside(fixture)? {
+        let below = content(std::iter::once(directory.as_path()))?;
+        let home = directory.parent().unwrap_or(Path::new("/"));
+        if !directory.join("README").exists() {
+            return Ok(Some(format!("no README in {}", directory.display())));
+        }
+        let back = |path: PathBuf| Some(home.join(path.strip_prefix(&directory).ok()?));
+        places.extend(below.into_iter().filter_map(|(path, it)| Some((back(path)?, it))));
+    }
+    for (path, digest) in before {
+        if places.get(path) != Some(digest) {
+            let path = path.display();
+            return Ok(Some(format!("{path}: not set aside with its content")));
+        }
+    }
+    let in_place = fixture.databases().iter().find(|database| database.held().exists());
+    Ok(in_place.map(|database| format!("{database} is in place")))
+}
+
+/// Returns what is wrong with the commands that were printed.
+fn said_wrong(fixture: &Fixture, said: &str) -> Result<Option<String>> {
+    let commands = fixture.put_back()?;
+    let missing = commands.iter().find(|command| !said.contains(command.as_str()));
+    Ok(missing.map(|command| format!("not printed: {command}")))
+}
+
+/// Runs the commands of the journal: everything has to be there as `before`.
+pub(super) fn put_back(fixture: &Fixture, before: &Content) -> Result<Seen> {
+    if let Err(error) = shell(&fixture.put_back()?) {
+        return fault("put back wrong", error.to_string());
+    }
+    if fixture.content()? != *before {
+        return fault("put back wrong", "the content differs");
+    }
+    for verb in ["recover", "settle", "status"] {
+        let finished = fixture.verb(verb)?;
+        if !finished.status.success() {
+            return fault("put back wrong", failed(verb, &finished));
+        }
+    }
+    if fixture.content()? != *before {
+        return fault("put back wrong", "settle changed the files");
+    }
+    let left = fixture.leftovers()?;
+    match left.is_empty() {
+        true => Ok(Seen::default()),
+        false => fault("left over", left.join("; ")),
+    }
+}
