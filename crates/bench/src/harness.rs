@@ -38,6 +38,9 @@ pub(crate) struct Harness<'a> {
     pub(crate) scenario: &'a str,
     /// Why the scenario needs root. Such a scenario runs in a private mount namespace.
     pub(crate) root: Option<&'a str>,
+    /// Whether root's scenario runs in a private mount namespace although other users can run
+    /// it, too: a variant of it mounts.
+    pub(crate) mounts: bool,
     /// Programs without which no variant can run.
     pub(crate) needs: Vec<Need>,
     /// Whether the work directory must be on a disk.
@@ -64,10 +67,8 @@ impl Harness<'_> {
             launcher = launcher.sparing(&synconce);
         }
         let measured = || measure(scenario(&synconce)?, common, &launcher);
-        let mut result = match self.root {
-            Some(_) => mounts::in_private_namespace(measured),
-            None => measured(),
-        };
+        let private = self.root.is_some() || (self.mounts && is_root());
+        let mut result = if private { mounts::in_private_namespace(measured) } else { measured() };
         match &mut result {
             Ok(report) if self.keep => report.findings.push(Finding::new(format!(
                 "kept: the roots of the last round in {}, the logs in {}",
@@ -83,10 +84,10 @@ impl Harness<'_> {
     /// Fails on a host on which the scenario cannot run; makes the work directory.
     fn check_host(&self, dir: &Path) -> Result<(), Error> {
         let unsuitable = |what: String, reason: String| Err(Error::Unsuitable { what, reason });
-        if let Some(reason) = self.root.filter(|_| !rustix::process::geteuid().is_root()) {
+        if let Some(reason) = self.root.filter(|_| !is_root()) {
             return unsuitable(format!("the {} scenario", self.scenario), reason.to_owned());
         }
-        if let Some(Need { program, package }) = self.needs.iter().find(|need| !need.is_met()) {
+        if let Some(Need { program, package, .. }) = self.needs.iter().find(|need| !need.is_met()) {
             let reason = format!("{program} is not installed; the package {package} brings it");
             return unsuitable("this host".to_owned(), reason);
         }
@@ -99,6 +100,10 @@ impl Harness<'_> {
         }
         Ok(())
     }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn measure(mut scenario: Scenario, common: &Common, launcher: &Launcher) -> Result<Report, Error> {

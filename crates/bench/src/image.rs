@@ -34,6 +34,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
         root: Some("it starts a dockerd, which needs root"),
         needs: ["dockerd", "docker"].map(|program| Need::new(program, "docker.io")).to_vec(),
         disk: true,
+        spared: true,
         ..Harness::default()
     };
     harness.measure(&options.common, synconce, |synconce| scenario(options, synconce))

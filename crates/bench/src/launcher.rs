@@ -15,6 +15,9 @@ use synconce_sys::process;
 /// The variable in every command's environment that identifies the benchmark.
 const MARK: &str = "SYNCONCE_BENCH";
 
+/// The exit code of synconce if it failed itself.
+const HOLD_FAILED: i32 = 125;
+
 /// Starts commands, waits for them and for Ctrl-C, and keeps their logs.
 pub struct Launcher {
     watch: Watch,
@@ -249,6 +252,23 @@ impl Daemon {
     pub(crate) fn has_ended(&mut self) -> Result<bool, Error> {
         let ended = self.child.try_wait().map_err(Error::io("wait for", &self.program))?;
         Ok(ended.is_some())
+    }
+
+    /// Terminates a daemon that may run under a hold, and waits; kills it after `timeout`. A
+    /// hold that cannot be stopped is an error with the `purpose` and the end of `log`.
+    pub(crate) fn stop_held(
+        &mut self,
+        timeout: Duration,
+        purpose: &str,
+        log: &Path,
+    ) -> Result<(), Error> {
+        self.stop(timeout)?;
+        let status = self.child.wait().map_err(Error::io("wait for", &self.program))?;
+        if status.code() != Some(HOLD_FAILED) {
+            return Ok(());
+        }
+        let failure = Failure::new(&[&self.program], status.to_string(), log);
+        Err(Error::Helper { purpose: purpose.to_owned(), failure })
     }
 
     /// Terminates the daemon and waits; kills it after `timeout`.

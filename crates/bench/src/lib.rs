@@ -4,7 +4,8 @@
 //! ([`scenario`]). The *harness* checks the host and makes the report, one *runner* interleaves
 //! all variants round by round ([`runner`]), pure *statistics* evaluate the samples
 //! ([`statistics`]), and a *report* is printed as tables or as JSON ([`report`]). The scenarios
-//! are [`mod@install`], [`mod@image`], [`mod@compile`], [`mod@cost`] and [`mod@tree`].
+//! are [`mod@install`], [`mod@image`], [`mod@import`], [`mod@db`], [`mod@compile`],
+//! [`mod@cost`] and [`mod@tree`].
 //!
 //! The binary under test runs as a process and is never linked, so that a measurement is what
 //! a user would get.
@@ -22,11 +23,14 @@ mod call_loop;
 mod command;
 pub mod compile;
 pub mod cost;
+pub mod db;
 mod error;
 mod failure;
 mod files;
 mod harness;
+mod hold;
 pub mod image;
+pub mod import;
 pub mod install;
 mod interrupt;
 pub mod launcher;
@@ -36,6 +40,7 @@ mod processes;
 pub mod report;
 pub mod runner;
 pub mod scenario;
+mod speeds;
 pub mod statistics;
 pub mod tree;
 mod walk;

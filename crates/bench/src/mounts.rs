@@ -7,7 +7,7 @@
 use crate::{Error, files, processes};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
 };
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -159,6 +159,13 @@ pub(crate) fn remove_tree(tree: &Path) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Mounts a directory on itself, as a shared mount. It is created if necessary.
+pub(crate) fn share(path: &Path) -> Result<(), Error> {
+    files::create_dir(path)?;
+    mount_bind(path, path).map_err(Error::io("mount", path))?;
+    mount_change(path, MountPropagationFlags::SHARED).map_err(Error::io("share", path))
 }
 
 /// Unmounts every mount strictly below a tree, as the calling thread sees it.

@@ -332,11 +332,15 @@ fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
 }
 
 /// Returns the line of a log that contains the error: the first line that begins with the
-/// error word, because a usage text follows it, otherwise the last line.
+/// error word, because a usage text follows it; or else synconce's last line that is no hint,
+/// because notices precede it; or else the last line.
 fn reason(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let error = text.lines().find(|line| line.starts_with("error: ") || line.starts_with("E: "));
+    let is_own =
+        |line: &&str| line.starts_with("synconce: ") && !line.starts_with("synconce: hint:");
+    let error = error.or_else(|| text.lines().rev().find(is_own));
     error.map_or_else(|| last_line(log), |line| line.trim().to_owned())
 }
 

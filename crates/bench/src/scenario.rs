@@ -144,23 +144,34 @@ impl Measure {
     }
 }
 
-/// A program that a variant needs on the host.
+/// A program or file that a variant needs on the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Need {
-    /// A program, looked up in PATH unless it has a slash.
+    /// A program, looked up in PATH unless it has a slash; or the path of another file.
     pub program: String,
     /// The package that contains the program.
     pub package: String,
+    /// Whether it is a file that is read, and not a program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_data: bool,
 }
 
 impl Need {
     /// Returns a need for `program`, which `package` contains.
     pub fn new(program: &str, package: &str) -> Self {
-        Self { program: program.to_owned(), package: package.to_owned() }
+        Self { program: program.to_owned(), package: package.to_owned(), is_data: false }
     }
 
-    /// Whether the program can be executed.
+    /// Returns a need for the file `path`, such as a header, which `package` contains.
+    pub(crate) fn file(path: &str, package: &str) -> Self {
+        Self { is_data: true, ..Self::new(path, package) }
+    }
+
+    /// Whether the program can be executed, or the file exists.
     pub(crate) fn is_met(&self) -> bool {
+        if self.is_data {
+            return Path::new(&self.program).is_file();
+        }
         let executable = |path: &Path| {
             path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
         };

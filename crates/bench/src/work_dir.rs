@@ -4,6 +4,7 @@ use crate::mounts::remove_tree;
 use crate::{Error, files};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The directory's name.
@@ -60,6 +61,13 @@ impl WorkDir {
         }
         Ok(())
     }
+}
+
+/// Returns a name that is unique while the work directory is locked, and that a later
+/// benchmark can compute again after this one was killed.
+pub(crate) fn unique_name(work_dir: &Path) -> Result<String, Error> {
+    let own = fs::metadata(work_dir).map_err(Error::io("stat", work_dir))?;
+    Ok(format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino()))
 }
 
 impl Drop for WorkDir {

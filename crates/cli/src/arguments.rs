@@ -92,13 +92,13 @@ pub enum Command {
     /// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
     /// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
     Tree(Tree),
-    /// Show runs in flight, runs that were interrupted, and survivors
+    /// Show runs in flight, runs that were interrupted, survivors, and holds
     ///
     /// Root sees the interrupted runs of every user. For a user, runs of root are listed, and
-    /// do not change the exit code.
+    /// do not change the exit code. JSON has the runs only: see `hold status --json`.
     ///
-    /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run was
-    /// interrupted, 125 `status` failed.
+    /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
+    /// was interrupted, 125 `status` failed.
     Status(Status),
     /// Configure a container engine to hold the syncs of its builds, or undo that
     ///
@@ -135,6 +135,19 @@ pub struct Run {
     /// outlives the run stay held until the daemon is restarted. A warning names it.
     #[arg(long)]
     pub sealed: bool,
+    /// Hold only the syncs of files at or below PATH (may be given several times)
+    ///
+    /// The syncs of all other files are real. PATH may have the wildcards *, ? and [a-z] (quote
+    /// them), and may not exist yet. It means a place in a file system, by whatever mount, root
+    /// or link a process reaches it. A sync of a whole file system, and of a file with several
+    /// hard links, is real unless all that it concerns is held. Not for --sealed.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub only: Vec<PathBuf>,
+    /// Make the syncs of files at or below PATH real (may be given several times)
+    ///
+    /// PATH is as for --only. A file below both --only and --except has real syncs.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub except: Vec<PathBuf>,
     /// Do not commit: the result is thrown away, or synced by another program
     ///
     /// No marker is written. What the run wrote can be lost in a crash after exit 0.

@@ -50,6 +50,8 @@ pub enum Failure {
     Overlap(PathBuf, String),
     /// A volatile overlay is mounted on the path, and no marker has it.
     HeldAlready(PathBuf),
+    /// The data directory of dockerd is on this mount, which is private.
+    Private(PathBuf, PathBuf),
     /// Writes below the path were lost, in the hold of this name.
     WriteBack(PathBuf, String),
 }
@@ -63,6 +65,7 @@ impl Failure {
             }
             Self::InUse { unit: Some(unit), .. } => Some(format!("systemctl stop {unit}")),
             Self::Overlap(_, name) => Some(format!("synconce hold stop {name}")),
+            Self::Private(_, point) => Some(format!("mount --make-shared {}", point.display())),
             Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
             Self::Refused(refusal) => refusal.remedy(),
             Self::Act(_) | Self::InUse { .. } => None,
@@ -93,6 +96,13 @@ impl fmt::Display for Failure {
                 f,
                 "cannot hold {}: a volatile overlay that no marker has is mounted on it",
                 path.display()
+            ),
+            Self::Private(root, point) => write!(
+                f,
+                "cannot hold files in {}: the mount {} is private, so dockerd would mount the \
+                 directory again without the held files",
+                root.display(),
+                point.display()
             ),
             Self::WriteBack(path, name) => write!(
                 f,

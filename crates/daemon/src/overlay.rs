@@ -64,6 +64,11 @@ impl Place {
         &self.parent
     }
 
+    /// Returns the link to the held file below its overlay.
+    pub fn below(&self) -> PathBuf {
+        self.scratch().join("upper").join(&self.name)
+    }
+
     fn scratch(&self) -> PathBuf {
         self.parent.join(SCRATCH).join(&self.name)
     }
@@ -119,7 +124,7 @@ impl Place {
             builder.create(of(name)).on("cannot create", &of(name))?;
         }
         if self.is_file {
-            let (from, to) = (self.path(), of("upper").join(&self.name));
+            let (from, to) = (self.path(), self.below());
             let cwd = rustix::fs::CWD;
             let linked = rustix::fs::linkat(cwd, &from, cwd, &to, AtFlags::empty());
             linked.on("cannot link to", &from)?;

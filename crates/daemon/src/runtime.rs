@@ -34,7 +34,8 @@ struct Guard {
 #[derive(Debug)]
 pub(crate) struct Lock {
     name: String,
-    _file: OwnedFd,
+    /// Locked. `None` in the guard alone.
+    file: Option<OwnedFd>,
 }
 
 impl Lock {
@@ -47,11 +48,11 @@ impl Lock {
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
         let file = file.on("cannot open", &path)?;
         flock(&file, FlockOperation::LockExclusive).on("cannot lock", &path)?;
-        Ok(Self { name: name.to_owned(), _file: file })
+        Ok(Self { name: name.to_owned(), file: Some(file) })
     }
 
     /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
-    pub(crate) fn guard(self, locked: Vec<OwnedFd>) -> Result<Self, Error> {
+    pub(crate) fn guard(&mut self, locked: Vec<OwnedFd>) -> Result<(), Error> {
         let path = self.guard_path();
         let (ready, leaving) = pipe_with(PipeFlags::CLOEXEC).on("cannot make a pipe for", &path)?;
         match process::fork().on("cannot start the guard of", &path)? {
@@ -63,7 +64,7 @@ impl Lock {
                 let count = rustix::io::read(&ready, &mut code);
                 match (count.on("cannot start the guard of", &path)?, code) {
                     (0, _) => Err(Error::new("cannot start the guard of", &path, Errno::SRCH)),
-                    (_, [0]) => Ok(self),
+                    (_, [0]) => Ok(()),
                     (_, [code]) => {
                         let errno = Errno::from_raw_os_error(code.into());
                         Err(Error::new("cannot write", &path, errno))
@@ -80,7 +81,7 @@ impl Lock {
                 };
                 // The guard shares the open file, and would keep the lock for ever. Until here
                 // the lock keeps other commands from looking for the guard.
-                drop(self);
+                drop(self.file.take());
                 // The parent may have ended.
                 let _ = rustix::io::write(&leaving, &[code as u8]);
                 if code != 0 {

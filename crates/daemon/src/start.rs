@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
 use synconce_probe::mounts;
 
@@ -37,18 +38,21 @@ pub enum Started {
 /// # Errors
 /// Why nothing is held.
 pub fn start(config: &Config) -> Result<Started, Failure> {
-    let lock = Lock::take(&config.name)?;
+    let mut lock = Lock::take(&config.name)?;
     if let Some(record) = Record::read(&config.name)? {
         if let Some(why) = unclean(&record) {
             return Err(Failure::Unclean(config.name.clone(), why));
         }
         if record.config == *config && is_whole(&record)? {
+            guard_again(&mut lock, &record)?;
             return Ok(Started::InForce);
         }
         stop::end(&lock, record)?;
     }
     refuse_overlaps(config)?;
     if config.own_option {
+        // The marker names the file systems of these directories.
+        config.hold.iter().try_for_each(make_parent)?;
         record(config)?.write()?;
         return Ok(Started::Began);
     }
@@ -56,16 +60,17 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     for held in &config.hold {
         locked.extend(prepare(held, config)?);
     }
+    refuse_unshared(config)?;
     let record = record(config)?;
     record.write()?;
-    let begun = hold_all(config).and_then(|()| Ok(lock.guard(locked)?));
+    let begun = hold_all(config).and_then(|()| lock.guard(locked));
     match begun {
-        Ok(_lock) => Ok(Started::Began),
-        Err(failure) => {
+        Ok(()) => Ok(Started::Began),
+        Err(error) => {
             // The daemon was not told that anything is held, but another process may have
             // written meanwhile. If this fails, the marker stays.
-            let _ = stop::end(&Lock::take(&config.name)?, record);
-            Err(failure)
+            let _ = stop::end(&lock, record);
+            Err(error.into())
         }
     }
 }
@@ -81,7 +86,7 @@ pub fn unclean(record: &Record) -> Option<Unclean> {
     }
 }
 
-/// Whether everything of `record` is mounted, and the guard lives.
+/// Whether everything of `record` is mounted, and no write was lost.
 fn is_whole(record: &Record) -> Result<bool, Error> {
     if record.config.own_option {
         return Ok(true);
@@ -93,7 +98,24 @@ fn is_whole(record: &Record) -> Result<bool, Error> {
             return Ok(false);
         }
     }
-    Ok(runtime::guard(&record.name).is_some())
+    Ok(true)
+}
+
+/// Starts a new guard for the hold of `record`, which is in force, if its guard was killed. The
+/// daemon may have the files open.
+fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
+    if record.config.own_option || runtime::guard(&record.name).is_some() {
+        return Ok(());
+    }
+    let mut locked = Vec::new();
+    for held in record.held().iter().filter(|held| held.kind == Kind::Bolt) {
+        let below = Place::of(held)?.below();
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&below, flags, Mode::empty()).on("cannot open", &below)?;
+        runtime::lock_below(&file).on("cannot lock", &below)?;
+        locked.push(file);
+    }
+    lock.guard(locked)
 }
 
 fn record(config: &Config) -> Result<Record, Error> {
@@ -131,12 +153,31 @@ fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a missing file or directory, checks what is there, and returns the locked file below.
-fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
+/// Refuses a data directory of dockerd whose mount is private: dockerd would bind-mount the
+/// directory over itself, without the mounts of the hold (`setupDaemonRootPropagation` in
+/// moby), and wait for ever for the locks that the guard has.
+fn refuse_unshared(config: &Config) -> Result<(), Failure> {
+    let Some(root) = &config.docker_root else { return Ok(()) };
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let mount = mount_of(root, &mounts)?;
+    match mount.propagates {
+        true => Ok(()),
+        false => Err(Failure::Private(root.clone(), mount.point.clone())),
+    }
+}
+
+/// Makes the directory of a held path: it is missing before the daemon's first start, and after
+/// a wipe.
+fn make_parent(held: &Held) -> Result<(), Error> {
     let above = held.path.parent().unwrap_or(Path::new("/"));
     let mut builder = DirBuilder::new();
     // The daemon's user reaches its files, and no other user reads the directory.
-    builder.recursive(true).mode(0o711).create(above).on("cannot create", above)?;
+    builder.recursive(true).mode(0o711).create(above).on("cannot create", above)
+}
+
+/// Makes a missing file or directory, checks what is there, and returns the locked file below.
+fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
+    make_parent(held)?;
     let place = Place::of(held)?;
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
@@ -178,7 +219,7 @@ fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
     }
 }
 
-fn hold_all(config: &Config) -> Result<(), Failure> {
+fn hold_all(config: &Config) -> Result<(), Error> {
     for held in &config.hold {
         Place::of(held)?.hold()?;
     }

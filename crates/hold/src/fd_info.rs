@@ -3,17 +3,23 @@
 //! Only calls on disk file systems are held. Every other call goes to the kernel, which
 //! returns the right error. A call in doubt goes to the kernel as well: an extra sync is safe.
 
-use crate::paths::{self, Start};
+use crate::mapping::MappedFile;
+use crate::paths::{self, Found, Start};
+use crate::rules::{Candidate, Rules, Verdict};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::mounts::{self, DeviceId};
 
 /// `STATX_MNT_ID_UNIQUE`, Linux 6.8: an id that is never reused.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+/// The length of most paths; a longer path needs more memory.
+const LINK: usize = 256;
 /// How many descriptor directories of callers are kept open.
 const KEPT: usize = 16;
 
@@ -32,12 +38,28 @@ pub(crate) struct Target {
     pub mount: u64,
     /// Whether the file is the root of that mount.
     pub is_mount_root: bool,
+    /// What `--only` and `--except` say.
+    pub verdict: Verdict,
 }
 
 impl Target {
     /// Whether a sync of the target is held: it is a file or a directory on a disk.
     pub(crate) fn is_held(&self) -> bool {
-        self.on_disk && matches!(self.file_type, FileType::RegularFile | FileType::Directory)
+        self.is_held_file() || self.is_at_choice() && self.file_type == FileType::Directory
+    }
+
+    /// Whether a sync of the target is held, and the target is a regular file.
+    pub(crate) fn is_held_file(&self) -> bool {
+        self.is_at_choice() && self.file_type == FileType::RegularFile
+    }
+
+    /// Whether a sync of the target's whole file system is held.
+    pub(crate) fn is_held_whole(&self) -> bool {
+        self.on_disk && self.verdict.system
+    }
+
+    fn is_at_choice(&self) -> bool {
+        self.on_disk && self.verdict.file
     }
 }
 
@@ -57,9 +79,16 @@ pub(crate) struct FdInfo {
     /// Whether a lookup was undecided because it may not block.
     missed: bool,
     directories: VecDeque<(u32, OwnedFd)>,
+    /// `--only` and `--except`.
+    rules: Option<Arc<Rules>>,
 }
 
 impl FdInfo {
+    /// Returns a lookup that follows `rules`.
+    pub(crate) fn following(rules: Option<Arc<Rules>>) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
     /// Returns what descriptor `fd` of `thread` leads to. Returns `None` if the descriptor is
     /// closed, is `O_PATH`, or cannot be examined.
     pub(crate) fn descriptor(&mut self, thread: u32, fd: i32) -> Option<Target> {
@@ -74,23 +103,51 @@ impl FdInfo {
         let stat = self.at_descriptor(thread, name.as_str(), AtFlags::empty())?;
         let path = PathBuf::from(format!("/proc/{thread}/fd/{fd}"));
         let place = self.place(thread, &stat, &path)?;
-        Some(target(&stat, place, readable))
+        let shown = self.shown(thread, &name);
+        let verdict = self.verdict(thread, &stat, place, shown, None)?;
+        Some(target(&stat, place, readable, verdict))
     }
 
     /// Returns what `path`, resolved from `start`, leads to. For a path that does not exist
     /// yet, returns its directory.
     pub(crate) fn path(&mut self, start: Start, path: &Path) -> Option<Target> {
-        let file = paths::find(start, path).ok()?;
-        self.opened(start.thread, &file)
+        let Found { file, new_name } = paths::find(start, path).ok()?;
+        self.opened(start.thread, &file, new_name.as_deref())
     }
 
-    /// Returns the target of `file`, which was opened on behalf of `thread`.
-    fn opened(&mut self, thread: u32, file: &OwnedFd) -> Option<Target> {
+    /// Whether the rules hold the syncs of a mapped file. A file that cannot be found has real
+    /// syncs: only a privileged process can open an unlinked file by its mapping (proc(5)).
+    pub(crate) fn mapped(&mut self, thread: u32, file: &MappedFile) -> bool {
+        if self.rules.is_none() {
+            return true;
+        }
+        let link = format!("/proc/{thread}/map_files/{:x}-{:x}", file.area.start, file.area.end);
+        let below = file.path.strip_prefix("/").unwrap_or(&file.path);
+        let theirs = Path::new("/proc").join(thread.to_string()).join("root").join(below);
+        [(PathBuf::from(link), true), (file.path.clone(), false), (theirs, false)].iter().any(
+            |(path, is_certain)| {
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                let Ok(opened) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
+                let is_same = rustix::fs::fstat(&opened).is_ok_and(|it| it.st_ino == file.inode);
+                let target = self.opened(thread, &opened, None);
+                target.is_some_and(|target| {
+                    let is_it = *is_certain || is_same && target.device == file.device;
+                    is_it && target.is_held_file()
+                })
+            },
+        )
+    }
+
+    /// Returns the target of `file`, which was opened on behalf of `thread`, or of the new file
+    /// `new_name` in it.
+    fn opened(&mut self, thread: u32, file: &OwnedFd, new_name: Option<&OsStr>) -> Option<Target> {
         let flags = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
         let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags).ok()?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let place = self.place(thread, &stat, &path)?;
-        Some(target(&stat, place, true))
+        let shown = self.rules.is_some().then(|| rustix::fs::readlink(&path, Vec::new()).ok());
+        let verdict = self.verdict(thread, &stat, place, shown.flatten(), new_name)?;
+        Some(target(&stat, place, true, verdict))
     }
 
     /// Returns the devices of the disk file systems that `thread` or this process can see.
@@ -104,7 +161,8 @@ impl FdInfo {
     /// Returns another lookup, which shares the cached mounts and may wait for a file system's
     /// reply.
     pub(crate) fn may_block(&self) -> Self {
-        Self { places: Arc::clone(&self.places), may_block: true, ..Self::default() }
+        let (places, rules) = (Arc::clone(&self.places), self.rules.clone());
+        Self { places, rules, may_block: true, ..Self::default() }
     }
 
     /// Returns, once, whether a lookup was undecided because it may not block.
@@ -120,7 +178,7 @@ impl FdInfo {
     /// server is waited for.
     fn at_descriptor(&mut self, thread: u32, name: &str, flags: AtFlags) -> Option<Statx> {
         let flags = flags | AtFlags::STATX_DONT_SYNC;
-        let mask = StatxFlags::TYPE | StatxFlags::MODE | MNT_ID_UNIQUE;
+        let mask = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::NLINK | MNT_ID_UNIQUE;
         if let Some((_, directory)) = self.directories.iter().find(|(owner, _)| *owner == thread) {
             match rustix::fs::statx(directory, name, flags, mask) {
                 // The descriptor is closed, or the thread has exited and its id was reused.
@@ -139,9 +197,44 @@ impl FdInfo {
         stat
     }
 
+    /// Returns the kernel's path of descriptor `name` of `thread`, if there are rules. The kernel
+    /// has the path in memory.
+    fn shown(&self, thread: u32, name: &str) -> Option<CString> {
+        self.rules.as_ref()?;
+        let (_, directory) = self.directories.iter().find(|(owner, _)| *owner == thread)?;
+        rustix::fs::readlinkat(directory, name, Vec::with_capacity(LINK)).ok()
+    }
+
+    /// Returns what the rules say about the file that the kernel shows at the path `shown`, or
+    /// about the new file `new_name` in it.
+    fn verdict(
+        &mut self,
+        thread: u32,
+        stat: &Statx,
+        place: Place,
+        shown: Option<CString>,
+        new_name: Option<&OsStr>,
+    ) -> Option<Verdict> {
+        let Some(rules) = self.rules.as_ref().filter(|_| place.on_disk) else {
+            return Some(Verdict::HOLD);
+        };
+        let candidate = Candidate {
+            thread,
+            mount: place.id,
+            unique: unique(stat),
+            path: Path::new(OsStr::from_bytes(shown.as_ref()?.to_bytes())),
+            new_name,
+            file_type: FileType::from_raw_mode(stat.stx_mode.into()),
+            links: stat.stx_nlink,
+        };
+        let verdict = rules.verdict(&candidate, self.may_block);
+        self.missed |= verdict.is_none();
+        verdict
+    }
+
     /// Returns the mount of the file at `path`, which has `stat`.
     fn place(&mut self, thread: u32, stat: &Statx, path: &Path) -> Option<Place> {
-        let unique = (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id);
+        let unique = unique(stat);
         if let Some(place) = unique.and_then(|id| self.known().get(&id).copied()) {
             return Some(place);
         }
@@ -160,6 +253,11 @@ impl FdInfo {
         }
         Some(place)
     }
+}
+
+/// Returns the mount's unique id, from Linux 6.8 on.
+fn unique(stat: &Statx) -> Option<u64> {
+    (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 /// Returns the id of the mount through which the file at `path` was reached, and its device.
@@ -181,7 +279,7 @@ fn listed(thread: u32, id: u64) -> Option<Place> {
     })
 }
 
-fn target(stat: &Statx, place: Place, readable: bool) -> Target {
+fn target(stat: &Statx, place: Place, readable: bool, verdict: Verdict) -> Target {
     Target {
         file_type: FileType::from_raw_mode(stat.stx_mode.into()),
         device: place.device,
@@ -189,6 +287,7 @@ fn target(stat: &Statx, place: Place, readable: bool) -> Target {
         readable,
         mount: place.id,
         is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        verdict,
     }
 }
 

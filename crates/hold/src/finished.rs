@@ -38,6 +38,20 @@ pub struct Finished {
     pub unfinished: Vec<PathBuf>,
 }
 
+impl Finished {
+    /// Returns the end of a run that did not begin.
+    pub(crate) fn failed(error: RunError) -> Self {
+        Self {
+            ending: Ending::Unknown,
+            accounts: Accounts::default(),
+            outcome: Outcome::NotAsked,
+            commit: None,
+            error: Some(error),
+            unfinished: Vec::new(),
+        }
+    }
+}
+
 /// Receives the reports of a run in progress.
 pub trait Observer {
     /// Called with a notice for the user.

@@ -52,7 +52,11 @@ pub(crate) const PASSED_ON: [Signal; 10] = [
 pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
-    if is_held() {
+    let is_inner = is_held();
+    if let Some(why) = options.without_rules(is_inner) {
+        return Ok(Finished::failed(RunError::Rules(why)));
+    }
+    if is_inner {
         ask_outer_run(options);
         return Ok(execute_in_place(options));
     }
@@ -120,17 +124,10 @@ fn execute_in_place(options: &Options) -> Finished {
         Ok(command) => launch::execute_in_place(&command),
         Err(error) => error,
     };
-    Finished {
-        ending: Ending::Unknown,
-        accounts: Accounts::default(),
-        outcome: Outcome::NotAsked,
-        commit: None,
-        error: Some(RunError::Exec {
-            command: options.command[0].to_string_lossy().into_owned(),
-            errno: error.raw_os_error().unwrap_or(0),
-        }),
-        unfinished: Vec::new(),
-    }
+    Finished::failed(RunError::Exec {
+        command: options.command[0].to_string_lossy().into_owned(),
+        errno: error.raw_os_error().unwrap_or(0),
+    })
 }
 
 struct Frontend<'a> {

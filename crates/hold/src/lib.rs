@@ -32,6 +32,7 @@ mod remains;
 mod request;
 mod responder;
 mod rewrite;
+mod rules;
 mod run_error;
 mod runfile;
 mod serve;
@@ -51,5 +52,6 @@ pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice}
 pub use remains::processes_of;
 pub use request::real::{RealError, run_real};
 pub use request::{RequestError, commit, in_flight};
-pub use run_error::{Act, RunError};
+pub use rules::{Reason, RuleError, RuleKind};
+pub use run_error::{Act, NoRules, RunError};
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};

@@ -19,6 +19,7 @@ use crate::presence::Presence;
 use crate::privileges::Gain;
 use crate::process_tree::{self, Process};
 use crate::protocol::{Ending, Message, Notice, Summary, send, try_send};
+use crate::rules::Rules;
 use crate::run_error::RunError;
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
@@ -75,6 +76,8 @@ struct Started {
     gain: Option<Gain>,
     /// The socket that other processes connect to until the command ends.
     presence: Option<Presence>,
+    /// `--only` and `--except`.
+    rules: Option<Arc<Rules>>,
 }
 
 /// Mark and launch.
@@ -89,6 +92,7 @@ fn start(
     let children = Set::of(&[Signal::CHILD.as_raw()]);
     children.block();
     let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
+    let rules = Rules::resolve(options).map_err(RunError::Rule)?.map(Arc::new);
     let mut active = prepare::prepare(options)?;
     // Without a socket no process outside the run can ask for a checkpoint.
     let presence = Presence::new(active.id()).ok();
@@ -123,13 +127,14 @@ fn start(
         let _ = send(frontend, &Message::Notice(Notice::NoPrivilegesGained(path)));
     }
     let first_call = launched.first_call;
-    Ok(Started { active, listener, signals, command: launched.pid, first_call, gain, presence })
+    let command = launched.pid;
+    Ok(Started { active, listener, signals, command, first_call, gain, presence, rules })
 }
 
 impl Started {
     fn go_on(self, options: &Options, frontend: OwnedFd) {
         let frontend = Arc::new(frontend);
-        let Self { active, listener, signals, command, first_call, gain, presence } = self;
+        let Self { active, listener, signals, command, first_call, gain, presence, rules } = self;
         let state = Shared::new(active);
         let supervisor = Supervisor::new(
             options,
@@ -140,6 +145,7 @@ impl Started {
             presence,
             state.clone(),
         );
+        let supervisor = supervisor.following(rules);
         if let Some(interval) = options.commit_every {
             checkpoints::make_every(interval, state.clone(), Arc::clone(&frontend));
         }

@@ -1,6 +1,7 @@
 //! Mappings of a range of a caller's memory (`/proc/PID/maps`, proc(5)).
 
 use std::ops::Range;
+use std::path::PathBuf;
 use synconce_probe::mounts::DeviceId;
 
 /// The mappings of a range.
@@ -10,6 +11,19 @@ pub(crate) struct Mapping {
     pub complete: bool,
     /// The file systems of the shared file mappings in the range.
     pub devices: Vec<DeviceId>,
+    /// The shared file mappings in the range.
+    pub files: Vec<MappedFile>,
+}
+
+/// A file that is mapped.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct MappedFile {
+    /// The mapped addresses.
+    pub area: Range<u64>,
+    pub device: DeviceId,
+    pub inode: u64,
+    /// The kernel's path of the file.
+    pub path: PathBuf,
 }
 
 /// Returns the mappings of `range` in `thread`, or `None` if they cannot be read.
@@ -22,7 +36,8 @@ pub(crate) fn of(thread: u32, range: Range<u64>) -> Option<Mapping> {
 fn parse(text: &str, range: Range<u64>) -> Mapping {
     let mut mapping = Mapping::default();
     let mut next = range.start;
-    for (area, shared, device) in text.lines().filter_map(parse_line) {
+    // lines() would remove a carriage return at the end of a name.
+    for (area, file) in text.split('\n').filter_map(parse_line) {
         if area.end <= range.start {
             continue;
         }
@@ -32,22 +47,29 @@ fn parse(text: &str, range: Range<u64>) -> Mapping {
         if area.start <= next {
             next = area.end;
         }
-        let device = device.filter(|device| shared && !mapping.devices.contains(device));
+        let device = file.as_ref().map(|file| file.device);
+        let device = device.filter(|device| !mapping.devices.contains(device));
         mapping.devices.extend(device);
+        mapping.files.extend(file);
     }
     mapping.complete = next >= range.end;
     mapping
 }
 
-fn parse_line(line: &str) -> Option<(Range<u64>, bool, Option<DeviceId>)> {
-    let mut fields = line.split_ascii_whitespace();
+/// Returns the addresses of a mapping, and the file if the mapping is shared.
+fn parse_line(line: &str) -> Option<(Range<u64>, Option<MappedFile>)> {
+    let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let shared = fields.next()?.as_bytes().get(3) == Some(&b's');
     let (major, minor) = fields.nth(1)?.split_once(':')?;
-    let inode = fields.next()?;
+    let inode = fields.next()?.parse().ok()?;
     let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
     let device = DeviceId { major: hex(major)? as u32, minor: hex(minor)? as u32 };
-    Some((hex(start)?..hex(end)?, shared, (inode != "0").then_some(device)))
+    let area = hex(start)?..hex(end)?;
+    // The path is padded with spaces.
+    let path = PathBuf::from(fields.next().unwrap_or_default().trim_start_matches(' '));
+    let file = MappedFile { area: area.clone(), device, inode, path };
+    Some((area, (shared && inode != 0).then_some(file)))
 }
 
 #[cfg(test)]
@@ -67,7 +89,10 @@ mod tests {
     fn a_range_over_adjacent_areas_is_complete() {
         let mapping = parse(MAPS, 0x1000..0x5000);
         assert!(mapping.complete);
-        assert_eq!(mapping.devices, [DeviceId { major: 0xfe, minor: 1 }]);
+        let device = DeviceId { major: 0xfe, minor: 1 };
+        assert_eq!(mapping.devices, [device]);
+        let path = PathBuf::from("/db (deleted)");
+        assert_eq!(mapping.files, [MappedFile { area: 0x2000..0x4000, device, inode: 13, path }]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The options of a run.
 
+use crate::run_error::NoRules;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,11 @@ pub struct Options {
     /// Hold calls only on the file systems of these paths, and commit those. If empty, hold
     /// calls on all file systems.
     pub commit_only: Vec<PathBuf>,
+    /// Hold only the syncs of files at or below these paths, which may have wildcards. If empty,
+    /// hold the syncs of all files.
+    pub only: Vec<PathBuf>,
+    /// Leave the syncs of files at or below these paths to the kernel. Wins over `only`.
+    pub except: Vec<PathBuf>,
     /// Commit every mounted file system, whether or not a call on it was held.
     pub commit_all: bool,
     /// The interval of checkpoints.
@@ -36,5 +42,17 @@ impl Options {
     /// was held.
     pub(crate) fn commits_all(&self) -> bool {
         self.commit_all || self.sealed
+    }
+
+    /// Whether files are chosen by `only` or `except`.
+    pub(crate) fn has_rules(&self) -> bool {
+        !(self.only.is_empty() && self.except.is_empty())
+    }
+
+    /// Returns why the run cannot follow `only` and `except`, if it has any. `is_inner` says
+    /// whether another run is around this one.
+    pub(crate) fn without_rules(&self, is_inner: bool) -> Option<NoRules> {
+        let why = if is_inner { NoRules::Inside } else { NoRules::Sealed };
+        (self.has_rules() && (is_inner || self.sealed)).then_some(why)
     }
 }

@@ -50,15 +50,23 @@ impl Start {
     }
 }
 
-/// Opens what `path` leads to, without side effects (`O_PATH`). For a name that does not
-/// exist, opens the directory that it would be in.
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The file; for a name that does not exist, the directory that it would be in. `O_PATH`.
+    pub file: OwnedFd,
+    /// The name that does not exist.
+    pub new_name: Option<OsString>,
+}
+
+/// Opens what `path` leads to, without side effects.
 ///
 /// # Errors
 /// The kernel's errors; `ELOOP` for a link that only the caller could follow.
-pub(crate) fn find(start: Start, path: &Path) -> Result<OwnedFd, Errno> {
+pub(crate) fn find(start: Start, path: &Path) -> Result<Found, Errno> {
     let from = if path.is_absolute() { start.root()? } else { start.base()? };
     if path.as_os_str().is_empty() {
-        return Ok(from);
+        return Ok(Found { file: from, new_name: None });
     }
     if !path.components().any(|component| component == Component::ParentDir) {
         let relative: PathBuf = path.components().filter(|c| *c != Component::RootDir).collect();
@@ -68,7 +76,7 @@ pub(crate) fn find(start: Start, path: &Path) -> Result<OwnedFd, Errno> {
         match rustix::fs::openat2(&from, relative, flags, Mode::empty(), resolve) {
             // The path has a link, or its last name does not exist yet.
             Err(Errno::LOOP | Errno::NOENT) => {}
-            other => return other,
+            other => return other.map(|file| Found { file, new_name: None }),
         }
     }
     Walk { at: from, root: start.root()?, rest: names(path), links: 0 }.end()
@@ -82,22 +90,23 @@ struct Walk {
 }
 
 impl Walk {
-    fn end(mut self) -> Result<OwnedFd, Errno> {
+    fn end(mut self) -> Result<Found, Errno> {
+        let mut new_name = None;
         while let Some(name) = self.rest.pop_front() {
             if name == ".." {
                 if !is_same(&self.at, &self.root)? {
-                    self.at = open(self.at.as_fd(), name)?;
+                    self.at = open(self.at.as_fd(), &name)?;
                 }
                 continue;
             }
-            match open(self.at.as_fd(), name) {
-                Err(Errno::NOENT) if self.rest.is_empty() => break,
+            match open(self.at.as_fd(), &name) {
+                Err(Errno::NOENT) if self.rest.is_empty() => new_name = Some(name),
                 Err(error) => return Err(error),
                 Ok(next) if is_link(&next)? => self.follow(&next)?,
                 Ok(next) => self.at = next,
             }
         }
-        Ok(self.at)
+        Ok(Found { file: self.at, new_name })
     }
 
     fn follow(&mut self, link: &OwnedFd) -> Result<(), Errno> {
@@ -174,7 +183,8 @@ mod tests {
             let directory = fs::File::open(&self.0).unwrap();
             let thread = std::process::id();
             let start = Start { thread, directory: directory.as_raw_fd(), is_root: true };
-            find(start, Path::new(path)).map(|file| fs::File::from(file).metadata().unwrap().ino())
+            let found = find(start, Path::new(path));
+            found.map(|found| fs::File::from(found.file).metadata().unwrap().ino())
         }
 
         fn inode(&self, path: &str) -> u64 {
@@ -203,6 +213,8 @@ mod tests {
         let tree = Tree::new("new");
         assert_eq!(tree.rooted("d/b"), Ok(tree.inode("d")));
         assert_eq!(tree.rooted("gone"), Ok(tree.inode("d")));
+        let found = find(Start::new(std::process::id(), CWD.as_raw_fd()), &tree.0.join("gone"));
+        assert_eq!(found.unwrap().new_name, Some("new".into()));
         assert_eq!(tree.rooted("b/c"), Err(Errno::NOENT));
     }
 

@@ -1,12 +1,14 @@
 //! Decides how each call that syncs is answered.
 
+mod msync;
+
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::held::Request;
-use crate::mapping;
 use crate::options::Options;
 use crate::paths::{self, Start};
 use crate::privileges;
+use crate::rules::Verdict;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -108,10 +110,12 @@ pub(crate) fn may_block(call: Call) -> bool {
 pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
     match pending.call {
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(fd_info, pending, Target::is_held)),
-        Call::Syncfs => hold_if(sync_target(fd_info, pending, |target| target.on_disk)),
+        Call::Syncfs => hold_if(sync_target(fd_info, pending, Target::is_held_whole)),
+        // Files with real syncs may be on any file system.
+        Call::Sync if options.has_rules() => Decision::Pass,
         Call::Sync => Decision::Hold(Vec::new()),
         Call::SyncFileRange => sync_file_range(fd_info, pending),
-        Call::Msync => msync(pending),
+        Call::Msync => msync::decide(fd_info, pending),
         Call::Open => open(fd_info, pending, rustix::fs::CWD.as_raw_fd(), 0),
         Call::Openat => open(fd_info, pending, pending.descriptor(0), 1),
         Call::OpenByHandleAt => open_by_handle(fd_info, pending),
@@ -155,36 +159,6 @@ fn sync_file_range(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     hold_if(sync_target(fd_info, pending, Target::is_held))
 }
 
-/// Holds the call if the kernel would only write back. Bad arguments, holes and
-/// `MS_INVALIDATE`, which checks memory locks, are left to the kernel.
-fn msync(pending: &PendingCall) -> Decision {
-    let (address, length) = (pending.argument(0), pending.argument(1));
-    let flags = args::low(pending.argument(2));
-    let page = rustix::param::page_size() as u64;
-    let end = length.checked_next_multiple_of(page).and_then(|length| address.checked_add(length));
-    let (true, Some(end)) = (address.is_multiple_of(page), end) else {
-        return Decision::Pass;
-    };
-    if length == 0 || flags & !(args::MS_SYNC | args::MS_INVALIDATE) != 0 {
-        return Decision::Pass;
-    }
-    let Some(mapping) = mapping::of(pending.thread(), address..end) else {
-        return Decision::Pass;
-    };
-    let disks = FdInfo::disks(pending.thread());
-    let on_disk =
-        !mapping.devices.is_empty() && mapping.devices.iter().all(|device| disks.contains(device));
-    if !mapping.complete || !on_disk {
-        return Decision::Pass;
-    }
-    if flags & args::MS_INVALIDATE == 0 {
-        return Decision::Hold(mapping.devices);
-    }
-    // Without MS_SYNC the kernel makes the same checks and does not write back.
-    let argument = Some((2, u64::from(args::MS_SYNC)));
-    Decision::Rewrite(Change { argument, devices: mapping.devices, ..Change::default() })
-}
-
 /// Decides about a call whose path is argument `path` and whose flags are in a register.
 fn open(fd_info: &mut FdInfo, pending: &PendingCall, directory: i32, path: usize) -> Decision {
     let Some(index) = args::open_flags_index(pending.call) else {
@@ -226,8 +200,11 @@ fn open_by_handle(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     } else {
         fd_info.descriptor(pending.thread(), directory)
     };
-    // The handle refers to a file on the descriptor's file system.
-    let target = target.map(|target| Target { file_type: FileType::RegularFile, ..target });
+    // The handle refers to any file on the descriptor's file system.
+    let target = target.map(|target| {
+        let verdict = Verdict { file: target.verdict.system, ..target.verdict };
+        Target { file_type: FileType::RegularFile, verdict, ..target }
+    });
     strip_open(target, Change { argument: Some((2, args::OPEN_SYNC_MASK.into())), ..opening() })
 }
 
@@ -268,8 +245,7 @@ fn path_target(
 
 fn transfer(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     // Other file types pass: on a directory the kernel refuses the flag.
-    let regular = |target: &Target| target.on_disk && target.file_type == FileType::RegularFile;
-    match sync_target(fd_info, pending, regular) {
+    match sync_target(fd_info, pending, Target::is_held_file) {
         Some(device) => Decision::Rewrite(Change {
             argument: Some((args::rwf_index(pending.abi), args::RWF_SYNC_MASK.into())),
             devices: vec![device],
@@ -352,8 +328,7 @@ fn strip_request(
         return Stripped::Passes;
     }
     let target = fd_info.descriptor(thread, word(iocb::DESCRIPTOR).cast_signed());
-    let held = target.filter(|t| t.on_disk && t.file_type == FileType::RegularFile);
-    let Some(target) = held else {
+    let Some(target) = target.filter(Target::is_held_file) else {
         return Stripped::Passes;
     };
     let (at, old, new) = if syncs {
@@ -387,7 +362,7 @@ fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
     match path {
         Ok(path)
             if paths::find(start, &path)
-                .is_ok_and(|file| privileges::gains(&file, pending.thread())) =>
+                .is_ok_and(|found| privileges::gains(&found.file, pending.thread())) =>
         {
             Decision::GainPrivileges(path)
         }

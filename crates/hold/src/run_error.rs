@@ -1,5 +1,6 @@
 //! Why a run failed, and what the user can do about it.
 
+use crate::rules::RuleError;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -69,11 +70,26 @@ pub enum RunError {
     Over,
     /// The marker of a committed run could not be removed.
     Clear(Act),
+    /// A path of `--only` or `--except` cannot be used.
+    Rule(RuleError),
+    /// The run cannot follow `--only` and `--except`.
+    Rules(NoRules),
     /// The supervisor was killed.
     SupervisorDied {
         /// Whether the command had started.
         started: bool,
     },
+}
+
+/// Why a run cannot follow `--only` and `--except`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoRules {
+    /// The run is sealed: a filter sees descriptors, not files.
+    Sealed,
+    /// Another run is around this one, and decides about all of its calls.
+    Inside,
+    /// Another program supervises the calls of this process, so the run would be sealed.
+    ForeignListener,
 }
 
 impl RunError {
@@ -114,6 +130,14 @@ impl RunError {
             }
             (Self::NotAllowed, _) => "run `synconce commit` as the user of the run",
             (Self::Over, _) => "the run makes its own commit now; `synconce status` shows it",
+            (Self::Rule(error), _) => return error.reason.remedy(),
+            (Self::Rules(NoRules::Sealed), _) => "leave --sealed out",
+            (Self::Rules(NoRules::Inside), _) => {
+                "give them to the outer run, or use `synconce real -- COMMAND` for real syncs"
+            }
+            (Self::Rules(NoRules::ForeignListener), _) => {
+                "leave them out, or start the run outside the other program"
+            }
             (Self::RootUnwritable(_), _) => {
                 "a second marker is kept below --root, which has to be writable"
             }
@@ -165,6 +189,17 @@ impl fmt::Display for RunError {
             }
             Self::Over => f.write_str("cannot commit: the command of the run has ended"),
             Self::Clear(act) => write!(f, "everything is durable, but {act}"),
+            Self::Rule(error) => error.fmt(f),
+            Self::Rules(why) => {
+                f.write_str("cannot use --only and --except: ")?;
+                f.write_str(match why {
+                    NoRules::Sealed => "a sealed run cannot distinguish files",
+                    NoRules::Inside => "the run around this one decides what is held",
+                    NoRules::ForeignListener => {
+                        "another program supervises the system calls here, which seals the run"
+                    }
+                })
+            }
             Self::SupervisorDied { started: false } => {
                 f.write_str("the supervisor was killed before the command started")
             }

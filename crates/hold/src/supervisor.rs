@@ -10,6 +10,7 @@ use crate::privileges::Gain;
 use crate::process_tree::{self, Job};
 use crate::protocol::{Ending, Message, try_send};
 use crate::responder::{Handled, Responder};
+use crate::rules::Rules;
 use crate::serve::released_answer;
 use crate::state::Shared;
 use crate::workers::{After, Workers};
@@ -39,6 +40,7 @@ pub(crate) struct Supervisor<'a> {
     state: Shared,
     workers: Workers,
     fd_info: FdInfo,
+    rules: Option<Arc<Rules>>,
     frontend: Arc<OwnedFd>,
     signals: &'a Reader,
     command: u32,
@@ -69,6 +71,7 @@ impl<'a> Supervisor<'a> {
             state,
             workers: Workers::new(),
             fd_info: FdInfo::default(),
+            rules: None,
             frontend,
             signals,
             command,
@@ -76,6 +79,11 @@ impl<'a> Supervisor<'a> {
             stopped: false,
             reap_again: false,
         }
+    }
+
+    /// Returns the supervisor, following `rules`.
+    pub(crate) fn following(self, rules: Option<Arc<Rules>>) -> Self {
+        Self { fd_info: FdInfo::following(rules.clone()), rules, ..self }
     }
 
     /// Notes that [`Notice::NoPrivilegesGained`](crate::protocol::Notice) was printed for programs
@@ -140,13 +148,19 @@ impl<'a> Supervisor<'a> {
         let other = self.signals.as_fd();
         let call = listener.map_or(other, AsFd::as_fd);
         let connection = self.presence.as_ref().map_or(other, AsFd::as_fd);
-        let mut fds = [other, self.frontend.as_fd(), call, connection]
+        let changes = self.rules.as_ref().and_then(|rules| rules.mount_changes());
+        let [signal, frontend, call, connection] = [other, self.frontend.as_fd(), call, connection]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let changes = PollFd::from_borrowed_fd(changes.unwrap_or(other), PollFlags::PRI);
+        let mut fds = [signal, frontend, call, connection, changes];
         let tick = rustix::time::Timespec::try_from(TICK).ok().filter(|_| again);
         if rustix::event::poll(&mut fds, tick.as_ref()).is_err() {
             return Ready::default();
         }
-        let [signal, frontend, call, connection] = fds.map(|fd| fd.revents());
+        let [signal, frontend, call, connection, changes] = fds.map(|fd| fd.revents());
+        if changes.contains(PollFlags::PRI) {
+            self.rules.iter().for_each(|rules| rules.forget_mounts());
+        }
         let call = if listener.is_some() { call } else { PollFlags::empty() };
         Ready {
             call: call.contains(PollFlags::IN),

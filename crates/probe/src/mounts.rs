@@ -28,6 +28,8 @@ impl fmt::Display for DeviceId {
 pub struct Mount {
     /// The mount's id, unique among the existing mounts.
     pub id: u64,
+    /// The id of the mount that this mount is attached to; `id` itself if unknown.
+    pub parent: u64,
     /// The file system's device number. All subvolumes of a btrfs share it.
     pub device: DeviceId,
     /// The mounted part of the file system: `/`, or a directory or file in it.
@@ -40,6 +42,9 @@ pub struct Mount {
     pub source: String,
     /// Whether this mount is writable.
     pub writable: bool,
+    /// Whether the mount is in a peer group, or receives from one (shared or slave,
+    /// mount_namespaces(7)).
+    pub propagates: bool,
     /// The options of this mount alone, comma separated: "rw,noatime".
     pub mount_options: String,
     /// The file system's own options, comma separated.
@@ -109,11 +114,13 @@ pub fn at(path: &Path) -> Option<Mount> {
     let flags = rustix::fs::statvfs(path).ok()?.f_flag;
     Some(Mount {
         id,
+        parent: id,
         device,
         root: PathBuf::from("/"),
         point: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
         type_name: name_of_magic(system.f_type as u64)?.to_owned(),
         source: "unknown".to_owned(),
+        propagates: false,
         writable: !flags.contains(StatVfsMountFlags::RDONLY),
         mount_options: String::new(),
         options: String::new(),
@@ -137,10 +144,13 @@ fn parse_line(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
     let id = left.next()?.parse().ok()?;
-    let (major, minor) = left.nth(1)?.split_once(':')?;
+    let parent = left.next()?.parse().ok()?;
+    let (major, minor) = left.next()?.split_once(':')?;
     let root = path(left.next()?);
     let point = path(left.next()?);
     let mount_options = left.next()?.to_owned();
+    let is_in_group = |field: &str| field.starts_with("shared:") || field.starts_with("master:");
+    let propagates = left.any(is_in_group);
     let mut right = right.split(' ');
     let type_name = right.next()?.to_owned();
     let source = right.next()?.to_owned();
@@ -148,12 +158,14 @@ fn parse_line(line: &str) -> Option<Mount> {
     let read_write = |options: &str| options.split(',').any(|option| option == "rw");
     Some(Mount {
         id,
+        parent,
         device: DeviceId { major: major.parse().ok()?, minor: minor.parse().ok()? },
         root,
         point,
         type_name,
         source,
         writable: read_write(&mount_options) && read_write(&options),
+        propagates,
         mount_options,
         options,
     })
@@ -204,12 +216,14 @@ nonsense\n";
     fn a_mount_is_read_with_its_optional_fields_left_out() {
         let mounts = parse(TEXT);
         assert_eq!(mounts.len(), 3);
+        assert_eq!([mounts[0].id, mounts[0].parent], [36, 35]);
         assert_eq!(mounts[0].device, DeviceId { major: 98, minor: 0 });
         assert_eq!(mounts[0].point, Path::new("/mnt2"));
         assert_eq!(mounts[0].mount_options, "rw,noatime");
         assert_eq!(mounts[0].options, "rw,errors=continue");
         assert_eq!(mounts[0].kind(), Kind::Disk { flushes: true });
         assert!(mounts[0].writable);
+        assert!(mounts[0].propagates && !mounts[1].propagates);
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn make_error(config: Config, case: &Case, tool: &Tool) -> Result<Findings> {
     let [data, second] = &files;
     let arguments = [data, second, control.path()].map(|path: &Path| path.display().to_string());
     let words: Vec<String> = words.chain(arguments).collect();
-    let run = Group::spawn(&mut tool.command(config, &paths, &words)?)?;
+    let run = Group::spawn(&mut tool.command(config, &paths, Work::Files, &words)?)?;
     let written = control.path().join("written");
     wait_until("the files are written", patiently(LIMIT), || written.exists())?;
     rig.disk().fail_writes(true)?;

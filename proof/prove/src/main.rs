@@ -11,6 +11,7 @@ mod background_load;
 mod check;
 mod config;
 mod cuts;
+mod daemons;
 mod errors;
 mod expected;
 mod hold;
@@ -44,9 +45,11 @@ struct CommandLine {
     inner: Option<Inner>,
 }
 
-/// Hidden commands: this program's own workloads.
+/// The proof of daemons with held files; and hidden commands, this program's own workloads.
 #[derive(Debug, clap::Subcommand)]
 enum Inner {
+    /// Cut the power while a real containerd, dockerd or buildkitd works
+    Daemons(daemons::Arguments),
     #[command(hide = true)]
     Perform(work::Perform),
     #[command(hide = true)]
@@ -131,6 +134,9 @@ impl Arguments {
 fn main() -> ExitCode {
     let line = CommandLine::parse();
     let result = match (&line.inner, &line.arguments) {
+        (Some(Inner::Daemons(arguments)), _) => {
+            isolation::enter().and_then(|()| daemons::prove(arguments))
+        }
         (Some(Inner::Perform(arguments)), _) => work::perform(arguments).map(|()| true),
         (Some(Inner::Edit(arguments)), _) => tree::edit(arguments).map(|()| true),
         (Some(Inner::Alter(arguments)), _) => tree::alter(arguments).map(|()| true),

@@ -17,7 +17,7 @@ pub(crate) struct Mutant {
     markers: &'static [MarkerPlace],
 }
 
-pub(crate) const MUTANTS: [Mutant; 11] = [
+pub(crate) const MUTANTS: [Mutant; 12] = [
     Mutant {
         name: "marker-late",
         about: "marker written after the first hold",
@@ -85,6 +85,13 @@ pub(crate) const MUTANTS: [Mutant; 11] = [
         name: "checkpoint-skipped",
         about: "no commit in the middle",
         work: Work::Checkpoint,
+        needless: false,
+        markers: &[MarkerPlace::Same],
+    },
+    Mutant {
+        name: "except-ignored",
+        about: "--except is ignored: every sync is held",
+        work: Work::Excepted,
         needless: false,
         markers: &[MarkerPlace::Same],
     },

@@ -93,10 +93,10 @@ pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) ->
     disk.disk().mark(mark::START)?;
     let [seen_tree, seen_control, seen_daemon] = tool.sees(&paths);
     let words = work.words(&seen_tree, &seen_control, &seen_daemon)?;
-    let mut command = tool.command(config, &paths, &words)?;
+    let mut command = tool.command(config, &paths, work, &words)?;
     std::thread::scope(|scope| {
         let mark = || mark_commit(&disk, control.path(), work.limit());
-        let marking = (work == Work::Checkpoint).then(|| scope.spawn(mark));
+        let marking = work.is_durable_early().then(|| scope.spawn(mark));
         finish(tool.name(), work.limit(), &mut command)?;
         marking.map_or(Ok(()), |marking| marking.join().map_err(|_| "no mark was made")?)
     })?;

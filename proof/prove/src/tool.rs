@@ -5,6 +5,7 @@ mod rivals;
 use crate::Result;
 use crate::check::Status;
 use crate::config::{Config, MarkerPlace, Mode, Scope};
+use crate::work::Work;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -113,11 +114,12 @@ impl Tool {
         }
     }
 
-    /// Returns the command that runs `words` in `config`.
+    /// Returns the command that runs `words`, the command line of `work`, in `config`.
     pub(crate) fn command(
         &self,
         config: Config,
         paths: &Paths,
+        work: Work,
         words: &[String],
     ) -> Result<Command> {
         let program = match self {
@@ -145,6 +147,9 @@ impl Tool {
         }
         if config.marker == MarkerPlace::Root {
             command.arg("--root").arg(paths.tree());
+        }
+        if work == Work::Excepted {
+            command.arg("--except").arg(paths.daemon());
         }
         command.arg("--").args(words);
         // For a workload that commits in the middle.

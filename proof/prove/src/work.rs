@@ -21,6 +21,8 @@ pub(crate) enum Work {
     Daemon,
     /// Asks for a commit in the middle.
     Checkpoint,
+    /// Syncs a file whose syncs are real by `--except`, then works on.
+    Excepted,
     /// The workload `Files` on two disks at the same time.
     TwoDisks,
     /// tar unpacks files and syncs none.
@@ -32,7 +34,7 @@ pub(crate) enum Work {
 }
 
 const FILES: &str = include_str!("work/files.pl");
-/// What the daemon writes, and the workload `Checkpoint` before its commit.
+/// What the daemon writes, and the workloads `Checkpoint` and `Excepted` in the middle.
 pub(crate) const DURABLE: &str = "durable\n";
 const LINES: usize = 900;
 
@@ -42,6 +44,7 @@ impl Work {
             Self::Files => "files".to_owned(),
             Self::Daemon => "daemon".to_owned(),
             Self::Checkpoint => "commit in the middle".to_owned(),
+            Self::Excepted => "--except, a real sync in the middle".to_owned(),
             Self::TwoDisks => "files on two disks".to_owned(),
             Self::Unpack => "tar x, 600 files".to_owned(),
             Self::Random(programs) => programs.name(),
@@ -106,7 +109,7 @@ impl Work {
             Self::Random(programs) => return programs.prepare(tree),
             Self::Real(real) => return real.prepare(tree),
             Self::Unpack => return Ok(()),
-            Self::Files | Self::Daemon | Self::Checkpoint | Self::TwoDisks => {}
+            Self::Files | Self::Daemon | Self::Checkpoint | Self::Excepted | Self::TwoDisks => {}
         }
         for i in 0..20 {
             fs::write(tree.join(format!("old{i}")), format!("old {i}\n").repeat(300))?;
@@ -131,6 +134,7 @@ impl Work {
             Self::Files => FILES,
             Self::Daemon => include_str!("work/daemon.pl"),
             Self::Checkpoint => include_str!("work/checkpoint.pl"),
+            Self::Excepted => include_str!("work/excepted.pl"),
         };
         let places = [tree, control, own].map(|path| path.display().to_string());
         Ok(["perl", "-e", script].map(str::to_owned).into_iter().chain(places).collect())
@@ -143,6 +147,11 @@ impl Work {
             Self::Random(programs) => Some(programs.explain(path)),
             _ => None,
         }
+    }
+
+    /// Whether the file in the daemon's directory is durable in the middle of the run.
+    pub(crate) fn is_durable_early(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::Excepted)
     }
 
     pub(crate) fn leaves_daemon(self) -> bool {

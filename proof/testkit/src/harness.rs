@@ -1,6 +1,7 @@
 //! Tests of the command line: a directory for each test, commands with a time limit, tests that
 //! are ignored without their programs, and functions for common checks.
 
+mod cgroups;
 mod locks;
 mod perl;
 mod place;
@@ -9,6 +10,7 @@ mod strace;
 mod terminal;
 mod trial;
 
+pub use cgroups::Cgroups;
 pub use locks::{DiskLock, stall, without_stalls};
 pub use perl::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
 pub use place::{Place, Started, files, finish};

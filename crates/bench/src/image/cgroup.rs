@@ -1,10 +1,8 @@
 //! The cgroup of a benchmark's containers, with either version of cgroups.
 
-use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,13 +10,6 @@ use std::time::{Duration, Instant};
 const TOP: &str = "/sys/fs/cgroup";
 /// How long a killed process may take to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Returns a name that is unique while the work directory is locked, and that a later
-/// benchmark can compute again after this one was killed.
-pub(super) fn name(work_dir: &Path) -> Result<String, Error> {
-    let own = fs::metadata(work_dir).map_err(Error::io("stat", work_dir))?;
-    Ok(format!("synconce-bench-{:x}-{:x}", own.dev(), own.ino()))
-}
 
 /// Kills the processes in the cgroup `name`, and removes the cgroup in every hierarchy: runc
 /// does not remove it in all of them.

@@ -4,9 +4,11 @@ use super::cgroup;
 use crate::command::{fill, show};
 use crate::launcher::{Daemon, Launcher};
 use crate::mounts::{self, TmpfsMount};
-use crate::{Error, Failure, files};
+use crate::{Error, Failure, files, hold, work_dir};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 pub(super) const RUN: &str = "/run";
 /// dockerd stores a key there.
 const SETTINGS: &str = "/etc/docker";
+const SOCKET_FILE: &str = "/run/docker.sock";
 const SOCKET: &str = "unix:///run/docker.sock";
 
 /// Prefixes of the user's variables that would redirect clients and daemons.
@@ -44,6 +47,7 @@ pub(super) enum Runtime {
 /// The state on the disk under test, and the daemon while it runs.
 pub(super) struct Docker {
     dir: PathBuf,
+    synconce: PathBuf,
     client: PathBuf,
     running: Option<Daemon>,
     /// The cgroup of its containers, which no other process uses.
@@ -76,9 +80,10 @@ impl Docker {
             let link = before.join(name);
             symlink(synconce, &link).map_err(Error::io("link", &link))?;
         }
-        let cgroup = cgroup::name(dir.parent().unwrap_or(dir))?;
+        let cgroup = work_dir::unique_name(dir.parent().unwrap_or(dir))?;
         let client = PathBuf::from("docker");
-        Ok(Self { dir: dir.to_owned(), client, running: None, cgroup, _mounts: mounts })
+        let (dir, synconce) = (dir.to_owned(), synconce.to_owned());
+        Ok(Self { dir, synconce, client, running: None, cgroup, _mounts: mounts })
     }
 
     /// Returns the directory of the images.
@@ -92,36 +97,39 @@ impl Docker {
         BTreeMap::from([("client".to_owned(), client), ("docker".to_owned(), show(&self.client))])
     }
 
-    /// Returns the daemon's pid while it runs.
+    /// Returns the daemon's pid while it runs. Under a hold it is not the started process.
     pub(super) fn pid(&self) -> Option<Pid> {
-        self.running.as_ref().map(Daemon::pid)
+        self.running.as_ref()?;
+        let socket = UnixStream::connect(SOCKET_FILE).ok()?;
+        socket_peercred(&socket).ok().map(|peer| peer.pid)
     }
 
-    /// Starts the daemon with a runtime, and waits until it answers.
-    pub(super) fn start(&mut self, runtime: Runtime, launcher: &Launcher) -> Result<(), Error> {
-        let mut words = own_environment();
-        if runtime == Runtime::Wrapped {
-            // BuildKit inside dockerd uses the runc found in PATH; from 26.0 on a variable
-            // names it.
-            let path = std::env::var("PATH").unwrap_or_default();
-            let before = show(&self.dir.join("before"));
-            words.push(format!("PATH={before}:{path}"));
-            words.push(format!("DOCKER_BUILDKIT_RUNC_COMMAND={before}/synconce-oci"));
-            words.push(format!("SYNCONCE_OCI_FILE={}", show(&self.dir.join("oci.toml"))));
+    /// Starts the daemon with a runtime, with BuildKit's databases held or not, and waits
+    /// until it answers.
+    pub(super) fn start(
+        &mut self,
+        runtime: Runtime,
+        held: bool,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
+        let started = self.start_and_wait(runtime, held, launcher);
+        if started.is_err() {
+            // No client may wait for it any more.
+            let _ = self.stop(launcher);
         }
-        // dockerd is killed when its parent exits. It has its own network namespace: its steps
-        // have no network, and the host's configuration must not be changed.
-        let before = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "dockerd"];
-        let flags = ["--pidfile=/run/docker.pid", "--exec-root=/run/docker", "--host", SOCKET];
-        let network =
-            ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"];
-        let storage = ["--storage-driver=overlay2", "--config-file"];
-        words.extend(
-            [&before[..], &flags, &network, &storage].concat().into_iter().map(str::to_owned),
-        );
-        words.push(show(&self.dir.join("daemon.json")));
-        words.push(format!("--data-root={}", show(&self.data())));
-        words.push(format!("--cgroup-parent=/{}", self.cgroup));
+        started
+    }
+
+    fn start_and_wait(
+        &mut self,
+        runtime: Runtime,
+        held: bool,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
+        // dockerd mounts its directory on itself unless its mount is shared: that would cover
+        // the files that are held below it.
+        mounts::share(&self.data())?;
+        let words = self.daemon_words(runtime, held)?;
         let log = launcher.log("dockerd");
         let daemon = self.running.insert(launcher.start(&words, &log)?);
         let start = Instant::now();
@@ -140,15 +148,60 @@ impl Docker {
         }
     }
 
+    fn daemon_words(&self, runtime: Runtime, held: bool) -> Result<Vec<String>, Error> {
+        let mut words = own_environment();
+        if runtime == Runtime::Wrapped {
+            // BuildKit inside dockerd uses the runc found in PATH; from 26.0 on a variable
+            // names it.
+            let path = std::env::var("PATH").unwrap_or_default();
+            let before = show(&self.dir.join("before"));
+            words.push(format!("PATH={before}:{path}"));
+            words.push(format!("DOCKER_BUILDKIT_RUNC_COMMAND={before}/synconce-oci"));
+            words.push(format!("SYNCONCE_OCI_FILE={}", show(&self.dir.join("oci.toml"))));
+        }
+        if held {
+            let file = hold::write_file(&self.dir, &self.dir, &self.databases()?)?;
+            words.extend(hold::daemon_words(&self.synconce, &file));
+        }
+        // dockerd is killed when its parent exits. It has its own network namespace: its steps
+        // have no network, and the host's configuration must not be changed.
+        let before = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "dockerd"];
+        let flags = ["--pidfile=/run/docker.pid", "--exec-root=/run/docker", "--host", SOCKET];
+        let network =
+            ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"];
+        let storage = ["--storage-driver=overlay2", "--config-file"];
+        words.extend(
+            [&before[..], &flags, &network, &storage].concat().into_iter().map(str::to_owned),
+        );
+        words.push(show(&self.dir.join("daemon.json")));
+        words.push(format!("--data-root={}", show(&self.data())));
+        words.push(format!("--cgroup-parent=/{}", self.cgroup));
+        Ok(words)
+    }
+
+    /// Returns the databases of BuildKit, which its first start has made.
+    fn databases(&self) -> Result<Vec<(PathBuf, &'static str)>, Error> {
+        let dir = self.data().join("buildkit");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&dir).map_err(Error::io("list", &dir))? {
+            let path = entry.map_err(Error::io("list", &dir))?.path();
+            if path.extension().is_some_and(|it| it == "db") {
+                found.push((path, "bolt"));
+            }
+        }
+        Ok(found)
+    }
+
     /// Stops the daemon if it runs, and ends the processes that it leaves.
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
+        let mut stopped = Ok(());
         if let Some(mut daemon) = self.running.take() {
-            daemon.stop(TIMEOUT)?;
+            stopped = daemon.stop_held(TIMEOUT, "stop dockerd", &launcher.log("dockerd"));
             launcher.kill_leftovers();
         }
         cgroup::remove(&self.cgroup);
         // Unmounts what a killed daemon has left mounted, for instance after an interrupt.
-        mounts::unmount_below(&self.dir)
+        stopped.and(mounts::unmount_below(&self.dir))
     }
 
     /// Runs the client to prepare the fixture.
@@ -234,7 +287,7 @@ fn own_environment() -> Vec<String> {
 /// Whether the daemon answers; its socket exists long before.
 fn is_ready() -> bool {
     let ask = || {
-        let mut socket = UnixStream::connect("/run/docker.sock")?;
+        let mut socket = UnixStream::connect(SOCKET_FILE)?;
         socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         socket.write_all(b"GET /_ping HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();

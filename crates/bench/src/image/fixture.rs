@@ -10,7 +10,7 @@ use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::runner::WarmUp;
 use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
-use crate::work_dir::WorkDir;
+use crate::work_dir::{self, WorkDir};
 use crate::{Error, files};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ impl Fixture {
         let mut docker = Docker::new(&self.dir("docker"), &self.synconce)?;
         docker.choose_client(launcher)?;
         let docker = self.docker.insert(docker);
-        docker.start(Runtime::Plain, launcher)?;
+        docker.start(Runtime::Plain, false, launcher)?;
         docker.client("import the base", &["import", &tar, BARE_BASE], launcher)?;
         for (purpose, tag, dir) in [
             ("make an image of the tool", TOOL, &dirs[0]),
@@ -153,7 +153,7 @@ impl Steps for Fixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.lock()?;
         // A step of a killed benchmark continues without its daemon.
-        cgroup::remove(&cgroup::name(self.work.path())?);
+        cgroup::remove(&work_dir::unique_name(self.work.path())?);
         self.work.clear()?;
         self.write()?;
         let result = self.load_images(launcher);
@@ -172,9 +172,8 @@ impl Steps for Fixture {
     ) -> Result<IterationConfig, Error> {
         let mut config = IterationConfig::default();
         if let Some(docker) = &mut self.docker {
-            let mut ways = variants::ways();
-            let way = ways.find(|way| way.name == iteration.variant.name);
-            docker.start(way.map_or(Runtime::Plain, |way| way.runtime), launcher)?;
+            let way = variants::way(&iteration.variant.name);
+            docker.start(way.runtime, way.held, launcher)?;
             config.values = docker.values();
             config.settle = Some(docker.data());
             config.server = docker.pid();

@@ -24,6 +24,8 @@ pub(super) struct Way {
     /// Words before apt-get in the measured step.
     prefix: &'static str,
     pub(super) runtime: Runtime,
+    /// Whether the databases of BuildKit are held.
+    pub(super) held: bool,
 }
 
 const IMAGE_DEFAULT: Way = Way {
@@ -34,9 +36,10 @@ const IMAGE_DEFAULT: Way = Way {
     before: "",
     prefix: "",
     runtime: Runtime::Plain,
+    held: false,
 };
 
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 6] = [
     IMAGE_DEFAULT,
     Way {
         name: "full-fsync",
@@ -58,6 +61,13 @@ const WAYS: [Way; 5] = [
         ..IMAGE_DEFAULT
     },
     Way {
+        name: "wrapper-hold",
+        about: "the wrapper, and BuildKit's databases are held",
+        runtime: Runtime::Wrapped,
+        held: true,
+        ..IMAGE_DEFAULT
+    },
+    Way {
         name: "shell",
         about: "the default, with synconce as the Dockerfile's SHELL",
         before: "COPY --from=synconce-bench-tool /synconce /usr/local/bin/\n\
@@ -69,6 +79,11 @@ const WAYS: [Way; 5] = [
 /// Returns all ways.
 pub(super) fn ways() -> impl Iterator<Item = &'static Way> {
     WAYS.iter()
+}
+
+/// Returns the way of a variant; the default for a name that no variant has.
+pub(super) fn way(variant: &str) -> &'static Way {
+    ways().find(|way| way.name == variant).unwrap_or(&IMAGE_DEFAULT)
 }
 
 /// Returns the variants of all ways, the baseline first.
@@ -113,7 +128,7 @@ mod tests {
             let step = text.lines().last().expect("there are lines");
             let bare = step.replace("eatmydata ", "");
             assert_eq!(bare, "RUN apt-get install --yes --no-download gcc make", "{}", way.name);
-            assert_eq!(way.runtime == Runtime::Wrapped, way.name == "wrapper");
+            assert_eq!(way.runtime == Runtime::Wrapped, way.name.starts_with("wrapper"));
         }
     }
 

@@ -20,9 +20,21 @@ pub enum Scenario {
     /// docker build with an apt-get install, by every way to skip its syncs
     ///
     /// Builds the same steps by a dockerd of its own, interleaved: as an image's
-    /// default has it, with every sync, under eatmydata, by synconce-oci and by
-    /// synconce as SHELL. No other daemon, cache or image is touched.
+    /// default has it, with every sync, under eatmydata, by synconce-oci, by synconce-oci with
+    /// BuildKit's databases held, and by synconce as SHELL. No other daemon, cache or image is touched.
     Build(Build),
+    /// Put one key in each of many transactions: bbolt, SQLite, LMDB and others, by every way
+    ///
+    /// Runs one program for each engine, interleaved: without syncs by the engine's own
+    /// option, with all of its syncs, as a held file, under `synconce run` with and without a
+    /// rule for the database, and sealed. The times are of one transaction.
+    Db(Db),
+    /// Import and unpack an image by containerd, with its own options and with held databases
+    ///
+    /// Makes an image, and imports it by a containerd of its own with an empty root,
+    /// interleaved: for the overlayfs and erofs snapshotters, as containerd's default has it,
+    /// with a sync after each layer, with its option no_sync, and with its databases held.
+    Import(Import),
     /// Build a copy of a source tree: the cost of the tool for a command without syncs
     ///
     /// Builds copies of the source tree by itself, under `synconce run` with and
@@ -48,6 +60,8 @@ impl Scenario {
         let json = match self {
             Self::Install(it) => &it.json,
             Self::Build(it) => &it.json,
+            Self::Db(it) => &it.json,
+            Self::Import(it) => &it.json,
             Self::Compile(it) => &it.json,
             Self::Tree(it) => &it.json,
             Self::Cost(it) => &it.json,
@@ -114,6 +128,59 @@ pub struct Build {
     /// What is installed, and into what.
     #[command(flatten)]
     pub base: Base,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce bench db`
+#[derive(Debug, Args)]
+pub struct Db {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Transactions of each sample
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    pub transactions: u64,
+    /// Measure the etcd PROGRAM
+    #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
+    pub etcd: PathBuf,
+    /// Measure redb by PROGRAM, which is built in the source directory by `cargo build --release
+    /// --package synconce-bench --example redb`
+    #[arg(long, value_name = "PROGRAM")]
+    pub redb: Option<PathBuf>,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// `synconce bench import`
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Measure the containerd PROGRAM, 2.1 or later, by the client ctr beside it
+    #[arg(long, value_name = "PROGRAM", default_value = "containerd")]
+    pub containerd: PathBuf,
+    /// Layers of the image
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub layers: u32,
+    /// Files in each layer, of up to 32 KiB
+    #[arg(long, value_name = "N", default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub files: u32,
     /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,

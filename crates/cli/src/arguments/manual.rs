@@ -268,6 +268,7 @@ const BENCH: Sections = Sections {
     examples: &[
         ("synconce bench cost", "Measure what the tool itself costs."),
         ("synconce bench install --dir /srv/bench", "Measure an install on the disk of /srv."),
+        ("synconce bench db --dir /srv/bench", "Measure transactions of databases there."),
     ],
     see_also: &[("synconce", "1"), ("synconce-run", "1")],
 };

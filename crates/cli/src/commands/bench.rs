@@ -1,6 +1,8 @@
 //! `synconce bench`
 
-use crate::arguments::bench::{Base, Bench, Build, Clones, Compile, Cost, Install, Loop, Scenario};
+use crate::arguments::bench::{
+    Base, Bench, Build, Clones, Compile, Cost, Db, Import, Install, Loop, Scenario,
+};
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
 use crate::table;
@@ -10,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use synconce_bench::runner::WarmUp;
 use synconce_bench::{
-    Common, Error, LoopKind, base, compile, cost, image, install, measure_loop, tree,
+    Common, Error, LoopKind, base, compile, cost, db, image, import, install, measure_loop, tree,
 };
 
 /// Runs a benchmark of this binary.
@@ -27,6 +29,8 @@ pub fn bench(arguments: Bench) -> ExitCode {
     let report = match arguments.scenario {
         Scenario::Install(it) => install::measure(&install_options(it), ours),
         Scenario::Build(it) => image::measure(&build_options(it), ours),
+        Scenario::Db(it) => db::measure(&db_options(it), ours),
+        Scenario::Import(it) => import::measure(&import_options(it), ours),
         Scenario::Compile(it) => compile::measure(&compile_options(it), ours),
         Scenario::Cost(it) => cost::measure(&cost_options(it), ours),
         Scenario::Tree(it) => tree::measure(&tree_options(it), ours),
@@ -94,6 +98,18 @@ fn build_options(arguments: Build) -> image::Options {
     let Build { dir, rounds, variants, base, .. } = arguments;
     let common = common(image::Options::new(dir).common, rounds, variants);
     image::Options { common, base: base_options(base, base::Options::default()) }
+}
+
+fn db_options(arguments: Db) -> db::Options {
+    let Db { dir, rounds, variants, transactions, etcd, redb, .. } = arguments;
+    let common = common(db::Options::new(dir).common, rounds, variants);
+    db::Options { common, transactions, etcd, redb }
+}
+
+fn import_options(arguments: Import) -> import::Options {
+    let Import { dir, rounds, variants, containerd, layers, files, .. } = arguments;
+    let common = common(import::Options::new(dir).common, rounds, variants);
+    import::Options { common, containerd, layers, files }
 }
 
 fn compile_options(arguments: Compile) -> compile::Options {

@@ -9,8 +9,9 @@ use crate::arguments::hold::{Hold, Named, Verb};
 use crate::exit;
 use crate::text::{notice, say};
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
-use synconce_daemon::config::{Config, Unusable};
+use synconce_daemon::config::{Config, Unusable, path_of};
 use synconce_daemon::error::Failure;
 use synconce_daemon::start::{Started, start};
 use synconce_daemon::stop::{Stopped, stop};
@@ -24,16 +25,6 @@ struct Trouble {
 impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Self {
         Self { message: failure.to_string(), hint: failure.remedy() }
-    }
-}
-
-impl From<Unusable> for Trouble {
-    fn from(error: Unusable) -> Self {
-        let hint = match &error {
-            Unusable::Read(path, _) => path.parent().map(|above| format!("ls {}", above.display())),
-            _ => None,
-        };
-        Self { message: error.to_string(), hint }
     }
 }
 
@@ -80,8 +71,22 @@ fn say_root() -> ExitCode {
     Trouble { message, hint: Some("sudo synconce hold".to_owned()) }.report()
 }
 
+/// Reads the file of the hold `name`.
+fn read(name: &OsStr) -> Result<Config, Trouble> {
+    Config::read(name).map_err(|error| {
+        // A file of the working directory, without the slash that makes it a path.
+        let is_here = Path::new(name).is_file() && path_of(name) != Path::new(name);
+        let hint = match &error {
+            _ if is_here => Some(format!("synconce hold start ./{}", name.display())),
+            Unusable::Read(..) => Some("synconce hold status".to_owned()),
+            _ => None,
+        };
+        Trouble { message: error.to_string(), hint }
+    })
+}
+
 fn begin(named: &Named) -> Result<(), Trouble> {
-    let config = Config::read(&named.name)?;
+    let config = read(&named.name)?;
     if start(&config)? == Started::InForce {
         notice(&format!("the files of {} are held already", config.name));
     }
@@ -98,6 +103,6 @@ fn end(named: &Named) -> Result<(), Trouble> {
 
 /// Returns the name of the hold that `word` names, whose file may be gone by now.
 fn stem(word: &OsStr) -> String {
-    let path = synconce_daemon::config::path_of(word);
+    let path = path_of(word);
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -79,6 +79,8 @@ fn options(arguments: Run) -> Options {
         sealed: arguments.sealed,
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,
+        only: arguments.only,
+        except: arguments.except,
         commit_all: arguments.commit_all,
         commit_every: arguments.commit_every,
         patience: Duration::from_secs(arguments.commit_timeout),

@@ -88,10 +88,11 @@ fn the_file_below_is_locked_against_a_daemon_without_the_hold() {
 }
 
 #[test]
-fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one() {
+fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one_while_the_daemon_runs() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
+        let process = fixture.open(&fixture.file());
         assert_eq!(place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]).status.code(), Some(0));
         synconce_testkit::harness::eventually("the guard has ended", || {
             fixture.status().0["guarded"] == false
@@ -101,6 +102,11 @@ fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one() {
         assert!(fixture.flushes() - before < 40, "the mounts need no process");
         fixture.ok("start");
         assert_eq!(fixture.status().0["guarded"], true);
+        let file = fixture.file().display().to_string();
+        let script = "umount \"$0\" && flock --nonblock \"$0\" true";
+        let without = ["unshare", "--mount", "sh", "-c", script, &file];
+        assert_eq!(place.bare(&without).status.code(), Some(1), "locked");
+        end(process);
         fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
@@ -129,6 +135,25 @@ fn what_is_missing_is_made_and_a_bad_file_changes_nothing() {
         let absent = finish(&mut place.synconce(&["hold", "start", "absent"]));
         assert_eq!(absent.status.code(), Some(125));
         assert!(absent.stderr.contains("/etc/synconce/hold.d/absent.toml"), "{}", absent.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_data_directory_of_dockerd_on_a_private_mount_is_refused_with_the_command_that_helps() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let root = fixture.rig.path().display().to_string();
+        fixture.configure("t", &format!("docker_root = \"{root}\"\n"));
+        let at_first = fixture.everything();
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        let help = format!("mount --make-shared {root}");
+        assert!(refused.stderr.contains(&format!("hint: {help}\n")), "{}", refused.stderr);
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(place.bare(&["sh", "-c", &help]).status.code(), Some(0));
+        fixture.ok("start");
+        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }

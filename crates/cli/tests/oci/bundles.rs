@@ -1,10 +1,10 @@
 //! Bundles as the engines make them, and containers of real runtimes.
 
-use crate::cgroups::Cgroups;
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
 
@@ -33,7 +33,7 @@ impl<'a> Runtime<'a> {
         let wrapper = place.path("before").join(name);
         let _ = std::fs::remove_file(&wrapper);
         std::os::unix::fs::symlink(synconce_testkit::harness::binary(), &wrapper).unwrap();
-        Self { place, name, wrapper, cgroups: Cgroups::new() }
+        Self { place, name, wrapper, cgroups: Cgroups::unique() }
     }
 
     /// Returns the id of container `name`.

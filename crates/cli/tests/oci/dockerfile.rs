@@ -2,7 +2,6 @@
 //! of synconce, and is the shell of the steps. The engines are real, with their own runtime
 //! and their own seccomp profile.
 
-use crate::cgroups::Cgroups;
 use crate::engines::{LIMITS, SHORT, SOCKET};
 use crate::our_image::{IMAGE, STRIP, make_image};
 use crate::plain::{self, Dockerd, daemonless};
@@ -13,6 +12,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Need, engine, trial};
 use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
@@ -297,7 +297,7 @@ fn in_daemonless(place: &Place, program: &'static str, build: &'static [&'static
     let mut command = Command::new(program);
     command.env("CONTAINERS_STORAGE_CONF", place.write("storage.conf", &storage));
     make_image(place, &mut command, Path::new(program));
-    let engine = Daemonless { place, program, build, cgroups: Cgroups::new() };
+    let engine = Daemonless { place, program, build, cgroups: Cgroups::unique() };
     all(place, &engine);
     // The default format of Podman and Buildah.
     place.write("context/Dockerfile", &format!("{BASE}{COPY}{SHELL}RUN /probe well\n"));
@@ -366,7 +366,7 @@ fn our_shell_holds_the_steps_in_buildkitd(place: &Place) {
         .args(["--addr", SOCKET, "--oci-worker-net", "host"])
         .args(["--containerd-worker=false", "--oci-worker-snapshotter", "native"]);
     let daemon = Group::spawn(&mut daemon).unwrap();
-    let (digest, cgroups) = (digest.to_owned(), Cgroups::new());
+    let (digest, cgroups) = (digest.to_owned(), Cgroups::unique());
     let engine = Buildkit { place, daemon, digest, cgroups };
     eventually("buildkitd answers", || {
         finish(engine.client().args(["debug", "workers"])).status.success()

@@ -7,13 +7,13 @@
 
 mod benchmark;
 mod bundles;
-mod cgroups;
 mod database;
 mod dockerfile;
 mod engines;
 mod explain;
 mod flushes;
 mod images;
+mod import;
 mod our_image;
 mod plain;
 mod runtimes;
@@ -58,6 +58,7 @@ fn main() -> ExitCode {
             benchmark::a_killed_benchmark_ends_its_daemon_and_another_benchmark_works,
             &benchmark::NEEDS,
         ),
+        trial(import::held_databases_save_most_flushes_of_both_snapshotters, &import::NEEDS),
         trial(explain::it_prints_what_would_be_done_and_why, &cc),
         trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];

@@ -1,9 +1,9 @@
 //! Engines with state of their own, and with the default runtime and configuration.
 
-use crate::cgroups::Cgroups;
 use crate::engines::{SHORT, SOCKET};
 use rustix::process::Signal;
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::Need;
 use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
@@ -40,7 +40,7 @@ impl<'a> Dockerd<'a> {
     /// Starts dockerd by `command`, which has the environment and the flags under test; waits
     /// until the daemon answers.
     pub fn start(place: &'a Place, mut command: Command) -> Self {
-        let cgroups = Cgroups::new();
+        let cgroups = Cgroups::unique();
         command
             .arg("--data-root")
             .arg(place.path("data"))

@@ -2,7 +2,6 @@
 //! held when the engine is set up, and bare again when the set-up is undone. The system's
 //! `/etc` and `/usr/local` are as the packages left them, and changes to them stay in memory.
 
-use crate::cgroups::Cgroups;
 use crate::dockerfile::{BARE, HELD, assert_prints};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::plain::{self, Dockerd, daemonless};
@@ -15,6 +14,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Need, engine, trial};
 use synconce_testkit::harness::{Place, binary, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
@@ -176,7 +176,7 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
 
 fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     system(place);
-    let cgroups = Cgroups::new();
+    let cgroups = Cgroups::unique();
     let build = |program: &str, words: &[&str]| {
         let mut command = daemonless(place, program);
         command.args(words).args(["--network", "none", "--no-cache", "--tag", "probed"]);
@@ -210,7 +210,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
 
 fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     system(place);
-    let cgroups = Cgroups::new();
+    let cgroups = Cgroups::unique();
     let program = |name: &str| place.command(engine(name).unwrap().to_str().unwrap());
     let steps = |_: &Finished, is_held: bool| {
         let mut daemon = program("buildkitd");
@@ -264,7 +264,7 @@ fn containerd_2_reads_what_was_set_up_and_undone(place: &Place) {
 
 /// Tests the containerd in `/usr/bin`, whose CRI plugin has the type and id `cri`.
 fn containerd(place: &Place, cri: &[&str]) {
-    let (image, cgroups) = (place.path("image.tar"), Cgroups::new());
+    let (image, cgroups) = (place.path("image.tar"), Cgroups::unique());
     let mut build = daemonless(place, "buildah");
     build.args(["bud", "--network", "none", "--cgroup-parent", &cgroups.step()]);
     let built = finish(build.args(["--tag", "probed", "context"]));

@@ -7,6 +7,7 @@
 //! `harness::isolated`), as root.
 
 mod bbolt;
+mod benchmark;
 mod comparison;
 mod git;
 mod hints;
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
     let trials = vec![
         trial(bbolt::a_program_on_bbolt_finds_what_it_wrote, &bbolt::NEEDS),
         trial(bbolt::its_own_tests_agree, &bbolt::NEEDS),
+        trial(benchmark::all_engines_put_and_those_that_are_held_hardly_flush, &benchmark::NEEDS),
+        trial(benchmark::an_interrupted_benchmark_leaves_no_hold, &bbolt::NEEDS),
         trial(git::repositories_are_the_same_with_every_way_to_fsync, &git::NEEDS),
         trial(
             hints::a_user_whose_run_calls_sudo_gets_a_command_line_that_works,

@@ -4,7 +4,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_testkit::harness::{Need, Place, eventually, finish, limit};
+use synconce_testkit::harness::{Cgroups, Need, Place, eventually, finish, limit};
 use synconce_testkit::process::{Finished, Group};
 
 pub const NEEDS: [Need; 3] = [
@@ -40,7 +40,7 @@ pub fn prepare(place: &Place) {
 
 impl<'a> Docker<'a> {
     /// Starts dockerd with the data directory `root`.
-    pub fn start(place: &'a Place, root: &Path) -> Self {
+    pub fn start(place: &'a Place, root: &Path, cgroups: &Cgroups) -> Self {
         let mut command = command(place, "dockerd");
         command.arg("--data-root").arg(root).args([
             "--exec-root=/run/engine/exec",
@@ -50,6 +50,7 @@ impl<'a> Docker<'a> {
             "--bridge=none",
             "--iptables=false",
         ]);
+        command.args(["--cgroup-parent", &cgroups.parent()]);
         command.arg("--config-file").arg(place.write("daemon.json", "{}"));
         let docker = Self { place, daemon: Group::spawn(&mut command).unwrap() };
         eventually("dockerd answers", || docker.client(&["version"]).status.success());

@@ -8,7 +8,7 @@ use synconce_daemon::config::Config;
 use synconce_daemon::docker_layers::unreferenced;
 use synconce_daemon::record::Record;
 use synconce_daemon::recover::{Decision, Layers, Recovered, Steps, Verdict, recover};
-use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Cgroups, Place};
 use synconce_testkit::rig::Rig;
 
 /// Each step writes 1 MiB. The image `kept` has the first steps, the others only BuildKit knows.
@@ -57,10 +57,11 @@ fn recovered(config: &Config) -> Layers {
 
 pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
     prepare(place);
+    let cgroups = Cgroups::unique();
     let rig = Rig::builder().up().unwrap();
     let root = rig.path().join("docker");
     let _unmounted = Unmounted(root.clone());
-    let docker = Docker::start(place, &root);
+    let docker = Docker::start(place, &root, &cgroups);
     let digests_before = fill(&docker, place);
     let running = unreferenced(&root).unwrap_err().to_string();
     assert!(running.contains("open") || running.contains("mounted"), "{running}");
@@ -87,7 +88,7 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
     // Two steps of the image that was removed, at least.
     assert!(matches!(layers, Layers::SetAside(2..)), "{layers:?}");
     let before = used(rig.path());
-    let docker = Docker::start(place, &root);
+    let docker = Docker::start(place, &root, &cgroups);
     settle(&config.name).unwrap();
     let returned = before.saturating_sub(used(rig.path()));
     assert!(returned >= 15 << 20, "{returned} bytes");

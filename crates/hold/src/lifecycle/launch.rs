@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::presence::Presence;
 use crate::privileges;
 use crate::protocol::{Message, send};
-use crate::run_error::RunError;
+use crate::run_error::{NoRules, RunError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
@@ -62,6 +62,9 @@ pub(super) fn launch_held(
     match launch(&command, filter, mask, takeover) {
         // EBUSY: a listener of another program is installed already (seccomp(2)).
         Err(LaunchError::Filter(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+            if options.has_rules() {
+                return Err(RunError::Rules(NoRules::ForeignListener));
+            }
             launch_sealed(active)
         }
         Err(error) => Err(launch_error(error, options)),

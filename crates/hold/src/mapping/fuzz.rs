@@ -40,7 +40,7 @@ fn every_maps_that_the_kernel_can_show_is_read_as_it_is() {
         let (mut text, mut end) = (Vec::new(), 0);
         let range = u64::from(question.from) * 64;
         let range = range..range + 1 + u64::from(question.length);
-        let (mut mapped, mut devices) = (0, Vec::new());
+        let (mut mapped, mut devices, mut files) = (0, Vec::new(), Vec::new());
         for area in &question.areas {
             let start = end + u64::from(area.hole % 4) * PAGE;
             end = start + (1 + u64::from(area.pages)) * PAGE;
@@ -48,16 +48,21 @@ fn every_maps_that_the_kernel_can_show_is_read_as_it_is() {
             let ((major, minor), inode) = (area.device, area.inode.map_or(0, u64::from));
             let line = format!("{start:x}-{end:x} rw-{sharing} 0 {major:02x}:{minor:02x} {inode} ");
             text.extend(line.into_bytes());
-            text.extend(area.name.iter().filter(|byte| !matches!(byte, 0 | b'\n')));
+            let name = area.name.iter().copied().filter(|byte| !matches!(byte, 0 | b'\n'));
+            let name = name.collect::<Vec<u8>>();
+            text.extend(&name);
             text.push(b'\n');
             let common = end.min(range.end).saturating_sub(start.max(range.start));
             mapped += common;
             let device = DeviceId { major: major.into(), minor: minor.into() };
-            if common > 0 && area.shared && inode != 0 && !devices.contains(&device) {
-                devices.push(device);
+            if common > 0 && area.shared && inode != 0 {
+                devices.extend((!devices.contains(&device)).then_some(device));
+                let name = String::from_utf8_lossy(&name);
+                let path = PathBuf::from(name.trim_start_matches(' '));
+                files.push(MappedFile { area: start..end, device, inode, path });
             }
         }
-        let wanted = Mapping { complete: mapped == range.end - range.start, devices };
+        let wanted = Mapping { complete: mapped == range.end - range.start, devices, files };
         assert_eq!(parse(&String::from_utf8_lossy(&text), range), wanted);
     });
 }

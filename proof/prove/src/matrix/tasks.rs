@@ -61,7 +61,9 @@ fn kept(arguments: &Arguments, config: Config, work: Work) -> Task {
 
 fn promise(arguments: &Arguments) -> Vec<Task> {
     let works = |config: Config| match (config.marker, config.mode) {
-        (MarkerPlace::Same, Mode::Supervised) => &[Work::Files, Work::Daemon, Work::Checkpoint][..],
+        (MarkerPlace::Same, Mode::Supervised) => {
+            &[Work::Files, Work::Daemon, Work::Checkpoint, Work::Excepted][..]
+        }
         (MarkerPlace::Same, Mode::Sealed) => &[Work::Files, Work::Checkpoint],
         (MarkerPlace::Other, _) => &[Work::Files, Work::TwoDisks],
         _ => &[Work::Files][..],

@@ -1,6 +1,6 @@
 //! `synconce hold recover`, `settle` and `run`
 
-use super::{Trouble, stem};
+use super::{Trouble, read, stem};
 use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -18,7 +18,7 @@ use synconce_sys::reason;
 
 /// Recovers a hold.
 pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
-    let config = Config::read(&arguments.named.name)?;
+    let config = read(&arguments.named.name)?;
     let decision = match (arguments.wipe, arguments.keep) {
         (true, _) => Decision::Wipe,
         (_, true) => Decision::Keep,
@@ -105,7 +105,7 @@ pub(super) fn run(arguments: &Run) -> ExitCode {
 }
 
 fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
-    let config = Config::read(&arguments.named.name)?;
+    let config = read(&arguments.named.name)?;
     decided(&config, Decision::ByFile)?;
     start(&config)?;
     let forwarder = SignalForwarder::new();

@@ -1,6 +1,6 @@
 //! `synconce hold status`
 
-use super::{Trouble, stem};
+use super::{Trouble, read, stem};
 use crate::arguments::hold::Status as Arguments;
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
@@ -100,11 +100,11 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
 }
 
 fn report(name: &OsStr) -> Result<Report, Trouble> {
-    let config = Config::read(name);
+    let config = read(name);
     let found = status(&stem(name), config.as_ref().ok()).map_err(|error| error.to_string())?;
     match (found, config) {
         (Some(found), _) => Ok(Report::of(found)),
-        (None, Err(error)) => Err(error.into()),
+        (None, Err(trouble)) => Err(trouble),
         (None, Ok(_)) => Err(format!("there is no hold {}", name.display()).into()),
     }
 }

@@ -1,10 +1,10 @@
 //! The directories of an engine, apart from those of the machine.
 
 use crate::bundles::{compiled, probe};
-use crate::cgroups::Cgroups;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Place, binary, finish};
 
 /// A directory in memory, of this test alone (see `isolation`). The path is short, because the
@@ -62,7 +62,7 @@ impl<'a> Site<'a> {
 
     /// Makes a site with the runtime `given` and storage at `storage`.
     pub fn with(place: &'a Place, given: Given, storage: &Path) -> Self {
-        let (storage, cgroups) = (storage.to_owned(), Cgroups::new());
+        let (storage, cgroups) = (storage.to_owned(), Cgroups::unique());
         Self { place, given, storage, cgroups, name: "synconce-oci" }
     }
 

@@ -1,11 +1,11 @@
 //! Control groups, whose names are shared by the whole machine.
 
+use super::limit;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use synconce_testkit::harness::limit;
 
 /// A unique name. Its drop removes the groups with the name.
 pub struct Cgroups {
@@ -13,8 +13,10 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    pub fn new() -> Self {
-        let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap();
+    /// Makes a name that no other test has.
+    #[must_use]
+    pub fn unique() -> Self {
+        let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("/proc");
         Self { unique: unique.trim().replace('-', "") }
     }
 

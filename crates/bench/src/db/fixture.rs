@@ -1,0 +1,143 @@
+//! The fixture of the database scenario: compiled programs, and an empty database for each
+//! iteration.
+
+use super::Options;
+use super::engines::{self, Engine, Source};
+use crate::command::{fill, show};
+use crate::launcher::Launcher;
+use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
+use crate::work_dir::WorkDir;
+use crate::{Error, files, hold, mounts};
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Variables of the environment from which go finds its cache.
+const CACHE_VARIABLES: [&str; 3] = ["GOCACHE", "XDG_CACHE_HOME", "HOME"];
+
+/// Compiles the programs, and makes and removes databases.
+pub(super) struct Fixture {
+    options: Options,
+    synconce: PathBuf,
+    /// What the programs printed about their options, with the variants that did.
+    settings: BTreeMap<String, Vec<String>>,
+    work: WorkDir,
+}
+
+impl Fixture {
+    pub(super) fn new(options: &Options, synconce: &Path) -> Self {
+        Self {
+            options: options.clone(),
+            synconce: synconce.to_owned(),
+            settings: BTreeMap::new(),
+            work: WorkDir::new(&options.common.dir, false),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.work.path().join(name)
+    }
+
+    /// Returns the program of an engine, compiled before its first iteration.
+    fn program(&self, engine: &Engine, launcher: &Launcher) -> Result<PathBuf, Error> {
+        let Some(source) = &engine.source else {
+            return Ok(self.options.redb.clone().unwrap_or_default());
+        };
+        let program = self.path(engine.name);
+        if !program.exists() {
+            self.compile(source, &program, launcher)?;
+        }
+        Ok(program)
+    }
+
+    fn compile(&self, source: &Source, program: &Path, launcher: &Launcher) -> Result<(), Error> {
+        let file = self.path(source.file);
+        files::write(&file, source.text)?;
+        let values = [("file", show(&file)), ("program", show(program))];
+        let values = values.map(|(key, value)| (key.to_owned(), value));
+        let mut command = fill(&source.command(), &BTreeMap::from(values));
+        if command[0] == "env" && CACHE_VARIABLES.iter().all(|it| std::env::var_os(it).is_none()) {
+            command.insert(1, format!("GOCACHE={}", show(&self.path("go-cache"))));
+        }
+        launcher.run_helper(&format!("compile {}", source.file), &command)
+    }
+
+    /// Makes the directory of a database, and returns it with what is held of it.
+    fn database(&self, engine: &Engine) -> Result<(PathBuf, PathBuf), Error> {
+        let base = self.path("base");
+        // etcd refuses a directory that other users can read.
+        std::fs::DirBuilder::new().mode(0o700).create(&base).map_err(Error::io("create", &base))?;
+        let held = if engine.kind == "bolt" { base.join("base") } else { base.clone() };
+        Ok((base, held))
+    }
+}
+
+impl Steps for Fixture {
+    fn prepare(&mut self, _launcher: &Launcher) -> Result<(), Error> {
+        self.work.lock()?;
+        // What a hold of a killed benchmark left mounted.
+        mounts::unmount_below(self.work.path())?;
+        self.work.clear()
+    }
+
+    fn reset(
+        &mut self,
+        iteration: &Iteration<'_>,
+        launcher: &Launcher,
+    ) -> Result<IterationConfig, Error> {
+        let Some(engine) = engines::of(&iteration.variant.name) else {
+            return Ok(IterationConfig::default());
+        };
+        let program = self.program(engine, launcher)?;
+        let (base, held) = self.database(engine)?;
+        let file =
+            hold::write_file(self.work.path(), self.work.path(), &[(held.clone(), engine.kind)])?;
+        let values = [
+            (engine.name, show(&program)),
+            ("base", show(&base)),
+            ("held", show(&held)),
+            ("hold", show(&file)),
+            ("dir", show(self.work.path())),
+            ("server", show(&self.options.etcd)),
+            ("synconce", show(&self.synconce)),
+            ("transactions", self.options.transactions.to_string()),
+        ];
+        Ok(IterationConfig {
+            values: values.map(|(key, value)| (key.to_owned(), value)).into(),
+            settle: Some(self.work.path().to_owned()),
+            ..IterationConfig::default()
+        })
+    }
+
+    fn parts(
+        &mut self,
+        iteration: &Iteration<'_>,
+        timed: Vec<Part>,
+        log: &Path,
+    ) -> Result<Vec<Part>, Error> {
+        let printed = files::read(log.with_extension("out"))?;
+        let settings = printed.lines().next().unwrap_or_default();
+        let variants = self.settings.entry(settings.to_owned()).or_default();
+        if !variants.contains(&iteration.variant.name) {
+            variants.push(iteration.variant.name.clone());
+        }
+        Ok(timed)
+    }
+
+    fn clear(&mut self, _iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
+        launcher.kill_leftovers();
+        // A hold that was killed leaves its mounts.
+        mounts::unmount_below(self.work.path())?;
+        mounts::remove_tree(&self.path("base"))
+    }
+
+    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+        self.work.remove()?;
+        let settings = std::mem::take(&mut self.settings).into_iter();
+        let text = |(settings, mut variants): (String, Vec<String>)| {
+            variants.sort();
+            Finding::new(format!("{}: {settings}", variants.join(", ")))
+        };
+        Ok(settings.map(text).collect())
+    }
+}

@@ -1,0 +1,51 @@
+//! The file that describes a hold, for the variants that run by `synconce hold run FILE`.
+
+use crate::command::show;
+use crate::{Error, files, work_dir};
+use std::path::{Path, PathBuf};
+
+/// Writes the file of a hold of `held`, paths with their kinds, in `dir` and returns its path.
+/// The hold is named after the work directory `work`, which no other benchmark uses. After a
+/// crash its files are thrown away.
+pub(crate) fn write_file(
+    dir: &Path,
+    work: &Path,
+    held: &[(PathBuf, &str)],
+) -> Result<PathBuf, Error> {
+    let file = dir.join(format!("{}.toml", work_dir::unique_name(work)?));
+    files::write(&file, text(held))?;
+    Ok(file)
+}
+
+/// Returns the words that run a daemon under the hold of `file`; the daemon's own words follow.
+///
+/// The hold ends in good order when its parent exits: it gets a SIGTERM, and passes the signal
+/// on to the daemon.
+pub(crate) fn daemon_words(synconce: &Path, file: &Path) -> Vec<String> {
+    let own = ["setpriv", "--pdeathsig", "TERM", &show(synconce), "hold", "run", &show(file), "--"];
+    own.map(str::to_owned).to_vec()
+}
+
+fn text(held: &[(PathBuf, &str)]) -> String {
+    let mut text = "after_crash = \"wipe\"\n".to_owned();
+    for (path, kind) in held {
+        // The escapes of JSON's strings are valid in TOML's.
+        let path = serde_json::Value::String(path.display().to_string());
+        text.push_str(&format!("\n[[hold]]\npath = {path}\nkind = \"{kind}\"\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_has_a_table_and_quotes_are_escaped() {
+        let held = [(PathBuf::from("/a \"b\""), "bolt"), (PathBuf::from("/c"), "other")];
+        let expected = "after_crash = \"wipe\"\n\n\
+            [[hold]]\npath = \"/a \\\"b\\\"\"\nkind = \"bolt\"\n\n\
+            [[hold]]\npath = \"/c\"\nkind = \"other\"\n";
+        assert_eq!(text(&held), expected);
+    }
+}

@@ -1,0 +1,211 @@
+//! The benchmark's own containerd, and its client.
+
+use super::variants::Way;
+use crate::command::show;
+use crate::launcher::{Daemon, Launcher};
+use crate::mounts::{self, TmpfsMount};
+use crate::{Error, Failure, files, hold};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Sockets and state. Covered by a file system in memory.
+const RUN: &str = "/run";
+/// The socket of the benchmark's containerd.
+pub(super) const SOCKET: &str = "/run/synconce-bench/containerd.sock";
+/// How long containerd may take to start answering or to exit.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The first version with all options that are measured.
+const NEEDED: (u32, u32) = (2, 1);
+
+/// The databases of containerd, relative to its root.
+const DATABASES: [&str; 4] = [
+    "io.containerd.metadata.v1.bolt/meta.db",
+    "io.containerd.mount-manager.v1.bolt/mounts.db",
+    "io.containerd.snapshotter.v1.overlayfs/metadata.db",
+    "io.containerd.snapshotter.v1.erofs/metadata.db",
+];
+
+/// Plugins that need a network or write outside of the root and /run.
+const DISABLED: [&str; 5] = [
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.cri.v1.images",
+    "io.containerd.cri.v1.runtime",
+    "io.containerd.internal.v1.opt",
+    "io.containerd.nri.v1.nri",
+];
+
+/// Fails if a path is below the directory that the benchmark covers.
+pub(super) fn refuse_run(paths: &[&Path]) -> Result<(), Error> {
+    for path in paths {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        if real.starts_with(RUN) {
+            let reason = "the daemon has a /run of its own".to_owned();
+            return Err(Error::Unsuitable { what: show(&real), reason });
+        }
+    }
+    Ok(())
+}
+
+/// The root on the disk under test, and the daemon while it runs.
+pub(super) struct Containerd {
+    work: PathBuf,
+    program: PathBuf,
+    synconce: PathBuf,
+    running: Option<Daemon>,
+    /// Unmounted after the daemon has exited.
+    _run: TmpfsMount,
+}
+
+impl Containerd {
+    /// Prepares the state in the work directory; starts no process.
+    pub(super) fn new(
+        work: &Path,
+        program: &Path,
+        synconce: &Path,
+        launcher: &Launcher,
+    ) -> Result<Self, Error> {
+        let program = in_path(program);
+        let version = [&show(&program), "--version"];
+        let (_, version) = launcher.output(&version, &launcher.log("containerd-version"))?;
+        if number(&version).is_none_or(|number| number < NEEDED) {
+            let (major, minor) = NEEDED;
+            let reason = format!("its version is {:?}; {major}.{minor} is needed", version.trim());
+            return Err(Error::Unsuitable { what: show(&program), reason });
+        }
+        let _run = TmpfsMount::new(Path::new(RUN))?;
+        let (work, synconce) = (work.to_owned(), synconce.to_owned());
+        Ok(Self { work, program, synconce, running: None, _run })
+    }
+
+    /// Returns the directory of the images.
+    pub(super) fn root(&self) -> PathBuf {
+        self.work.join("root")
+    }
+
+    /// Returns the client: the one beside the daemon, or the one in PATH.
+    pub(super) fn client(&self) -> PathBuf {
+        let beside = self.program.with_file_name("ctr");
+        if beside.is_file() { beside } else { PathBuf::from("ctr") }
+    }
+
+    /// Starts the daemon with an empty root, and waits until it answers.
+    pub(super) fn start(&mut self, way: Way, launcher: &Launcher) -> Result<(), Error> {
+        files::create_dir(&self.root())?;
+        let words = self.words(way)?;
+        let log = launcher.log("containerd");
+        let ask = [&show(&self.client()), "--address", SOCKET, "version"].map(str::to_owned);
+        let daemon = self.running.insert(launcher.start(&words, &log)?);
+        let start = Instant::now();
+        // ctr waits for ten seconds for a socket that does not exist.
+        while !Path::new(SOCKET).exists()
+            || !launcher.run(&ask, &launcher.log("ctr-version"))?.status.success()
+        {
+            launcher.check()?;
+            let ended = daemon.has_ended()?;
+            if ended || start.elapsed() > TIMEOUT {
+                let why = if ended { "it ended" } else { "it does not answer" };
+                let failure = Failure::new(&words, why, &log);
+                return Err(Error::Helper { purpose: "start containerd".to_owned(), failure });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn words(&self, way: Way) -> Result<Vec<String>, Error> {
+        let config = self.work.join("containerd.toml");
+        files::write(&config, config_text(&self.root(), way))?;
+        let mut words = Vec::new();
+        if way.held {
+            let held = DATABASES.map(|path| (self.root().join(path), "bolt"));
+            let file = hold::write_file(&self.work, &self.work, &held)?;
+            words = hold::daemon_words(&self.synconce, &file);
+        }
+        // The daemon is killed when its parent exits.
+        let program = show(&self.program);
+        let own = ["setpriv", "--pdeathsig", "KILL", &program, "--config", &show(&config)];
+        words.extend(own.map(str::to_owned));
+        Ok(words)
+    }
+
+    /// Returns the daemon's pid while it runs. Under a hold it is not the started process.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        self.running.as_ref()?;
+        let socket = UnixStream::connect(SOCKET).ok()?;
+        socket_peercred(&socket).ok().map(|peer| peer.pid)
+    }
+
+    /// Stops the daemon if it runs, and removes its root.
+    pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
+        let mut stopped = Ok(());
+        if let Some(mut daemon) = self.running.take() {
+            stopped = daemon.stop_held(TIMEOUT, "stop containerd", &launcher.log("containerd"));
+            launcher.kill_leftovers();
+        }
+        // Unmounts what a killed daemon or hold has left mounted.
+        mounts::unmount_below(&self.work)?;
+        let removed = [self.root(), Path::new(SOCKET).with_file_name("")];
+        stopped.and(removed.iter().try_for_each(|path| mounts::remove_tree(path)))
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        // `stop` reports errors; a tree with mounts is not removed.
+        let _ = mounts::unmount_below(&self.work);
+    }
+}
+
+fn config_text(root: &Path, way: Way) -> String {
+    let quoted = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
+    let disabled = DISABLED.map(quoted).join(", ");
+    let root = quoted(&show(root));
+    let state = Path::new(SOCKET).with_file_name("state");
+    let differs = if way.snapshotter == "erofs" { "\"erofs\", \"walking\"" } else { "\"walking\"" };
+    format!(
+        "version = 3\nimports = []\nroot = {root}\nstate = {:?}\ndisabled_plugins = [{disabled}]\n\
+         [grpc]\naddress = \"{SOCKET}\"\n[ttrpc]\naddress = \"{SOCKET}.ttrpc\"\n\
+         [plugins.\"io.containerd.service.v1.diff-service\"]\n\
+         default = [{differs}]\nsync_fs = {}\n\
+         [plugins.\"io.containerd.metadata.v1.bolt\"]\nno_sync = {}\n",
+        show(&state),
+        way.sync_fs,
+        way.no_sync,
+    )
+}
+
+/// Returns the path of a program that is looked up in PATH.
+fn in_path(program: &Path) -> PathBuf {
+    if show(program).contains('/') {
+        return program.to_owned();
+    }
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&search).map(|dir| dir.join(program));
+    found.find(|path| path.is_file()).unwrap_or_else(|| program.to_owned())
+}
+
+/// Returns the numbers of `containerd github.com/containerd/containerd/v2 v2.4.2 1c4457`.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let digits = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    let mut words = version.split_whitespace().map(|word| word.trim_start_matches('v'));
+    let mut parts = words.find(|word| digits(word) && word.contains('.'))?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_first_word_with_a_number() {
+        let ours = "containerd github.com/containerd/containerd/v2 v2.4.2 1c4457\n";
+        assert_eq!(number(ours), Some((2, 4)));
+        let debians = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3";
+        assert_eq!(number(debians), Some((1, 6)));
+        assert_eq!(number("containerd"), None);
+    }
+}

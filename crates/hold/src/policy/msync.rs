@@ -1,0 +1,38 @@
+//! msync(2).
+
+use super::{Change, Decision, PendingCall};
+use crate::fd_info::FdInfo;
+use crate::mapping;
+use synconce_filter::args;
+
+/// Holds the call if the kernel would only write back. Bad arguments, holes and
+/// `MS_INVALIDATE`, which checks memory locks, are left to the kernel.
+pub(super) fn decide(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
+    let (address, length) = (pending.argument(0), pending.argument(1));
+    let flags = args::low(pending.argument(2));
+    let page = rustix::param::page_size() as u64;
+    let end = length.checked_next_multiple_of(page).and_then(|length| address.checked_add(length));
+    let (true, Some(end)) = (address.is_multiple_of(page), end) else {
+        return Decision::Pass;
+    };
+    if length == 0 || flags & !(args::MS_SYNC | args::MS_INVALIDATE) != 0 {
+        return Decision::Pass;
+    }
+    let Some(mapping) = mapping::of(pending.thread(), address..end) else {
+        return Decision::Pass;
+    };
+    let disks = FdInfo::disks(pending.thread());
+    let on_disk =
+        !mapping.devices.is_empty() && mapping.devices.iter().all(|device| disks.contains(device));
+    // A real call syncs all of its range, so one file with real syncs decides.
+    let by_rules = mapping.files.iter().all(|file| fd_info.mapped(pending.thread(), file));
+    if !mapping.complete || !on_disk || !by_rules {
+        return Decision::Pass;
+    }
+    if flags & args::MS_INVALIDATE == 0 {
+        return Decision::Hold(mapping.devices);
+    }
+    // Without MS_SYNC the kernel makes the same checks and does not write back.
+    let argument = Some((2, u64::from(args::MS_SYNC)));
+    Decision::Rewrite(Change { argument, devices: mapping.devices, ..Change::default() })
+}

@@ -1,0 +1,194 @@
+//! `--only` and `--except`: which files have their syncs held.
+//!
+//! A file is decided on by its place: the file system, and the path inside that file system.
+//! The place does not depend on the mount, root or mount namespace through which a process
+//! reached the file. The kernel keeps the path of an open file in memory
+//! (`/proc/PID/fd/N`), and changes it at a rename of the file or of a directory above. So
+//! the path is read again for each call, nothing is looked up, and no decision becomes stale.
+//! Only mounts are cached ([`places`]).
+//!
+//! A sync is held if it is below an `--only` path, if there are any, and below no `--except`
+//! path. In doubt the sync is real, which is safe.
+
+mod checks;
+mod error;
+mod matches;
+mod pattern;
+mod places;
+mod resolve;
+
+pub use self::error::{Reason, RuleError, RuleKind};
+use self::matches::Matches;
+use self::pattern::Pattern;
+use self::places::{Located, Places};
+use rustix::fs::FileType;
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use synconce_durable::mutant;
+use synconce_probe::mounts::{DeviceId, Mount};
+
+/// The end of the kernel's path of an unlinked file (`d_path`, fs/d_path.c).
+const DELETED: &[u8] = b" (deleted)";
+
+/// A rule, resolved at the start of the run.
+#[derive(Debug)]
+struct Rule {
+    kind: RuleKind,
+    /// The path as it was typed.
+    typed: PathBuf,
+    /// The path of the rule as this process sees it.
+    visible: Pattern,
+    /// The places of the rule: its own, and those of mounts below it at the start.
+    places: Vec<(DeviceId, Pattern)>,
+}
+
+impl Rule {
+    fn matches<'a>(
+        &self,
+        device: DeviceId,
+        path: impl Iterator<Item = Component<'a>> + Clone,
+    ) -> bool {
+        self.places.iter().any(|(on, place)| *on == device && place.matches(path.clone()))
+    }
+}
+
+/// The rules of a run.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+    places: Places,
+}
+
+/// A file that a call syncs.
+#[derive(Debug)]
+pub(crate) struct Candidate<'a> {
+    /// The caller.
+    pub thread: u32,
+    /// The mount through which the file was reached; the number may be reused.
+    pub mount: u64,
+    /// The mount's unique id, from Linux 6.8 on.
+    pub unique: Option<u64>,
+    /// The kernel's path of the file, relative to this process's root.
+    pub path: &'a Path,
+    /// The name of a file that does not exist yet; `path` is its directory.
+    pub new_name: Option<&'a OsStr>,
+    /// What is at `path`.
+    pub file_type: FileType,
+    /// The number of names of what is at `path`.
+    pub links: u32,
+}
+
+/// What the rules say about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Whether a sync of the file is held.
+    pub file: bool,
+    /// Whether a sync of the file's whole file system is held.
+    pub system: bool,
+}
+
+impl Verdict {
+    /// Without rules.
+    pub(crate) const HOLD: Self = Self { file: true, system: true };
+    /// In doubt.
+    const PASS: Self = Self { file: false, system: false };
+}
+
+impl Rules {
+    /// Returns the verdict on `file`. Returns `None` if finding it needs to look into file
+    /// systems, and the calling thread may not (`may_block`).
+    pub(crate) fn verdict(&self, file: &Candidate<'_>, may_block: bool) -> Option<Verdict> {
+        let located = self.places.of(file, may_block, |places| self.mount_matches(places))?;
+        Some(located.map_or(Verdict::PASS, |located| self.decide(file, &located)))
+    }
+
+    /// Returns a descriptor to poll for `POLLPRI`; then [`Rules::forget_mounts`] is to be called
+    /// before the next call is decided on.
+    pub(crate) fn mount_changes(&self) -> Option<BorrowedFd<'_>> {
+        self.places.changes()
+    }
+
+    /// Forgets where mounts were: pivot_root(2) has moved the root of this process, for example.
+    pub(crate) fn forget_mounts(&self) {
+        self.places.forget();
+    }
+
+    fn decide(&self, file: &Candidate<'_>, located: &Located) -> Verdict {
+        if mutant::is("except-ignored") {
+            return Verdict::HOLD;
+        }
+        let system = self.whole(located, false);
+        let (path, is_certain) = name_of(file);
+        let Ok(below) = path.strip_prefix(&located.base) else { return Verdict::PASS };
+        let new_name = file.new_name.map(Component::Normal);
+        let place = located.root.components().chain(below.components()).chain(new_name);
+        let matches = located.matches.or(self.matches(located.device, place));
+        let held = matches.is_held(self.has(RuleKind::Only));
+        Verdict { file: held && (is_certain || self.whole(located, true)), system }
+    }
+
+    /// Whether syncs of all files of the mount's file system are held. An overlay keeps its
+    /// files on another file system, so for a sync of a whole file system (`one_file` is false)
+    /// any `--except` counts.
+    fn whole(&self, located: &Located, one_file: bool) -> bool {
+        let root = Path::new("/").components();
+        let is_all = located.root == Path::new("/");
+        let only = !self.has(RuleKind::Only)
+            || (is_all && located.matches.only)
+            || self.matches(located.device, root).only;
+        let on_it = |rule: &Rule| rule.places.iter().any(|(device, _)| *device == located.device);
+        let mut excepts = self.rules.iter().filter(|rule| rule.kind == RuleKind::Except);
+        only && !located.matches.except && !excepts.any(|rule| !one_file || on_it(rule))
+    }
+
+    fn has(&self, kind: RuleKind) -> bool {
+        self.rules.iter().any(|rule| rule.kind == kind)
+    }
+
+    fn matches<'a>(
+        &self,
+        device: DeviceId,
+        path: impl Iterator<Item = Component<'a>> + Clone,
+    ) -> Matches {
+        let matching = self.rules.iter().filter(|rule| rule.matches(device, path.clone()));
+        matching.fold(Matches::default(), |matches, rule| matches.with(rule.kind))
+    }
+
+    /// Returns the rules that match one of `places`, the mount points of a mount and of the
+    /// mounts above it: everything in the mount is below these rules.
+    fn mount_matches(&self, places: &[(DeviceId, PathBuf)]) -> Matches {
+        let matches = |(device, path): &(_, PathBuf)| self.matches(*device, path.components());
+        places.iter().map(matches).fold(Matches::default(), Matches::or)
+    }
+}
+
+/// Returns the path of `file` without the kernel's mark of an unlinked file, and whether it
+/// shows all names of the file: a file may have names (hard links) that are elsewhere.
+fn name_of<'a>(file: &Candidate<'a>) -> (&'a Path, bool) {
+    let bytes = file.path.as_os_str().as_bytes();
+    let stripped = bytes.strip_suffix(DELETED);
+    let plain = |bytes| Path::new(OsStr::from_bytes(bytes));
+    match (file.links, stripped) {
+        (0, Some(stripped)) => (plain(stripped), true),
+        _ if file.file_type == FileType::Directory || file.new_name.is_some() => (file.path, true),
+        // The name by which the file was opened is gone, and another name was given to it.
+        (_, Some(stripped)) => (plain(stripped), false),
+        (links, None) => (file.path, links <= 1),
+    }
+}
+
+/// Returns the place of the mount point of `mount` on the file system of its parent, and so on
+/// up to the root, as far as `mounts` lists them.
+fn points_above(mount: &Mount, mounts: &[Mount]) -> Vec<(DeviceId, PathBuf)> {
+    let (mut places, mut at) = (Vec::new(), mount);
+    while let Some(parent) = mounts.iter().find(|other| other.id == at.parent && other.id != at.id)
+        && places.len() < mounts.len()
+    {
+        let Ok(below) = at.point.strip_prefix(&parent.point) else { break };
+        places.push((parent.device, parent.root.join(below)));
+        at = parent;
+    }
+    places
+}

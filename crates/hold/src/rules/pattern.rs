@@ -1,0 +1,238 @@
+//! Paths with wildcards, name by name: `*` and `?` match within one name, `[a-z]` and `[!a-z]`
+//! match one byte, and a backslash makes the next character an ordinary one (glob(7)). `*`
+//! also matches a leading dot.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+/// One name of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Exactly this name.
+    Name(OsString),
+    /// A name with wildcards, as typed.
+    Glob(Vec<u8>),
+}
+
+impl Part {
+    /// Returns the part that is typed as `word`.
+    fn typed(word: &OsStr) -> Self {
+        let bytes = word.as_bytes();
+        let (mut plain, mut rest) = (Vec::new(), bytes.iter());
+        while let Some(byte) = rest.next() {
+            match byte {
+                b'*' | b'?' | b'[' => return Self::Glob(bytes.to_vec()),
+                b'\\' => plain.push(*rest.next().unwrap_or(byte)),
+                _ => plain.push(*byte),
+            }
+        }
+        Self::Name(OsString::from_vec(plain))
+    }
+
+    fn matches(&self, name: &OsStr) -> bool {
+        match self {
+            Self::Name(own) => own == name,
+            Self::Glob(glob) => is_match(glob, name.as_bytes()),
+        }
+    }
+
+    /// Whether this part matches every name that `other` matches. `false` if undecided.
+    fn covers(&self, other: &Self) -> bool {
+        match other {
+            Self::Name(name) => self.matches(name),
+            Self::Glob(_) => self == other || *self == Self::Glob(b"*".to_vec()),
+        }
+    }
+
+    /// Whether a name may match both. `true` if undecided.
+    fn may_meet(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Name(name), part) | (part, Self::Name(name)) => part.matches(name),
+            (Self::Glob(_), Self::Glob(_)) => true,
+        }
+    }
+}
+
+/// A path below which everything matches. An empty pattern matches everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern(Vec<Part>);
+
+impl Pattern {
+    /// Returns the pattern of exactly `path`, then `rest`.
+    pub(super) fn new(path: &Path, rest: &[Part]) -> Self {
+        let names = path.components().filter_map(name).map(|name| Part::Name(name.to_owned()));
+        Self(names.chain(rest.iter().cloned()).collect())
+    }
+
+    /// Whether the pattern matches a path or a directory above it.
+    pub(super) fn matches<'a>(&self, path: impl Iterator<Item = Component<'a>>) -> bool {
+        let mut names = path.filter_map(name);
+        self.0.iter().all(|part| names.next().is_some_and(|name| part.matches(name)))
+    }
+
+    /// Whether this pattern matches everything that `other` matches. `false` if undecided.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.0.len() <= other.0.len()
+            && self.0.iter().zip(&other.0).all(|(one, two)| one.covers(two))
+    }
+
+    /// Whether a path may match both. `true` if undecided.
+    pub(super) fn may_meet(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(one, two)| one.may_meet(two))
+    }
+}
+
+/// Returns the name of a component, and `None` for a root.
+fn name<'a>(component: Component<'a>) -> Option<&'a OsStr> {
+    match component {
+        Component::Normal(name) => Some(name),
+        Component::ParentDir => Some(OsStr::new("..")),
+        _ => None,
+    }
+}
+
+/// Splits a typed path: what precedes the first wildcard, without backslashes, and the rest.
+pub(super) fn split(typed: &Path) -> (PathBuf, Vec<Part>) {
+    let (mut before, mut rest) = (PathBuf::new(), Vec::new());
+    for component in typed.components() {
+        match (name(component), rest.is_empty()) {
+            (None, _) => before.push(component),
+            (Some(word), is_plain) => match Part::typed(word) {
+                Part::Name(name) if is_plain => before.push(name),
+                part => rest.push(part),
+            },
+        }
+    }
+    (before, rest)
+}
+
+/// Whether `parts` go up: a path of the kernel has no `..`.
+pub(super) fn goes_up(parts: &[Part]) -> bool {
+    parts.iter().any(|part| matches!(part, Part::Name(name) if name == ".."))
+}
+
+/// Whether `glob` matches all of `name`. Takes time in proportion to the product of their
+/// lengths: at a mismatch only the last `*` is extended.
+fn is_match(glob: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut next, mut retry) = (0, 0, None);
+    while next < name.len() {
+        if glob.get(at) == Some(&b'*') {
+            retry = Some((at + 1, next));
+            at += 1;
+        } else if let Some(length) = one(&glob[at..], name[next]) {
+            (at, next) = (at + length, next + 1);
+        } else if let Some((after, from)) = retry {
+            (at, next, retry) = (after, from + 1, Some((after, from + 1)));
+        } else {
+            return false;
+        }
+    }
+    glob[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// Returns the length of the first element of `glob`, if it matches `byte`.
+fn one(glob: &[u8], byte: u8) -> Option<usize> {
+    match *glob.first()? {
+        b'?' => Some(1),
+        b'[' => match set(glob, byte) {
+            Some((length, matches)) => matches.then_some(length),
+            // An unclosed bracket is an ordinary character.
+            None => (byte == b'[').then_some(1),
+        },
+        b'\\' if glob.len() > 1 => (glob[1] == byte).then_some(2),
+        own => (own == byte).then_some(1),
+    }
+}
+
+/// Returns the length of the bracket expression at the start of `glob`, and whether `byte` is
+/// in it; `None` without a closing bracket.
+fn set(glob: &[u8], byte: u8) -> Option<(usize, bool)> {
+    let is_negated = matches!(glob.get(1), Some(b'!' | b'^'));
+    let first = if is_negated { 2 } else { 1 };
+    let (mut at, mut is_in) = (first, false);
+    loop {
+        let from = *glob.get(at)?;
+        if from == b']' && at > first {
+            return Some((at + 1, is_in != is_negated));
+        }
+        match (glob.get(at + 1), glob.get(at + 2)) {
+            (Some(b'-'), Some(to)) if *to != b']' => {
+                is_in |= (from..=*to).contains(&byte);
+                at += 3;
+            }
+            _ => {
+                is_in |= from == byte;
+                at += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(typed: &str) -> Pattern {
+        let (path, rest) = split(Path::new(typed));
+        Pattern::new(&path, &rest)
+    }
+
+    fn matches(typed: &str, path: &str) -> bool {
+        pattern(typed).matches(Path::new(path).components())
+    }
+
+    #[test]
+    fn a_pattern_matches_what_it_names_and_what_is_below() {
+        for (typed, path, expected) in [
+            ("/db", "/db", true),
+            ("/db", "/db/a/b", true),
+            ("/db", "/dbx", false),
+            ("/db", "/", false),
+            ("/", "/anything", true),
+            ("/db/*.sqlite", "/db/x.sqlite", true),
+            ("/db/*.sqlite", "/db/x.sqlite-wal", false),
+            ("/db/*.sqlite*", "/db/x.sqlite-wal", true),
+            ("/db/*.sqlite", "/db/below/x.sqlite", false),
+            ("/srv/*/db", "/srv/one/db/file", true),
+            ("/srv/*/db", "/srv/one/other", false),
+            ("/a/?[0-9]", "/a/x7", true),
+            ("/a/?[0-9]", "/a/xx", false),
+            ("/a/[!x]", "/a/y", true),
+            ("/a/[!x]", "/a/x", false),
+            ("/a/[]]", "/a/]", true),
+            (r"/a/\*", "/a/*", true),
+            (r"/a/\*", "/a/b", false),
+            ("/a/[b", "/a/[b", true),
+            ("/a/*a*a*a*b", "/a/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
+            ("/a/*.x", "/a/.x", true),
+        ] {
+            assert_eq!(matches(typed, path), expected, "{typed} {path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_covers_another_one_only_when_it_is_certain() {
+        for (one, two, expected) in [
+            ("/a", "/a/b", true),
+            ("/a", "/a", true),
+            ("/a/b", "/a", false),
+            ("/a", "/a/*.x", true),
+            ("/a/*.x", "/a/b.x", true),
+            ("/a/*.x", "/a/b.x/c", true),
+            ("/a/*", "/a/*.x", true),
+            ("/a/*.x", "/a/*.x", true),
+            ("/a/*x", "/a/*.x", false),
+        ] {
+            assert_eq!(pattern(one).covers(&pattern(two)), expected, "{one} {two}");
+        }
+    }
+
+    #[test]
+    fn patterns_meet_unless_a_name_differs() {
+        assert!(pattern("/a").may_meet(&pattern("/a/b")));
+        assert!(pattern("/a/*/log").may_meet(&pattern("/a/b")));
+        assert!(!pattern("/a/*.x").may_meet(&pattern("/a/b.y")));
+        assert!(!pattern("/a").may_meet(&pattern("/b")));
+    }
+}

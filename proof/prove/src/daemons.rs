@@ -1,0 +1,217 @@
+//! Real daemons whose databases are held, cut like a run.
+//!
+//! A *script* of imports, container starts, removals and garbage collection is recorded on a
+//! real containerd or dockerd, and cut anywhere. On each disk that is left the hold is
+//! recovered and started and the daemon starts. Everything that the daemon lists has to be
+//! whole, or the recovery has set the state aside and has said so. The same daemon without a
+//! hold, and with its own options, is the control.
+
+mod containerd;
+mod cuts;
+mod docker;
+mod engine;
+mod fixture;
+mod hold;
+mod judge;
+mod recording;
+mod script;
+mod table;
+mod world;
+
+use crate::Result;
+use crate::background_load::LoadKind;
+use crate::config::{Disk, MarkerPlace};
+use containerd::Containerd;
+use cuts::Tally;
+use docker::Docker;
+use engine::{Engine, Way};
+use fixture::Fixture;
+use recording::Subject;
+use rustix::mount::{MountFlags, mount};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+use synconce_testkit::patiently;
+use table::Row;
+use world::World;
+
+/// Maximum number of cuts of one recording.
+const PER_RECORDING: usize = 60;
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Test the tool PROGRAM, as it ships
+    #[arg(long, value_name = "PROGRAM")]
+    synconce: PathBuf,
+    /// Take containerd, ctr, the shim and mkfs.erofs from DIRECTORY
+    #[arg(long, value_name = "DIRECTORY")]
+    engines: PathBuf,
+    /// Create the containers' control groups below NAME; the caller removes them
+    #[arg(long, value_name = "NAME", default_value = "/synconce-daemons")]
+    group: String,
+    /// Cut each row of the tool N times
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    cuts: usize,
+    /// Cut each control N times
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    control_cuts: usize,
+    /// Make only the rows on these file systems (default: all)
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ext4", "xfs", "btrfs"])]
+    fs: Vec<String>,
+    /// Make only the rows whose name contains TEXT (default: all)
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Make N rows in parallel
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    jobs: usize,
+    /// Seed the random choices with N
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Make only the rows of ENGINE (default: all)
+    #[arg(long, value_name = "ENGINE", value_parser = ["containerd", "docker"])]
+    engine: Option<String>,
+}
+
+/// A row that has not been made yet.
+struct Job {
+    engine: Box<dyn Engine + Send>,
+    way: Way,
+    disk: Disk,
+    marker: MarkerPlace,
+}
+
+impl Job {
+    fn name(&self) -> String {
+        let place = match self.marker {
+            MarkerPlace::Other => ", marker elsewhere",
+            _ => "",
+        };
+        format!("{} {}{place}", self.disk.kind().name(), self.engine.name())
+    }
+
+    /// Records and cuts until the row has its cuts.
+    fn make(&self, index: usize, arguments: &Arguments, fixture: &Fixture) -> Result<Tally> {
+        let program = &arguments.synconce;
+        let Self { way, disk, marker, .. } = *self;
+        let engine = &*self.engine;
+        let subject = Subject { engine, way, disk, marker, program, fixture };
+        let world = World::new(index, marker, &arguments.group)?;
+        let count = if way.is_ours() { arguments.cuts } else { arguments.control_cuts };
+        let recordings = count.div_ceil(PER_RECORDING);
+        let mut tally = Tally::default();
+        for round in 0..recordings {
+            let seed = arguments.seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
+            // Each row of a round has another load.
+            let recorded = subject.record(&world, LoadKind::of(seed + index as u64))?;
+            let cuts = count * (round + 1) / recordings - count * round / recordings;
+            tally.merge(cuts::cut(&subject, &world, &recorded, cuts, seed)?);
+        }
+        Ok(tally)
+    }
+}
+
+fn jobs(arguments: &Arguments) -> Vec<Job> {
+    let rows = [
+        (Way::Held, MarkerPlace::Same),
+        (Way::Held, MarkerPlace::Other),
+        (Way::OwnOptionRecovered, MarkerPlace::Same),
+        (Way::Plain, MarkerPlace::Nowhere),
+        (Way::SyncFs, MarkerPlace::Nowhere),
+        (Way::NoSync, MarkerPlace::Nowhere),
+    ];
+    let mut jobs = Vec::new();
+    for (way, marker) in rows {
+        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+            for snapshotter in ["overlayfs", "erofs"] {
+                let programs = arguments.engines.clone();
+                let engine = Box::new(Containerd { programs, snapshotter, way });
+                jobs.push(Job { engine, way, disk, marker });
+            }
+        }
+    }
+    for (way, marker) in [(Way::Held, MarkerPlace::Same), (Way::Plain, MarkerPlace::Nowhere)] {
+        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+            jobs.push(Job { engine: Box::new(Docker { way }), way, disk, marker });
+        }
+    }
+    let wants = |job: &Job| {
+        let (name, kind) = (job.name(), job.disk.kind().name());
+        let is_fs = arguments.fs.is_empty() || arguments.fs.iter().any(|fs| fs == kind);
+        let is_engine = arguments.engine.as_ref().is_none_or(|engine| name.contains(&**engine));
+        let only = &arguments.only;
+        is_fs && is_engine && (only.is_empty() || only.iter().any(|text| name.contains(text)))
+    };
+    jobs.retain(wants);
+    jobs
+}
+
+/// Makes every row; returns whether each shows what is expected. The process must have a pid
+/// namespace and a mount namespace of its own (scripts/daemons makes them): every process in it
+/// ends with this one.
+pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
+    if std::process::id() != 1 {
+        return Err("not the first process of a pid namespace: use scripts/daemons".into());
+    }
+    for directory in ["/run", "/dev/shm"] {
+        mount("daemons", directory, "tmpfs", MountFlags::empty(), None)
+            .map_err(|errno| format!("cannot mount a tmpfs on {directory}: {errno}"))?;
+    }
+    // runc looks for one hierarchy or the other, and fails where it finds parts of both.
+    let _ = rustix::mount::unmount("/sys/fs/cgroup/unified", rustix::mount::UnmountFlags::DETACH);
+    let fixture = Fixture::make(&Path::new(world::WORLDS).join("fixture"))?;
+    let jobs = jobs(arguments);
+    if jobs.is_empty() {
+        return Err("no row has such a name".into());
+    }
+    let (rows, failed) = make_all(&jobs, arguments, &fixture);
+    let is_expected = table::print(&rows);
+    failed.map_or(Ok(is_expected), |error| Err(error.into()))
+}
+
+/// Makes all rows; after a defect of the proof itself, which it returns, no other row begins.
+fn make_all(jobs: &[Job], arguments: &Arguments, fixture: &Fixture) -> (Vec<Row>, Option<String>) {
+    let next = AtomicUsize::new(0);
+    let rows = Mutex::new(Vec::new());
+    let failure = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs.clamp(1, jobs.len()) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, SeqCst);
+                    let Some(job) = jobs.get(index) else { return };
+                    match job.make(index, arguments, fixture) {
+                        Ok(tally) => {
+                            let row = Row { name: job.name(), way: job.way, tally };
+                            eprintln!("{row}");
+                            // Printed at once: hours of work may be interrupted.
+                            if row.way.is_ours() {
+                                row.tally.first.values().for_each(|first| eprintln!("{first}"));
+                            }
+                            rows.lock().expect("no row panics").push((index, row));
+                        }
+                        Err(error) => {
+                            let error = format!("{}: {error}", job.name());
+                            eprintln!("{error}");
+                            failure.lock().expect("no row panics").get_or_insert(error);
+                            // The other workers finish their rows, and begin no other.
+                            next.store(jobs.len(), SeqCst);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().expect("no row panics");
+    rows.sort_by_key(|(index, _)| *index);
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    (rows, failure.into_inner().expect("no row panics"))
+}
+
+/// Runs a command that has to succeed.
+fn command(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    crate::recording::finish(&name, patiently(LIMIT), command)
+}

@@ -1,0 +1,185 @@
+//! Cuts a recorded script, and counts what is found.
+
+use super::judge::{Moment, Verdict, judge};
+use super::recording::{Recorded, Subject, mark};
+use super::script::{Images, SCRIPT, Step, states};
+use super::world::World;
+use crate::Result;
+use crate::cuts::{Place, cut_at, instants, mount, random_survivors};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+use synconce_testkit::patiently;
+use synconce_testkit::rig::{Log, Mounted, Replay};
+
+/// One of so many cuts is made while the daemon and the hold are stopped.
+const STOPPED: usize = 12;
+/// How long the disk may stay busy after a cut was judged.
+const UNMOUNTING: Duration = Duration::from_secs(60);
+
+/// The findings of the cuts of a row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub cuts: usize,
+    pub kept: usize,
+    pub wiped: usize,
+    pub broken: usize,
+    pub silent: usize,
+    /// How often something was broken in each step of the judgement.
+    pub kinds: BTreeMap<&'static str, usize>,
+    /// The first finding of each kind, with the place of the cut.
+    pub first: BTreeMap<&'static str, String>,
+}
+
+impl Tally {
+    fn add(&mut self, verdict: Verdict, place: impl FnOnce() -> String) {
+        self.cuts += 1;
+        let (kind, detail) = match verdict {
+            Verdict::Kept => return self.kept += 1,
+            Verdict::Wiped => return self.wiped += 1,
+            Verdict::Broken(kind, detail) => {
+                self.broken += 1;
+                (kind, detail)
+            }
+            Verdict::Silent(detail) => {
+                self.silent += 1;
+                ("silent", detail)
+            }
+        };
+        *self.kinds.entry(kind).or_default() += 1;
+        self.first.entry(kind).or_insert_with(|| format!("{}: {detail}", place()));
+    }
+
+    /// Adds the findings of another recording.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.kept += other.kept;
+        self.wiped += other.wiped;
+        self.broken += other.broken;
+        self.silent += other.silent;
+        for (kind, count) in other.kinds {
+            *self.kinds.entry(kind).or_default() += count;
+        }
+        for (kind, first) in other.first {
+            self.first.entry(kind).or_insert(first);
+        }
+    }
+}
+
+/// The positions of the marks in the log of the daemon's disk.
+struct Marks {
+    /// The start, and the end of each step.
+    steps: Vec<usize>,
+    /// While the daemon and the hold are stopped.
+    stopped: Range<usize>,
+    end: usize,
+}
+
+impl Marks {
+    fn find(log: &Log) -> Result<Self> {
+        let place =
+            |name: &str| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
+        let mut steps = vec![place(mark::START)?];
+        for index in 0..SCRIPT.len() {
+            steps.push(place(&mark::step(index))?);
+        }
+        let stopped = place(mark::STOPPED)?..place(mark::STARTING)?;
+        Ok(Self { steps, stopped, end: place(mark::END)? })
+    }
+
+    /// Returns how many steps had ended.
+    fn done(&self, at: usize) -> usize {
+        self.steps.iter().filter(|step| **step <= at).count().saturating_sub(1)
+    }
+
+    fn moment<'a>(&self, at: usize, states: &'a [Images]) -> Moment<'a> {
+        let done = self.done(at);
+        let images = [&states[done], states.get(done + 1).unwrap_or(&states[done])];
+        Moment { images, stopped: self.stopped.contains(&at) }
+    }
+}
+
+/// Cuts `recorded` at `count` places, and judges each.
+pub(super) fn cut(
+    subject: &Subject<'_>,
+    world: &World,
+    recorded: &Recorded,
+    count: usize,
+    seed: u64,
+) -> Result<Tally> {
+    let log = recorded.disk.log()?;
+    let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
+    let marks = Marks::find(&log)?;
+    let states = states(subject.way.is_ours() && !subject.engine.keeps_images());
+    let disk = recorded.disk.replay().at(world.disk()).up()?;
+    let other = recorded.other.as_ref();
+    let other = other.map(|tape| tape.replay().at(world.other()).up()).transpose()?;
+    let mut tally = Tally::default();
+    for place in choose(&log, other_log.as_ref(), &marks, count, seed) {
+        let verdict = match mounted(&disk, other.as_ref(), place)? {
+            Err(error) => Verdict::Broken("unmountable", error),
+            Ok(mounted) => {
+                world.boot()?;
+                let verdict = judge(subject, world, &marks.moment(place.disk, &states));
+                world.halt(subject.hold(world).as_ref())?;
+                mounted.into_iter().try_for_each(unmount)?;
+                verdict
+            }
+        };
+        let step = SCRIPT.get(marks.done(place.disk)).unwrap_or(&Step::Settle);
+        tally.add(verdict, || format!("in {step:?} at {place:?}"));
+    }
+    Ok(tally)
+}
+
+/// Cuts and mounts both disks. The inner error is that of a file system that does not recover.
+fn mounted<'a>(
+    disk: &'a Replay,
+    other: Option<&'a Replay>,
+    place: Place,
+) -> Result<std::result::Result<Vec<Mounted<'a>>, String>> {
+    disk.cut(cut_at(place, place.disk))?;
+    other.map(|other| other.cut(cut_at(place, place.other))).transpose()?;
+    let all = std::iter::once(disk).chain(other).map(|replay| mount(|| replay.mount()));
+    let all = all.collect::<std::result::Result<Vec<_>, _>>();
+    Ok(all.map_err(|error| error.to_string()))
+}
+
+/// Unmounts a disk. The kernel releases the mounts of ended namespaces with a delay.
+fn unmount(mounted: Mounted<'_>) -> Result<()> {
+    let path = mounted.path().to_owned();
+    drop(mounted);
+    let is_mounted = || {
+        let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
+        if mounts.iter().any(|mount| mount.point == path) {
+            let flags = rustix::mount::UnmountFlags::empty();
+            return rustix::mount::unmount(&path, flags).is_err();
+        }
+        false
+    };
+    crate::recording::wait_until("the disk is free", patiently(UNMOUNTING), || !is_mounted())
+}
+
+/// Chooses cuts in ascending order: about as many in each step, and some while all is stopped.
+fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<Place> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let all = instants(log, other, marks.steps[0]..marks.end);
+    let at = |place: usize| all.partition_point(|(disk, _)| *disk < place);
+    let mut chosen = Vec::new();
+    for index in 0..count {
+        let step = (index + random.usize(..marks.steps.len())) % marks.steps.len();
+        let to = marks.steps.get(step + 1).copied().unwrap_or(marks.end);
+        let mut range = at(marks.steps[step])..at(to);
+        if index % STOPPED == 0 {
+            range = at(marks.stopped.start)..at(marks.stopped.end);
+        }
+        if range.is_empty() {
+            range = 0..all.len();
+        }
+        let (disk, other) = all[random.usize(range)];
+        let (survivors, granularity) = random_survivors(&mut random);
+        chosen.push(Place { disk, other, survivors, granularity });
+    }
+    chosen.sort_by_key(|place| (place.disk, place.other));
+    chosen
+}

@@ -1,0 +1,183 @@
+//! dockerd with its own BuildKit, whose databases are held.
+
+use super::engine::{Act, Daemon, Engine, Seen, Way, spawn, succeed, terminate};
+use super::fixture::{Fixture, IMAGES, name};
+use super::hold::Hold;
+use super::world::World;
+use crate::Result;
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::process::{self, Group};
+
+/// The image from which all others are built.
+const BASE: &str = "base:1";
+/// Debian's client, by its path: another client may have no builder.
+const CLIENT: &str = "/usr/bin/docker";
+/// Prints the digests of the files that an image has from its layers.
+const DIGESTS: &str = "cd / && /bin/busybox find data -type f | /bin/busybox sort | \
+                       /bin/busybox xargs /bin/busybox sha256sum";
+
+/// dockerd 20.10 or later.
+#[derive(Debug)]
+pub(super) struct Docker {
+    pub way: Way,
+}
+
+struct Running<'a> {
+    engine: &'a Docker,
+    world: &'a World,
+    daemon: Group,
+}
+
+fn root(world: &World) -> PathBuf {
+    world.disk().join("docker")
+}
+
+fn socket(world: &World) -> String {
+    format!("unix://{}", world.memory().join("d").display())
+}
+
+impl Engine for Docker {
+    fn name(&self) -> String {
+        format!("docker: {}", self.way.name())
+    }
+
+    fn keeps_images(&self) -> bool {
+        true
+    }
+
+    fn hold(&self, world: &World, program: &Path) -> Hold {
+        let databases = ["cache.db", "containerdmeta.db", "metadata_v2.db", "snapshots.db"];
+        Hold {
+            program: program.to_owned(),
+            root: root(world),
+            databases: databases.map(|database| format!("buildkit/{database}")).to_vec(),
+            set_aside: vec!["buildkit".to_owned()],
+            docker_root: Some(root(world)),
+            own_option: false,
+        }
+    }
+
+    fn root(&self, world: &World) -> PathBuf {
+        root(world)
+    }
+
+    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>> {
+        let memory = world.memory();
+        let config = json!({
+            "data-root": root(world), "exec-root": memory.join("x"),
+            "hosts": [socket(world)], "pidfile": memory.join("pid"),
+            "storage-driver": "overlay2", "cgroup-parent": world.group,
+            "deprecated-key-path": memory.join("key.json"),
+            "bridge": "none", "iptables": false,
+        });
+        let file = memory.join("daemon.json");
+        fs::write(&file, config.to_string())?;
+        let mut command = Command::new("dockerd");
+        command.env("TMPDIR", &memory).arg("--config-file").arg(file);
+        let answers = || {
+            let ended = process::run(self.client(world).arg("version"), Duration::from_secs(20));
+            ended.is_ok_and(|ended| ended.status.success())
+        };
+        let daemon = spawn(&mut command, answers)?;
+        Ok(Box::new(Running { engine: self, world, daemon }))
+    }
+}
+
+impl Docker {
+    fn client(&self, world: &World) -> Command {
+        let mut command = Command::new(CLIENT);
+        command.env("DOCKER_BUILDKIT", "1").env("HOME", world.memory());
+        command.args(["--host", &socket(world)]);
+        command
+    }
+}
+
+impl Running<'_> {
+    fn docker(&self, words: &[&str]) -> Result<String> {
+        Ok(succeed(self.engine.client(self.world).args(words))?.stdout)
+    }
+
+    fn images(&self) -> Result<String> {
+        self.docker(&["image", "ls", "--format", "{{.Repository}}:{{.Tag}}"])
+    }
+
+    /// Builds an image, with the cache: one step for each layer, and one that runs.
+    fn build(&self, image: usize, fixture: &Fixture) -> Result<()> {
+        if !self.images()?.lines().any(|line| line == BASE) {
+            let archive = fixture.layer_archive(image, 0);
+            self.docker(&["import", &archive.to_string_lossy(), BASE])?;
+        }
+        let file = self.world.memory().join("Dockerfile");
+        let mut text = format!("FROM {BASE}\n");
+        for layer in fixture.own_layers() {
+            text +=
+                &format!("COPY {layer} /\nRUN [\"/bin/busybox\", \"touch\", \"/tmp/{layer}\"]\n");
+        }
+        fs::write(&file, text)?;
+        let context = fixture.context(image);
+        let words = ["build", "--network", "none", "--progress", "plain", "--tag", &name(image)];
+        let paths = ["--file", &file.to_string_lossy(), &context.to_string_lossy()];
+        self.docker(&[&words[..], &paths].concat()).map(drop)
+    }
+
+    fn run(&self, options: &[&str], image: usize, script: &str) -> Result<String> {
+        let (own, name) = (["run", "--network", "none"], name(image));
+        self.docker(&[&own, options, &[&name, "/bin/busybox", "sh", "-c", script]].concat())
+    }
+
+    /// Notes images that do not run, or whose files are not those of their layers.
+    fn look_at(&self, image: usize, fixture: &Fixture, faults: &mut Vec<String>) {
+        match self.run(&["--rm"], image, DIGESTS) {
+            Err(error) => faults.push(format!("image {image}: {error}")),
+            Ok(found) => {
+                let expected = &fixture.digests[image];
+                let wrong = expected.lines().find(|line| !found.lines().any(|has| has == *line));
+                if found != *expected {
+                    faults.push(format!("image {image}: {wrong:?} is not found"));
+                }
+            }
+        }
+    }
+}
+
+impl Daemon for Running<'_> {
+    fn act(&self, act: Act, fixture: &Fixture) -> Result<()> {
+        match act {
+            Act::Add(image) => self.build(image, fixture),
+            Act::Start(image) => {
+                self.run(&["--detach"], image, "while :; do echo x >/tmp/x; done").map(drop)
+            }
+            Act::End => {
+                for id in self.docker(&["ps", "--all", "--quiet"])?.split_whitespace() {
+                    self.docker(&["rm", "--force", id])?;
+                }
+                Ok(())
+            }
+            Act::Remove(image) => self.docker(&["image", "rm", "--force", &name(image)]).map(drop),
+            Act::Collect => self.docker(&["builder", "prune", "--all", "--force"]).map(drop),
+        }
+    }
+
+    fn examine(&self, fixture: &Fixture) -> Result<Seen> {
+        let mut seen = Seen::default();
+        let listed = self.images()?;
+        for image in 0..IMAGES {
+            if listed.lines().any(|line| line == name(image)) {
+                seen.listed.insert(image);
+                self.look_at(image, fixture, &mut seen.faults);
+            }
+        }
+        if let Err(error) = self.docker(&["system", "df"]) {
+            seen.faults.push(error.to_string());
+        }
+        Ok(seen)
+    }
+
+    fn stop(self: Box<Self>) -> Result<()> {
+        terminate(&self.daemon)
+    }
+}

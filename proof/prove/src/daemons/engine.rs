@@ -1,0 +1,151 @@
+//! What a row does to a daemon, whichever it is.
+
+use super::fixture::Fixture;
+use super::hold::Hold;
+use super::world::World;
+use crate::Result;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
+use synconce_testkit::process::{self, Finished, Group};
+
+/// How long one command of a client may take.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long a daemon may take to start.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// How a row treats the syncs of the daemon's databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// `synconce hold` holds the files.
+    Held,
+    /// The daemon's own option leaves out syncs, and `synconce hold` keeps the marker.
+    OwnOptionRecovered,
+    /// The daemon as it is.
+    Plain,
+    /// The daemon with an own option for more syncs: a syncfs for each layer.
+    SyncFs,
+    /// The daemon's own option leaves out syncs, and nothing recovers.
+    NoSync,
+}
+
+impl Way {
+    /// Whether the row is of the product.
+    pub(super) fn is_ours(self) -> bool {
+        matches!(self, Self::Held | Self::OwnOptionRecovered)
+    }
+
+    /// Whether the daemon's own option leaves out syncs.
+    pub(super) fn leaves_out(self) -> bool {
+        matches!(self, Self::OwnOptionRecovered | Self::NoSync)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Held => "hold",
+            Self::OwnOptionRecovered => "no_sync, recovered",
+            Self::Plain => "plain",
+            Self::SyncFs => "sync_fs",
+            Self::NoSync => "no_sync",
+        }
+    }
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Import or build an image.
+    Add(usize),
+    /// Start a container of an image, which goes on.
+    Start(usize),
+    /// Kill and remove all containers.
+    End,
+    /// Remove the name of an image.
+    Remove(usize),
+    /// Remove what nothing refers to.
+    Collect,
+}
+
+/// What a daemon shows.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The images that are listed, by number.
+    pub listed: BTreeSet<usize>,
+    /// What is listed and not whole.
+    pub faults: Vec<String>,
+}
+
+/// A daemon of one kind.
+pub(super) trait Engine: Sync {
+    /// Returns the name in the table.
+    fn name(&self) -> String;
+
+    /// Whether the images stay when the held files are set aside.
+    fn keeps_images(&self) -> bool {
+        false
+    }
+
+    /// Returns what the hold of the daemon in `world` holds.
+    fn hold(&self, world: &World, program: &Path) -> Hold;
+
+    /// Returns the daemon's directory on its disk.
+    fn root(&self, world: &World) -> PathBuf;
+
+    /// Starts the daemon, and waits until it answers and shows no fault.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>>;
+}
+
+/// A daemon that runs.
+pub(super) trait Daemon {
+    /// Acts; the daemon has to succeed.
+    fn act(&self, act: Act, fixture: &Fixture) -> Result<()>;
+
+    /// Looks at everything that the daemon lists.
+    fn examine(&self, fixture: &Fixture) -> Result<Seen>;
+
+    /// Ends the daemon in order.
+    fn stop(self: Box<Self>) -> Result<()>;
+}
+
+/// Runs a client's command to its end, which has to be a success.
+pub(super) fn succeed(command: &mut Command) -> Result<Finished> {
+    let finished = process::run(command, patiently(LIMIT))?;
+    if finished.status.success() {
+        return Ok(finished);
+    }
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    Err(format!("{}: {}: {}", words.join(" "), finished.status, super::hold::output(&finished))
+        .into())
+}
+
+/// Starts a daemon, and waits until `answers` is true.
+pub(super) fn spawn(command: &mut Command, answers: impl Fn() -> bool) -> Result<Group> {
+    let daemon = Group::spawn(command)?;
+    let end = Instant::now() + patiently(STARTING);
+    while !answers() {
+        let has_ended = daemon.wait(Duration::ZERO)?.is_some();
+        if has_ended || Instant::now() > end {
+            let text = daemon.stderr()?;
+            let lines: Vec<_> = text.lines().collect();
+            let last = lines[lines.len().saturating_sub(3)..].join(" | ");
+            let what = if has_ended { "ended" } else { "does not answer" };
+            return Err(format!("the daemon {what}: {last}").into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(daemon)
+}
+
+/// Ends a daemon by SIGTERM, as an init system does.
+pub(super) fn terminate(daemon: &Group) -> Result<()> {
+    daemon.signal(rustix::process::Signal::TERM)?;
+    match daemon.wait(patiently(LIMIT))? {
+        Some(_) => Ok(()),
+        None => Err("the daemon does not end".into()),
+    }
+}

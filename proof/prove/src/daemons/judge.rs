@@ -1,0 +1,158 @@
+//! Judges what a power cut left of a daemon's state.
+
+use super::engine::{Act, Daemon, Seen, Way};
+use super::hold::output;
+use super::recording::Subject;
+use super::script::Images;
+use super::world::World;
+use crate::Result;
+
+/// The image that is imported after each cut, into what the cut left.
+const AFTERWARDS: usize = 0;
+/// How many faults of one cut are shown.
+const SHOWN: usize = 3;
+
+/// What was found at a cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Everything that was acknowledged is there and whole.
+    Kept,
+    /// The state was set aside, the recovery has said so, and the daemon works.
+    Wiped,
+    /// Something is broken: in which step of the judgement, and what.
+    Broken(&'static str, String),
+    /// An acknowledged change is gone, and nothing says so.
+    Silent(String),
+}
+
+/// What has to be there at a cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment<'a> {
+    /// The images after the last step that has ended, and after the one that was cut.
+    pub images: [&'a Images; 2],
+    /// Whether the daemon and the hold had stopped in order: nothing may be missing, or set
+    /// aside.
+    pub stopped: bool,
+}
+
+/// Starts the daemon on the disk that a cut has left, and looks at all that it lists.
+pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -> Verdict {
+    let hold = subject.hold(world);
+    let mut said = String::new();
+    if let Some(hold) = &hold {
+        match hold.verb("recover", world) {
+            Ok(finished) if finished.status.success() => said = output(&finished),
+            Ok(finished) => return broken("recover", output(&finished)),
+            Err(error) => return broken("recover", error.to_string()),
+        }
+        if let Err(error) = hold.must("start", world) {
+            return broken("hold start", error.to_string());
+        }
+    }
+    let daemon = match subject.engine.start(world) {
+        Ok(daemon) => daemon,
+        Err(error) => return broken("daemon start", error.to_string()),
+    };
+    let seen = match daemon.examine(subject.fixture) {
+        Ok(seen) => seen,
+        Err(error) => return broken("daemon", error.to_string()),
+    };
+    let verdict = compare(&seen, moment, &said, subject.engine.keeps_images());
+    if let Verdict::Broken(..) = verdict {
+        return verdict;
+    }
+    if let Err(error) = use_again(subject, &*daemon) {
+        return broken("use again", error.to_string());
+    }
+    if let Err(error) = daemon.stop() {
+        return broken("daemon stop", error.to_string());
+    }
+    for verb in ["settle", "stop"] {
+        if let Some(Err(error)) = hold.as_ref().map(|hold| hold.must(verb, world)) {
+            return broken("hold stop", error.to_string());
+        }
+    }
+    verdict
+}
+
+fn broken(what: &'static str, detail: String) -> Verdict {
+    Verdict::Broken(what, detail)
+}
+
+fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> Verdict {
+    if !seen.faults.is_empty() {
+        let first: Vec<_> = seen.faults.iter().take(SHOWN).cloned().collect();
+        let (all, first) = (seen.faults.len(), first.join(" | "));
+        return broken("content", format!("{all} faults: {first}; said: {said}"));
+    }
+    if moment.stopped && !said.is_empty() {
+        return broken("false alarm", said.to_owned());
+    }
+    let is_wiped = said.contains("set aside");
+    if is_wiped && !keeps_images {
+        return Verdict::Wiped;
+    }
+    let [before, after] = moment.images;
+    let lost = before.intersection(after).find(|image| !seen.listed.contains(image));
+    let back = seen.listed.iter().find(|image| !before.contains(image) && !after.contains(image));
+    match (lost, back) {
+        (None, None) if is_wiped => Verdict::Wiped,
+        (None, None) => Verdict::Kept,
+        (Some(image), _) => Verdict::Silent(format!("image {image} is gone")),
+        (None, Some(image)) => Verdict::Silent(format!("image {image} is back")),
+    }
+}
+
+/// Imports an image and runs a container of it, in whatever the cut has left.
+fn use_again(subject: &Subject<'_>, daemon: &dyn Daemon) -> Result<()> {
+    for act in [Act::Add(AFTERWARDS), Act::Start(AFTERWARDS), Act::End] {
+        daemon.act(act, subject.fixture)?;
+    }
+    let seen = daemon.examine(subject.fixture)?;
+    match seen.faults.first() {
+        Some(fault) => Err(fault.clone().into()),
+        None if !seen.listed.contains(&AFTERWARDS) => Err("the image is not listed".into()),
+        None => Ok(()),
+    }
+}
+
+/// Whether the row has to find something broken: the daemon leaves out syncs and nothing
+/// recovers, or is known not to be consistent after a power cut.
+pub(super) fn has_to_fail(way: Way) -> bool {
+    matches!(way, Way::Plain | Way::NoSync)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(listed: &[usize], said: &str, stopped: bool) -> Verdict {
+        let (before, after) = (Images::from([1]), Images::from([1, 2]));
+        let moment = Moment { images: [&before, &after], stopped };
+        let seen = Seen { listed: listed.iter().copied().collect(), faults: Vec::new() };
+        compare(&seen, &moment, said, false)
+    }
+
+    #[test]
+    fn what_is_missing_has_to_be_said() {
+        assert_eq!(judged(&[1], "", false), Verdict::Kept);
+        assert_eq!(judged(&[1, 2], "", false), Verdict::Kept);
+        assert_eq!(judged(&[], "set aside", false), Verdict::Wiped);
+        assert!(matches!(judged(&[2], "", false), Verdict::Silent(_)));
+        assert!(matches!(judged(&[1, 3], "", false), Verdict::Silent(_)));
+    }
+
+    #[test]
+    fn after_an_orderly_stop_nothing_is_set_aside() {
+        assert_eq!(judged(&[1], "", true), Verdict::Kept);
+        assert!(matches!(judged(&[], "set aside", true), Verdict::Broken("false alarm", _)));
+    }
+
+    #[test]
+    fn what_is_listed_has_to_be_whole() {
+        let images = Images::new();
+        let moment = Moment { images: [&images, &images], stopped: false };
+        let seen = Seen { listed: Images::new(), faults: vec!["a blob".to_owned()] };
+        assert!(matches!(compare(&seen, &moment, "", false), Verdict::Broken("content", _)));
+    }
+}

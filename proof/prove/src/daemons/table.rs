@@ -1,0 +1,77 @@
+//! The table of all rows, and whether each is as expected.
+
+use super::cuts::Tally;
+use super::engine::Way;
+use super::judge::has_to_fail;
+use std::fmt;
+
+/// A row of the table.
+pub(super) struct Row {
+    pub name: String,
+    pub way: Way,
+    pub tally: Tally,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { cuts, kept, wiped, broken, silent, kinds, .. } = &self.tally;
+        let name = &self.name;
+        write!(f, "{name:58} {cuts:4} cuts {kept:4} ok {wiped:4} wiped and said ")?;
+        write!(f, "{broken:4} broken {silent:4} silent")?;
+        let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        if kinds.is_empty() { Ok(()) } else { write!(f, "  ({})", kinds.join(", ")) }
+    }
+}
+
+/// Prints the table and what is not as expected; returns whether all is.
+pub(super) fn print(rows: &[Row]) -> bool {
+    for row in rows {
+        println!("{row}");
+    }
+    for row in rows {
+        for first in row.tally.first.values() {
+            println!("{}: {first}", row.name);
+        }
+    }
+    let wrong = unexpected(rows);
+    wrong.iter().for_each(|wrong| println!("NOT AS EXPECTED: {wrong}"));
+    if wrong.is_empty() {
+        println!("all of {} rows are as expected", rows.len());
+    }
+    wrong.is_empty()
+}
+
+/// Returns what is not as expected: a finding in a row of the tool, or a control that has to
+/// fail and never does, on no file system.
+fn unexpected(rows: &[Row]) -> Vec<String> {
+    let findings = |row: &Row| row.tally.broken + row.tally.silent;
+    let ours = rows.iter().filter(|row| row.way.is_ours() && findings(row) > 0);
+    let mut wrong: Vec<_> = ours.map(|row| format!("{} has findings", row.name)).collect();
+    for way in [Way::Plain, Way::NoSync].into_iter().filter(|way| has_to_fail(*way)) {
+        let mut controls = rows.iter().filter(|row| row.way == way).peekable();
+        if controls.peek().is_some() && controls.all(|row| findings(row) == 0) {
+            wrong.push(format!("the control {} never fails", way.name()));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(way: Way, broken: usize, silent: usize) -> Row {
+        Row { name: String::new(), way, tally: Tally { broken, silent, ..Tally::default() } }
+    }
+
+    #[test]
+    fn one_finding_of_ours_and_controls_without_any_are_unexpected() {
+        assert_eq!(unexpected(&[row(Way::Held, 0, 0), row(Way::NoSync, 1, 0)]).len(), 0);
+        assert_eq!(unexpected(&[row(Way::Plain, 0, 0), row(Way::Plain, 0, 1)]).len(), 0);
+        assert_eq!(unexpected(&[row(Way::SyncFs, 0, 0)]).len(), 0);
+        for wrong in [row(Way::Held, 1, 0), row(Way::OwnOptionRecovered, 0, 1)] {
+            assert_eq!(unexpected(&[wrong]).len(), 1);
+        }
+        assert_eq!(unexpected(&[row(Way::Plain, 0, 0)]).len(), 1);
+    }
+}
