@@ -4,10 +4,13 @@ use crate::commands::hold::{Report, reports};
 use crate::text::{printable, say};
 use synconce_daemon::status::State;
 
-/// Returns the holds that are in force or interrupted; says why, if they cannot be read.
+/// Returns the holds that are in force or interrupted; says why, if root cannot read them. Only
+/// root makes holds, and may hide them from users.
 pub(super) fn noteworthy() -> Vec<Report> {
     let mut holds = reports().unwrap_or_else(|error| {
-        say(&error);
+        if rustix::process::geteuid().is_root() {
+            say(&error);
+        }
         Vec::new()
     });
     holds.retain(|hold| hold.status.state != State::Off);
