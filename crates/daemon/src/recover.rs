@@ -9,17 +9,17 @@ mod error;
 mod mounted;
 mod state;
 
-pub use self::check::Verdict;
 pub use self::error::RecoverError;
 pub use self::mounted::{file_system_of, file_systems_still_mounted};
 
+use self::check::Verdict;
 use self::state::State;
 use crate::aside::{self, Journal, Request};
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers;
+use crate::overlay;
 use crate::record::Record;
-use std::path::{Path, PathBuf};
-use synconce_durable::error::Error;
+use std::path::PathBuf;
 use synconce_durable::mutant;
 
 /// What the operator decides about held files after an unclean end.
@@ -32,15 +32,6 @@ pub enum Decision {
     Wipe,
     /// Use the files as they are.
     Keep,
-}
-
-/// What other modules do for a recovery.
-#[derive(Clone, Copy)]
-pub struct Steps<'a> {
-    /// Checks every page of the bolt database at a path.
-    pub check_bolt: &'a dyn Fn(&Path) -> Verdict,
-    /// Removes what the hold left beside held files: links and work directories.
-    pub clean: &'a dyn Fn(&[Held]) -> Result<(), Error>,
 }
 
 /// What a recovery did.
@@ -104,11 +95,7 @@ enum Fate {
 /// # Errors
 /// [`RecoverError::Refused`] if an operator must decide. Otherwise names the path; the marker
 /// then stays, and the hold does not start.
-pub fn recover(
-    config: &Config,
-    decision: Decision,
-    steps: &Steps<'_>,
-) -> Result<Recovered, RecoverError> {
+pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
     let state = State::read(name)?;
@@ -129,12 +116,13 @@ pub fn recover(
             return Err(refused(config, reason, true));
         }
         true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
-        _ => decide(config, decision, &state, held, steps, &reason),
+        _ => decide(config, decision, &state, held, &reason),
     };
     if let Fate::Refuse(reason) = fate {
         return Err(refused(config, reason, false));
     }
-    (steps.clean)(held)?;
+    // Before a rename: the links and attributes that the hold added are beside and on the files.
+    overlay::clean(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(config, held, reason),
         Fate::Keep => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
@@ -151,14 +139,7 @@ fn refused(config: &Config, reason: String, has_begun: bool) -> RecoverError {
     RecoverError::Refused { name: config.name.clone(), reason, held, put_back }
 }
 
-fn decide(
-    config: &Config,
-    decision: Decision,
-    state: &State,
-    held: &[Held],
-    steps: &Steps<'_>,
-    reason: &str,
-) -> Fate {
+fn decide(config: &Config, decision: Decision, state: &State, held: &[Held], reason: &str) -> Fate {
     match (decision, config.after_crash) {
         (Decision::Keep, _) => return Fate::Keep,
         (Decision::Wipe, _) | (_, AfterCrash::Wipe) => return Fate::Wipe(reason.to_owned()),
@@ -171,7 +152,7 @@ fn decide(
     }
     let mut unknown = None;
     for held in held {
-        match check::check(held, config.check.as_deref(), steps.check_bolt) {
+        match check::check(held, config.check.as_deref()) {
             Verdict::Whole => {}
             Verdict::Damaged(damage) => {
                 let path = held.path.display();

@@ -54,12 +54,12 @@ impl Lock {
     /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
     pub(crate) fn guard(&mut self, locked: Vec<OwnedFd>) -> Result<(), Error> {
         let path = self.guard_path();
-        let (ready, leaving) = pipe_with(PipeFlags::CLOEXEC).on("cannot make a pipe for", &path)?;
+        let (ready, started) = pipe_with(PipeFlags::CLOEXEC).on("cannot make a pipe for", &path)?;
         match process::fork().on("cannot start the guard of", &path)? {
             Side::Parent(_) => {
                 // The end of the pipe: until the guard has left the session, a signal to this
                 // process's group would end the guard as well.
-                drop(leaving);
+                drop(started);
                 let mut code = [0];
                 let count = rustix::io::read(&ready, &mut code);
                 match (count.on("cannot start the guard of", &path)?, code) {
@@ -71,29 +71,31 @@ impl Lock {
                     }
                 }
             }
-            Side::Child => {
-                process::set_name(c"synconce-guard");
-                process::leave_session();
-                // Written here: if the parent is killed now, the next command finds this guard.
-                let code = match write_guard(&path) {
-                    Ok(()) => 0,
-                    Err(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
-                };
-                // The guard shares the open file, and would keep the lock for ever. Until here
-                // the lock keeps other commands from looking for the guard.
-                drop(self.file.take());
-                // The parent may have ended.
-                let _ = rustix::io::write(&leaving, &[code as u8]);
-                if code != 0 {
-                    process::exit_now(1);
-                }
-                drop(leaving);
-                loop {
-                    // Until a signal ends the process.
-                    let _ = poll(&mut [], None);
-                    let _ = &locked;
-                }
-            }
+            Side::Child => self.run_guard(&path, started, locked),
+        }
+    }
+
+    /// Runs the guard in the calling process until a signal ends the process. `_locked` stays
+    /// open. Writes 0 to `started` after the file `path` was written, or the number of the error.
+    fn run_guard(&mut self, path: &Path, started: OwnedFd, _locked: Vec<OwnedFd>) -> ! {
+        process::set_name(c"synconce-guard");
+        process::leave_session();
+        // Written here: if the parent is killed now, the next command finds this guard.
+        let code = match write_guard(path) {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+        };
+        // The guard shares the open file, and would keep the lock for ever. Until here the lock
+        // keeps other commands from looking for the guard.
+        drop(self.file.take());
+        // The parent may have ended.
+        let _ = rustix::io::write(&started, &[code as u8]);
+        if code != 0 {
+            process::exit_now(1);
+        }
+        drop(started);
+        loop {
+            let _ = poll(&mut [], None);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod sqlite;
 
+use crate::bolt;
 use crate::config::Held;
 use crate::kind::Kind;
 use rustix::process::Signal;
@@ -14,7 +15,7 @@ use synconce_sys::reason;
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// The database is whole.
     Whole,
     /// The database is damaged, in these words.
@@ -30,11 +31,7 @@ const ENDED: [Signal; 6] =
 
 /// Checks `held` by the `command` of the hold's file, or by its kind. The command's output goes
 /// to the standard error of this process.
-pub(super) fn check(
-    held: &Held,
-    command: Option<&[String]>,
-    check_bolt: &dyn Fn(&Path) -> Verdict,
-) -> Verdict {
+pub(super) fn check(held: &Held, command: Option<&[String]>) -> Verdict {
     match held.path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Verdict::Damaged("it is missing".to_owned()),
@@ -42,13 +39,22 @@ pub(super) fn check(
     }
     match (command, held.kind) {
         (Some(words), _) => by_command(words, &held.path),
-        (None, Kind::Bolt) => check_bolt(&held.path),
+        (None, Kind::Bolt) => by_pages(&held.path),
         (None, Kind::Sqlite) => sqlite::check(&held.path),
         // A check of etcd's database alone leaves out its write-ahead log.
         (None, Kind::Lmdb | Kind::Etcd | Kind::Postgresql | Kind::Other) => Verdict::Unknown(
             "there is no check for this kind of database; \"check\" in the hold's file names one"
                 .to_owned(),
         ),
+    }
+}
+
+/// Checks every page of the bolt database at `path`.
+fn by_pages(path: &Path) -> Verdict {
+    match bolt::check(path) {
+        Ok(Ok(_)) => Verdict::Whole,
+        Ok(Err(damage)) => Verdict::Damaged(damage.to_string()),
+        Err(error) => Verdict::Unknown(reason(&error)),
     }
 }
 

@@ -45,9 +45,10 @@ fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
 }
 
 /// Whether each file system of `record` is still mounted as when the record was written, in
-/// the boot of the record. A mount that was moved or covered counts.
+/// the boot of the record. A mount that was moved counts.
 ///
-/// On kernels before 6.8 an id may belong to another mount, if the first was unmounted.
+/// On kernels before 6.8 an id may belong to another mount, if the first was unmounted. Since
+/// 6.8 a mount does not count while another one covers it.
 pub fn file_systems_still_mounted(record: &Record) -> bool {
     let Ok(mounts) = mounts::ours() else { return false };
     record.file_systems.iter().all(|system| is_still_mounted(system, &mounts))
@@ -64,18 +65,6 @@ fn is_still_mounted(system: &FileSystem, mounts: &[Mount]) -> bool {
     let has_moved = |mount: &Mount| id_of(&mount.point).is_ok_and(|it| it.id == system.mount);
     // A look at another kind of file system can block for ever: its server may be gone.
     mounts.iter().filter(|mount| mount.kind().is_held()).any(has_moved)
-        || is_covered_by_a_hold(system, mounts)
-}
-
-/// Whether a volatile overlay covers the mount point: the hold itself, on a directory that is a
-/// mount point. The overlay keeps the file system below mounted, and was made after the record.
-fn is_covered_by_a_hold(system: &FileSystem, mounts: &[Mount]) -> bool {
-    let mut here = mounts.iter().rev().filter(|mount| mount.point == system.point);
-    // Linux 6.18 shows the option by its other name.
-    let is_volatile =
-        |mount: &Mount| ["volatile", "fsync=volatile"].iter().any(|one| mount.has_option(one));
-    let is_hold = |mount: &Mount| mount.type_name == "overlay" && is_volatile(mount);
-    here.next().is_some_and(is_hold) && here.next().is_some()
 }
 
 fn id_of(path: &Path) -> Result<MountId, Errno> {

@@ -7,7 +7,7 @@ use synconce_daemon::aside::settle;
 use synconce_daemon::config::Config;
 use synconce_daemon::docker_layers::unreferenced;
 use synconce_daemon::record::Record;
-use synconce_daemon::recover::{Decision, Layers, Recovered, Steps, Verdict, recover};
+use synconce_daemon::recover::{Decision, Layers, Recovered, recover};
 use synconce_testkit::harness::{Cgroups, Place};
 use synconce_testkit::rig::Rig;
 
@@ -48,8 +48,7 @@ fn used(path: &Path) -> u64 {
 }
 
 fn recovered(config: &Config) -> Layers {
-    let steps = Steps { check_bolt: &|_| Verdict::Whole, clean: &|_| Ok(()) };
-    match recover(config, Decision::ByFile, &steps).unwrap() {
+    match recover(config, Decision::ByFile).unwrap() {
         Recovered::SetAside(aside) => aside.layers,
         other => panic!("{other:?}"),
     }

@@ -1,35 +1,32 @@
 //! The decision: clean or unclean, and what happens then.
 
 use crate::support::{
-    DATA, config, crash, everything, has_marker, isolated, listing, make_files, marker, paths,
-    recover_as, recovered, set_aside, sh,
+    DATA, config, crash, everything, has_marker, isolated, leave_link, listing, make_database,
+    make_files, marker, paths, recovered, set_aside, sh,
 };
-use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use synconce_daemon::aside::Journal;
+use synconce_daemon::config::{Config, Held};
+use synconce_daemon::kind::Kind;
+use synconce_daemon::overlay::{Place, SCRATCH};
 use synconce_daemon::record::{self, Record};
-use synconce_daemon::recover::{
-    Decision, Layers, RecoverError, Recovered, Steps, Verdict, recover,
-};
-
-fn damaged() -> Verdict {
-    Verdict::Damaged("page 7".to_owned())
-}
+use synconce_daemon::recover::{Decision, Layers, RecoverError, Recovered, recover};
 
 #[test]
 fn in_the_same_boot_nothing_is_changed() {
     isolated(|| {
         let config = config("wipe", &everything());
         make_files("old");
+        make_database(false);
+        let link = leave_link(&config);
         let before = listing();
         assert_eq!(recovered(&config), Recovered::Clean);
         marker(&config).write().unwrap();
         for decision in [Decision::ByFile, Decision::Wipe, Decision::Keep] {
-            let recovered = recover_as(&config, decision, &damaged()).unwrap();
-            assert_eq!(recovered, Recovered::Untouched);
+            assert_eq!(recover(&config, decision).unwrap(), Recovered::Untouched);
         }
-        assert!(has_marker() && listing() == before);
+        assert!(has_marker() && listing() == before && link.exists());
     });
 }
 
@@ -44,7 +41,7 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
         let ends = [
             (Record { boot: "another".to_owned(), ..whole.clone() }, "the machine stopped"),
             (Record { boot: String::new(), ..whole.clone() }, "the machine stopped"),
-            (Record { failed: true, ..whole.clone() }, "a write to the disk failed"),
+            (Record { failed: true, ..whole.clone() }, "the disk lost writes"),
             (unmounted, "unmounted"),
         ];
         for (record, reason) in ends {
@@ -84,22 +81,27 @@ fn a_check_decides_and_what_cannot_be_checked_is_refused() {
     isolated(|| {
         let config = config("check", &everything());
         make_files("old");
+        sh(&format!("rm {DATA}/meta.db; mkfifo {DATA}/meta.db"));
         let before = listing();
         crash(&config);
-        let unknown = Verdict::Unknown("no program".to_owned());
-        let error = recover_as(&config, Decision::ByFile, &unknown).unwrap_err();
-        assert!(error.to_string().contains("no program"), "{error}");
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
         assert!(listing() == before && has_marker());
-        let whole = recover_as(&config, Decision::ByFile, &Verdict::Whole).unwrap();
+        sh(&format!("rm {DATA}/meta.db"));
+        make_database(true);
+        let link = leave_link(&config);
+        let before = listing();
+        let whole = recovered(&config);
         assert!(matches!(whole, Recovered::WasWhole { .. }) && listing() == before);
-        assert!(!has_marker());
+        assert!(!has_marker() && !link.exists());
+        make_database(false);
         crash(&config);
-        let aside = recover_as(&config, Decision::ByFile, &damaged()).unwrap();
-        let aside = set_aside(aside);
-        assert!(aside.reason.contains("meta.db is damaged: page 7"), "{}", aside.reason);
+        let aside = set_aside(recovered(&config));
+        assert!(aside.reason.contains("meta.db is damaged: page 4"), "{}", aside.reason);
         assert!(!listing().contains("plugin") && !has_marker());
         // The cache cannot be trusted after a failed write.
         make_files("old");
+        make_database(true);
         Record { failed: true, ..marker(&config) }.write().unwrap();
         set_aside(recovered(&config));
     });
@@ -110,20 +112,22 @@ fn a_refusal_changes_nothing_and_the_operator_decides() {
     isolated(|| {
         let config = config("refuse", "");
         make_files("old");
+        make_database(false);
+        let link = leave_link(&config);
         let before = listing();
         crash(&config);
-        let never = |_: &[_]| panic!("nothing may be changed");
-        let steps = Steps { check_bolt: &|_| Verdict::Whole, clean: &never };
-        let error = recover(&config, Decision::ByFile, &steps).unwrap_err();
+        let error = recover(&config, Decision::ByFile).unwrap_err();
         let commands: Vec<_> = error.commands().into_iter().map(|(command, _)| command).collect();
         assert_eq!(commands[0], format!("ls -la '{DATA}/meta.db'"));
         assert_eq!(commands[1], "synconce hold recover test --keep");
         assert_eq!(commands[2], "synconce hold recover test --wipe");
-        assert!(listing() == before && has_marker());
-        let kept = recover_as(&config, Decision::Keep, &damaged()).unwrap();
+        assert!(listing() == before && has_marker() && link.exists());
+        let kept = recover(&config, Decision::Keep).unwrap();
         assert!(matches!(kept, Recovered::Kept { .. }) && listing() == before && !has_marker());
+        assert!(!link.exists());
+        make_database(true);
         crash(&config);
-        set_aside(recover_as(&config, Decision::Wipe, &Verdict::Whole).unwrap());
+        set_aside(recover(&config, Decision::Wipe).unwrap());
         assert!(!listing().contains("meta.db") && !has_marker());
     });
 }
@@ -142,34 +146,51 @@ fn files_of_a_begun_wipe_are_not_used_before_all_are_put_back() {
         fs::rename(&last.to, &last.from).unwrap();
         fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
         crash(&config);
-        let error = recover_as(&config, Decision::Keep, &Verdict::Whole).unwrap_err();
+        let error = recover(&config, Decision::Keep).unwrap_err();
         let RecoverError::Refused { put_back, .. } = error else { panic!("{error}") };
         let moves = &put_back.iter().filter(|one| one.starts_with("mv")).collect::<Vec<_>>()[..2];
         moves.iter().for_each(|one| drop(sh(one)));
         assert_eq!(listing(), before);
-        let kept = recover_as(&config, Decision::Keep, &Verdict::Whole).unwrap();
+        let kept = recover(&config, Decision::Keep).unwrap();
         assert!(matches!(kept, Recovered::Kept { .. }) && listing() == before && !has_marker());
         assert_eq!(recovered(&config), Recovered::Clean);
     });
 }
 
+/// Returns the names of the attributes of `path`.
+fn attributes(path: &Path) -> String {
+    let mut names = vec![0; 64 << 10];
+    let length = rustix::fs::listxattr(path, &mut names[..]).unwrap();
+    String::from_utf8_lossy(&names[..length]).into_owned()
+}
+
+/// Returns the hold "test" on the directory "other" in place of the database.
+fn of_directory() -> Config {
+    let mut config = config("wipe", "");
+    let path = Path::new(DATA).join("other");
+    config.hold = vec![Held { path, kind: Kind::Other, throw_away: false }];
+    config
+}
+
 #[test]
 fn leftovers_of_the_hold_are_removed_before_a_rename() {
     isolated(|| {
-        let config = config("wipe", "");
+        let config = of_directory();
         make_files("old");
+        let place = Place::of(&config.hold[0]).unwrap();
+        place.hold().unwrap();
         crash(&config);
-        let cleaned = Cell::new(false);
-        let clean = |held: &[synconce_daemon::config::Held]| {
-            cleaned.set(held[0].path.exists());
-            Ok(())
-        };
-        recover(
-            &config,
-            Decision::ByFile,
-            &Steps { check_bolt: &|_| Verdict::Whole, clean: &clean },
-        )
-        .unwrap();
-        assert!(cleaned.get() && !listing().contains("meta.db"));
+        let before = listing();
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("while it is held"), "{error}");
+        assert!(listing() == before && has_marker(), "nothing is renamed below an overlay");
+        place.release().unwrap();
+        assert!(attributes(&place.path()).contains("trusted.overlay."));
+        let aside = set_aside(recovered(&config));
+        assert_eq!(aside.paths, paths(&["other"]));
+        // After a rename the attributes would have been out of reach.
+        let other = Path::new(DATA).join(".synconce-aside-test-1/other");
+        assert_eq!(attributes(&other), "");
+        assert!(!Path::new(DATA).join(SCRATCH).exists() && !place.path().exists());
     });
 }

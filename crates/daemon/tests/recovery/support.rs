@@ -5,10 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_daemon::config::Config;
+use synconce_daemon::overlay::Place;
 use synconce_daemon::record::{self, Record};
-use synconce_daemon::recover::{
-    Decision, RecoverError, Recovered, SetAside, Steps, Verdict, file_system_of, recover,
-};
+use synconce_daemon::recover::{Decision, Recovered, SetAside, file_system_of, recover};
 
 /// The data directory of the daemon.
 pub const DATA: &str = "/var/lib/daemon";
@@ -38,13 +37,23 @@ pub fn listing() -> String {
     ))
 }
 
-/// Makes the daemon's files: a database and two directories.
+/// Makes the daemon's files: a file in the place of the database, which is no database, and two directories.
 pub fn make_files(content: &str) {
     sh(&format!(
         "mkdir -p {DATA}/plugin.one/sub {DATA}/plugin.two {DATA}/other; cd {DATA}; \
          for file in meta.db plugin.one/a plugin.one/sub/b plugin.two/c other/d; do \
          echo {content} >$file; done"
     ));
+}
+
+/// Makes the database a whole one, or one with a damaged page 4.
+pub fn make_database(is_whole: bool) {
+    // bbolt wrote this database.
+    let mut content = include_bytes!("../../../../proof/fuzz/corpora/bolt/one").to_vec();
+    if !is_whole {
+        content[0x800..0x810].fill(0xff);
+    }
+    fs::write(format!("{DATA}/meta.db"), content).expect("a file");
 }
 
 /// Returns the hold "test" on the database, after whose crash `after_crash` happens.
@@ -84,20 +93,20 @@ pub fn has_marker() -> bool {
     record::path("test").exists()
 }
 
-/// Recovers, where a bolt file is whole as `verdict` says.
-pub fn recover_as(
-    config: &Config,
-    decision: Decision,
-    verdict: &Verdict,
-) -> Result<Recovered, RecoverError> {
-    let check_bolt = |_: &Path| verdict.clone();
-    let steps = Steps { check_bolt: &check_bolt, clean: &|_| Ok(()) };
-    recover(config, decision, &steps)
+/// Holds the database and ends the hold as a crash does. Returns the link to the database that
+/// the hold leaves.
+pub fn leave_link(config: &Config) -> PathBuf {
+    let place = Place::of(&config.hold[0]).expect("a place");
+    place.hold().expect("a hold");
+    place.release().expect("a hold that no process uses");
+    let link = place.below();
+    assert!(link.exists());
+    link
 }
 
-/// Recovers by the hold's file, where every bolt file is whole.
+/// Recovers by the hold's file.
 pub fn recovered(config: &Config) -> Recovered {
-    recover_as(config, Decision::ByFile, &Verdict::Whole).expect("a recovery")
+    recover(config, Decision::ByFile).expect("a recovery")
 }
 
 /// Returns what was set aside by `recovered`.

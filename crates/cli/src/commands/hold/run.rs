@@ -7,13 +7,11 @@ use crate::exit;
 use crate::text::{notice, say};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
+use synconce_daemon::aside;
 use synconce_daemon::config::Config;
-use synconce_daemon::recover::{
-    self, Decision, Layers, RecoverError, Recovered, SetAside, Steps, Verdict,
-};
+use synconce_daemon::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_daemon::start::start;
 use synconce_daemon::stop::stop;
-use synconce_daemon::{aside, bolt, overlay};
 use synconce_sys::reason;
 
 /// Recovers a hold.
@@ -29,7 +27,7 @@ pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
 
 /// Recovers, and says what was done: a recovery that changes something is never silent.
 fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
-    let done = recover::recover(config, decision, &steps());
+    let done = recover::recover(config, decision);
     let name = &config.name;
     match done.map_err(|error| refused(&error))? {
         Recovered::Clean | Recovered::Untouched => {}
@@ -67,17 +65,6 @@ fn refused(error: &RecoverError) -> Trouble {
         message += &format!("\n  {command}    # {what}");
     }
     message.into()
-}
-
-fn steps() -> Steps<'static> {
-    Steps {
-        check_bolt: &|path| match bolt::check(path) {
-            Ok(Ok(_)) => Verdict::Whole,
-            Ok(Err(damage)) => Verdict::Damaged(damage.to_string()),
-            Err(error) => Verdict::Unknown(reason(&error)),
-        },
-        clean: &overlay::clean,
-    }
 }
 
 /// Removes what was set aside.

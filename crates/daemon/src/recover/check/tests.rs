@@ -5,13 +5,9 @@ fn held(path: PathBuf, kind: Kind) -> Held {
     Held { path, kind, throw_away: false }
 }
 
-fn never(_: &Path) -> Verdict {
-    panic!("this is no bolt file")
-}
-
 fn by(words: &[&str]) -> Verdict {
     let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-    check(&held("/".into(), Kind::Other), Some(&words), &never)
+    check(&held("/".into(), Kind::Other), Some(&words))
 }
 
 #[test]
@@ -31,13 +27,29 @@ fn the_exit_code_of_a_command_decides_and_a_command_that_did_not_check_decides_n
 #[test]
 fn what_cannot_be_checked_is_unknown_and_a_missing_file_is_damage() {
     for kind in [Kind::Lmdb, Kind::Etcd, Kind::Postgresql, Kind::Other] {
-        let verdict = check(&held("/".into(), kind), None, &never);
+        let verdict = check(&held("/".into(), kind), None);
         assert!(matches!(verdict, Verdict::Unknown(_)), "{kind:?}");
-        let verdict = check(&held("/nonexistent".into(), kind), None, &never);
+        let verdict = check(&held("/nonexistent".into(), kind), None);
         assert!(matches!(verdict, Verdict::Damaged(_)), "{kind:?}");
     }
-    let verdict = check(&held("/".into(), Kind::Bolt), None, &|_| Verdict::Damaged("x".into()));
-    assert_eq!(verdict, Verdict::Damaged("x".into()));
+}
+
+#[test]
+fn bolt_databases_are_checked_by_their_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("meta.db");
+    let verdict = |content: &[u8]| {
+        std::fs::write(&path, content).unwrap();
+        check(&held(path.clone(), Kind::Bolt), None)
+    };
+    // bbolt wrote this database.
+    let whole = include_bytes!("../../../../../proof/fuzz/corpora/bolt/one");
+    assert_eq!(verdict(whole), Verdict::Whole);
+    let mut damaged = whole.to_vec();
+    damaged[0x800..0x810].fill(0xff);
+    assert!(matches!(verdict(&damaged), Verdict::Damaged(why) if why.contains("page 4")));
+    let verdict = check(&held(directory.path().to_owned(), Kind::Bolt), None);
+    assert!(matches!(verdict, Verdict::Unknown(why) if why.contains("not a regular file")));
 }
 
 fn sqlite(directory: &Path, sql: &str) {
@@ -49,7 +61,7 @@ fn sqlite(directory: &Path, sql: &str) {
 fn sqlite_databases_are_checked_by_sqlite3_and_a_file_that_should_be_one_is_damage() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    let verdict = || check(&held(at.to_owned(), Kind::Sqlite), None, &never);
+    let verdict = || check(&held(at.to_owned(), Kind::Sqlite), None);
     assert!(matches!(verdict(), Verdict::Unknown(_)), "nothing is there");
     sqlite(
         at,
