@@ -59,6 +59,8 @@ pub enum AsideError {
     },
     /// What was begun before is not finished, so it cannot be settled.
     Unfinished(PathBuf),
+    /// Nothing is where the files that were set aside belong, such as this path.
+    NotStarted(PathBuf),
     /// An act failed. What was renamed before is in the journal.
     Failed(Error),
 }
@@ -80,12 +82,33 @@ impl fmt::Display for AsideError {
                 let path = path.display();
                 write!(f, "cannot remove what was set aside: {path} is still to be renamed")
             }
+            Self::NotStarted(path) => {
+                let path = path.display();
+                write!(f, "cannot remove what was set aside: the daemon has not made {path} anew")
+            }
             Self::Failed(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for AsideError {}
+
+/// Returns where the file that belongs at `path` is set aside for the hold `name`, the latest
+/// one.
+///
+/// # Errors
+/// Names the journal.
+pub fn former(name: &str, path: &Path) -> Result<Option<PathBuf>, Error> {
+    let journal = Journal::read(name)?;
+    let moves = journal.sets.iter().rev().flat_map(|set| &set.moves);
+    let mut found = moves.filter_map(|one| {
+        let below = path.strip_prefix(&one.from).ok()?;
+        // join() would add a slash, which fails for a file.
+        let there = if below.as_os_str().is_empty() { one.to.clone() } else { one.to.join(below) };
+        exists(&there).then_some(there)
+    });
+    Ok(found.next())
+}
 
 /// Sets aside the files of `request`. First finishes what an earlier call began. Files that are
 /// missing are no error. When the function returns, all renames are durable.

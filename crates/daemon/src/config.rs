@@ -94,7 +94,9 @@ pub enum Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(name) => write!(f, "cannot use the name {name:?} for a hold"),
+            Self::Name(name) => {
+                write!(f, "cannot use the name {name:?}: it may have letters, digits, - and _ only")
+            }
             Self::Read(path, error) => {
                 write!(f, "cannot read {}: {}", path.display(), reason(error))
             }

@@ -39,6 +39,8 @@ pub enum Failure {
     Refused(Refusal),
     /// Processes have the path open. `users` is empty if /proc does not show them.
     InUse {
+        /// Whether the hold was to start, and not to stop.
+        starting: bool,
         /// The held path.
         path: PathBuf,
         /// The processes.
@@ -46,6 +48,10 @@ pub enum Failure {
         /// The daemon's unit.
         unit: Option<String>,
     },
+    /// The hold of this name is in force, and its file says something else now.
+    Changed(String),
+    /// Another `synconce hold run` of this name has not ended.
+    Running(String),
     /// The path is in the hold of this name, too.
     Overlap(PathBuf, String),
     /// A volatile overlay is mounted on the path, and no marker has it.
@@ -64,11 +70,14 @@ impl Failure {
                 Some(format!("synconce hold recover {name}"))
             }
             Self::InUse { unit: Some(unit), .. } => Some(format!("systemctl stop {unit}")),
-            Self::Overlap(_, name) => Some(format!("synconce hold stop {name}")),
+            Self::Overlap(_, name) | Self::Changed(name) => {
+                Some(format!("synconce hold stop {name}"))
+            }
             Self::Private(_, point) => Some(format!("mount --make-shared {}", point.display())),
             Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
             Self::Refused(refusal) => refusal.remedy(),
-            Self::Act(_) | Self::InUse { .. } => None,
+            Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
+            Self::Act(_) | Self::Running(_) => None,
         }
     }
 }
@@ -82,12 +91,19 @@ impl fmt::Display for Failure {
                 let marker = record::path(name);
                 write!(f, "cannot go on with the hold {name}: {why} ({})", marker.display())
             }
-            Self::InUse { path, users, .. } if users.is_empty() => {
-                write!(f, "cannot change the hold of {}: another process uses it", path.display())
+            Self::InUse { path, users, starting, .. } => {
+                let act = if *starting { "hold" } else { "end the hold of" };
+                let users = match users.is_empty() {
+                    true => "another process".to_owned(),
+                    false => named(users),
+                };
+                write!(f, "cannot {act} {}: in use by {users}", path.display())
             }
-            Self::InUse { path, users, .. } => {
-                let (path, users) = (path.display(), named(users));
-                write!(f, "cannot change the hold of {path}: in use by {users}")
+            Self::Changed(name) => {
+                write!(f, "cannot start the hold {name}: it is in force with other settings")
+            }
+            Self::Running(name) => {
+                write!(f, "cannot run the hold {name}: another \"synconce hold run\" has it")
             }
             Self::Overlap(path, name) => {
                 write!(f, "cannot hold {}: it is in the hold {name}, too", path.display())

@@ -18,7 +18,7 @@ pub mod open_files;
 pub mod overlay;
 pub mod record;
 pub mod recover;
-mod runtime;
+pub mod runtime;
 pub mod start;
 pub mod status;
 pub mod stop;

@@ -34,7 +34,7 @@ pub struct OpenFile {
     pub path: PathBuf,
     /// The flags of open(2).
     pub flags: u32,
-    /// The id of the mount through which the file was opened.
+    /// The id of the mount through which the file was opened; 0 for a working directory.
     pub mount: u64,
 }
 
@@ -53,7 +53,7 @@ impl OpenFile {
     }
 }
 
-/// Returns the open files of all other processes. Processes that end meanwhile are left out.
+/// Returns the open files and working directories of all other processes. Processes that end meanwhile are left out.
 pub fn all() -> Vec<OpenFile> {
     let ours = std::process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -74,7 +74,10 @@ fn of(pid: u32) -> Vec<OpenFile> {
         let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
         Some(OpenFile { pid, path, flags, mount: field("mnt_id:")?.parse().ok()? })
     };
-    descriptors.filter_map(look).collect()
+    // A process that works in a held directory reaches files without the overlay.
+    let directory = fs::read_link(format!("/proc/{pid}/cwd")).ok();
+    let directory = directory.map(|path| OpenFile { pid, path, flags: 0, mount: 0 });
+    descriptors.filter_map(look).chain(directory).collect()
 }
 
 /// Returns the processes of `files`, each once.

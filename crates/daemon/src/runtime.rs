@@ -5,6 +5,7 @@
 //! reaches the file without the hold would get the lock as well, and write to the same
 //! database. The hold itself does not depend on the guard.
 
+use crate::error::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
@@ -116,6 +117,21 @@ impl Lock {
 
     fn guard_path(&self) -> PathBuf {
         guard_path(&self.name)
+    }
+}
+
+/// Takes the place of the one `synconce hold run` of the hold `name`, until the value is
+/// dropped. To be called after the start: the guard would keep it otherwise.
+///
+/// # Errors
+/// [`Failure::Running`] while another process has the place.
+pub fn only_runner(name: &str) -> Result<OwnedFd, Failure> {
+    let path = directory().join(format!("{name}.run"));
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Failure::Running(name.to_owned())),
+        locked => Ok(locked.on("cannot lock", &path).map(|()| file)?),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The start of a hold.
 
+use crate::aside;
 use crate::config::{Config, Held};
 use crate::error::{Failure, Unclean};
 use crate::kind::{self, Kind};
@@ -11,21 +12,20 @@ use crate::runtime::{self, Lock};
 use crate::stop;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
+use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
 use synconce_probe::mounts;
 
 /// What [`start`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// The hold began.
-    Began,
+    /// The hold began. These held paths were missing, and are made.
+    Began(Vec<PathBuf>),
     /// The hold was in force already, and nothing was changed.
     InForce,
 }
@@ -43,6 +43,9 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
         if let Some(why) = unclean(&record) {
             return Err(Failure::Unclean(config.name.clone(), why));
         }
+        if record.config != *config && is_mounted(&record)? {
+            return Err(Failure::Changed(config.name.clone()));
+        }
         if record.config == *config && is_whole(&record)? {
             guard_again(&mut lock, &record)?;
             return Ok(Started::InForce);
@@ -54,8 +57,10 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
         // The marker names the file systems of these directories.
         config.hold.iter().try_for_each(make_parent)?;
         record(config)?.write()?;
-        return Ok(Started::Began);
+        return Ok(Started::Began(Vec::new()));
     }
+    let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
+    let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
     let mut locked = Vec::new();
     for held in &config.hold {
         locked.extend(prepare(held, config)?);
@@ -65,7 +70,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     record.write()?;
     let begun = hold_all(config).and_then(|()| lock.guard(locked));
     match begun {
-        Ok(()) => Ok(Started::Began),
+        Ok(()) => Ok(Started::Began(made)),
         Err(error) => {
             // The daemon was not told that anything is held, but another process may have
             // written meanwhile. If this fails, the marker stays.
@@ -84,6 +89,14 @@ pub fn unclean(record: &Record) -> Option<Unclean> {
         () if !file_systems_still_mounted(record) => Some(Unclean::Unmounted),
         () => None,
     }
+}
+
+/// Whether anything of `record` is mounted.
+fn is_mounted(record: &Record) -> Result<bool, Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    // A path that is gone is not mounted.
+    let places = record.held().iter().filter_map(|held| Place::of(held).ok());
+    Ok(places.into_iter().any(|place| place.mount(&mounts).is_some()))
 }
 
 /// Whether everything of `record` is mounted, and no write was lost.
@@ -186,25 +199,42 @@ fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
     }
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
-    if !held.kind.is_file() {
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            other => other.on("cannot create", &path)?,
-        }
-    }
     kind::inspect(held).map_err(Failure::Refused)?;
+    if path.symlink_metadata().is_err() {
+        make(held, &path, config)?;
+    }
     refuse_users(&path, config)?;
     if held.kind != Kind::Bolt {
         return Ok(None);
     }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
     match runtime::lock_below(&file) {
-        Err(Errno::WOULDBLOCK) => {
-            Err(Failure::InUse { path, users: Vec::new(), unit: config.unit.clone() })
-        }
+        Err(Errno::WOULDBLOCK) => Err(Failure::InUse {
+            starting: true,
+            path,
+            users: Vec::new(),
+            unit: config.unit.clone(),
+        }),
         other => Ok(Some(other.on("cannot lock", &path).map(|()| file)?)),
     }
+}
+
+/// Makes the missing `path`. The daemon may not be root's: it gets the owner and the mode of
+/// what is set aside, if there is such a file.
+fn make(held: &Held, path: &Path, config: &Config) -> Result<(), Error> {
+    match held.kind.is_file() {
+        true => {
+            let mut options = File::options();
+            options.write(true).create_new(true).mode(0o600).open(path).map(drop)
+        }
+        false => DirBuilder::new().mode(0o700).create(path),
+    }
+    .on("cannot create", path)?;
+    let Some(former) = aside::former(&config.name, &held.path)? else { return Ok(()) };
+    let former = former.symlink_metadata().on("cannot look at", &former)?;
+    lchown(path, Some(former.uid()), Some(former.gid())).on("cannot set the owner of", path)?;
+    fs::set_permissions(path, former.permissions()).on("cannot set the mode of", path)
 }
 
 /// Refuses a path of which a process has a file open: its syncs would stay real, and its
@@ -215,7 +245,12 @@ fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
     let users = open_files::users(open_files::all().iter().filter(is_below));
     match users.is_empty() || !(ours.is_file() || ours.is_dir()) {
         true => Ok(()),
-        false => Err(Failure::InUse { path: path.to_owned(), users, unit: config.unit.clone() }),
+        false => Err(Failure::InUse {
+            starting: true,
+            path: path.to_owned(),
+            users,
+            unit: config.unit.clone(),
+        }),
     }
 }
 

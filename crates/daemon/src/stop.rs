@@ -95,7 +95,12 @@ fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure>
         Ok(()) => Ok(()),
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
             let users = users(mount, &open_files::all());
-            Err(Failure::InUse { path: place.path(), users, unit: record.config.unit.clone() })
+            Err(Failure::InUse {
+                starting: false,
+                path: place.path(),
+                users,
+                unit: record.config.unit.clone(),
+            })
         }
         Err(error) => Err(Failure::Act(Error::new("cannot unmount", &place.path(), error))),
     }
@@ -107,7 +112,7 @@ fn refuse_users(places: &[(Place, Mount)], record: &Record) -> Result<(), Failur
         let users = users(mount, &files);
         if !users.is_empty() {
             let unit = record.config.unit.clone();
-            return Err(Failure::InUse { path: place.path(), users, unit });
+            return Err(Failure::InUse { starting: false, path: place.path(), users, unit });
         }
     }
     Ok(())

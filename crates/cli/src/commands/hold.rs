@@ -7,18 +7,20 @@ pub use self::show::{Report, reports};
 
 use crate::arguments::hold::{Hold, Named, Verb};
 use crate::exit;
-use crate::text::{notice, say};
+use crate::text::{notice, say, shell};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_daemon::config::{Config, Unusable, path_of};
 use synconce_daemon::error::Failure;
+use synconce_daemon::record::Record;
 use synconce_daemon::start::{Started, start};
 use synconce_daemon::stop::{Stopped, stop};
 
 /// A message for the user, and a command that helps.
-struct Trouble {
-    message: String,
+pub struct Trouble {
+    /// What is wrong.
+    pub message: String,
     hint: Option<String>,
 }
 
@@ -36,7 +38,7 @@ impl From<String> for Trouble {
 
 impl Trouble {
     fn report(&self) -> ExitCode {
-        say(&self.message);
+        self.message.lines().for_each(say);
         if let Some(hint) = &self.hint {
             say(&format!("hint: {hint}"));
         }
@@ -67,8 +69,22 @@ pub fn hold(arguments: Hold) -> ExitCode {
 }
 
 fn say_root() -> ExitCode {
-    let message = "cannot hold files: only root may mount on them".to_owned();
-    Trouble { message, hint: Some("sudo synconce hold".to_owned()) }.report()
+    let message = "cannot change a hold: only root may mount on files".to_owned();
+    let words = std::env::args().skip(1).collect::<Vec<_>>();
+    Trouble { message, hint: Some(format!("sudo synconce {}", shell(&words))) }.report()
+}
+
+/// Reads the file of the hold `name`, or its marker if the file is gone: a crash may have come
+/// between.
+fn read_or_recall(name: &OsStr) -> Result<Config, Trouble> {
+    match (read(name), Record::read(&stem(name))) {
+        (Err(trouble), Ok(Some(record))) if !path_of(name).exists() => {
+            notice(&trouble.message);
+            notice("the marker of the hold says what is held");
+            Ok(record.config)
+        }
+        (config, _) => config,
+    }
 }
 
 /// Reads the file of the hold `name`.
@@ -87,10 +103,19 @@ fn read(name: &OsStr) -> Result<Config, Trouble> {
 
 fn begin(named: &Named) -> Result<(), Trouble> {
     let config = read(&named.name)?;
-    if start(&config)? == Started::InForce {
-        notice(&format!("the files of {} are held already", config.name));
-    }
+    say_started(&config, start(&config)?);
     Ok(())
+}
+
+fn say_started(config: &Config, started: Started) {
+    match started {
+        Started::InForce => notice(&format!("the files of {} are held already", config.name)),
+        Started::Began(made) => {
+            for path in made {
+                notice(&format!("made {}, which was missing", path.display()));
+            }
+        }
+    }
 }
 
 fn end(named: &Named) -> Result<(), Trouble> {

@@ -133,7 +133,7 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     runs.extend(of_root);
     runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
     advise(&mut runs, arguments.root.as_deref());
-    let holds = holds::noteworthy();
+    let (holds, all_holds) = holds::noteworthy();
     match json {
         Some(sink) => sink.write(&runs)?,
         None if arguments.quiet => {}
@@ -145,7 +145,7 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
             exit::INTERRUPTED.into()
         }
         () if any("in-flight") || any("committing") => exit::IN_FLIGHT.into(),
-        () if !could_look => exit::FAILED.into(),
+        () if !could_look || !all_holds => exit::FAILED.into(),
         () => ExitCode::SUCCESS,
     })
 }

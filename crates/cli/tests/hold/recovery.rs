@@ -3,11 +3,15 @@
 
 use crate::support::Fixture;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::{finish, isolated};
 
 /// Holds the files, writes `text` to the file, and takes the disk away under the hold.
 fn interrupted(fixture: &Fixture<'_>, text: &str) {
     fixture.ok("start");
+    let owned = fixture.directory();
+    fixture.place.bare(&["chown", "65534:65534", &owned.display().to_string()]);
+    fixture.place.bare(&["chmod", "750", &owned.display().to_string()]);
     fs::write(fixture.file(), text).unwrap();
     fs::write(fixture.directory().join("data"), text).unwrap();
     for path in [fixture.file(), fixture.directory()] {
@@ -47,11 +51,13 @@ fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
         // The commands, as they are printed, typed by hand.
         fs::remove_file(fixture.file()).unwrap();
         fs::remove_dir(fixture.directory()).unwrap();
-        let is_command = |line: &&str| line.trim_start().starts_with("mv ");
+        let is_command = |line: &&str| line.trim_start().starts_with("if [");
         let commands = recovered.stderr.replace("synconce:", "");
         let commands: Vec<_> = commands.lines().filter(is_command).map(str::to_owned).collect();
         assert_eq!(commands.len(), 2, "{}", recovered.stderr);
-        assert_eq!(place.bare(&["sh", "-ec", &commands.join("\n")]).status.code(), Some(0));
+        for _again in 0..2 {
+            assert_eq!(place.bare(&["sh", "-ec", &commands.join("\n")]).status.code(), Some(0));
+        }
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "old");
         fixture.rig.down().unwrap();
@@ -64,9 +70,14 @@ fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
         let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
         interrupted(&fixture, "old");
         fixture.ok("recover");
+        let early = fixture.hold("settle");
+        assert_eq!(early.status.code(), Some(125));
+        assert!(early.stderr.contains("has not made"), "{}", early.stderr);
         fixture.ok("start");
         let aside = |fixture: &Fixture<'_>| fixture.everything().contains(".synconce-aside");
         assert!(aside(&fixture));
+        let new = fs::metadata(fixture.directory()).unwrap();
+        assert_eq!((new.uid(), new.gid(), new.mode() & 0o7777), (65534, 65534, 0o750));
         fixture.ok("settle");
         assert!(!aside(&fixture));
         fixture.ok("stop");

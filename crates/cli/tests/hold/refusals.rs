@@ -157,3 +157,37 @@ fn a_data_directory_of_dockerd_on_a_private_mount_is_refused_with_the_command_th
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn other_settings_are_refused_while_the_hold_is_in_force() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        fixture.configure("t", "after_crash = \"wipe\"\n");
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("hint: synconce hold stop t\n"), "{}", refused.stderr);
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_hides_no_other_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        place.write("state/holds/bad.json", "{");
+        for words in [&["hold", "status"][..], &["status"]] {
+            let shown = finish(&mut place.synconce(words));
+            assert_eq!(shown.status.code(), Some(125), "{shown:?}");
+            assert!(shown.stdout.contains("held") && shown.stderr.contains("bad.json"));
+        }
+        fs::remove_file(place.path("state/holds/bad.json")).unwrap();
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}

@@ -61,3 +61,21 @@ fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_second_run_does_not_end_the_hold_of_the_first() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
+        let running = Started::new(&mut place.synconce(&words));
+        place.wait_for("up");
+        let second = finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", "true"]));
+        assert_eq!(second.status.code(), Some(125));
+        assert!(second.stderr.contains("another \"synconce hold run\""), "{}", second.stderr);
+        assert_eq!(fixture.state(), "held");
+        to_synconce(&running, Signal::TERM);
+        running.end();
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}

@@ -146,11 +146,14 @@ impl Journal {
             let away = replaced.join(one.to.file_name().unwrap_or_default());
             let [from, to, replaced, away] =
                 [&one.from, &one.to, &replaced, &away].map(|path| quote(path));
-            let is_there = format!("[ ! -e {from} ] && [ ! -L {from} ]");
+            let is_there = |path: &str| format!("[ -e {path} ] || [ -L {path} ]");
+            // A second run finds nothing to put back, and changes nothing.
             commands.push(format!(
-                "{is_there} || {{ mkdir -p -- {replaced} && mv -T -- {from} {away}; }}"
+                "if {}; then if {}; then mkdir -p -- {replaced} && mv -T -- {from} {away}; fi && \
+                 mv -T -- {to} {from}; fi",
+                is_there(&to),
+                is_there(&from)
             ));
-            commands.push(format!("mv -T -- {to} {from}"));
         }
         commands
     }
@@ -163,7 +166,9 @@ impl Journal {
         format!(
             "synconce set these files aside for the hold {name} at {time}:\n{reason}\n\n\
              After the daemon has started once, \"synconce hold settle {name}\" removes them.\n\
-             To put the files back, run these commands as root. They need no synconce:\n\n\
+             To put the files back, stop the daemon and the hold, and run these commands as root.\n\
+             They need no synconce. What the daemon has made meanwhile is moved away, and removed\n\
+             by \"synconce hold settle {name}\":\n\n\
              {commands}\n"
         )
     }

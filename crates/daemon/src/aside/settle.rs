@@ -17,13 +17,20 @@ use synconce_fs::{RemoveOptions, remove};
 /// Returns the number of files and directories that were removed; 0 if nothing was set aside.
 ///
 /// # Errors
-/// Names the path. The journal stays, and the next call tries again.
+/// [`AsideError::NotStarted`] if nothing is where the files belong: neither the hold nor the
+/// daemon has started since. Otherwise names the path. The journal stays, and the next call tries again.
 pub fn settle(name: &str) -> Result<u64, AsideError> {
     let journal = Journal::read(name)?;
     for set in journal.sets.iter().filter(|set| !set.finished) {
         if let Some(one) = set.pending().next() {
             return Err(AsideError::Unfinished(one.from.clone()));
         }
+    }
+    let froms = || journal.sets.iter().flat_map(|set| set.moves.iter().map(|one| &one.from));
+    if let Some(first) = froms().next()
+        && !froms().any(|from| exists(from))
+    {
+        return Err(AsideError::NotStarted(first.clone()));
     }
     let directories: BTreeSet<_> = journal.sets.iter().flat_map(|set| set.directories()).collect();
     let mut entries = 0;

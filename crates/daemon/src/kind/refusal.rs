@@ -141,7 +141,9 @@ impl Refusal {
                 self.path.ancestors().nth(up).map(|directory| say(directory, kind.word()))
             }
             Reason::MountBelow(_) => Some("name the directories of the databases only".to_owned()),
-            Reason::MountPoint => Some(format!("umount {}", self.path.display())),
+            Reason::MountPoint => {
+                Some("hold a directory below the mount point, and keep the databases there".into())
+            }
             Reason::UnknownMembers(file, _) => Some(format!("bbolt check {}", file.display())),
             Reason::Postgresql(_) => Some("say throw_away = true in the hold's file".to_owned()),
             _ => None,

@@ -114,7 +114,7 @@ fn of_two_wipes_without_a_start_between_the_older_is_put_back() {
         let second = sh(&format!("cat {DATA}/.synconce-aside-test-2/meta.db"));
         let third = sh(&format!("cat {DATA}/.synconce-aside-test-1-replaced/meta.db"));
         assert_eq!((second.as_str(), third.as_str()), ("second\n", "third\n"));
-        assert_eq!(Journal::read("test").unwrap().commands().len(), 1 + 2 * ALL.len());
+        assert_eq!(Journal::read("test").unwrap().commands().len(), 1 + ALL.len());
         settle("test").unwrap();
         assert_eq!((listing(), leftovers().as_str()), (original, ""));
     });
@@ -131,6 +131,8 @@ fn settling_removes_everything_and_an_unfinished_wipe_is_not_settled() {
         crashed_after(1, 1, "");
         assert!(matches!(settle("test"), Err(AsideError::Unfinished(_))));
         assert_eq!(aside::set_aside(&request(&[])).unwrap().sets.len(), 1);
+        assert!(matches!(settle("test"), Err(AsideError::NotStarted(_))));
+        sh(&format!("echo new >{DATA}/meta.db"));
         // A settle that was cut short.
         sh(&format!("rm -r {DATA}/.synconce-aside-test-1/plugin.one/sub"));
         let removed = settle("test").unwrap();
@@ -159,6 +161,7 @@ fn a_mount_is_named_before_anything_is_renamed_and_none_is_crossed() {
         let point = format!("{DATA}/.synconce-aside-test-1/plugin.one/sub");
         mount("m", &point, "tmpfs", MountFlags::empty(), None).unwrap();
         fs::write(format!("{point}/kept"), "").unwrap();
+        sh(&format!("echo new >{DATA}/meta.db"));
         let error = settle("test").unwrap_err().to_string();
         assert!(error.contains("mounted") && Path::new(&point).join("kept").exists(), "{error}");
         sh(&format!("umount {point}"));

@@ -98,7 +98,8 @@ impl Kills<'_> {
             fixture.crash()?;
         }
         if verb == "settle" {
-            fixture.must("recover")?;
+            // A settlement is for files that are there anew.
+            ["recover", "start", "stop"].into_iter().try_for_each(|verb| fixture.must(verb))?;
         }
         let before = fixture.content()?;
         let mut command = fixture.command(verb);

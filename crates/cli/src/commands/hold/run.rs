@@ -1,6 +1,6 @@
 //! `synconce hold recover`, `settle` and `run`
 
-use super::{Trouble, read, stem};
+use super::{Trouble, read, read_or_recall, say_started, stem};
 use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -10,13 +10,14 @@ use std::process::{Command, ExitCode, ExitStatus};
 use synconce_daemon::aside;
 use synconce_daemon::config::Config;
 use synconce_daemon::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
+use synconce_daemon::runtime::only_runner;
 use synconce_daemon::start::start;
 use synconce_daemon::stop::stop;
 use synconce_sys::reason;
 
 /// Recovers a hold.
 pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
-    let config = read(&arguments.named.name)?;
+    let config = read_or_recall(&arguments.named.name)?;
     let decision = match (arguments.wipe, arguments.keep) {
         (true, _) => Decision::Wipe,
         (_, true) => Decision::Keep,
@@ -53,7 +54,8 @@ fn say_set_aside(config: &Config, aside: &SetAside) {
         Layers::Left(why) => say(&format!("layers of docker were left as they are: {why}")),
     }
     if !aside.commands.is_empty() {
-        say("until the daemon has started once, these commands put everything back:");
+        say("until the daemon has started once, these commands put everything back, \
+             while the daemon and the hold are stopped:");
         aside.commands.iter().for_each(|command| say(&format!("  {command}")));
     }
 }
@@ -94,7 +96,8 @@ pub(super) fn run(arguments: &Run) -> ExitCode {
 fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let config = read(&arguments.named.name)?;
     decided(&config, Decision::ByFile)?;
-    start(&config)?;
+    say_started(&config, start(&config)?);
+    let _place = only_runner(&config.name)?;
     let forwarder = SignalForwarder::new();
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;

@@ -10,7 +10,9 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use synconce_daemon::aside::{Journal, Set};
 use synconce_daemon::config::{AfterCrash, Config};
 use synconce_daemon::record::Record;
 use synconce_daemon::status::{State, Status, status};
@@ -22,6 +24,8 @@ pub struct Report {
     /// What the daemon crate found.
     #[serde(flatten)]
     pub status: Status,
+    /// The directories with files that were set aside.
+    pub set_aside: Vec<PathBuf>,
     /// A command that helps.
     pub advice: Option<String>,
 }
@@ -35,7 +39,10 @@ impl Report {
             State::Failed => Some(format!("synconce hold stop {name}")),
             State::Interrupted => Some(format!("synconce hold recover {name}")),
         };
-        Self { status, advice }
+        let journal = Journal::read(name);
+        let sets = journal.map(|journal| journal.sets).unwrap_or_default();
+        let set_aside = sets.iter().flat_map(Set::directories).collect();
+        Self { status, set_aside, advice }
     }
 
     /// Whether a crash or a failed disk may have damaged the files.
@@ -74,6 +81,10 @@ impl Report {
         for writer in &status.synced_at_open {
             lines.push(format!("  not held: files that {writer} opened with O_SYNC or O_DSYNC"));
         }
+        for path in &self.set_aside {
+            let path = printable(&path.display().to_string());
+            lines.push(format!("  set aside after a crash, until `hold settle`: {path}"));
+        }
         lines.extend(self.advice.iter().map(|advice| format!("  hint: {advice}")));
         lines
     }
@@ -82,21 +93,33 @@ impl Report {
 /// Shows holds.
 pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
-    let reports = match arguments.names.is_empty() {
+    let (reports, troubles) = match arguments.names.is_empty() {
         true => reports()?,
-        false => {
-            let one = |name: &_| report(name);
-            arguments.names.iter().map(|name| one(name)).collect::<Result<Vec<_>, _>>()?
-        }
+        false => split(arguments.names.iter().map(|name| report(name))),
     };
     match json {
         Some(sink) => sink.write(&reports)?,
         None => Sink::Standard(Stream::Output).write_text(&text(&reports))?,
     }
-    Ok(match reports.iter().any(Report::is_interrupted) {
-        true => exit::INTERRUPTED.into(),
-        false => ExitCode::SUCCESS,
+    for trouble in &troubles {
+        trouble.report();
+    }
+    Ok(match () {
+        () if reports.iter().any(Report::is_interrupted) => exit::INTERRUPTED.into(),
+        () if !troubles.is_empty() => exit::FAILED.into(),
+        () => ExitCode::SUCCESS,
     })
+}
+
+fn split(all: impl Iterator<Item = Result<Report, Trouble>>) -> (Vec<Report>, Vec<Trouble>) {
+    let (mut reports, mut troubles) = (Vec::new(), Vec::new());
+    for one in all {
+        match one {
+            Ok(report) => reports.push(report),
+            Err(trouble) => troubles.push(trouble),
+        }
+    }
+    (reports, troubles)
 }
 
 fn report(name: &OsStr) -> Result<Report, Trouble> {
@@ -109,18 +132,18 @@ fn report(name: &OsStr) -> Result<Report, Trouble> {
     }
 }
 
-/// Returns all holds: those that have a file, and those that are in force.
+/// Returns all holds: those that have a file, and those that are in force. One that cannot be
+/// read hides no other: the second list says why.
 ///
 /// # Errors
-/// A message for the user.
-pub fn reports() -> Result<Vec<Report>, String> {
+/// A message for the user: the directories cannot be read.
+pub fn reports() -> Result<(Vec<Report>, Vec<Trouble>), String> {
     let configured = Config::names();
     let configured =
         configured.map_err(|error| format!("cannot list holds: {}", reason(&error)))?;
     let marked = Record::names().map_err(|error| error.to_string())?;
     let names: BTreeSet<_> = configured.into_iter().chain(marked).collect();
-    let one = |name: &String| report(OsStr::new(name)).map_err(|trouble| trouble.message);
-    names.iter().map(one).collect()
+    Ok(split(names.iter().map(|name| report(OsStr::new(name)))))
 }
 
 fn text(reports: &[Report]) -> String {

@@ -4,17 +4,21 @@ use crate::commands::hold::{Report, reports};
 use crate::text::{printable, say};
 use synconce_daemon::status::State;
 
-/// Returns the holds that are in force or interrupted; says why, if root cannot read them. Only
-/// root makes holds, and may hide them from users.
-pub(super) fn noteworthy() -> Vec<Report> {
-    let mut holds = reports().unwrap_or_else(|error| {
-        if rustix::process::geteuid().is_root() {
-            say(&error);
+/// Returns the holds that are in force or interrupted, and whether all could be read; says why
+/// not to root. Only root makes holds, and may hide them from users.
+pub(super) fn noteworthy() -> (Vec<Report>, bool) {
+    let (mut holds, messages) = match reports() {
+        Ok((holds, troubles)) => {
+            (holds, troubles.into_iter().map(|trouble| trouble.message).collect())
         }
-        Vec::new()
-    });
+        Err(error) => (Vec::new(), vec![error]),
+    };
     holds.retain(|hold| hold.status.state != State::Off);
-    holds
+    if !rustix::process::geteuid().is_root() {
+        return (holds, true);
+    }
+    messages.iter().flat_map(|message| message.lines()).for_each(say);
+    (holds, messages.is_empty())
 }
 
 /// Returns the lines of the holds.
