@@ -10,9 +10,16 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_probe::mounts::{self, Mount};
+
+/// How long a stop waits for processes that have held files open.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long it waits between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What [`stop`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,32 +97,52 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
     Ok(pins)
 }
 
+/// Unmounts `place`. Also what /proc does not show, such as a mapping, keeps it busy.
 fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure> {
-    match place.release() {
-        Ok(()) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            let users = users(mount, &open_files::all());
-            Err(Failure::InUse {
-                starting: false,
-                path: place.path(),
-                users,
-                unit: record.config.unit.clone(),
-            })
-        }
+    let is_free = || match place.release() {
+        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => Ok(false),
         Err(error) => Err(Failure::Act(Error::new("cannot unmount", &place.path(), error))),
+        Ok(()) => Ok(true),
+    };
+    match eventually(is_free)? {
+        true => Ok(()),
+        false => Err(in_use(place, users(mount, &open_files::all()), record)),
     }
 }
 
 fn refuse_users(places: &[(Place, Mount)], record: &Record) -> Result<(), Failure> {
-    let files = open_files::all();
-    for (place, mount) in places {
-        let users = users(mount, &files);
-        if !users.is_empty() {
-            let unit = record.config.unit.clone();
-            return Err(Failure::InUse { starting: false, path: place.path(), users, unit });
-        }
+    let mut found = None;
+    let is_free = || {
+        let files = open_files::all();
+        let of = |(place, mount): &(Place, Mount)| Some((place.clone(), users(mount, &files)));
+        found = places.iter().filter_map(of).find(|(_, users)| !users.is_empty());
+        Ok(found.is_none())
+    };
+    match (eventually(is_free)?, found) {
+        (false, Some((place, users))) => Err(in_use(&place, users, record)),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+fn in_use(place: &Place, users: Vec<User>, record: &Record) -> Failure {
+    let unit = record.config.unit.clone();
+    Failure::InUse { starting: false, path: place.path(), users, unit }
+}
+
+/// Waits until `holds` returns true, for at most [`PATIENCE`], and returns whether it did. A
+/// program that reads the files for a moment, such as a backup, must not make the stop fail: at
+/// a shutdown nothing would try again, and the next boot would find the hold interrupted.
+fn eventually(mut holds: impl FnMut() -> Result<bool, Failure>) -> Result<bool, Failure> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if holds()? {
+            return Ok(true);
+        }
+        if Instant::now() > end {
+            return Ok(false);
+        }
+        sleep(PAUSE);
+    }
 }
 
 fn users(mount: &Mount, files: &[OpenFile]) -> Vec<User> {

@@ -133,7 +133,7 @@ fn the_units_start_the_hold_before_the_daemon_and_the_daemon_requires_it() {
         let own = format!("synconce-hold-{name}.service");
         let service = tree.read(&format!("/etc/systemd/system/{own}"));
         for line in [
-            format!("Before={unit}"),
+            format!("Before={unit} synconce-report.service"),
             format!("RequiresMountsFor=/var/lib/{name} /var/lib/synconce"),
             format!("ExecStartPre={SYNCONCE} hold recover {name}"),
             format!("ExecStart={SYNCONCE} hold start {name}"),
