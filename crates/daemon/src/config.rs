@@ -10,7 +10,6 @@
 //! kind = "bolt"
 //! ```
 
-use crate::kind::Kind;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
@@ -32,6 +31,56 @@ pub enum AfterCrash {
     /// Refuse to start, and print the commands that decide.
     #[default]
     Refuse,
+}
+
+/// What a held path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// One file of bbolt.
+    Bolt,
+    /// A directory with SQLite databases and their journals.
+    Sqlite,
+    /// A directory with an LMDB environment. LMDB keeps one O_DSYNC write for each commit.
+    Lmdb,
+    /// The data directory of an etcd with a single member.
+    Etcd,
+    /// The data directory of PostgreSQL, which may be thrown away only.
+    Postgresql,
+    /// A directory with files of another program.
+    Other,
+}
+
+impl Kind {
+    /// Whether the held path is one file, and not a directory.
+    pub fn is_file(self) -> bool {
+        self == Self::Bolt
+    }
+
+    /// Returns the word for the kind in a hold's file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bolt => "bolt",
+            Self::Sqlite => "sqlite",
+            Self::Lmdb => "lmdb",
+            Self::Etcd => "etcd",
+            Self::Postgresql => "postgresql",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bolt => "bbolt",
+            Self::Sqlite => "SQLite",
+            Self::Lmdb => "LMDB",
+            Self::Etcd => "etcd",
+            Self::Postgresql => "PostgreSQL",
+            Self::Other => "an unknown program",
+        })
+    }
 }
 
 /// One held file or directory.

@@ -6,11 +6,9 @@
 
 mod check;
 mod error;
-mod mounted;
 mod state;
 
 pub use self::error::RecoverError;
-pub use self::mounted::{file_system_of, file_systems_still_mounted};
 
 use self::check::Verdict;
 use self::state::State;

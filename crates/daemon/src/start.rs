@@ -1,15 +1,16 @@
 //! The start of a hold.
 
 use crate::aside;
-use crate::config::{Config, Held};
-use crate::error::{Failure, Unclean};
-use crate::kind::{self, Kind};
+use crate::config::{Config, Held, Kind};
+use crate::error::Failure;
+use crate::kind;
+use crate::mounted::file_system_of;
 use crate::open_files::{self, OpenFile};
 use crate::overlay::Place;
 use crate::record::Record;
-use crate::recover::{file_system_of, file_systems_still_mounted};
 use crate::runtime::{self, Lock};
 use crate::stop;
+use crate::unclean::unclean;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
@@ -77,17 +78,6 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
             let _ = stop::end(&lock, record);
             Err(error.into())
         }
-    }
-}
-
-/// Returns why the hold of `record` cannot go on: a crash may have damaged the files.
-pub fn unclean(record: &Record) -> Option<Unclean> {
-    match () {
-        // Without /proc the boot is unknown.
-        () if record.boot.is_empty() || record.boot != boot_id() => Some(Unclean::Boot),
-        () if record.failed => Some(Unclean::WriteBack),
-        () if !file_systems_still_mounted(record) => Some(Unclean::Unmounted),
-        () => None,
     }
 }
 

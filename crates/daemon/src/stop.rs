@@ -5,7 +5,7 @@ use crate::open_files::{self, OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
 use crate::runtime::Lock;
-use crate::start::unclean;
+use crate::unclean::unclean;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;

@@ -2,8 +2,9 @@
 
 use super::Checked;
 use super::damage::{Damage, Problem};
+use super::meta::HEADER;
 use super::meta::Meta;
-use super::page::{FREELIST, HEADER, Header, Span};
+use super::page::{FREELIST, Header, Span};
 use super::page_set::PageSet;
 use super::window::{Window, number};
 use std::fs::File;

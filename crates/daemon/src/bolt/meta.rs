@@ -1,13 +1,14 @@
 //! The two meta pages, of which a transaction replaces the older one.
 
 use super::damage::{Damage, Problem};
-use super::page::HEADER;
 use super::window::number;
 use super::{Checked, Failure};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+/// The length of the header of a page.
+pub(super) const HEADER: usize = 16;
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 /// The flag of a meta page in its header.

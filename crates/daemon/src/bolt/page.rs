@@ -2,11 +2,9 @@
 
 use super::Checked;
 use super::damage::{Damage, Problem};
-use super::meta::Meta;
+use super::meta::{HEADER, Meta};
 use super::window::{Window, number};
 
-/// The length of the header of a page.
-pub(super) const HEADER: usize = 16;
 /// The length of an element of a branch page and of a leaf page.
 const ELEMENT: u64 = 16;
 /// The flag of a branch page, of a leaf page, and of the list of free pages.

@@ -1,9 +1,9 @@
 //! The files at a held path, and the signatures of databases.
 
-use super::Kind;
 use super::refusal::{Reason, Refusal};
 use crate::bolt;
 use crate::config::Held;
+use crate::config::Kind;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};

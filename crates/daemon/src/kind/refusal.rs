@@ -1,7 +1,7 @@
 //! Why a path may not be held, and what to do instead.
 
-use super::Kind;
 use crate::bolt::Damage;
+use crate::config::Kind;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ mod sqlite;
 
 use crate::bolt;
 use crate::config::Held;
-use crate::kind::Kind;
+use crate::config::Kind;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::os::fd::AsFd;

@@ -1,8 +1,7 @@
 //! Whether the end of a hold was clean.
 
-use crate::error::Unclean;
 use crate::record::{self, Record};
-use crate::start::unclean;
+use crate::unclean::{Unclean, unclean};
 use std::io::ErrorKind;
 use synconce_durable::error::Error;
 use synconce_sys::reason;

@@ -8,7 +8,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_daemon::config::Held;
-use synconce_daemon::kind::{Kind, Reason, inspect};
+use synconce_daemon::config::Kind;
+use synconce_daemon::kind::{Reason, inspect};
 use synconce_testkit::harness::Place;
 use synconce_testkit::rig::{FsKind, Rig};
 

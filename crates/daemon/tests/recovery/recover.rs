@@ -7,8 +7,8 @@ use crate::support::{
 use std::fs;
 use std::path::Path;
 use synconce_daemon::aside::Journal;
+use synconce_daemon::config::Kind;
 use synconce_daemon::config::{Config, Held};
-use synconce_daemon::kind::Kind;
 use synconce_daemon::overlay::{Place, SCRATCH};
 use synconce_daemon::record::{self, Record};
 use synconce_daemon::recover::{Decision, Layers, RecoverError, Recovered, recover};

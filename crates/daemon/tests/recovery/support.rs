@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_daemon::config::Config;
+use synconce_daemon::mounted::file_system_of;
 use synconce_daemon::overlay::Place;
 use synconce_daemon::record::{self, Record};
-use synconce_daemon::recover::{Decision, Recovered, SetAside, file_system_of, recover};
+use synconce_daemon::recover::{Decision, Recovered, SetAside, recover};
 
 /// The data directory of the daemon.
 pub const DATA: &str = "/var/lib/daemon";
