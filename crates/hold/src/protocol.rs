@@ -3,6 +3,7 @@
 
 use crate::accounts::Accounts;
 use crate::run_error::RunError;
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -173,23 +174,44 @@ fn send_with(socket: impl AsFd, message: &Message, flags: SendFlags) -> io::Resu
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
     // Reads the length first: only the last message is long.
     let look = RecvFlags::PEEK | RecvFlags::TRUNC;
-    let peek = || rustix::net::recv(&socket, &mut [0_u8; 0][..], look);
-    let (_, length) = match peek() {
-        // The other side has closed without reading everything. The error comes once, and
-        // before a message that was sent earlier.
-        Err(rustix::io::Errno::CONNRESET) => peek()?,
-        other => other?,
-    };
+    let (_, length) = after_reset(|| rustix::net::recv(&socket, &mut [0_u8; 0][..], look))?;
     let mut text = vec![0; length];
-    let received = match rustix::net::recv(socket, &mut text[..], RecvFlags::empty()) {
-        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-        other => other?.0,
-    };
+    let read = || rustix::net::recv(&socket, &mut text[..], RecvFlags::empty());
+    let (received, _) = after_reset(read)?;
     if received == 0 {
         return Ok(None);
     }
     Ok(Some(serde_json::from_slice(&text[..received])?))
 }
 
+/// Calls `read` again after `ECONNRESET`: the other side has closed without reading everything,
+/// at any moment until now. The error comes once, and before a message that was sent earlier.
+fn after_reset<T>(mut read: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    match read() {
+        Err(Errno::CONNRESET) => read(),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod fuzz;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_message_is_received_whenever_the_other_side_closes_without_reading_everything() {
+        for _turn in 0..4000 {
+            let flags = SocketFlags::CLOEXEC;
+            let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+            let (ours, theirs) = pair.unwrap();
+            rustix::net::send(&ours, b"unread", SendFlags::empty()).unwrap();
+            let refusal = std::thread::spawn(move || refuse(theirs, RunError::NotAllowed));
+            let received = receive(&ours).unwrap();
+            assert!(matches!(received, Some(Message::Done(_))), "{received:?}");
+            refusal.join().unwrap();
+        }
+    }
+}
