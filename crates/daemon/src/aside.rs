@@ -43,7 +43,7 @@ pub struct Request<'a> {
     pub unit: Option<&'a str>,
     /// Absolute paths; `*` and `?` in the last component match any bytes and any byte.
     pub paths: &'a [PathBuf],
-    /// Why, for the person who finds the files.
+    /// Why: text for the README beside the files.
     pub reason: &'a str,
 }
 

@@ -3,9 +3,10 @@
 use super::Verdict;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use synconce_sys::reason;
@@ -19,8 +20,11 @@ const BESIDE: [&[u8]; 3] = [b"-wal", b"-journal", b"-shm"];
 /// SQLITE_CORRUPT and SQLITE_NOTADB, with which sqlite3 exits.
 const DAMAGED: [i32; 2] = [11, 26];
 
-/// Checks every database below `directory`. Like the daemon's own start, this rolls back
-/// unfinished transactions.
+/// The directory beside the held one in which copies are checked.
+const COPIES: &str = ".synconce-check";
+
+/// Checks every database below `directory`, each in a copy: SQLite rolls unfinished transactions
+/// back when it opens a database, and what is set aside is to be as the crash left it.
 pub(super) fn check(directory: &Path) -> Verdict {
     let databases = match find(directory) {
         Ok(databases) => databases,
@@ -31,7 +35,7 @@ pub(super) fn check(directory: &Path) -> Verdict {
     }
     for database in databases {
         let verdict = match starts_as_database(&database) {
-            Ok(true) => by_program(&database),
+            Ok(true) => in_copy(directory, &database),
             Ok(false) => Verdict::Damaged("it does not begin as an SQLite database".to_owned()),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 Verdict::Damaged("it is missing".to_owned())
@@ -80,6 +84,49 @@ fn starts_as_database(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(HEADER.len() as u64).read_to_end(&mut start)?;
     Ok(start == HEADER)
+}
+
+/// Checks a copy of `database` and of the files beside it.
+fn in_copy(directory: &Path, database: &Path) -> Verdict {
+    let copies = directory.with_file_name(COPIES);
+    let verdict = match copy(database, &copies) {
+        Ok(copied) => by_program(&copied),
+        Err(error) => {
+            Verdict::Unknown(format!("cannot copy it to {}: {}", copies.display(), reason(&error)))
+        }
+    };
+    // What stays is removed by the next check.
+    let _ = remove_copies(&copies);
+    verdict
+}
+
+/// Copies `database` into the new directory `copies`; returns the copy.
+fn copy(database: &Path, copies: &Path) -> io::Result<PathBuf> {
+    remove_copies(copies)?;
+    DirBuilder::new().mode(0o700).create(copies)?;
+    let copied = copies.join(database.file_name().unwrap_or_default());
+    std::fs::copy(database, &copied)?;
+    // A new -shm is made from the -wal ("WAL-mode File Format").
+    for suffix in &BESIDE[..2] {
+        match std::fs::copy(beside(database, suffix), beside(&copied, suffix)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => drop(other?),
+        }
+    }
+    Ok(copied)
+}
+
+fn beside(database: &Path, suffix: &[u8]) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(OsStr::from_bytes(suffix));
+    name.into()
+}
+
+fn remove_copies(copies: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(copies) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 fn by_program(database: &Path) -> Verdict {
