@@ -5,6 +5,7 @@ use super::script::{Step, step};
 use crate::Result;
 use crate::tool::Tool;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -144,7 +145,7 @@ impl Store<'_> {
                 self.perform(&step("init", super::script::Effect::Makes)).err().map(text);
             return Ok(seen);
         }
-        seen.sessions = self.cut_short(by)?;
+        seen.sessions = self.cut_short(by)?.len();
         let noted = names(&self.path.join("open"))?;
         seen.noted =
             noted.iter().filter_map(|name| name.strip_suffix(".json")).map(str::to_owned).collect();
@@ -180,9 +181,9 @@ impl Store<'_> {
         Ok(parse_reports(&finished.stderr))
     }
 
-    /// Counts the sessions that a command must report as cut short: sessions with a complete
-    /// note whose layer no record names.
-    fn cut_short(&self, by: Interruption) -> Result<usize> {
+    /// Returns the sessions that a command must report as cut short, each with its note: sessions
+    /// with a complete note whose layer no record names.
+    pub(super) fn cut_short(&self, by: Interruption) -> Result<Vec<(String, Value)>> {
         let mut records = String::new();
         let directories: &[&str] = match by {
             Interruption::PowerCut => &["trees"],
@@ -193,13 +194,14 @@ impl Store<'_> {
                 records += &read(&self.path.join(directory).join(name));
             }
         }
-        let is_cut = |id: &String| {
-            let note = read(&self.path.join("sessions").join(id).join("session.json"));
-            let purpose = serde_json::from_str::<serde_json::Value>(&note).ok();
-            let layer = self.path.join("layers").join(id).exists() && records.contains(id.as_str());
-            purpose.is_some_and(|note| note.get("purpose").is_some()) && !layer
+        let note = |id: String| {
+            let note = read(&self.path.join("sessions").join(&id).join("session.json"));
+            let note = serde_json::from_str::<Value>(&note).ok()?;
+            let layer =
+                self.path.join("layers").join(&id).exists() && records.contains(id.as_str());
+            (note.get("purpose").is_some() && !layer).then_some((id, note))
         };
-        Ok(names(&self.path.join("sessions"))?.iter().filter(|id| is_cut(id)).count())
+        Ok(names(&self.path.join("sessions"))?.into_iter().filter_map(note).collect())
     }
 
     /// Returns what `gc --wait` should have removed.

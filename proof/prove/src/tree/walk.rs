@@ -14,7 +14,7 @@ mod versions;
 mod worker;
 
 use self::model::{Model, WORKERS};
-use self::shared::Walk;
+use self::shared::{Ended, Shared, Walk};
 use self::versions::Versions;
 use self::worker::Worker;
 use super::check::Fault;
@@ -74,12 +74,13 @@ pub(super) fn walk(
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     });
     failed?;
-    let (ended, mut findings, counts) = walk.ended()?;
-    if findings.broken() == 0
-        && let Some((kind, detail)) = at_the_end(&store, ended)?
+    let mut shared = walk.into_shared()?;
+    if shared.findings.broken() == 0
+        && let Some((kind, detail)) = at_the_end(&store, &mut shared.ended)?
     {
-        findings.note(kind, || format!("the end: {detail}"));
+        shared.note((kind, format!("the end: {detail}")));
     }
+    let Shared { mut findings, counts, .. } = shared;
     findings.millis = began.elapsed().as_millis() as u64;
     eprintln!(
         "tree-walk, {}, seed {seed}: {counts} in {} s",
@@ -94,8 +95,8 @@ pub(super) fn walk(
 }
 
 /// Checks the whole store after the last process has ended.
-fn at_the_end(store: &Store<'_>, ended: shared::Ended) -> Result<Option<Fault>> {
-    let shared::Ended { model, mut messages } = ended;
+fn at_the_end(store: &Store<'_>, ended: &mut Ended) -> Result<Option<Fault>> {
+    let Ended { model, messages } = ended;
     let seen = store.inspect(Interruption::Kill, 0)?;
     if let Some(fault) = messages.count(&seen.first).or_else(|| messages.count(&seen.second)) {
         return Ok(Some(fault));
@@ -103,7 +104,7 @@ fn at_the_end(store: &Store<'_>, ended: shared::Ended) -> Result<Option<Fault>> 
     if let Some(fault) = messages.unreported() {
         return Ok(Some(fault));
     }
-    Ok(wrong(&model, &seen))
+    Ok(wrong(model, &seen))
 }
 
 /// Returns what no case of the model explains in a store at rest.

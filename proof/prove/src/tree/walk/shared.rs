@@ -68,11 +68,9 @@ impl<'a> Walk<'a> {
         findings.broken() == 0 && (now < self.until || !is_enough && now < self.latest)
     }
 
-    /// Returns the results of the walk.
-    pub(super) fn ended(self) -> Result<(Ended, Findings, Counts)> {
-        let Shared { ended, findings, counts, .. } =
-            self.shared.into_inner().map_err(|_| "a worker panicked")?;
-        Ok((ended, findings, counts))
+    /// Returns the state after both workers have ended.
+    pub(super) fn into_shared(self) -> Result<Shared> {
+        Ok(self.shared.into_inner().map_err(|_| "a worker panicked")?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One of the two processes: takes one action after the other and checks the result of each.
 
 use super::super::check::Fault;
-use super::super::store::{LIMIT, parse_reports};
+use super::super::store::{Interruption, LIMIT, parse_reports};
 use super::alter::alter;
 use super::child::Report;
 use super::injection::{Injection, swap};
@@ -211,7 +211,7 @@ impl<'a> Worker<'a> {
         let fault = messages.count(&parse_reports(&report.stderr));
         let killed = matches!(outcome, Some(Outcome::Killed));
         if let Some(name) = verb.reported().filter(|_| disturbance != Disturbance::None) {
-            if killed && self.is_cut_short(report.pid) {
+            if killed && self.is_cut_short(report.pid)? {
                 *messages.must.entry(name.to_owned()).or_default() += 1;
             }
             if !killed {
@@ -247,16 +247,12 @@ impl<'a> Worker<'a> {
     }
 
     /// Whether a session of process `pid` was cut short and is still there.
-    fn is_cut_short(&self, pid: u32) -> bool {
-        let sessions = fs::read_dir(self.walk.store.path.join("sessions")).into_iter();
-        sessions.flatten().flatten().any(|entry| {
-            let is_named = !entry.file_name().as_encoded_bytes().starts_with(b".");
-            let text = fs::read(entry.path().join("session.json")).unwrap_or_default();
-            let note = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
-            // Once this file exists, the mount outlives its command.
-            let is_mount = entry.path().join("device").exists();
-            is_named && note["pid"] == pid && !is_mount
-        })
+    fn is_cut_short(&self, pid: u32) -> Result<bool> {
+        let store = &self.walk.store;
+        // Once the file `device` exists, the mount outlives its command.
+        let is_mount = |id: &str| store.path.join("sessions").join(id).join("device").exists();
+        let all = store.cut_short(Interruption::Kill)?;
+        Ok(all.iter().any(|(id, note)| note["pid"] == pid && !is_mount(id)))
     }
 
     /// Mounts `tree`, changes the mount, and ends the mount.
