@@ -95,7 +95,9 @@ impl Marks {
     fn moment<'a>(&self, at: usize, states: &'a [Images]) -> Moment<'a> {
         let done = self.done(at);
         let images = [&states[done], states.get(done + 1).unwrap_or(&states[done])];
-        Moment { images, stopped: self.stopped.contains(&at) }
+        let began = SCRIPT[..done].iter().rposition(|step| !matches!(step, Step::Act(_)));
+        let earlier = &states[began.map_or(0, |step| step + 1)..=done];
+        Moment { images, earlier, stopped: self.stopped.contains(&at) }
     }
 }
 

@@ -9,6 +9,8 @@ use crate::Result;
 
 /// The image that is imported after each cut, into what the cut left.
 const AFTERWARDS: usize = 0;
+/// What a recovery says of images that are not among the held files.
+const OLDER: &str = "list of images may be the one of up to 30 seconds before the crash";
 /// How many faults of one cut are shown.
 const SHOWN: usize = 3;
 
@@ -30,6 +32,8 @@ pub(super) enum Verdict {
 pub(super) struct Moment<'a> {
     /// The images after the last step that has ended, and after the one that was cut.
     pub images: [&'a Images; 2],
+    /// The images after each step that has ended since the hold began.
+    pub earlier: &'a [Images],
     /// Whether the daemon and the hold had stopped in order: nothing may be missing, or set
     /// aside.
     pub stopped: bool,
@@ -92,6 +96,9 @@ fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> 
     if is_wiped && !keeps_images {
         return Verdict::Wiped;
     }
+    if is_wiped && said.contains(OLDER) && moment.earlier.contains(&seen.listed) {
+        return Verdict::Wiped;
+    }
     let [before, after] = moment.images;
     let lost = before.intersection(after).find(|image| !seen.listed.contains(image));
     let back = seen.listed.iter().find(|image| !before.contains(image) && !after.contains(image));
@@ -127,10 +134,15 @@ mod tests {
     use super::*;
 
     fn judged(listed: &[usize], said: &str, stopped: bool) -> Verdict {
+        judged_of(listed, said, stopped, false)
+    }
+
+    fn judged_of(listed: &[usize], said: &str, stopped: bool, is_kept: bool) -> Verdict {
         let (before, after) = (Images::from([1]), Images::from([1, 2]));
-        let moment = Moment { images: [&before, &after], stopped };
+        let earlier = [Images::from([4]), before.clone()];
+        let moment = Moment { images: [&before, &after], earlier: &earlier, stopped };
         let seen = Seen { listed: listed.iter().copied().collect(), faults: Vec::new() };
-        compare(&seen, &moment, said, false)
+        compare(&seen, &moment, said, is_kept)
     }
 
     #[test]
@@ -143,6 +155,14 @@ mod tests {
     }
 
     #[test]
+    fn an_older_list_of_images_has_to_be_said_and_to_be_one_that_was() {
+        let said = format!("the files are set aside; docker's {OLDER}");
+        assert_eq!(judged_of(&[4], &said, false, true), Verdict::Wiped);
+        assert!(matches!(judged_of(&[4], "set aside", false, true), Verdict::Silent(_)));
+        assert!(matches!(judged_of(&[5], &said, false, true), Verdict::Silent(_)));
+    }
+
+    #[test]
     fn after_an_orderly_stop_nothing_is_set_aside() {
         assert_eq!(judged(&[1], "", true), Verdict::Kept);
         assert!(matches!(judged(&[], "set aside", true), Verdict::Broken("false alarm", _)));
@@ -151,7 +171,7 @@ mod tests {
     #[test]
     fn what_is_listed_has_to_be_whole() {
         let images = Images::new();
-        let moment = Moment { images: [&images, &images], stopped: false };
+        let moment = Moment { images: [&images, &images], earlier: &[], stopped: false };
         let seen = Seen { listed: Images::new(), faults: vec!["a blob".to_owned()] };
         assert!(matches!(compare(&seen, &moment, "", false), Verdict::Broken("content", _)));
     }

@@ -53,6 +53,11 @@ fn say_set_aside(config: &Config, aside: &SetAside) {
         }
         Layers::Left(why) => say(&format!("layers of docker were left as they are: {why}")),
     }
+    if config.docker_root.is_some() {
+        // dockerd syncs the file, but not its rename. Without a hold, BuildKit's next transaction
+        // on the same disk makes the rename durable.
+        say("docker's list of images may be the one of up to 30 seconds before the crash");
+    }
     if !aside.commands.is_empty() {
         say("until the daemon has started once, these commands put everything back, \
              while the daemon and the hold are stopped:");
