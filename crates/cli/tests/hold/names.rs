@@ -13,6 +13,7 @@ fn hold(place: &Place, words: &[&str]) -> Finished {
 fn refused(place: &Place, words: &[&str]) -> String {
     let finished = hold(place, words);
     assert_eq!(finished.status.code(), Some(125), "{words:?}: {finished:?}");
+    assert_eq!(finished.stdout, "", "{words:?}");
     finished.stderr
 }
 

@@ -215,6 +215,7 @@ pub fn each_layer_of_an_overlay_is_refused(_: &Place) {
     let overlay = overlay.expect("an overlay");
     let from_it = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&overlay, "", CWD, &point, from_it).expect("a mount");
+    drop(overlay);
     for layer in &layers {
         refused(layer, Kind::Other, &["is a layer of a mounted overlay"]);
     }

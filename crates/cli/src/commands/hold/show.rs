@@ -100,6 +100,7 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     };
     match json {
         Some(sink) => sink.write(&reports)?,
+        None if reports.is_empty() && !troubles.is_empty() => {}
         None => Sink::Standard(Stream::Output).write_text(&text(&reports))?,
     }
     for trouble in &troubles {
