@@ -142,6 +142,19 @@ fn a_process_that_opened_a_file_with_o_dsync_is_named_by_status() {
 }
 
 #[test]
+fn every_field_of_the_json_is_documented() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let page = include_str!("../../../../docs/hold.md");
+        let (status, _) = fixture.status();
+        for field in status.as_object().expect("an object").keys() {
+            assert!(page.contains(&format!("\n| `{field}` | ")), "{field}");
+        }
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn the_list_of_holds_has_all_in_force() {
     isolated(|place| {
         let fixture = Fixture::new(place, "cost = \"one import\"\nafter_crash = \"wipe\"\n");
