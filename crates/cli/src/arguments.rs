@@ -95,10 +95,11 @@ pub enum Command {
     /// Show runs in flight, runs that were interrupted, survivors, and holds
     ///
     /// Root sees the interrupted runs of every user. For a user, runs of root are listed, and
-    /// do not change the exit code. JSON has the runs only: see `hold status --json`.
+    /// do not change the exit code. In JSON a hold has the fields of a run, and in the field
+    /// `hold` those of `hold status --json`; of a run that field is null.
     ///
     /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
-    /// was interrupted, 125 `status` failed.
+    /// was interrupted or a hold has failed, 125 `status` failed.
     Status(Status),
     /// Configure a container engine to hold the syncs of its builds, or undo that
     ///
@@ -287,7 +288,7 @@ pub struct Status {
     /// Print nothing: the exit code says whether a run is in flight or interrupted
     #[arg(short, long, conflicts_with_all = ["json", "clear"])]
     pub quiet: bool,
-    /// Where the runs are printed as JSON.
+    /// Where the runs and holds are printed as JSON.
     #[command(flatten)]
     pub json: Json,
 }

@@ -57,6 +57,11 @@ impl Kind {
         self == Self::Bolt
     }
 
+    /// Whether synconce itself can check whether a database of the kind is whole.
+    pub fn has_check(self) -> bool {
+        matches!(self, Self::Bolt | Self::Sqlite)
+    }
+
     /// Returns the word for the kind in a hold's file.
     pub fn word(self) -> &'static str {
         match self {
@@ -87,7 +92,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// The absolute path, without `.` and `..`.
+    /// The absolute path, without `..` and wildcards.
     pub path: PathBuf,
     /// What is there.
     pub kind: Kind,
@@ -109,7 +114,7 @@ pub struct Config {
     #[serde(default)]
     pub after_crash: AfterCrash,
     /// The command that decides for [`AfterCrash::Check`] whether a database is whole: exit
-    /// code 0 if so. The word `{}` is replaced by the path.
+    /// code 0 if so. Each word `{}` is replaced by the path; there is at least one.
     pub check: Option<Vec<String>>,
     /// What is set aside together: absolute paths, with `*` and `?` in the last component.
     /// Empty: the held paths.
@@ -132,8 +137,8 @@ pub struct Config {
 pub enum Unusable {
     /// The name is empty, or has characters other than letters, digits, `-` and `_`.
     Name(String),
-    /// The file cannot be read.
-    Read(PathBuf, io::Error),
+    /// The file cannot be read. There are holds of these names.
+    Read(PathBuf, io::Error, Vec<String>),
     /// The file is not TOML, or has an unknown field; with the line.
     Parse(PathBuf, toml::de::Error),
     /// A value has no sense.
@@ -146,8 +151,12 @@ impl fmt::Display for Unusable {
             Self::Name(name) => {
                 write!(f, "cannot use the name {name:?}: it may have letters, digits, - and _ only")
             }
-            Self::Read(path, error) => {
-                write!(f, "cannot read {}: {}", path.display(), reason(error))
+            Self::Read(path, error, names) => {
+                write!(f, "cannot read {}: {}", path.display(), reason(error))?;
+                match names.is_empty() {
+                    true => Ok(()),
+                    false => write!(f, "; the holds are {}", names.join(", ")),
+                }
             }
             Self::Parse(path, error) => {
                 write!(f, "cannot understand {}: {}", path.display(), error.to_string().trim_end())
@@ -167,14 +176,11 @@ impl Config {
     /// # Errors
     /// Names the file, and the line or value that is wrong.
     pub fn read(name: &OsStr) -> Result<Self, Unusable> {
-        let path = path_of(name);
-        let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default().to_owned();
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        if stem.is_empty() || !stem.bytes().all(is_plain) {
-            return Err(Unusable::Name(name.to_string_lossy().into_owned()));
-        }
+        let (path, stem) = (path_of(name), name_of(name)?);
         let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| Unusable::Read(path.clone(), error))?;
+        let unreadable =
+            |error| Unusable::Read(path.clone(), error, Self::names().unwrap_or_default());
+        let text = text.map_err(unreadable)?;
         let config: Self =
             toml::from_str(&text).map_err(|error| Unusable::Parse(path.clone(), error))?;
         match config.problem() {
@@ -216,25 +222,70 @@ impl Config {
         if self.hold.is_empty() {
             return Some("no [[hold]] with a path: nothing would be held".to_owned());
         }
+        self.problem_of_paths().or_else(|| self.problem_of_check())
+    }
+
+    fn problem_of_paths(&self) -> Option<String> {
         let held = || self.hold.iter().map(|held| &held.path);
-        let paths = held().chain(&self.set_aside).chain(&self.docker_root);
-        if let Some(path) = paths.into_iter().find(|path| !is_clean(path)) {
-            let path = path.display();
-            return Some(format!("{path} is not an absolute path without \".\" and \"..\""));
-        }
-        for (at, path) in held().enumerate() {
-            if let Some(other) = held().skip(at + 1).find(|other| overlap(path, other)) {
-                let (path, other) = (path.display(), other.display());
-                return Some(format!("{path} and {other} are not apart"));
+        let paths = held().map(|path| ("path", path));
+        let paths = paths.chain(self.set_aside.iter().map(|path| ("set_aside", path)));
+        let paths = paths.chain(self.docker_root.iter().map(|path| ("docker_root", path)));
+        for (field, path) in paths {
+            if let Some(fault) = fault(path, field == "set_aside") {
+                return Some(format!("{field}: {path:?} {fault}"));
             }
         }
-        match &self.check {
-            Some(words) if words.is_empty() => Some("the check has no command".to_owned()),
-            Some(_) if self.after_crash != AfterCrash::Check => {
+        for (at, path) in held().enumerate() {
+            for other in held().skip(at + 1) {
+                let (inner, outer) =
+                    if path.starts_with(other) { (path, other) } else { (other, path) };
+                if inner == outer {
+                    return Some(format!("path: {path:?} is given twice"));
+                }
+                if inner.starts_with(outer) {
+                    let rest = "which is held as a whole: leave one of the two out";
+                    return Some(format!("path: {inner:?} is in {outer:?}, {rest}"));
+                }
+            }
+        }
+        None
+    }
+
+    fn problem_of_check(&self) -> Option<String> {
+        let is_checked = self.after_crash == AfterCrash::Check;
+        let unknown = self.hold.iter().find(|held| !held.kind.has_check());
+        match (&self.check, unknown) {
+            (Some(words), _) if words.is_empty() => Some("the check has no command".to_owned()),
+            (Some(_), _) if !is_checked => {
                 Some("a check is given, but after_crash is not \"check\"".to_owned())
+            }
+            // Such a command would say the same of every database, whatever is in it.
+            (Some(words), _) if !words[1..].iter().any(|word| word == "{}") => Some(
+                "no argument of the check is \"{}\", which stands for the path of the database"
+                    .to_owned(),
+            ),
+            (None, Some(held)) if is_checked => {
+                let (path, kind) = (&held.path, held.kind.word());
+                let rest = "name a command in the field check";
+                Some(format!("{path:?}: there is no check for the kind {kind:?}: {rest}"))
             }
             _ => None,
         }
+    }
+}
+
+/// Returns the name of the hold that `word` names: `word` itself, or the stem of the file if
+/// `word` is a path.
+///
+/// # Errors
+/// [`Unusable::Name`].
+pub fn name_of(word: &OsStr) -> Result<String, Unusable> {
+    let path = path_of(word);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    match !stem.is_empty() && stem.bytes().all(is_plain) {
+        true => Ok(stem.to_owned()),
+        false => Err(Unusable::Name(word.to_string_lossy().into_owned())),
     }
 }
 
@@ -250,59 +301,27 @@ pub fn path_of(name: &OsStr) -> PathBuf {
     }
 }
 
-/// Whether `path` is absolute, has a last component, and means the same file without a look
-/// at the file system.
-fn is_clean(path: &Path) -> bool {
-    let mut components = path.components();
-    components.next() == Some(Component::RootDir)
-        && path.file_name().is_some()
-        && components.all(|component| matches!(component, Component::Normal(_)))
-}
-
-fn overlap(one: &Path, other: &Path) -> bool {
-    one.starts_with(other) || other.starts_with(one)
+/// Returns what is wrong with `path`, whose last name may be a pattern if `may_match`.
+fn fault(path: &Path, may_match: bool) -> Option<&'static str> {
+    let has_wildcard =
+        |path: &Path| path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?".contains(byte));
+    match () {
+        () if !path.is_absolute() => Some("is not absolute: it must begin with \"/\""),
+        () if path.components().any(|part| part == Component::ParentDir) => {
+            Some("has \"..\" in it: write it without")
+        }
+        () if path.file_name().is_none() => {
+            Some("is the root of the system: name a file or directory below it")
+        }
+        () if !may_match && has_wildcard(path) => {
+            Some("has a wildcard, which only set_aside may have")
+        }
+        () if path.parent().is_some_and(has_wildcard) => {
+            Some("has a wildcard before its last name: name each directory")
+        }
+        () => None,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<Config, Unusable> {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("test.toml");
-        std::fs::write(&path, text).unwrap();
-        Config::read(path.as_os_str())
-    }
-
-    #[test]
-    fn the_least_file_has_one_path_and_refuses_after_a_crash() {
-        let config = read("[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n").unwrap();
-        assert_eq!((config.name.as_str(), config.after_crash), ("test", AfterCrash::Refuse));
-        assert_eq!(config.to_set_aside(), [PathBuf::from("/a/b")]);
-    }
-
-    #[test]
-    fn what_has_no_sense_is_named() {
-        let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
-        for (text, said) in [
-            ("hold = []", "nothing would be held"),
-            (&format!("afer_crash = \"wipe\"\n{hold}"), "line 1"),
-            ("[[hold]]\npath = \"a\"\nkind = \"bolt\"\n", "absolute"),
-            ("[[hold]]\npath = \"/a/../b\"\nkind = \"bolt\"\n", "absolute"),
-            ("[[hold]]\npath = \"/\"\nkind = \"other\"\n", "absolute"),
-            (&format!("{hold}[[hold]]\npath = \"/a\"\nkind = \"other\"\n"), "not apart"),
-            (&format!("check = [\"true\"]\n{hold}"), "after_crash"),
-            (&format!("after_crash = \"check\"\ncheck = []\n{hold}"), "no command"),
-        ] {
-            let error = read(text).unwrap_err().to_string();
-            assert!(error.contains(said) && error.contains("test.toml"), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_name_that_is_no_file_name_is_refused() {
-        for name in ["", ".", "a b", "a.b", "/x/.toml"] {
-            assert!(matches!(Config::read(OsStr::new(name)), Err(Unusable::Name(_))), "{name}");
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use crate::kind::Refusal;
 use crate::open_files::{User, named};
-use crate::record;
+use crate::record::{self, Record};
 use crate::unclean::Unclean;
 use std::fmt;
 use std::path::PathBuf;
@@ -13,6 +13,8 @@ use synconce_durable::error::Error;
 pub enum Failure {
     /// A failed act on a path.
     Act(Error),
+    /// The marker of this hold is damaged.
+    Marker(String, Error),
     /// The held files of this hold may be damaged.
     Unclean(String, Unclean),
     /// What is at the path may not be held.
@@ -43,10 +45,18 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Returns the failure of a read of the marker of the hold `name`.
+    pub fn of_marker(name: &str, error: Error) -> Self {
+        match Record::is_damage(&error) {
+            true => Self::Marker(name.to_owned(), error),
+            false => Self::Act(error),
+        }
+    }
+
     /// Returns a command that helps.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Self::Unclean(name, _) | Self::WriteBack(_, name) => {
+            Self::Marker(name, _) | Self::Unclean(name, _) | Self::WriteBack(_, name) => {
                 Some(format!("synconce hold recover {name}"))
             }
             Self::InUse { unit: Some(unit), .. } => Some(format!("systemctl stop {unit}")),
@@ -66,6 +76,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Act(error) => error.fmt(f),
+            Self::Marker(_, error) => write!(f, "{error}; the marker is damaged"),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Unclean(name, why) => {
                 let marker = record::path(name);

@@ -2,10 +2,12 @@
 
 mod content;
 mod dsync;
+mod found;
 mod place;
 mod refusal;
 mod replicated;
 
+pub use found::Found;
 pub use refusal::{Reason, Refusal};
 
 use crate::config::Held;
@@ -15,13 +17,13 @@ use crate::config::Held;
 /// if a file system that can be held will have it.
 ///
 /// Databases are recognized by the names and first bytes of files at the path, and in
-/// directories down to four levels below (at most 20,000 entries).
+/// directories down to four levels below.
 ///
 /// # Errors
 /// Says why the path may not be held.
 pub fn inspect(held: &Held) -> Result<(), Refusal> {
     if !place::check(held)? {
-        return Ok(());
+        return content::check_empty(held);
     }
     let contents = content::Contents::read(held)?;
     replicated::check(held, &contents)?;

@@ -63,6 +63,12 @@ impl Record {
         }
     }
 
+    /// Whether `error` of [`Record::read`] is about the content: the marker is damaged.
+    pub(crate) fn is_damage(error: &Error) -> bool {
+        // Only what a reader of JSON says about the content.
+        matches!(error.io().kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+    }
+
     /// Writes the marker durably, with the directories above it.
     ///
     /// # Errors

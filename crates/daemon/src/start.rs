@@ -40,7 +40,8 @@ pub enum Started {
 /// Why nothing is held.
 pub fn start(config: &Config) -> Result<Started, Failure> {
     let mut lock = Lock::take(&config.name)?;
-    if let Some(record) = Record::read(&config.name)? {
+    let marker = Record::read(&config.name);
+    if let Some(record) = marker.map_err(|error| Failure::of_marker(&config.name, error))? {
         if let Some(why) = unclean(&record) {
             return Err(Failure::Unclean(config.name.clone(), why));
         }
@@ -143,7 +144,8 @@ fn record(config: &Config) -> Result<Record, Error> {
 /// Refuses a path that another hold has, too.
 fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
     for name in Record::names()?.into_iter().filter(|name| *name != config.name) {
-        let Some(other) = Record::read(&name)? else { continue };
+        let other = Record::read(&name).map_err(|error| Failure::of_marker(&name, error))?;
+        let Some(other) = other else { continue };
         for held in other.held() {
             let path = &held.path;
             let is_near =

@@ -36,7 +36,8 @@ pub enum Stopped {
 /// Why the hold is still in force, or what is not durable. The marker then stays.
 pub fn stop(name: &str) -> Result<Stopped, Failure> {
     let lock = Lock::take(name)?;
-    let Some(record) = Record::read(name)? else { return Ok(Stopped::NotInForce) };
+    let record = Record::read(name).map_err(|error| Failure::of_marker(name, error))?;
+    let Some(record) = record else { return Ok(Stopped::NotInForce) };
     if let Some(why) = unclean(&record) {
         return Err(Failure::Unclean(name.to_owned(), why));
     }

@@ -66,13 +66,17 @@ impl Mount {
             || upper.is_some_and(|upper| is_memory_magic(upper.f_type as u64))
     }
 
-    /// Returns the value of the file system option `name`, unescaped.
+    /// Returns the value of the file system option `name`, unescaped. Of an option that is set
+    /// several times, returns the first value.
     pub fn option(&self, name: &str) -> Option<PathBuf> {
-        let value = self
-            .options
-            .split(',')
-            .find_map(|option| option.strip_prefix(name)?.strip_prefix('='))?;
-        Some(path(value))
+        self.options_named(name).next()
+    }
+
+    /// Returns the values of the file system option `name`, unescaped, in the order of
+    /// mountinfo: an overlay can show one `lowerdir+` for each layer (Linux 6.7).
+    pub fn options_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
+        let values = self.options.split(',');
+        values.filter_map(move |option| option.strip_prefix(name)?.strip_prefix('=')).map(path)
     }
 
     /// Whether the file system option `name` is set.
@@ -240,6 +244,16 @@ nonsense\n";
         assert!(overlay.has_option("volatile"));
         assert_eq!(overlay.option("upper"), None);
         assert_eq!(overlay.kind(), Kind::Stacked);
+    }
+
+    #[test]
+    fn an_option_that_is_set_several_times_has_several_values() {
+        let text = "38 35 0:40 / /o rw - overlay overlay ro,lowerdir+=/l\\0401,lowerdir+=/l2";
+        let overlay = &parse(text)[0];
+        let layers: Vec<_> = overlay.options_named("lowerdir+").collect();
+        assert_eq!(layers, [PathBuf::from("/l 1"), PathBuf::from("/l2")]);
+        assert_eq!(overlay.option("lowerdir+"), Some(PathBuf::from("/l 1")));
+        assert_eq!(overlay.option("lowerdir"), None);
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Manual pages: options by clap_mangen, the other sections from `synconce::arguments::manual`.
+//! Manual pages: options by clap_mangen, the other sections from `synconce::arguments::manual`,
+//! and the tables of docs/hold.md that it names.
 
 use clap::Command;
 use clap_mangen::Man;
+use std::fs;
 use std::io::{self, Write};
-use synconce::arguments::manual::{Sections, Term, sections};
+use synconce::arguments::manual::{Sections, sections, tables};
 
 /// Returns the page `name` of `command`, whose subcommands have pages of their own.
 pub fn page(command: &Command, name: &str) -> io::Result<String> {
@@ -26,6 +28,10 @@ pub fn page(command: &Command, name: &str) -> io::Result<String> {
             let page = escape(&format!("{name}-{}", inner.get_name()));
             writeln!(text, ".TP\n.BR {page} (1)\n{}", line(&about))?;
         }
+    }
+    for (title, heading) in tables(name) {
+        let page = fs::read_to_string(super::docs().join("hold.md"))?.replace('`', "");
+        terms(&mut text, title, &table(&page, heading)?, false)?;
     }
     let Sections { exit_status, files, environment, examples, see_also } = sections(name);
     terms(&mut text, "EXIT STATUS", exit_status, false)?;
@@ -57,7 +63,18 @@ fn synopsis(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn terms(text: &mut Vec<u8>, title: &str, terms: &[Term], typed: bool) -> io::Result<()> {
+/// Returns the rows of the first table after `heading` in `page`, which has two columns.
+fn table<'a>(page: &'a str, heading: &str) -> io::Result<Vec<(&'a str, &'a str)>> {
+    let is_heading = |line: &&str| line.trim_start_matches('#') == format!(" {heading}");
+    let lines = page.lines().skip_while(|line| !is_heading(line));
+    let lines = lines.skip_while(|line| !line.starts_with("| ")).skip(2);
+    let rows = lines.map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let rows: Option<Vec<_>> = rows.map(|row| row.split_once(" | ")).collect();
+    let missing = || io::Error::other(format!("docs/hold.md has no table after {heading}"));
+    rows.filter(|rows| !rows.is_empty()).ok_or_else(missing)
+}
+
+fn terms(text: &mut Vec<u8>, title: &str, terms: &[(&str, &str)], typed: bool) -> io::Result<()> {
     if terms.is_empty() {
         return Ok(());
     }

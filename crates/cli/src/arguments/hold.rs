@@ -24,9 +24,16 @@ pub enum Verb {
     Start(Named),
     /// End the hold: make the files durable, and their syncs real again
     ///
-    /// Stop the daemon first. Without a hold of this name nothing happens.
+    /// Stop the daemon first. Nothing happens if the hold is not in force. The file of the hold
+    /// may be gone by then.
     Stop(Named),
     /// Show holds, what they hold, and what a crash of the machine would cost now
+    ///
+    /// A hold is `off`, `held`, `incomplete` (some paths are not mounted, so their syncs are
+    /// real), `failed` (the disk lost a write, so every sync fails) or `interrupted` (the machine,
+    /// the disk or a file system stopped while the files were held).
+    ///
+    /// The fields of the JSON are in `man synconce-hold-status`.
     ///
     /// Exit code: 0 no hold is interrupted, 4 a hold was interrupted or has failed, 125 `status`
     /// failed.

@@ -152,7 +152,7 @@ const STATUS: Sections = Sections {
     exit_status: &[
         ("0", "No run is in flight or interrupted."),
         ("3", "Runs are in flight, and none was interrupted."),
-        ("4", "A run was interrupted."),
+        ("4", "A run or a hold was interrupted, or a hold has failed."),
         ("125", "status could not read a directory, or the command line is wrong."),
     ],
     files: PLACES,
@@ -276,7 +276,7 @@ const BENCH: Sections = Sections {
 const HOLD: Sections = Sections {
     exit_status: OK_OR_FAILED,
     files: &[
-        ("/etc/synconce/hold.d/NAME.toml", "What the hold NAME holds (docs/hold.md)."),
+        ("/etc/synconce/hold.d/NAME.toml", "What the hold NAME holds (synconce-hold(1))."),
         ("/var/lib/synconce/holds", "Markers of holds, and journals of what was set aside."),
         ("/run/synconce/holds", "Locks of holds, and their guards."),
         (".synconce-hold", "Beside held files: directories of the overlays."),
@@ -286,6 +286,18 @@ const HOLD: Sections = Sections {
     examples: &[],
     see_also: &[("synconce-hold", "1"), ("synconce-setup", "1"), ("synconce-status", "1")],
 };
+
+/// Returns the sections of the page `name` that are tables of docs/hold.md: their titles, and
+/// the headings before the tables.
+pub fn tables(name: &str) -> &'static [Term] {
+    match name {
+        "synconce-hold" => {
+            &[("FIELDS OF THE FILE", "The file of a hold"), ("AFTER A CRASH", "After a crash")]
+        }
+        "synconce-hold-status" => &[("STATES", "States"), ("JSON", "JSON")],
+        _ => &[],
+    }
+}
 
 const HOLD_STATUS: &[Term] = &[
     ("0", "No hold is interrupted or has failed."),

@@ -11,9 +11,9 @@ use crate::text::{notice, say, shell};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
-use synconce_daemon::config::{Config, Unusable, path_of};
+use synconce_daemon::config::{Config, Unusable, name_of, path_of};
 use synconce_daemon::error::Failure;
-use synconce_daemon::record::Record;
+use synconce_daemon::record::{self, Record};
 use synconce_daemon::start::{Started, start};
 use synconce_daemon::stop::{Stopped, stop};
 
@@ -27,6 +27,17 @@ pub struct Trouble {
 impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Self {
         Self { message: failure.to_string(), hint: failure.remedy() }
+    }
+}
+
+impl From<Unusable> for Trouble {
+    fn from(error: Unusable) -> Self {
+        let hint = match &error {
+            Unusable::Read(..) => Some("synconce hold status"),
+            Unusable::Parse(..) | Unusable::Value(..) => Some("man synconce-hold"),
+            Unusable::Name(_) => None,
+        };
+        Self { message: error.to_string(), hint: hint.map(str::to_owned) }
     }
 }
 
@@ -77,7 +88,7 @@ fn say_root() -> ExitCode {
 /// Reads the file of the hold `name`, or its marker if the file is gone: a crash may have come
 /// between.
 fn read_or_recall(name: &OsStr) -> Result<Config, Trouble> {
-    match (read(name), Record::read(&stem(name))) {
+    match (read(name), Record::read(&name_of(name)?)) {
         (Err(trouble), Ok(Some(record))) if !path_of(name).exists() => {
             notice(&trouble.message);
             notice("the marker of the hold says what is held");
@@ -92,13 +103,26 @@ fn read(name: &OsStr) -> Result<Config, Trouble> {
     Config::read(name).map_err(|error| {
         // A file of the working directory, without the slash that makes it a path.
         let is_here = Path::new(name).is_file() && path_of(name) != Path::new(name);
-        let hint = match &error {
-            _ if is_here => Some(format!("synconce hold start ./{}", name.display())),
-            Unusable::Read(..) => Some("synconce hold status".to_owned()),
-            _ => None,
-        };
-        Trouble { message: error.to_string(), hint }
+        let mut trouble = Trouble::from(error);
+        if is_here {
+            trouble.hint = Some(format!("synconce hold start ./{}", name.display()));
+        }
+        trouble
     })
+}
+
+/// Returns the name of the hold that `word` names. The file of a hold may be gone while its files
+/// are held or set aside.
+///
+/// # Errors
+/// Says that there is no such hold. Nothing is made for a mistyped name.
+fn known(word: &OsStr) -> Result<String, Trouble> {
+    let name = name_of(word)?;
+    let files = [path_of(word), record::path(&name), record::aside_path(&name)];
+    match files.iter().any(|path| path.symlink_metadata().is_ok()) {
+        true => Ok(name),
+        false => read(word).map(|config| config.name),
+    }
 }
 
 fn begin(named: &Named) -> Result<(), Trouble> {
@@ -119,15 +143,9 @@ fn say_started(config: &Config, started: Started) {
 }
 
 fn end(named: &Named) -> Result<(), Trouble> {
-    let name = stem(&named.name);
+    let name = known(&named.name)?;
     if stop(&name)? == Stopped::NotInForce {
-        notice(&format!("there is no hold {name} to stop"));
+        notice(&format!("the hold {name} is not in force"));
     }
     Ok(())
-}
-
-/// Returns the name of the hold that `word` names, whose file may be gone by now.
-fn stem(word: &OsStr) -> String {
-    let path = path_of(word);
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -31,11 +31,11 @@ use synconce_hold::{
 };
 use synconce_sys::reason;
 
-/// One run, as `status` shows it.
+/// One run, as `status` shows it; or in JSON a hold.
 #[derive(Debug, Serialize)]
 struct Shown {
     id: String,
-    /// in-flight, committing, serving or interrupted.
+    /// in-flight, committing, serving or interrupted; of a hold its own state.
     state: &'static str,
     /// The user that owns the run.
     owner: u32,
@@ -51,6 +51,8 @@ struct Shown {
     commit: Option<CommitReport>,
     /// What to do about an interrupted run.
     advice: Vec<String>,
+    /// What `hold status` shows; `None` for a run.
+    hold: Option<Report>,
     /// Whether the run counts for the exit code: root's runs do not count for a user.
     #[serde(skip)]
     counts: bool,
@@ -134,20 +136,23 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
     advise(&mut runs, arguments.root.as_deref());
     let (holds, all_holds) = holds::noteworthy();
-    match json {
-        Some(sink) => sink.write(&runs)?,
-        None if arguments.quiet => {}
-        None => print(&runs, &holds)?,
-    }
+    let is_hold_interrupted = holds.iter().any(Report::is_interrupted);
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
-    Ok(match () {
-        () if any("interrupted") || holds.iter().any(Report::is_interrupted) => {
-            exit::INTERRUPTED.into()
-        }
+    let code = match () {
+        () if any("interrupted") || is_hold_interrupted => exit::INTERRUPTED.into(),
         () if any("in-flight") || any("committing") => exit::IN_FLIGHT.into(),
         () if !could_look || !all_holds => exit::FAILED.into(),
         () => ExitCode::SUCCESS,
-    })
+    };
+    match json {
+        Some(sink) => {
+            runs.extend(holds.into_iter().map(holds::shown));
+            sink.write(&runs)?;
+        }
+        None if arguments.quiet => {}
+        None => print(&runs, &holds)?,
+    }
+    Ok(code)
 }
 
 fn print(runs: &[Shown], holds: &[Report]) -> Result<(), String> {
@@ -217,6 +222,7 @@ fn interrupted(found: Found) -> Shown {
         running: Vec::new(),
         commit: None,
         advice: Vec::new(),
+        hold: None,
         counts: true,
         is_unknown: false,
     }
@@ -238,6 +244,7 @@ fn alive(run: Live) -> Shown {
         running: Vec::new(),
         commit: None,
         advice: Vec::new(),
+        hold: None,
         counts: true,
         is_unknown: false,
     }

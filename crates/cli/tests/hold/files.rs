@@ -91,7 +91,7 @@ fn starting_and_stopping_twice_changes_nothing() {
         fixture.ok("stop");
         let again = fixture.hold("stop");
         assert_eq!(again.status.code(), Some(0));
-        assert!(again.stderr.contains("no hold"), "{}", again.stderr);
+        assert!(again.stderr.contains("not in force"), "{}", again.stderr);
         fixture.rig.down().unwrap();
     });
 }
@@ -142,6 +142,19 @@ fn a_process_that_opened_a_file_with_o_dsync_is_named_by_status() {
 }
 
 #[test]
+fn every_field_of_the_json_is_documented() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let page = include_str!("../../../../docs/hold.md");
+        let (status, _) = fixture.status();
+        for field in status.as_object().expect("an object").keys() {
+            assert!(page.contains(&format!("\n| `{field}` | ")), "{field}");
+        }
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn the_list_of_holds_has_all_in_force() {
     isolated(|place| {
         let fixture = Fixture::new(place, "cost = \"one import\"\nafter_crash = \"wipe\"\n");
@@ -152,8 +165,17 @@ fn the_list_of_holds_has_all_in_force() {
         let shown = place.status(&[]);
         assert_eq!(shown.status.code(), Some(0), "a hold in force is no run in flight");
         assert!(shown.stdout.contains("hold t"), "{}", shown.stdout);
+        let shown = place.status(&["--json"]);
+        assert_eq!(shown.status.code(), Some(0));
+        let listed: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+        let found = &listed[0];
+        assert_eq!((&found["id"], &found["state"]), (&"t".into(), &"held".into()), "{listed}");
+        assert_eq!(found["hold"], fixture.status().0);
+        assert!(found["run"].is_null() && found["owner"] == 0, "{listed}");
+        assert_eq!(found["advice"].as_array().map(Vec::len), Some(0), "{listed}");
         fixture.ok("stop");
         assert!(!place.status(&[]).stdout.contains("hold t"));
+        assert_eq!(place.status(&["--json"]).stdout, "[]\n");
         fixture.rig.down().unwrap();
     });
 }

@@ -6,6 +6,7 @@
 
 mod faults;
 mod files;
+mod names;
 mod recovery;
 mod refusals;
 mod running;

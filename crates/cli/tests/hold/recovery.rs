@@ -103,7 +103,11 @@ fn refuse_leaves_everything_and_prints_the_commands_that_decide() {
             assert!(refused.stderr.contains(said), "{}", refused.stderr);
         }
         assert_eq!(fixture.state(), "interrupted");
-        assert_eq!(place.status(&[]).status.code(), Some(4));
+        let shown = place.status(&["--json"]);
+        assert_eq!(shown.status.code(), Some(4));
+        let listed: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+        assert_eq!((&listed[0]["id"], &listed[0]["state"]), (&"t".into(), &"interrupted".into()));
+        assert_eq!(listed[0]["advice"][0], "synconce hold recover t");
         let kept = finish(&mut place.synconce(&["hold", "recover", "./t.toml", "--keep"]));
         assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");

@@ -1,25 +1,18 @@
-//! The files at a held path, and the signatures of databases.
+//! The files at a held path, and whether they are of the stated kind.
 
+use super::found::{Found, is_lmdb, is_sqlite, kind_of, open};
 use super::refusal::{Reason, Refusal};
-use crate::bolt;
 use crate::config::Held;
 use crate::config::Kind;
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// How far the files of a directory are looked at.
 const DEEPEST: usize = 4;
-const MOST: usize = 20_000;
 /// The longest part of a text file that is read.
 const LONGEST: u64 = 1 << 20;
-
-const SQLITE: &[u8] = b"SQLite format 3\0";
-/// LMDB's magic number, after the header of the first page.
-const LMDB: u32 = 0xBEEF_C0DE;
-const LMDB_AT: u64 = 16;
 
 /// The files and directories at a held path.
 pub(super) struct Contents {
@@ -30,16 +23,20 @@ pub(super) struct Contents {
 impl Contents {
     /// Lists the files at the path of `held`: the file itself, or those of the directory.
     pub(super) fn read(held: &Held) -> Result<Self, Refusal> {
-        let mut contents = Self { files: BTreeSet::new(), directories: BTreeSet::new() };
         if held.kind.is_file() {
-            contents.files.insert(held.path.clone());
-            return Ok(contents);
+            let files = BTreeSet::from([held.path.clone()]);
+            return Ok(Self { files, directories: BTreeSet::new() });
         }
-        let mut waiting = VecDeque::from([(held.path.clone(), 0)]);
+        Self::below(&held.path).map_err(|reason| reason.on(&held.path))
+    }
+
+    /// Lists the files below the directory `path`.
+    pub(super) fn below(path: &Path) -> Result<Self, Reason> {
+        let mut contents = Self { files: BTreeSet::new(), directories: BTreeSet::new() };
+        let mut waiting = VecDeque::from([(path.to_owned(), 0)]);
         while let Some((directory, depth)) = waiting.pop_front() {
             let listed = contents.list(&directory);
-            let unreadable = |error| Reason::Unreadable(directory.clone(), error).on(&held.path);
-            let below = listed.map_err(unreadable)?;
+            let below = listed.map_err(|error| Reason::Unreadable(directory.clone(), error))?;
             if depth < DEEPEST {
                 waiting.extend(below.into_iter().map(|path| (path, depth + 1)));
             }
@@ -56,9 +53,6 @@ impl Contents {
         };
         let mut directories = Vec::new();
         for entry in entries {
-            if self.files.len() + self.directories.len() >= MOST {
-                break;
-            }
             let entry = entry?;
             let kind = entry.file_type()?;
             if kind.is_dir() {
@@ -97,7 +91,7 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
     let path = &held.path;
     let refuse = |reason: Reason| Err(reason.on(path));
     if contents.is_empty() {
-        return Ok(());
+        return check_empty(held);
     }
     if let Some(version) = contents.named("PG_VERSION").next()
         && !held.throw_away
@@ -112,34 +106,38 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
             let path = path.join(name);
             contents.files.contains(&path) || contents.directories.contains(&path)
         })),
-        Kind::Postgresql if !held.throw_away => {
-            return refuse(Reason::Postgresql(path.clone()));
-        }
         Kind::Postgresql => Ok(contents.named("PG_VERSION").next().is_some()),
         Kind::Other => Ok(true),
     };
     match is_of_kind {
         Ok(true) => Ok(()),
-        Ok(false) => refuse(Reason::NoSignature(held.kind)),
+        Ok(false) => {
+            // A file without the rest of the database says nothing new.
+            let is_new = |found: &Found| found.kind != held.kind || found.path(path) != *path;
+            refuse(match Found::among(contents.files()).filter(is_new) {
+                Some(found) => Reason::OtherKind(held.kind, found),
+                None => Reason::NoSignature(held.kind),
+            })
+        }
         Err(reason) => refuse(reason),
     }
 }
 
+/// Checks a path at which there is nothing yet.
+pub(super) fn check_empty(held: &Held) -> Result<(), Refusal> {
+    match held.kind == Kind::Postgresql && !held.throw_away {
+        true => Err(Reason::Postgresql(held.path.clone()).on(&held.path)),
+        false => Ok(()),
+    }
+}
+
 fn check_bolt(path: &Path) -> Result<(), Reason> {
-    if path.ends_with("member/snap/db") {
-        return Err(Reason::PartOfSet(Kind::Etcd));
-    }
     let unreadable = |error| Reason::Unreadable(path.to_owned(), error);
-    let is_empty = path.metadata().map_err(unreadable)?.len() == 0;
-    if is_empty || bolt::is_bolt(path).map_err(unreadable)? {
-        return Ok(());
-    }
-    if is_sqlite(path).map_err(unreadable)? {
-        return Err(Reason::OtherKind(Kind::Sqlite));
-    }
-    match is_lmdb(path).map_err(unreadable)? {
-        true => Err(Reason::OtherKind(Kind::Lmdb)),
-        false => Err(Reason::NoSignature(Kind::Bolt)),
+    match kind_of(path).map_err(unreadable)? {
+        Some(Kind::Bolt) => Ok(()),
+        Some(kind) => Err(Reason::PartOfSet(kind)),
+        None if path.metadata().map_err(unreadable)?.len() == 0 => Ok(()),
+        None => Err(Reason::NoSignature(Kind::Bolt)),
     }
 }
 
@@ -154,29 +152,6 @@ fn any(contents: &Contents, is: fn(&Path) -> io::Result<bool>) -> Result<bool, R
         }
     }
     Ok(false)
-}
-
-fn is_sqlite(path: &Path) -> io::Result<bool> {
-    starts_at(path, 0, SQLITE)
-}
-
-fn is_lmdb(path: &Path) -> io::Result<bool> {
-    starts_at(path, LMDB_AT, &LMDB.to_ne_bytes())
-}
-
-/// Whether the file `path` has the bytes `wanted` at `at`.
-fn starts_at(path: &Path, at: u64, wanted: &[u8]) -> io::Result<bool> {
-    let mut bytes = vec![0; wanted.len()];
-    match open(path)?.read_exact_at(&mut bytes, at) {
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-        read => read.map(|()| bytes == wanted),
-    }
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    // The entry may have been replaced, and an open of a FIFO waits for a writer.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    File::options().read(true).custom_flags(flags).open(path)
 }
 
 /// Returns the text of the file `path`; empty if it cannot be read, as without the file.

@@ -1,8 +1,9 @@
 //! What is at the path, and on what file system.
 
+use super::content::Contents;
+use super::found::{Found, kind_of};
 use super::refusal::{Reason, Refusal};
-use crate::bolt;
-use crate::config::Held;
+use crate::config::{Held, Kind};
 use std::fs::{self, FileType};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -48,17 +49,20 @@ fn check_type(held: &Held, kind: FileType) -> Result<(), Reason> {
     }
     match (kind.is_file(), kind.is_dir(), held.kind.is_file()) {
         (true, _, true) | (_, true, false) => Ok(()),
-        (_, true, true) => Err(Reason::Directory(only_bolt(path))),
-        (true, _, false) => Err(Reason::PartOfSet(held.kind)),
+        (_, true, true) => {
+            let contents = Contents::below(path).ok();
+            Err(Reason::Directory(contents.and_then(|contents| Found::among(contents.files()))))
+        }
+        (true, _, false) => Err(match kind_of(path) {
+            Ok(Some(kind @ Kind::Bolt)) => {
+                Reason::OtherKind(held.kind, Found { kind, file: path.clone() })
+            }
+            Ok(Some(kind)) => Reason::PartOfSet(kind),
+            Ok(None) => Reason::PartOfSet(held.kind),
+            Err(error) => Reason::Unreadable(path.clone(), error),
+        }),
         _ => Err(Reason::Special),
     }
-}
-
-/// Returns the file of bbolt in `directory`, if there is exactly one.
-fn only_bolt(directory: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path());
-    let mut found = entries.filter(|path| path.is_file() && bolt::is_bolt(path).unwrap_or(false));
-    found.next().filter(|_| found.next().is_none())
 }
 
 /// Returns `path`, or the nearest directory above it that exists.
@@ -90,13 +94,12 @@ fn is_below(path: &Path, directory: &Path) -> bool {
 
 /// Returns the directories of the overlay `mount`, as its options name them.
 fn layers_of(mount: &Mount) -> Vec<PathBuf> {
-    let mut layers: Vec<_> =
-        ["upperdir", "workdir"].iter().filter_map(|name| mount.option(name)).collect();
+    // A mount by fsconfig(2) can show each layer as an option of its own.
+    let names = ["upperdir", "workdir", "lowerdir+", "datadir+"];
+    let mut layers: Vec<_> = names.iter().flat_map(|name| mount.options_named(name)).collect();
     let lower = mount.option("lowerdir").unwrap_or_default();
-    // Layers are separated by ":"; before layers of data alone there is "::". A mount by
-    // fsconfig(2) can show each layer as an option "lowerdir+", of which the first is read.
+    // Layers are separated by ":"; before layers of data alone there is "::".
     layers.extend(std::env::split_paths(&lower).filter(|path| path.is_absolute()));
-    layers.extend(mount.option("lowerdir+"));
     layers
 }
 

@@ -1,5 +1,6 @@
 //! Why a path may not be held, and what to do instead.
 
+use super::found::Found;
 use crate::bolt::Damage;
 use crate::config::Kind;
 use std::fmt;
@@ -25,12 +26,12 @@ pub enum Reason {
     Symlink(PathBuf),
     /// The path is neither a regular file nor a directory.
     Special,
-    /// A kind of one file is a directory; this file in it is such a file.
-    Directory(Option<PathBuf>),
-    /// A kind of a directory is one file.
+    /// The kind of one file is stated, and the path is a directory; this file is in it.
+    Directory(Option<Found>),
+    /// The path is one file of this kind, which is held as a directory.
     PartOfSet(Kind),
-    /// The file is of this kind, which is held as a directory.
-    OtherKind(Kind),
+    /// The kind is stated, but what is there is of another one, or belongs to a directory above.
+    OtherKind(Kind, Found),
     /// The file or directory has no signature of the stated kind.
     NoSignature(Kind),
     /// The file system has this type, which cannot be held.
@@ -73,17 +74,20 @@ impl fmt::Display for Reason {
             }
             Self::Symlink(target) => write!(f, "a symbolic link to {}", target.display()),
             Self::Special => f.write_str("neither a regular file nor a directory"),
-            Self::Directory(_) => {
-                f.write_str("the kind \"bolt\" is one file, and this is a directory")
+            Self::Directory(found) => {
+                f.write_str("the kind \"bolt\" is one file, and this is a directory")?;
+                let Some(Found { kind, file }) = found else { return Ok(()) };
+                write!(f, ", in which {} is of {kind}", file.display())
             }
             Self::PartOfSet(kind) => write!(
                 f,
                 "a file of {kind} is part of a set of files that must agree after a crash"
             ),
-            Self::OtherKind(kind) => write!(
+            Self::OtherKind(stated, Found { kind, file }) => write!(
                 f,
-                "the file is not of bbolt but of {kind}: part of a set of files that must agree \
-                 after a crash"
+                "path and kind = \"{}\" do not fit what is there: {} is of {kind}",
+                stated.word(),
+                file.display()
             ),
             Self::NoSignature(kind) => write!(f, "no file there is a database of {kind}"),
             Self::FileSystem(name) if name == "overlay" => {
@@ -129,23 +133,22 @@ impl std::error::Error for Refusal {}
 impl Refusal {
     /// Returns what to do, for a hint.
     pub fn remedy(&self) -> Option<String> {
-        let say = |path: &std::path::Path, kind: &str| {
-            format!("say path = {path:?} and kind = \"{kind}\" in the hold's file")
-        };
         match &self.reason {
             Reason::Symlink(target) => Some(format!("say path = {target:?} in the hold's file")),
-            Reason::Directory(file) => file.as_deref().map(|file| say(file, "bolt")),
-            Reason::PartOfSet(kind) | Reason::OtherKind(kind) => {
-                // etcd's database is in member/snap.
-                let up = if *kind == Kind::Etcd { 3 } else { 1 };
-                self.path.ancestors().nth(up).map(|directory| say(directory, kind.word()))
+            Reason::Directory(found) => found.as_ref().map(|found| found.advice(&self.path)),
+            Reason::OtherKind(_, found) => Some(found.advice(&self.path)),
+            Reason::PartOfSet(kind) => {
+                let found = Found { kind: *kind, file: self.path.clone() };
+                Some(found.advice(&self.path))
             }
             Reason::MountBelow(_) => Some("name the directories of the databases only".to_owned()),
             Reason::MountPoint => {
                 Some("hold a directory below the mount point, and keep the databases there".into())
             }
             Reason::UnknownMembers(file, _) => Some(format!("bbolt check {}", file.display())),
-            Reason::Postgresql(_) => Some("say throw_away = true in the hold's file".to_owned()),
+            Reason::Postgresql(_) => Some(
+                "say kind = \"postgresql\" and throw_away = true in the hold's file".to_owned(),
+            ),
             _ => None,
         }
     }

@@ -2,7 +2,6 @@
 
 use crate::record::{self, Record};
 use crate::unclean::{Unclean, unclean};
-use std::io::ErrorKind;
 use synconce_durable::error::Error;
 use synconce_sys::reason;
 
@@ -33,13 +32,7 @@ impl State {
         match Record::read(name) {
             Ok(None) => Ok(Self::Clean),
             Ok(Some(record)) => Ok(Self::of(record)),
-            // Only what a reader of JSON says about the content.
-            Err(error)
-                if matches!(
-                    error.io().kind(),
-                    ErrorKind::InvalidData | ErrorKind::UnexpectedEof
-                ) =>
-            {
+            Err(error) if Record::is_damage(&error) => {
                 let path = record::path(name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));

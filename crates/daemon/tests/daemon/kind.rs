@@ -1,8 +1,12 @@
 //! What may be held, on real file systems and with files of real programs.
 
 use crate::go::Bbolt;
+use rustix::fs::CWD;
 use rustix::fs::{XattrFlags, setxattr};
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::mount::{
+    MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, mount, mount_bind, move_mount,
+    unmount,
+};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,6 +14,7 @@ use std::process::Command;
 use synconce_daemon::config::Held;
 use synconce_daemon::config::Kind;
 use synconce_daemon::kind::{Reason, inspect};
+use synconce_sys::overlay::mounted;
 use synconce_testkit::harness::Place;
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -79,7 +84,7 @@ pub fn a_file_of_a_set_is_refused_with_its_directory(_: &Place) {
         refused(&sqlite, kind, &["SQLite", "part of a set", &directory]);
     }
     accepted(&disk.path().join("s"), Kind::Sqlite);
-    refused(&disk.path().join("s"), Kind::Lmdb, &["no file there is a database of LMDB"]);
+    refused(&disk.path().join("s"), Kind::Lmdb, &["do not fit what is there", "of SQLite"]);
     let mut header = vec![0; 4096];
     header[16..20].copy_from_slice(&0xBEEF_C0DE_u32.to_ne_bytes());
     let data = write(disk.path(), "l/data.mdb", header);
@@ -192,4 +197,28 @@ pub fn mounts_and_layers_are_refused(_: &Place) {
     let fifo = path("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
     refused(&fifo, Kind::Bolt, &["neither a regular file"]);
+}
+
+pub fn each_layer_of_an_overlay_is_refused(_: &Place) {
+    let disk = disk();
+    let layers = ["first", "second", "third"].map(|name| disk.path().join(name));
+    let point = disk.path().join("merged");
+    layers.iter().chain([&point]).for_each(|path| fs::create_dir(path).expect("a directory"));
+    let text = layers.each_ref().map(|path| path.to_str().expect("a path"));
+    let overlay = mounted(MountAttrFlags::MOUNT_ATTR_RDONLY, |context| {
+        // Before Linux 6.7 there is one option for all layers.
+        match context.set("lowerdir+", text[0]) {
+            Err(_) => context.set("lowerdir", &text.join(":")),
+            Ok(()) => text[1..].iter().try_for_each(|layer| context.set("lowerdir+", layer)),
+        }
+    });
+    let overlay = overlay.expect("an overlay");
+    let from_it = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&overlay, "", CWD, &point, from_it).expect("a mount");
+    drop(overlay);
+    for layer in &layers {
+        refused(layer, Kind::Other, &["is a layer of a mounted overlay"]);
+    }
+    unmount(&point, UnmountFlags::empty()).expect("an unmount");
+    layers.iter().for_each(|layer| accepted(layer, Kind::Other));
 }

@@ -7,6 +7,7 @@ mod bolt;
 mod bolt_damage;
 mod go;
 mod kind;
+mod misfit;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -23,6 +24,10 @@ fn main() -> ExitCode {
         trial(kind::members_of_replicated_systems_are_refused, &go::NEEDS),
         trial(kind::postgresql_is_held_only_if_it_may_be_thrown_away, &[]),
         trial(kind::mounts_and_layers_are_refused, &[]),
+        trial(kind::each_layer_of_an_overlay_is_refused, &[]),
+        trial(misfit::each_kind_on_the_files_of_another_is_refused_with_what_is_there, &[]),
+        trial(misfit::a_path_that_is_too_deep_or_has_nothing_known_is_named, &[]),
+        trial(misfit::every_file_of_a_large_directory_is_looked_at, &[]),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

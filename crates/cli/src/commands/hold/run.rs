@@ -1,6 +1,6 @@
 //! `synconce hold recover`, `settle` and `run`
 
-use super::{Trouble, read, read_or_recall, say_started, stem};
+use super::{Trouble, known, read, read_or_recall, say_started};
 use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -76,7 +76,7 @@ fn refused(error: &RecoverError) -> Trouble {
 
 /// Removes what was set aside.
 pub(super) fn settle(named: &Named) -> Result<(), Trouble> {
-    settled(&stem(&named.name))
+    settled(&known(&named.name)?)
 }
 
 fn settled(name: &str) -> Result<(), Trouble> {

@@ -1,6 +1,6 @@
 //! `synconce hold status`
 
-use super::{Trouble, read, stem};
+use super::{Trouble, read};
 use crate::arguments::hold::Status as Arguments;
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
@@ -13,7 +13,8 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use synconce_daemon::aside::{Journal, Set};
-use synconce_daemon::config::{AfterCrash, Config};
+use synconce_daemon::config::{AfterCrash, Config, name_of, path_of};
+use synconce_daemon::error::Failure;
 use synconce_daemon::record::Record;
 use synconce_daemon::status::{State, Status, status};
 use synconce_sys::reason;
@@ -99,6 +100,7 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     };
     match json {
         Some(sink) => sink.write(&reports)?,
+        None if reports.is_empty() && !troubles.is_empty() => {}
         None => Sink::Standard(Stream::Output).write_text(&text(&reports))?,
     }
     for trouble in &troubles {
@@ -111,24 +113,28 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     })
 }
 
-fn split(all: impl Iterator<Item = Result<Report, Trouble>>) -> (Vec<Report>, Vec<Trouble>) {
-    let (mut reports, mut troubles) = (Vec::new(), Vec::new());
-    for one in all {
-        match one {
-            Ok(report) => reports.push(report),
-            Err(trouble) => troubles.push(trouble),
-        }
-    }
-    (reports, troubles)
+fn split(
+    all: impl Iterator<Item = (Option<Report>, Option<Trouble>)>,
+) -> (Vec<Report>, Vec<Trouble>) {
+    let (reports, troubles): (Vec<_>, Vec<_>) = all.unzip();
+    (reports.into_iter().flatten().collect(), troubles.into_iter().flatten().collect())
 }
 
-fn report(name: &OsStr) -> Result<Report, Trouble> {
-    let config = read(name);
-    let found = status(&stem(name), config.as_ref().ok()).map_err(|error| error.to_string())?;
-    match (found, config) {
-        (Some(found), _) => Ok(Report::of(found)),
-        (None, Err(trouble)) => Err(trouble),
-        (None, Ok(_)) => Err(format!("there is no hold {}", name.display()).into()),
+/// Returns the hold that `word` names, and what is wrong with it: also a hold in force can have a
+/// file with which it does not start again.
+fn report(word: &OsStr) -> (Option<Report>, Option<Trouble>) {
+    let name = match name_of(word) {
+        Ok(name) => name,
+        Err(error) => return (None, Some(error.into())),
+    };
+    let config = read(word);
+    match status(&name, config.as_ref().ok()) {
+        Err(error) => (None, Some(Failure::of_marker(&name, error).into())),
+        Ok(None) => (None, config.err()),
+        // The file of a hold may be removed while the hold is in force.
+        Ok(Some(found)) => {
+            (Some(Report::of(found)), config.err().filter(|_| path_of(word).exists()))
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! Holds of daemons' files, among the runs.
 
+use super::Shown;
 use crate::commands::hold::{Report, reports};
 use crate::text::{printable, say};
+use synconce_daemon::record;
 use synconce_daemon::status::State;
 
 /// Returns the holds that are in force or interrupted, and whether all could be read; says why
@@ -19,6 +21,25 @@ pub(super) fn noteworthy() -> (Vec<Report>, bool) {
     }
     messages.iter().flat_map(|message| message.lines()).for_each(say);
     (holds, messages.is_empty())
+}
+
+/// Returns the hold with the fields of a run: a reader of the JSON finds each interrupted hold as
+/// the reader finds each interrupted run. Holds are root's.
+pub(super) fn shown(hold: Report) -> Shown {
+    Shown {
+        id: hold.status.name.clone(),
+        state: hold.status.state.word(),
+        owner: 0,
+        run: None,
+        marker: Some(record::path(&hold.status.name)),
+        survivors: Vec::new(),
+        running: Vec::new(),
+        commit: None,
+        advice: hold.advice.iter().cloned().collect(),
+        hold: Some(hold),
+        counts: true,
+        is_unknown: false,
+    }
 }
 
 /// Returns the lines of the holds.

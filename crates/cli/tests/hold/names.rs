@@ -1,0 +1,123 @@
+//! Names of holds: mistyped ones, those without a file, and those of which something is damaged.
+
+use crate::support::Fixture;
+use std::fs;
+use synconce_testkit::harness::{Place, finish, isolated};
+use synconce_testkit::process::Finished;
+
+fn hold(place: &Place, words: &[&str]) -> Finished {
+    finish(&mut place.synconce(&[&["hold"], words].concat()))
+}
+
+/// Checks that the command fails, and returns what it says.
+fn refused(place: &Place, words: &[&str]) -> String {
+    let finished = hold(place, words);
+    assert_eq!(finished.status.code(), Some(125), "{words:?}: {finished:?}");
+    assert_eq!(finished.stdout, "", "{words:?}");
+    finished.stderr
+}
+
+#[test]
+fn a_mistyped_name_is_an_error_of_every_verb_and_leaves_nothing() {
+    isolated(|place| {
+        for verb in ["start", "stop", "status", "recover", "settle"] {
+            let said = refused(place, &[verb, "typo"]);
+            assert!(said.contains("cannot read /etc/synconce/hold.d/typo.toml"), "{verb}: {said}");
+            assert!(said.contains("hint: synconce hold status\n"), "{verb}: {said}");
+            let said = refused(place, &[verb, "./typo.toml"]);
+            assert!(said.contains("cannot read ./typo.toml"), "{verb}: {said}");
+            for name in ["t.aside", "../t", "a b", ""] {
+                let said = refused(place, &[verb, name]);
+                assert!(said.contains("cannot "), "{verb} {name}: {said}");
+            }
+        }
+        for directory in ["runtime/holds", "state/holds"] {
+            assert!(!place.path(directory).exists(), "{directory}");
+        }
+    });
+}
+
+#[test]
+fn a_known_hold_is_stopped_and_settled_whether_or_not_it_is_in_force() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let stopped = fixture.hold("stop");
+        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        assert!(stopped.stderr.contains("the hold t is not in force"), "{}", stopped.stderr);
+        fixture.ok("settle");
+        fixture.ok("start");
+        let text = place.read("t.toml");
+        place.remove("t.toml");
+        let shown = hold(place, &["status", "t"]);
+        assert_eq!((shown.status.code(), shown.stderr.as_str()), (Some(0), ""));
+        let stopped = hold(place, &["stop", "t"]);
+        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        // Nothing is left of the name.
+        assert!(refused(place, &["stop", "t"]).contains("cannot read"));
+        place.write("t.toml", &text);
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_damaged_marker_is_said_with_the_command_that_recovers() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fs::create_dir_all(place.path("state/holds")).unwrap();
+        for content in ["", "{", "[]", "nonsense"] {
+            place.write("state/holds/t.json", content);
+            for verb in ["start", "stop", "status"] {
+                let said = refused(place, &[verb, "./t.toml"]);
+                assert!(said.contains("the marker is damaged"), "{verb}: {said}");
+                assert!(said.contains("hint: synconce hold recover t\n"), "{verb}: {said}");
+            }
+        }
+        // The marker of another hold, whose files are unknown.
+        fixture.configure("second", "");
+        let said = refused(place, &["start", "./second.toml"]);
+        assert!(said.contains("hint: synconce hold recover t\n"), "{said}");
+        fixture.ok("recover");
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_with_a_fault_is_refused_by_every_verb_that_reads_it() {
+    isolated(|place| {
+        let hold = "[[hold]]\npath = \"/data/base\"\nkind = \"lmdb\"\n";
+        for (text, said) in [
+            (&format!("after_crash = \"check\"\n{hold}"), "no check for the kind \"lmdb\""),
+            (
+                &format!("after_crash = \"check\"\ncheck = [\"true\"]\n{hold}"),
+                "which stands for the path",
+            ),
+            (&format!("set_aside = [\"/data/*/a\"]\n{hold}"), "has a wildcard before its last"),
+            (&format!("{hold}{hold}"), "path: \"/data/base\" is given twice"),
+        ] {
+            place.write("t.toml", text);
+            for verb in ["start", "status", "recover"] {
+                let found = refused(place, &[verb, "./t.toml"]);
+                assert!(found.contains(said), "{verb}: {found}");
+                assert!(found.contains("hint: man synconce-hold\n"), "{verb}: {found}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_hold_in_force_whose_file_got_a_fault_is_shown_with_the_fault() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        place.write("t.toml", "hold = []\n");
+        let shown = fixture.hold("status");
+        assert_eq!(shown.status.code(), Some(125), "{shown:?}");
+        assert!(shown.stdout.contains(" held "), "{shown:?}");
+        assert!(shown.stderr.contains("nothing would be held"), "{shown:?}");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}

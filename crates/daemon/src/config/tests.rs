@@ -1,0 +1,84 @@
+use super::*;
+
+fn read(text: &str) -> Result<Config, Unusable> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.toml");
+    std::fs::write(&path, text).unwrap();
+    Config::read(path.as_os_str())
+}
+
+#[test]
+fn the_least_file_has_one_path_and_refuses_after_a_crash() {
+    let config = read("[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n").unwrap();
+    assert_eq!((config.name.as_str(), config.after_crash), ("test", AfterCrash::Refuse));
+    assert_eq!(config.to_set_aside(), [PathBuf::from("/a/b")]);
+}
+
+#[test]
+fn what_has_no_sense_is_named() {
+    let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
+    for (text, said) in [
+        ("hold = []", "nothing would be held"),
+        (&format!("afer_crash = \"wipe\"\n{hold}"), "line 1"),
+        ("[[hold]]\npath = \"a\"\nkind = \"bolt\"\n", "absolute"),
+        ("[[hold]]\npath = \"/a/../b\"\nkind = \"bolt\"\n", "\"/a/../b\" has \"..\""),
+        ("[[hold]]\npath = \"/\"\nkind = \"other\"\n", "\"/\" is the root of the system"),
+        ("[[hold]]\npath = \"/a/*\"\nkind = \"bolt\"\n", "which only set_aside may have"),
+        (&format!("{hold}{hold}"), "path: \"/a/b\" is given twice"),
+        (
+            &format!("{hold}[[hold]]\npath = \"/a\"\nkind = \"other\"\n"),
+            "path: \"/a/b\" is in \"/a\", which is held as a whole",
+        ),
+        (&format!("set_aside = [\"/a/?/b\"]\n{hold}"), "set_aside: \"/a/?/b\" has a wildcard"),
+        (&format!("docker_root = \"docker\"\n{hold}"), "docker_root: \"docker\" is not abs"),
+        (&format!("check = [\"true\"]\n{hold}"), "after_crash"),
+        (&format!("after_crash = \"check\"\ncheck = []\n{hold}"), "no command"),
+        (&format!("after_crash = \"check\"\ncheck = [\"{{}}\", \"x={{}}\"]\n{hold}"), "\"{}\""),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("test.toml"), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_check_is_necessary_for_a_kind_that_has_none() {
+    for kind in ["bolt", "sqlite", "lmdb", "etcd", "postgresql", "other"] {
+        let hold = format!("[[hold]]\npath = \"/a\"\nkind = \"{kind}\"\n");
+        let without = read(&format!("after_crash = \"check\"\n{hold}"));
+        match without {
+            Ok(_) => assert!(["bolt", "sqlite"].contains(&kind), "{kind}"),
+            Err(error) => {
+                let wanted = format!("\"/a\": there is no check for the kind \"{kind}\"");
+                assert!(error.to_string().contains(&wanted), "{error}");
+            }
+        }
+        let check = "after_crash = \"check\"\ncheck = [\"test\", \"-e\", \"{}\"]\n";
+        assert!(read(&format!("{check}{hold}")).is_ok(), "{kind}");
+    }
+}
+
+#[test]
+fn wildcards_work_in_the_last_name_of_what_is_set_aside() {
+    let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
+    let config = read(&format!("set_aside = [\"/a/b*\", \"/a/c?\"]\n{hold}")).unwrap();
+    assert_eq!(config.to_set_aside(), [PathBuf::from("/a/b*"), PathBuf::from("/a/c?")]);
+}
+
+#[test]
+fn a_name_that_is_no_file_name_is_refused() {
+    for name in ["", ".", "a b", "a.b", "/x/.toml"] {
+        assert!(matches!(Config::read(OsStr::new(name)), Err(Unusable::Name(_))), "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_is_said_with_the_holds_that_there_are() {
+    let path = PathBuf::from("/etc/synconce/hold.d/jbos.toml");
+    let said = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Unusable::Read(path.clone(), ErrorKind::NotFound.into(), names).to_string()
+    };
+    assert!(said(&[]).starts_with("cannot read /etc/synconce/hold.d/jbos.toml: "));
+    assert!(!said(&[]).contains("the holds are"));
+    assert!(said(&["jobs", "mail"]).ends_with("; the holds are jobs, mail"));
+}
