@@ -123,7 +123,7 @@ pub(super) fn cut(
             Ok(mounted) => {
                 world.boot()?;
                 let verdict = judge(subject, world, &marks.moment(place.disk, &states));
-                world.halt(subject.hold(world).as_ref())?;
+                subject.halt(world)?;
                 mounted.into_iter().try_for_each(unmount)?;
                 verdict
             }

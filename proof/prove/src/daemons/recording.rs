@@ -64,6 +64,11 @@ impl Subject<'_> {
         self.way.is_ours().then(|| self.engine.hold(world, self.program))
     }
 
+    /// Ends everything in `world`, as a power cut does.
+    pub(super) fn halt(&self, world: &World) -> Result<()> {
+        world.halt(self.hold(world).and_then(|hold| hold.guard(world)))
+    }
+
     /// Records the script in `world`.
     pub(super) fn record(&self, world: &World, load: LoadKind) -> Result<Recorded> {
         let builder = self.disk.rig(SIZE).record(true);
@@ -73,7 +78,7 @@ impl Subject<'_> {
             _ => None,
         };
         let done = self.perform(world, &rig, load);
-        let halted = world.halt(self.hold(world).as_ref());
+        let halted = self.halt(world);
         done.and(halted)?;
         let other = other.map(Rig::finish).transpose()?;
         Ok(Recorded { disk: rig.finish()?, other })
@@ -128,7 +133,7 @@ impl Subject<'_> {
             }
             Step::Crash => {
                 drop(daemon);
-                world.halt(self.hold(world).as_ref())?;
+                self.halt(world)?;
                 // The background load opens files of the disk for a moment.
                 let unmounted = || rig.unmount().is_ok();
                 wait_until("the disk is unmounted", patiently(LIMIT), unmounted)?;

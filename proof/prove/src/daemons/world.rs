@@ -1,6 +1,5 @@
 //! The directories of one row, and the processes and mounts below them.
 
-use super::hold::Hold;
 use crate::Result;
 use crate::config::MarkerPlace;
 use rustix::mount::{UnmountFlags, unmount};
@@ -64,10 +63,11 @@ impl World {
         Ok(fs::create_dir_all(self.memory())?)
     }
 
-    /// Kills every process of the world and removes every mount, but for the disks' own.
-    pub(super) fn halt(&self, hold: Option<&Hold>) -> Result<()> {
+    /// Kills every process of the world and `guard`, and removes every mount, but for the
+    /// disks' own.
+    pub(super) fn halt(&self, guard: Option<Pid>) -> Result<()> {
         let mut doomed = self.processes()?;
-        doomed.extend(hold.and_then(|hold| hold.guard(self)));
+        doomed.extend(guard);
         for pid in &doomed {
             // It may have ended meanwhile.
             let _ = kill_process(*pid, Signal::KILL);
