@@ -116,7 +116,7 @@ fn write(host: &Host, plan: &mut Plan, description: &Description) -> Result<(), 
             plan.notes.push(format!("{program} has no unit {place}: start it by `{run}`"));
         }
     }
-    if unit.is_some() && host.is_running() && !Path::new("/run/systemd/system").exists() {
+    if unit.is_some() && !host.has_systemd() {
         plan.notes.push(format!("systemd does not run here: without it, use `{run}`"));
     }
     plan.notes.push(format!("after a crash of the machine: {}", description.cost));
@@ -134,10 +134,10 @@ pub(crate) fn restart(host: &Host, daemon: Daemon) -> String {
         );
     }
     match daemon.unit(host) {
-        Ok(Some(unit)) => {
+        Ok(Some(unit)) if host.has_systemd() => {
             format!("restart {program}: systemctl daemon-reload && systemctl restart {unit}")
         }
         // A unit that cannot be read has no name to give.
-        Ok(None) | Err(_) => format!("restart {program}"),
+        Ok(_) | Err(_) => format!("restart {program}"),
     }
 }

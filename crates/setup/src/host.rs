@@ -139,6 +139,11 @@ impl Host {
         self.root == Path::new("/")
     }
 
+    /// Returns whether systemd starts the daemons of this system. Of another system it is assumed.
+    pub(crate) fn has_systemd(&self) -> bool {
+        !self.is_running() || Path::new("/run/systemd/system").exists()
+    }
+
     /// Returns whether a file system is mounted at `path` in the running system. Nothing is
     /// known of the mounts of another system.
     pub(crate) fn is_mount_point(&self, path: &Path) -> bool {

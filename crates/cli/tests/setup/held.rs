@@ -102,6 +102,13 @@ fn in_the_running_system_the_commands_are_for_it() {
         command.arg(&place.root).args(["/usr/bin/synconce", "setup", "containerd"]);
         Ended::of(command.args(words))
     };
+    let without_systemd = setup(&["--hold"]);
+    assert_eq!(without_systemd.code, Some(0), "{without_systemd:?}");
+    let run = "use `synconce hold run containerd -- containerd`\n";
+    assert!(without_systemd.stderr.contains(run), "{without_systemd:?}");
+    assert!(without_systemd.stderr.ends_with("synconce: restart containerd\n"));
+    assert_eq!(setup(&["--hold", "--undo"]).code, Some(0));
+    fs::create_dir_all(place.root.join("run/systemd/system")).unwrap();
     let ended = setup(&["--hold"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let restart = "restart containerd: systemctl daemon-reload && systemctl restart \

@@ -45,7 +45,7 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
 
 /// Returns the command that stops the daemon and its hold, where units start them.
 fn stop(host: &Host, daemon: Daemon) -> Result<String, Error> {
-    let Some(unit) = daemon.unit(host)? else {
+    let Some(unit) = daemon.unit(host)?.filter(|_| host.has_systemd()) else {
         return Ok(format!("end {} first; then: ", daemon.program()));
     };
     let own = units::name(daemon.name());
