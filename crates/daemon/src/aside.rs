@@ -7,11 +7,9 @@
 
 mod expand;
 mod journal;
-mod quote;
 mod settle;
 
 pub use self::journal::{Journal, Move, Set};
-pub(crate) use self::quote::quote as quoted;
 pub use self::settle::settle;
 
 use rustix::fs::{Mode, OFlags, RenameFlags};

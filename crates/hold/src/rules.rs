@@ -18,7 +18,7 @@ mod places;
 mod resolve;
 
 pub use self::error::{Reason, RuleError, RuleKind};
-use self::matches::Matches;
+use self::matches::{Inherited, Matches};
 use self::pattern::Pattern;
 use self::places::{Located, Places};
 use rustix::fs::FileType;
@@ -100,7 +100,7 @@ impl Rules {
     /// Returns the verdict on `file`. Returns `None` if finding it needs to look into file
     /// systems, and the calling thread may not (`may_block`).
     pub(crate) fn verdict(&self, file: &Candidate<'_>, may_block: bool) -> Option<Verdict> {
-        let located = self.places.of(file, may_block, |places| self.mount_matches(places))?;
+        let located = self.places.of(file, may_block, |points| self.inherited(points))?;
         Some(located.map_or(Verdict::PASS, |located| self.decide(file, &located)))
     }
 
@@ -123,8 +123,9 @@ impl Rules {
         let (path, is_certain) = name_of(file);
         let Ok(below) = path.strip_prefix(&located.base) else { return Verdict::PASS };
         let new_name = file.new_name.map(Component::Normal);
-        let place = located.root.components().chain(below.components()).chain(new_name);
-        let matches = located.matches.or(self.matches(located.device, place));
+        let below = below.components().chain(new_name);
+        let place = located.root.components().chain(below.clone());
+        let matches = located.inherited.matches(below).or(self.matches(located.device, place));
         let held = matches.is_held(self.has(RuleKind::Only));
         Verdict { file: held && (is_certain || self.whole(located, true)), system }
     }
@@ -136,11 +137,11 @@ impl Rules {
         let root = Path::new("/").components();
         let is_all = located.root == Path::new("/");
         let only = !self.has(RuleKind::Only)
-            || (is_all && located.matches.only)
+            || (is_all && located.inherited.matches(root.clone()).only)
             || self.matches(located.device, root).only;
         let on_it = |rule: &Rule| rule.places.iter().any(|(device, _)| *device == located.device);
         let mut excepts = self.rules.iter().filter(|rule| rule.kind == RuleKind::Except);
-        only && !located.matches.except && !excepts.any(|rule| !one_file || on_it(rule))
+        only && !located.inherited.has_except() && !excepts.any(|rule| !one_file || on_it(rule))
     }
 
     fn has(&self, kind: RuleKind) -> bool {
@@ -156,12 +157,22 @@ impl Rules {
         matching.fold(Matches::default(), |matches, rule| matches.with(rule.kind))
     }
 
-    /// Returns the rules that match one of `places`, the mount points of a mount and of the
-    /// mounts above it: everything in the mount is below these rules.
-    fn mount_matches(&self, places: &[(DeviceId, PathBuf)]) -> Matches {
-        let matches = |(device, path): &(_, PathBuf)| self.matches(*device, path.components());
-        places.iter().map(matches).fold(Matches::default(), Matches::or)
+    /// Returns what the rules demand of the paths in a mount, whose mount point is at `points`.
+    fn inherited(&self, points: &[(DeviceId, PathBuf)]) -> Inherited {
+        let of_rule = |rule: &Rule| {
+            let kind = rule.kind;
+            let places = rule.places.iter().flat_map(|(on, place)| below(*on, place, points));
+            places.map(|pattern| (kind, pattern)).collect::<Vec<_>>()
+        };
+        Inherited(self.rules.iter().flat_map(of_rule).collect())
     }
+}
+
+/// Returns what the pattern `place` on the file system `device` demands of the paths in a mount,
+/// whose mount point is at `points`.
+fn below(device: DeviceId, place: &Pattern, points: &[(DeviceId, PathBuf)]) -> Vec<Pattern> {
+    let on_device = points.iter().filter(|(on, _)| *on == device);
+    on_device.flat_map(|(_, point)| place.below(point.components())).collect()
 }
 
 /// Returns the path of `file` without the kernel's mark of an unlinked file, and whether it
@@ -179,14 +190,14 @@ fn name_of<'a>(file: &Candidate<'a>) -> (&'a Path, bool) {
     }
 }
 
-/// Returns the place of the mount point of `mount` on the file system of its parent, and so on
-/// up to the root, as far as `mounts` lists them.
+/// Returns the place that the mount point of `mount` has on the file system of its parent, on
+/// that of the mount above, and so on up to the root, as far as `mounts` lists them.
 fn points_above(mount: &Mount, mounts: &[Mount]) -> Vec<(DeviceId, PathBuf)> {
     let (mut places, mut at) = (Vec::new(), mount);
     while let Some(parent) = mounts.iter().find(|other| other.id == at.parent && other.id != at.id)
         && places.len() < mounts.len()
     {
-        let Ok(below) = at.point.strip_prefix(&parent.point) else { break };
+        let Ok(below) = mount.point.strip_prefix(&parent.point) else { break };
         places.push((parent.device, parent.root.join(below)));
         at = parent;
     }

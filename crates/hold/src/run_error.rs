@@ -3,6 +3,7 @@
 use crate::rules::RuleError;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -98,14 +99,14 @@ impl RunError {
     }
 
     /// Returns what the user can do about the error, if anything.
-    pub fn remedy(&self) -> Option<&'static str> {
+    pub fn remedy(&self) -> Option<Cow<'static, str>> {
         const FILES: &str = "raise the limit of open files (ulimit -n)";
         let errno = match self {
             Self::SetUp(_, errno) | Self::Filter(errno) => *errno,
             Self::Path(act) | Self::MarkerUnwritable(act) | Self::Marker(act) => act.errno,
             _ => 0,
         };
-        Some(match (self, Errno::from_io_error(&error(errno))) {
+        let text = match (self, Errno::from_io_error(&error(errno))) {
             (_, Some(Errno::MFILE | Errno::NFILE)) => FILES,
             (Self::SetUp(..), Some(Errno::AGAIN)) => "raise the limit of processes (ulimit -u)",
             (Self::Filter(_), Some(Errno::NOMEM)) => return None,
@@ -130,7 +131,7 @@ impl RunError {
             }
             (Self::NotAllowed, _) => "run `synconce commit` as the user of the run",
             (Self::Over, _) => "the run makes its own commit now; `synconce status` shows it",
-            (Self::Rule(error), _) => return error.reason.remedy(),
+            (Self::Rule(error), _) => return error.remedy(),
             (Self::Rules(NoRules::Sealed), _) => "leave --sealed out",
             (Self::Rules(NoRules::Inside), _) => {
                 "give them to the outer run, or use `synconce real -- COMMAND` for real syncs"
@@ -142,7 +143,8 @@ impl RunError {
                 "a second marker is kept below --root, which has to be writable"
             }
             _ => return None,
-        })
+        };
+        Some(text.into())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::systemd::Service;
 use crate::text;
 use crate::toml::Toml;
 use std::path::Path;
+use synconce_durable::text::quote;
 use toml_edit::Value;
 
 pub(crate) const CONFIGURATION: &str = "/etc/buildkit/buildkitd.toml";
@@ -32,7 +33,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
             "buildkitd is not installed; one that runs in a container (docker buildx) needs {} \
              in there too, and this file: docker buildx create --config {}",
             host.runtime(),
-            real.display()
+            quote(&real)
         ));
     }
     Ok(plan)

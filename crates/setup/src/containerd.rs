@@ -11,6 +11,7 @@ use crate::systemd::Service;
 use crate::text;
 use crate::toml::{Edited, Toml};
 use std::path::{Path, PathBuf};
+use synconce_durable::text::quote;
 use toml_edit::{Array, Value};
 
 pub(crate) const CONFIGURATION: &str = "/etc/containerd/config.toml";
@@ -44,7 +45,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
     let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;
     let mut plan = Plan::default();
-    let format = match format(&toml).map_err(in_main)? {
+    let format = match format(&toml, &host.real(&resolved)).map_err(in_main)? {
         Some(format) => format,
         None => by_version(host, &mut plan),
     };
@@ -80,8 +81,15 @@ pub(crate) fn lines(text: Option<&str>) -> String {
     text.unwrap_or_default().replace("\r\n", "\n")
 }
 
-/// Returns the file's format, or `None` for a file without settings.
-fn format(toml: &Toml) -> Result<Option<Format>, Fault> {
+/// Returns the refusal of `file`, a real path, which is of version 1.
+pub(crate) fn version_1(file: &Path) -> Fault {
+    let file = quote(file);
+    let remedy = format!("to print it in a later one: containerd --config {file} config migrate");
+    Fault::new("is of version 1", remedy)
+}
+
+/// Returns the format of `file`, a real path; `None` for a file without settings.
+fn format(toml: &Toml, file: &Path) -> Result<Option<Format>, Fault> {
     let disabled = toml.texts(&["disabled_plugins"])?.unwrap_or_default();
     let is_cri = |name: &String| ["cri", SECOND.plugin, THIRD.plugin].contains(&name.as_str());
     if let Some(name) = disabled.iter().find(|name| is_cri(name)) {
@@ -99,10 +107,7 @@ fn format(toml: &Toml) -> Result<Option<Format>, Fault> {
         Some(2) => Ok(Some(SECOND)),
         Some(3) => Ok(Some(THIRD)),
         Some(4) => Ok(Some(FOURTH)),
-        Some(1) => {
-            let remedy = "`containerd config migrate` prints it in a later one";
-            Err(Fault::new("is of version 1", remedy).on_line(line))
-        }
+        Some(1) => Err(version_1(file).on_line(line)),
         _ => {
             let reason = "is of a version that is not known here (2, 3 and 4 are)";
             Err(Fault::new(reason, "use a later synconce, or edit it by hand").on_line(line))

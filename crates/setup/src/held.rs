@@ -5,6 +5,7 @@
 //! writes text.
 
 mod buildkit;
+mod configuration;
 mod containerd;
 mod description;
 mod docker;
@@ -111,24 +112,32 @@ fn write(host: &Host, plan: &mut Plan, description: &Description) -> Result<(), 
         Some(unit) => units::write(host, plan, description, unit)?,
         None => {
             let program = daemon.program();
-            plan.notes.push(format!("{program} has no unit here: start it by `{run}`"));
+            let place = host.place();
+            plan.notes.push(format!("{program} has no unit {place}: start it by `{run}`"));
         }
     }
-    if unit.is_some() && host.is_running() && !Path::new("/run/systemd/system").exists() {
+    if unit.is_some() && !host.has_systemd() {
         plan.notes.push(format!("systemd does not run here: without it, use `{run}`"));
     }
     plan.notes.push(format!("after a crash of the machine: {}", description.cost));
     Ok(())
 }
 
-/// Returns what makes the changes of a hold's set-up, or of its undo, take effect.
+/// Returns what makes the changes of a set-up of `daemon`, or of its undo, take effect.
 pub(crate) fn restart(host: &Host, daemon: Daemon) -> String {
+    let program = daemon.program();
+    if !host.is_running() {
+        // systemctl would restart the daemon of the running system.
+        let place = host.place();
+        return format!(
+            "{program} {place} goes by it from its next start: if it is running, restart it there"
+        );
+    }
     match daemon.unit(host) {
-        Ok(Some(unit)) => format!(
-            "restart {}: systemctl daemon-reload && systemctl restart {unit}",
-            daemon.program()
-        ),
+        Ok(Some(unit)) if host.has_systemd() => {
+            format!("restart {program}: systemctl daemon-reload && systemctl restart {unit}")
+        }
         // A unit that cannot be read has no name to give.
-        Ok(None) | Err(_) => format!("restart {}", daemon.program()),
+        Ok(_) | Err(_) => format!("restart {program}"),
     }
 }

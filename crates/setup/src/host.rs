@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
+use synconce_durable::text::quote;
 
 /// The name of synconce-oci as a runtime, in the configuration of every engine.
 pub(crate) const RUNTIME_NAME: &str = "synconce";
@@ -58,6 +59,22 @@ impl Host {
     /// Returns the real path of `path`, which is within the system.
     pub fn real(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Returns the command line of `synconce setup WORDS` for this system.
+    pub fn setup(&self, words: &str) -> String {
+        match self.is_running() {
+            true => format!("synconce setup {words}"),
+            false => format!("synconce setup {words} --root {}", quote(&self.root)),
+        }
+    }
+
+    /// Returns where this system is, in words that follow a noun.
+    pub(crate) fn place(&self) -> String {
+        match self.is_running() {
+            true => "here".to_owned(),
+            false => format!("in {}", self.root.display()),
+        }
     }
 
     /// Returns the directory below which journals are kept.
@@ -120,6 +137,11 @@ impl Host {
     /// Returns whether this is the running system.
     pub(crate) fn is_running(&self) -> bool {
         self.root == Path::new("/")
+    }
+
+    /// Returns whether systemd starts the daemons of this system. Of another system it is assumed.
+    pub(crate) fn has_systemd(&self) -> bool {
+        !self.is_running() || Path::new("/run/systemd/system").exists()
     }
 
     /// Returns whether a file system is mounted at `path` in the running system. Nothing is

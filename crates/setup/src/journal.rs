@@ -189,7 +189,8 @@ impl Journal {
         if let Some(entry) = known.filter(|_| out_of_date.is_none()) {
             let entry = &mut self.files[entry];
             if !entry.is_before(&found) && !entry.is_ours(&found) {
-                let remedy = format!("`synconce setup {} --undo` says what was", engine.command());
+                let setup = host.setup(engine.command());
+                let remedy = format!("`{setup} --undo` says what was");
                 let fault = Fault::new("was edited since synconce edited it", remedy);
                 return Err(fault.in_file(&real).into());
             }

@@ -101,15 +101,13 @@ impl Engine {
 
     /// Returns what makes the engine read its files again.
     pub fn restart(self, host: &Host) -> String {
-        let text = match self {
-            Self::Docker => "restart dockerd: systemctl daemon-reload && systemctl restart docker",
-            Self::Podman => "the next podman or buildah goes by it",
-            Self::Buildkit => "restart buildkitd",
-            Self::Containerd => "restart containerd: systemctl restart containerd",
-            Self::Held(daemon) => return held::restart(host, daemon),
-            Self::NoSync => return held::restart(host, Daemon::Containerd),
-        };
-        text.to_owned()
+        match self {
+            Self::Podman => "the next podman or buildah goes by it".to_owned(),
+            Self::Docker => held::restart(host, Daemon::Docker),
+            Self::Buildkit => held::restart(host, Daemon::Buildkit),
+            Self::Containerd | Self::NoSync => held::restart(host, Daemon::Containerd),
+            Self::Held(daemon) => held::restart(host, daemon),
+        }
     }
 }
 

@@ -29,10 +29,12 @@ pub(crate) fn check(
     wanted: &Path,
     names: &[&str],
 ) -> Result<Result<Option<String>, Fault>, Error> {
+    let settings = host.real(Path::new(SETTINGS));
+    let settings = settings.display();
     if let Some(chosen) = chosen(host)? {
         let note = || {
             let (chosen, wanted) = (chosen.display(), wanted.display());
-            format!("{SETTINGS} names {chosen}: it is executed for {engine}, not {wanted}")
+            format!("{settings} names {chosen}: it is executed for {engine}, not {wanted}")
         };
         return Ok(Ok((!host.is_same(&chosen, wanted)).then(note)));
     }
@@ -47,8 +49,8 @@ pub(crate) fn check(
     let named = wanted.display();
     let reason = format!("has {engine} use {named}, where synconce-oci {instead}");
     let remedy = match wanted.is_absolute() {
-        true => format!("put runtime = \"{named}\" in {SETTINGS}, and set up again"),
-        false => format!("name its path there, and as runtime in {SETTINGS}"),
+        true => format!("put runtime = \"{named}\" in {settings}, and set up again"),
+        false => format!("name its path there, and as runtime in {settings}"),
     };
     Ok(Err(Fault::new(reason, remedy)))
 }

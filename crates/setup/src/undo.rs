@@ -146,11 +146,11 @@ fn edited(entry: &Entry, now: &Found, host: &Host, engine: Engine) -> Error {
     );
     let remedy = match later(entry, now, host, engine) {
         Some(other) => {
-            format!("first undo the later set-up: synconce setup {} --undo", other.command())
+            format!("first undo the later set-up: {} --undo", host.setup(other.command()))
         }
         None => format!(
-            "take your edit out and undo again, or lose it by `synconce setup {} --undo --force`",
-            engine.command()
+            "take your edit out and undo again, or lose it by `{} --undo --force`",
+            host.setup(engine.command())
         ),
     };
     Fault::new(reason, remedy).in_file(&real).into()

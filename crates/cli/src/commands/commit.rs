@@ -73,13 +73,12 @@ fn remedy(error: &RequestError) -> Option<String> {
         }
         RequestError::OfAnotherUser(id) => format!("sudo synconce commit {id}"),
         RequestError::Unfinished(_) => "the commit goes on in the background".to_owned(),
-        RequestError::Run(error @ (RunError::NoDisk(_) | RunError::Path(_))) => error
-            .remedy()
-            .unwrap_or(
-                "in another directory, everything else is committed: cd / && synconce commit",
-            )
-            .to_owned(),
-        RequestError::Run(error) => RunError::remedy(error)?.to_owned(),
+        RequestError::Run(error @ (RunError::NoDisk(_) | RunError::Path(_))) => {
+            let elsewhere =
+                "in another directory, everything else is committed: cd / && synconce commit";
+            error.remedy().unwrap_or(elsewhere.into()).into_owned()
+        }
+        RequestError::Run(error) => RunError::remedy(error)?.into_owned(),
         RequestError::OutOfReach | RequestError::Call(..) | RequestError::NoResult => return None,
     })
 }

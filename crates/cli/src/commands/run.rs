@@ -10,6 +10,7 @@ use crate::commands::stats::{self, Clock, Manner};
 use crate::exit;
 use crate::text::{bytes, is_quiet, notice, say, set_quiet};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -106,7 +107,7 @@ pub(super) fn fail(error: &RunError, finished: &Finished) -> ExitCode {
         RunError::Commit => say_not_durable(finished),
         _ => say(&error.to_string()),
     }
-    if let Some(hint) = error.remedy().or_else(|| next_step(error, finished)) {
+    if let Some(hint) = error.remedy().or_else(|| next_step(error, finished).map(Cow::from)) {
         say(&format!("hint: {hint}"));
     }
     exit::of(error).into()

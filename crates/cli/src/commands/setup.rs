@@ -68,42 +68,39 @@ pub fn setup(arguments: &Setup) -> ExitCode {
             return exit::FAILED.into();
         }
     };
-    let engine = match engine(arguments) {
-        Ok(engine) => engine,
+    let report = match carry_out(arguments) {
+        Ok(report) => report,
         Err((error, hint)) => {
             say(&error);
-            say(&format!("hint: {hint}"));
+            hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
             return exit::FAILED.into();
         }
     };
-    let result = match engine {
-        None => Ok(manifest(arguments)),
-        Some(engine) => host(arguments).and_then(|host| match arguments.undo {
-            true => roll_back(engine, &host, arguments),
-            false => set_up(engine, &host, arguments),
-        }),
+    let code = match report.set_up {
+        Some(false) => exit::NOT_SET_UP.into(),
+        Some(true) | None => ExitCode::SUCCESS,
     };
-    let error = match result {
-        Ok(report) => {
-            let code = match report.set_up {
-                Some(false) => exit::NOT_SET_UP.into(),
-                Some(true) | None => ExitCode::SUCCESS,
-            };
-            match report.write(json) {
-                Ok(()) => return code,
-                Err(error) => {
-                    say(&error);
-                    return exit::FAILED.into();
-                }
-            }
+    match report.write(json) {
+        Ok(()) => code,
+        Err(error) => {
+            say(&error);
+            exit::FAILED.into()
         }
-        Err(error) => error,
-    };
-    say(&error.to_string());
-    if let Some(remedy) = error.remedy() {
-        say(&format!("hint: {remedy}"));
     }
-    exit::FAILED.into()
+}
+
+/// A message, and a hint.
+type Failure = (String, Option<String>);
+
+fn carry_out(arguments: &Setup) -> Result<Report, Failure> {
+    let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
+    let host = host(arguments).map_err(failure)?;
+    let result = match engine(arguments, &host)? {
+        None => Ok(manifest(arguments)),
+        Some(engine) if arguments.undo => roll_back(engine, &host, arguments),
+        Some(engine) => set_up(engine, &host, arguments),
+    };
+    result.map_err(failure)
 }
 
 impl Report {
@@ -132,9 +129,8 @@ impl Report {
     }
 }
 
-/// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here. An
-/// error is a message and a hint.
-fn engine(arguments: &Setup) -> Result<Option<Engine>, (String, &'static str)> {
+/// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here.
+fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, Failure> {
     let configured = arguments.engine;
     let engine = match (configured, arguments.hold, arguments.no_sync) {
         (Configured::Docker, true, _) => Engine::Held(Daemon::Docker),
@@ -144,20 +140,23 @@ fn engine(arguments: &Setup) -> Result<Option<Engine>, (String, &'static str)> {
         (_, true, _) => {
             let name = name(configured);
             let hint = "docker, buildkit and containerd have databases that can be held";
-            return Err((format!("cannot hold the databases of {name}: none is a cache"), hint));
+            let error = format!("cannot hold the databases of {name}: none is a cache");
+            return Err((error, Some(hint.to_owned())));
         }
         (_, _, true) => {
             let name = name(configured);
-            let hint = "only containerd has it: synconce setup containerd --no-sync";
-            return Err((format!("cannot set no_sync for {name}: there is no such option"), hint));
+            let hint = format!("only containerd has it: {}", host.setup(Engine::NoSync.command()));
+            let error = format!("cannot set no_sync for {name}: there is no such option");
+            return Err((error, Some(hint)));
         }
         (Configured::Docker, ..) => Engine::Docker,
         (Configured::Podman, ..) => Engine::Podman,
         (Configured::Buildkit, ..) => Engine::Buildkit,
         (Configured::Containerd, ..) => Engine::Containerd,
         (Configured::Kubernetes, ..) if arguments.check => {
-            let hint = "check each node: synconce setup containerd --check";
-            return Err(("cannot check kubernetes: it has no files here".to_owned(), hint));
+            let setup = host.setup(Engine::Containerd.command());
+            let hint = format!("check each node: {setup} --check");
+            return Err(("cannot check kubernetes: it has no files here".to_owned(), Some(hint)));
         }
         (Configured::Kubernetes, ..) => return Ok(None),
     };
@@ -223,7 +222,8 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
     if arguments.check {
         report.diff = Some(diff::of_plan(&plan, host));
         report.set_up = Some(false);
-        report.notes.push(format!("{name} is not set up: it would be by synconce setup {name}"));
+        let setup = host.setup(name);
+        report.notes.push(format!("{name} is not set up: it would be by {setup}"));
         return Ok(report);
     }
     report.notes.clone_from(&plan.notes);

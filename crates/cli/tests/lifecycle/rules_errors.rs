@@ -17,6 +17,7 @@ fn a_rule_that_can_never_match_is_an_error() {
     isolated(|place| {
         place.bare(&["mkdir", "-p", "a/b", "c", "ram", "ram/disk"]);
         place.bare(&["mkfifo", "fifo"]);
+        place.bare(&["touch", "file"]);
         let ram = ["mount", "-t", "tmpfs", "ram", "ram"];
         assert!(place.bare(&ram).status.success());
         for (options, text) in [
@@ -33,6 +34,15 @@ fn a_rule_that_can_never_match_is_an_error() {
             (&["--except", "no/such/*"], "cannot use --except no/such/*: there is no directory no"),
             (&["--except", "no/*.db"], "cannot use --except no/*.db: there is no directory no"),
             (&["--only", "fifo"], "cannot use --only fifo: it is neither a file nor a directory"),
+            (&["--only", "file/x"], "cannot use --only file/x: file is no directory, so nothing"),
+            (&["--except", "file/x/y"], "cannot use --except file/x/y: file is no directory"),
+            (&["--except", "file/*"], "cannot use --except file/*: file is no directory"),
+            (&["--only", "a/[b"], "cannot use --only a/[b: no `]` closes a `[`"),
+            (&["--only", "a/[b/c]"], "cannot use --only a/[b/c]: no `]` closes a `[`"),
+            (&["--except", "/"], "cannot use --except /: it covers every file, so the run"),
+            (&["--except", "/**"], "cannot use --except /**: it covers every file, so the run"),
+            (&["--only", "a", "--except", "/"], "cannot use --only a: nothing is left of it"),
+            (&["--only", "a/**", "--only", "a/b"], "cannot use --only a/b: --only a/** covers it"),
             (&["--only", "*/../a"], "cannot use --only */../a: `..` follows a wildcard"),
             (&["--only", "a", "--only", "a/b"], "cannot use --only a/b: --only a covers it"),
             (&["--only", "a/b", "--only", "a"], "cannot use --only a/b: --only a covers it"),
@@ -77,6 +87,29 @@ fn a_rule_that_can_never_match_is_an_error() {
         assert!(place.bare(&["umount", "ram/disk"]).status.success());
         assert!(place.bare(&["umount", "ram"]).status.success());
         rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_hint_of_a_refused_rule_is_a_command_that_works() {
+    isolated(|place| {
+        for (options, start) in [
+            (["--only", "it's new/a/*.db"], "make the directory first: "),
+            (["--only", "it's new/b/c/x"], "make the directory first: "),
+            (["--except", "it's new/[x"], "for a `[` in the name: "),
+        ] {
+            let ran = place.run(&options, &["true"]);
+            let hint = ran.stderr.lines().find_map(|line| line.strip_prefix("synconce: hint: "));
+            let command = hint.and_then(|hint| hint.strip_prefix(start));
+            let command = command.unwrap_or_else(|| panic!("{ran:?}"));
+            let (before, option) = match command.starts_with("mkdir") {
+                true => (command, format!("{} \"$1\"", options[0])),
+                false => ("true", command.to_owned()),
+            };
+            let script = format!("{before} && exec {} run {option} -- true", binary());
+            let ran = finish(place.command("sh").args(["-c", &script, "sh", options[1]]));
+            assert!(ran.status.success() && ran.stderr.is_empty(), "{script}: {ran:?}");
+        }
     });
 }
 

@@ -29,6 +29,13 @@ fn rules_are_paths_globs_links_and_files_that_come_later() {
             (vec!["--except", r"db/\*"], "sync_file('db/*'); sync_file('db/x');", [1, 1]),
             (vec!["--only", disk, "--except", "db"], both, [1, 2]),
             (vec!["--only", "/"], both, [3, 0]),
+            (vec!["--except", "**/*.sqlite"], both, [1, 2]),
+            (vec!["--only", "db/**"], both, [2, 1]),
+            (
+                vec!["--only", "db/**/*.sqlite"],
+                "sync_file('db/x.sqlite'); sync_file('db/sub/x.sqlite'); sync_file('db/sub/x');",
+                [2, 1],
+            ),
         ] {
             check(place, &rig, &options, script, counts);
         }
@@ -56,6 +63,17 @@ fn a_disk_that_is_mounted_below_a_rule_belongs_to_it() {
             later.join("point").display()
         );
         check(place, &rig, &["--except", later.to_str().unwrap()], &script, [0, 1]);
+        // A wildcard before or below the mount point.
+        let files = "sync_file('other/a'); sync_file('other/b'); sync_file('db/a');";
+        for (pattern, counts) in [("*/other", [1, 2]), ("**/a", [1, 2]), ("*/other/**/a", [2, 1])] {
+            check(place, &rig, &["--except", &format!("{above}/{pattern}")], files, counts);
+        }
+        let script = script.replace("run('umount'", "sync_file('MOUNT/b'); run('umount'");
+        let script = script.replace("MOUNT", later.join("point").to_str().unwrap());
+        for pattern in ["*/a", "**/a"] {
+            let pattern = later.join(pattern);
+            check(place, &rig, &["--except", pattern.to_str().unwrap()], &script, [1, 1]);
+        }
         rig.down().unwrap();
     });
 }

@@ -1,6 +1,6 @@
 //! The messages of holds, and their units as systemd reads them.
 
-use super::place::{Ended, Place};
+use super::place::{Ended, Place, SYNCONCE};
 use std::fs;
 use std::process::Command;
 
@@ -25,14 +25,20 @@ fn a_hold_is_set_up_checked_and_undone_with_words_for_each() {
     let missing = place.setup(&check);
     assert_eq!(missing.code, Some(1), "{missing:?}");
     assert!(missing.stdout.contains("+after_crash = \"wipe\"\n"), "{missing:?}");
+    let root = place.root.display();
+    let command = format!("it would be by synconce setup containerd --hold --root {root}\n");
     assert!(missing.stderr.contains("containerd --hold is not set up"), "{missing:?}");
+    assert!(missing.stderr.contains(&command), "{missing:?}");
     assert_eq!(before, place.snapshot());
 
     let ended = place.setup(&["containerd", "--hold"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
-    let restart = "restart containerd: systemctl daemon-reload && systemctl restart \
-                   containerd.service\n";
-    for part in ["wrote ", "after a crash of the machine: ", restart] {
+    let restart = format!(
+        "synconce: containerd in {} goes by it from its next start: if it is running, restart it \
+         there\n",
+        place.root.display()
+    );
+    for part in ["wrote ", "after a crash of the machine: ", &restart] {
         assert_eq!(ended.stderr.matches(part).count().min(1), 1, "{part}: {}", ended.stderr);
     }
     assert!(place.read(UNIT).contains("ExecStart=/usr/bin/synconce hold start containerd\n"));
@@ -46,7 +52,7 @@ fn a_hold_is_set_up_checked_and_undone_with_words_for_each() {
 
     let undone = place.setup(&["containerd", "--hold", "--undo"]);
     assert!(undone.code == Some(0) && undone.stderr.contains("removed "), "{undone:?}");
-    assert!(undone.stderr.contains(restart) && !undone.stderr.contains("keep synconce-oci"));
+    assert!(undone.stderr.contains(&restart) && !undone.stderr.contains("keep synconce-oci"));
     assert_eq!(before, place.snapshot());
 }
 
@@ -78,13 +84,48 @@ fn a_hold_in_force_is_not_undone_by_force_either() {
     {
         let ended = place.setup(words);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(125), ""), "{ended:?}");
-        let hint = "hint: systemctl stop containerd.service synconce-hold-containerd.service; \
-                    synconce hold stop containerd";
+        let hint = "hint: start that system, and there: systemctl stop containerd.service \
+                    synconce-hold-containerd.service; synconce hold stop containerd";
         assert!(ended.stderr.contains(hint), "{}", ended.stderr);
     }
     assert_eq!(before, place.snapshot());
     fs::remove_file(place.root.join("var/lib/synconce/holds/containerd.json")).unwrap();
     assert_eq!(place.setup(&["containerd", "--hold", "--undo"]).code, Some(0));
+}
+
+#[test]
+fn in_the_running_system_the_commands_are_for_it() {
+    let place = place("held-running");
+    // By a process of its own: a descriptor for writing that a child of another test inherits
+    // would make the execution fail with ETXTBSY.
+    let copied = Ended::of(Command::new("cp").arg(SYNCONCE).arg(place.root.join("usr/bin")));
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+    let setup = |words: &[&str]| {
+        let mut command = Command::new("chroot");
+        command.arg(&place.root).args(["/usr/bin/synconce", "setup", "containerd"]);
+        Ended::of(command.args(words))
+    };
+    let without_systemd = setup(&["--hold"]);
+    assert_eq!(without_systemd.code, Some(0), "{without_systemd:?}");
+    let run = "use `synconce hold run containerd -- containerd`\n";
+    assert!(without_systemd.stderr.contains(run), "{without_systemd:?}");
+    assert!(without_systemd.stderr.ends_with("synconce: restart containerd\n"));
+    assert_eq!(setup(&["--hold", "--undo"]).code, Some(0));
+    fs::create_dir_all(place.root.join("run/systemd/system")).unwrap();
+    let ended = setup(&["--hold"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let restart = "restart containerd: systemctl daemon-reload && systemctl restart \
+                   containerd.service\n";
+    assert!(ended.stderr.contains(restart), "{ended:?}");
+    let refused = setup(&["--no-sync"]);
+    let hint = "hint: first: synconce setup containerd --hold --undo\n";
+    assert!(refused.code == Some(125) && refused.stderr.contains(hint), "{refused:?}");
+    // Without the boot's id, as after another boot.
+    place.write("var/lib/synconce/holds/containerd.json", "{}");
+    let refused = setup(&["--hold", "--undo"]);
+    let hint = "hint: systemctl stop containerd.service synconce-hold-containerd.service; \
+                synconce hold recover containerd; then undo again\n";
+    assert!(refused.code == Some(125) && refused.stderr.contains(hint), "{refused:?}");
 }
 
 #[test]

@@ -8,9 +8,11 @@ fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
     let place = Place::new("says");
     let ended = place.setup(&["docker"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
-    for part in ["edited ", "wrote ", "systemctl restart docker", "does not say its version"] {
+    for part in ["edited ", "wrote ", "dockerd in ", "does not say its version"] {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
+    // systemctl would restart the daemon of the running system.
+    assert!(!ended.stderr.contains("systemctl"), "{ended:?}");
     let again = place.setup(&["docker"]);
     let message = "synconce: docker is set up already: nothing was changed\n";
     assert_eq!((again.code, again.stderr.as_str()), (Some(0), message));
@@ -39,6 +41,38 @@ fn a_dry_run_shows_a_diff_and_writes_nothing() {
     let back = place.setup(&["docker", "--undo", "--dry-run"]);
     assert!(back.stdout.contains("\n-  \"default-runtime\": \"synconce\",\n"), "{}", back.stdout);
     assert_eq!(after, place.snapshot());
+}
+
+#[test]
+fn every_command_that_is_printed_for_another_system_has_its_root() {
+    let place = Place::new("it's another root");
+    let root = place.root.to_str().unwrap().replace('\'', r"'\''");
+    place.program("usr/bin/synconce");
+    place.program("usr/bin/containerd");
+    place.write("etc/containerd/config.toml", "version = 1\n");
+    let version_1 =
+        format!("containerd --config '{root}/etc/containerd/config.toml' config migrate");
+    let setup = |words: &str| format!("synconce setup {words} --root '{root}'");
+    for (words, command) in [
+        (&["containerd"][..], version_1),
+        (&["containerd", "--no-sync"], setup("containerd --hold")),
+        (&["docker", "--no-sync"], setup("containerd --no-sync")),
+        (&["kubernetes", "--check"], setup("containerd") + " --check"),
+        (&["docker", "--check"], setup("docker")),
+    ] {
+        let ended = place.setup(words);
+        assert_ne!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.ends_with(&format!("{command}\n")), "{command}: {}", ended.stderr);
+    }
+    // The last command works.
+    let script = format!("{SYNCONCE} {}", setup("docker").trim_start_matches("synconce "));
+    let ended = Ended::of(Command::new("sh").args(["-c", &script]));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let edited = place.read("etc/docker/daemon.json").replace("true", "false");
+    place.write("etc/docker/daemon.json", &edited);
+    let ended = place.setup(&["docker", "--undo"]);
+    let lost = format!("lose it by `{} --undo --force`\n", setup("docker"));
+    assert!(ended.code == Some(125) && ended.stderr.ends_with(&lost), "{}", ended.stderr);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! The journal of what is set aside.
 
-use super::quote::quote;
 use super::{README, directory_name, exists};
 use crate::record;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,6 +10,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights};
 use synconce_durable::state_file;
+use synconce_durable::text::quote;
 
 /// What is set aside for one hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@ use crate::aside::AsideError;
 use std::fmt;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
+use synconce_durable::text::quote;
 
 /// Why a hold was not recovered. The marker stays.
 #[derive(Debug)]
@@ -32,9 +33,9 @@ impl RecoverError {
         match self {
             Self::Refused { name, held, put_back, .. } => {
                 let put_back = put_back.iter().map(|one| (one.clone(), "put the files back"));
-                let look = held.iter().map(|path| {
-                    (format!("ls -la {}", crate::aside::quoted(path)), "look at the files")
-                });
+                let look = held
+                    .iter()
+                    .map(|path| (format!("ls -la {}", quote(path)), "look at the files"));
                 let keep = format!("synconce hold recover {name} --keep");
                 let wipe = format!("synconce hold recover {name} --wipe");
                 let decide = [

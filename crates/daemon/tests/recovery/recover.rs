@@ -118,7 +118,7 @@ fn a_refusal_changes_nothing_and_the_operator_decides() {
         crash(&config);
         let error = recover(&config, Decision::ByFile).unwrap_err();
         let commands: Vec<_> = error.commands().into_iter().map(|(command, _)| command).collect();
-        assert_eq!(commands[0], format!("ls -la '{DATA}/meta.db'"));
+        assert_eq!(commands[0], format!("ls -la {DATA}/meta.db"));
         assert_eq!(commands[1], "synconce hold recover test --keep");
         assert_eq!(commands[2], "synconce hold recover test --wipe");
         assert!(listing() == before && has_marker() && link.exists());

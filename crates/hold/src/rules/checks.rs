@@ -6,7 +6,8 @@ use synconce_probe::mounts::DeviceId;
 /// Checks every rule against the others.
 ///
 /// # Errors
-/// A rule that another rule covers, or that can match nothing beside the others.
+/// A rule that another rule covers, or that can match nothing beside the others; an `--except`
+/// that leaves nothing to hold.
 pub(super) fn check(rules: &[Rule]) -> Result<(), RuleError> {
     let of = |kind| rules.iter().filter(move |rule| rule.kind == kind);
     for (at, rule) in rules.iter().enumerate() {
@@ -22,6 +23,9 @@ pub(super) fn check(rules: &[Rule]) -> Result<(), RuleError> {
         if let Some(by) = of(RuleKind::Except).find(|except| covers(except, only)) {
             return Err(only.refused(Reason::Excepted(by.typed.clone())));
         }
+    }
+    if let Some(except) = of(RuleKind::Except).find(|except| except.visible.is_everything()) {
+        return Err(except.refused(Reason::Everything));
     }
     let has_only = of(RuleKind::Only).next().is_some();
     let is_outside = |except: &&Rule| !of(RuleKind::Only).any(|only| may_meet(only, except));

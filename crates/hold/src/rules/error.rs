@@ -1,6 +1,7 @@
 //! Why a rule is refused before the command starts.
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use synconce_durable::text;
@@ -41,41 +42,65 @@ pub struct RuleError {
 pub enum Reason {
     /// The path cannot be examined: errno(3).
     Unreadable(i32),
-    /// A directory of the path does not exist: this one, or one above.
+    /// This directory, in which the rule would match, does not exist.
     NoDirectory(#[serde(serialize_with = "text::path")] PathBuf),
+    /// This file is no directory, and the rule is for what is below it.
+    NotADirectory(#[serde(serialize_with = "text::path")] PathBuf),
     /// The path does not exist, and its file system is read-only.
     ReadOnly,
     /// The path is neither a file nor a directory.
     NotAFile,
     /// `..` follows a wildcard.
     GoesUp,
+    /// No `]` closes a `[`; this path has the `[` as an ordinary character.
+    Unclosed(#[serde(serialize_with = "text::path")] PathBuf),
     /// The path is on a file system of this type, whose syncs are never held.
     NoDisk(String),
-    /// This process is in a chroot that hides the mount of the path.
-    Unplaced,
+    /// This process is in a chroot that hides the mount of the path, of which this directory
+    /// exists.
+    Unplaced(#[serde(serialize_with = "text::path")] PathBuf),
     /// `/proc` does not show this pid namespace, so no call can be examined.
     ForeignProc,
     /// This other rule of the same kind covers it.
     Covered(#[serde(serialize_with = "text::path")] PathBuf),
     /// This `--except` covers the whole `--only`.
     Excepted(#[serde(serialize_with = "text::path")] PathBuf),
+    /// The `--except` covers every file.
+    Everything,
     /// The `--except` is below no `--only`.
     OutsideOnly,
 }
 
-impl Reason {
+impl RuleError {
     /// Returns what the user can do.
-    pub(crate) fn remedy(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::NoDirectory(_) => "make the directory first: mkdir --parents DIRECTORY",
-            Self::NoDisk(_) => "leave the option out: syncs there are never held",
-            Self::Unplaced => "mount the directory on itself: mount --bind DIRECTORY DIRECTORY",
-            Self::ForeignProc => "mount /proc anew: unshare --mount --pid --fork --mount-proc",
-            Self::Covered(_) => "leave one of the two out",
-            Self::OutsideOnly => "leave --except out: without a rule such syncs are real already",
-            Self::Excepted(_) => "leave --only out, or name a path below it in --except",
-            Self::GoesUp => "write the path without `..`",
-            Self::Unreadable(_) | Self::ReadOnly | Self::NotAFile => return None,
+    pub(crate) fn remedy(&self) -> Option<Cow<'static, str>> {
+        Some(match &self.reason {
+            Reason::NoDirectory(directory) => {
+                let directory = text::quote(directory);
+                format!("make the directory first: mkdir --parents {directory}").into()
+            }
+            Reason::Unplaced(directory) => {
+                let at = text::quote(directory);
+                format!("mount the directory on itself: mount --bind {at} {at}").into()
+            }
+            Reason::Unclosed(escaped) => {
+                format!("for a `[` in the name: {} {}", self.kind, text::quote(escaped)).into()
+            }
+            Reason::NoDisk(_) => "leave the option out: syncs there are never held".into(),
+            Reason::ForeignProc => {
+                "mount /proc anew: unshare --mount --pid --fork --mount-proc".into()
+            }
+            Reason::Covered(_) => "leave one of the two out".into(),
+            Reason::OutsideOnly => {
+                "leave --except out: without a rule such syncs are real already".into()
+            }
+            Reason::Excepted(_) => "leave --only out, or name a path below it in --except".into(),
+            Reason::Everything => "run the command without synconce, or name a path below".into(),
+            Reason::GoesUp => "write the path without `..`".into(),
+            Reason::Unreadable(_)
+            | Reason::NotADirectory(_)
+            | Reason::ReadOnly
+            | Reason::NotAFile => return None,
         })
     }
 }
@@ -91,15 +116,22 @@ impl fmt::Display for RuleError {
             Reason::NoDirectory(directory) => {
                 write!(f, "there is no directory {}", directory.display())
             }
+            Reason::NotADirectory(file) => {
+                write!(f, "{} is no directory, so nothing can be below it", file.display())
+            }
             Reason::ReadOnly => f.write_str(
                 "it does not exist, and cannot be made, because its file system is read-only",
             ),
             Reason::NotAFile => f.write_str("it is neither a file nor a directory"),
             Reason::GoesUp => f.write_str("`..` follows a wildcard"),
+            Reason::Unclosed(_) => f.write_str("no `]` closes a `[`"),
+            Reason::Everything => {
+                f.write_str("it covers every file, so the run would hold nothing")
+            }
             Reason::NoDisk(kind) => {
                 write!(f, "it is on no disk file system ({kind}), and no disk is mounted below")
             }
-            Reason::Unplaced => f.write_str("the chroot hides its mount"),
+            Reason::Unplaced(_) => f.write_str("the chroot hides its mount"),
             Reason::ForeignProc => f.write_str("/proc does not show this pid namespace"),
             Reason::Covered(by) if by == path => f.write_str("it is given twice"),
             Reason::Covered(by) => write!(f, "{kind} {} covers it", by.display()),

@@ -1,6 +1,7 @@
 //! Which kinds of rules match a file.
 
-use super::RuleKind;
+use super::{Pattern, RuleKind};
+use std::path::Component;
 
 /// The kinds of rules that match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,5 +27,26 @@ impl Matches {
     /// Whether a sync is held; `has_only` says whether the run has an `--only`.
     pub(super) fn is_held(self, has_only: bool) -> bool {
         (self.only || !has_only) && !self.except
+    }
+}
+
+/// What the rules demand of the paths in a mount, because of the mount points of the mount and of
+/// the mounts above it.
+#[derive(Debug, Default)]
+pub(super) struct Inherited(pub(super) Vec<(RuleKind, Pattern)>);
+
+impl Inherited {
+    /// Returns the kinds that match `below`, a path in the mount.
+    pub(super) fn matches<'a>(
+        &self,
+        below: impl Iterator<Item = Component<'a>> + Clone,
+    ) -> Matches {
+        let matching = self.0.iter().filter(|(_, pattern)| pattern.matches(below.clone()));
+        matching.fold(Matches::default(), |matches, (kind, _)| matches.with(*kind))
+    }
+
+    /// Whether an `--except` may match a file in the mount.
+    pub(super) fn has_except(&self) -> bool {
+        self.0.iter().any(|(kind, _)| *kind == RuleKind::Except)
     }
 }

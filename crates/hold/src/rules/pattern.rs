@@ -1,7 +1,9 @@
 //! Paths with wildcards, name by name: `*` and `?` match within one name, `[a-z]` and `[!a-z]`
 //! match one byte, and a backslash makes the next character an ordinary one (glob(7)). `*`
-//! also matches a leading dot.
+//! also matches a leading dot. A name `**` matches any number of directories, as in
+//! gitignore(5).
 
+use std::cmp::Reverse;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -13,12 +15,17 @@ pub(super) enum Part {
     Name(OsString),
     /// A name with wildcards, as typed.
     Glob(Vec<u8>),
+    /// Any number of directories, also none: `**`.
+    Directories,
 }
 
 impl Part {
     /// Returns the part that is typed as `word`.
     fn typed(word: &OsStr) -> Self {
         let bytes = word.as_bytes();
+        if bytes == b"**" {
+            return Self::Directories;
+        }
         let (mut plain, mut rest) = (Vec::new(), bytes.iter());
         while let Some(byte) = rest.next() {
             match byte {
@@ -34,6 +41,7 @@ impl Part {
         match self {
             Self::Name(own) => own == name,
             Self::Glob(glob) => is_match(glob, name.as_bytes()),
+            Self::Directories => true,
         }
     }
 
@@ -42,6 +50,7 @@ impl Part {
         match other {
             Self::Name(name) => self.matches(name),
             Self::Glob(_) => self == other || *self == Self::Glob(b"*".to_vec()),
+            Self::Directories => false,
         }
     }
 
@@ -49,7 +58,7 @@ impl Part {
     fn may_meet(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Name(name), part) | (part, Self::Name(name)) => part.matches(name),
-            (Self::Glob(_), Self::Glob(_)) => true,
+            (Self::Glob(_) | Self::Directories, Self::Glob(_) | Self::Directories) => true,
         }
     }
 }
@@ -65,21 +74,86 @@ impl Pattern {
         Self(names.chain(rest.iter().cloned()).collect())
     }
 
-    /// Whether the pattern matches a path or a directory above it.
-    pub(super) fn matches<'a>(&self, path: impl Iterator<Item = Component<'a>>) -> bool {
-        let mut names = path.filter_map(name);
-        self.0.iter().all(|part| names.next().is_some_and(|name| part.matches(name)))
+    /// Returns the pattern of what this pattern matches, in the directory `root`.
+    pub(super) fn within(&self, root: &Path) -> Self {
+        Self::new(root, &self.0)
+    }
+
+    /// Whether the pattern matches a path or a directory above it. Takes time in proportion to
+    /// the product of their lengths: at a mismatch only the last `**` is extended.
+    pub(super) fn matches<'a>(&self, path: impl Iterator<Item = Component<'a>> + Clone) -> bool {
+        let (mut parts, mut names, mut retry) = (&self.0[..], path.filter_map(name), None);
+        loop {
+            match parts {
+                [] => return true,
+                [Part::Directories, rest @ ..] => {
+                    retry = Some((rest, names.clone()));
+                    parts = rest;
+                }
+                [part, rest @ ..] => match (names.next(), &mut retry) {
+                    (Some(name), _) if part.matches(name) => parts = rest,
+                    (Some(_), Some((after, from))) => {
+                        from.next();
+                        (parts, names) = (*after, from.clone());
+                    }
+                    _ => return false,
+                },
+            }
+        }
+    }
+
+    /// Whether the pattern matches everything below the root.
+    pub(super) fn is_everything(&self) -> bool {
+        self.covers(&Self(vec![Part::Glob(b"*".to_vec())]))
+    }
+
+    /// Returns the patterns of which one has to match what is below the directory `path`. The
+    /// names before the first wildcard are a place that is known: none of them is left over.
+    pub(super) fn below<'a>(&self, path: impl Iterator<Item = Component<'a>>) -> Vec<Self> {
+        let is_plain = |part: &&Part| matches!(part, Part::Name(_));
+        let longest = self.0.iter().skip_while(is_plain).count();
+        let rests = path.filter_map(name).fold(vec![&self.0[..]], |rests, name| {
+            let mut rests: Vec<_> = rests.into_iter().flat_map(|rest| after(rest, name)).collect();
+            rests.sort_unstable_by_key(|rest| Reverse(rest.len()));
+            rests.dedup();
+            rests
+        });
+        let rests = rests.into_iter().filter(|rest| rest.len() <= longest);
+        rests.map(|rest| Self(rest.to_vec())).collect()
     }
 
     /// Whether this pattern matches everything that `other` matches. `false` if undecided.
     pub(super) fn covers(&self, other: &Self) -> bool {
-        self.0.len() <= other.0.len()
-            && self.0.iter().zip(&other.0).all(|(one, two)| one.covers(two))
+        covers(&self.0, &other.0)
     }
 
     /// Whether a path may match both. `true` if undecided.
     pub(super) fn may_meet(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).all(|(one, two)| one.may_meet(two))
+        // Below any path of one pattern there is a path that `**` of the other one leads to.
+        let is_fixed =
+            |(one, two): &(&Part, &Part)| **one != Part::Directories && **two != Part::Directories;
+        let pairs = self.0.iter().zip(&other.0).take_while(is_fixed);
+        pairs.into_iter().all(|(one, two)| one.may_meet(two))
+    }
+}
+
+/// Returns what may follow `name` in a path that matches `parts`.
+fn after<'a>(parts: &'a [Part], name: &OsStr) -> Vec<&'a [Part]> {
+    match parts {
+        [] => vec![parts],
+        [Part::Directories, rest @ ..] => [vec![parts], after(rest, name)].concat(),
+        [part, rest @ ..] if part.matches(name) => vec![rest],
+        _ => Vec::new(),
+    }
+}
+
+fn covers(one: &[Part], other: &[Part]) -> bool {
+    match (one, other) {
+        ([], _) => true,
+        ([Part::Directories, rest @ ..], _) if covers(rest, other) => true,
+        ([Part::Directories, ..], [_, below @ ..]) => covers(one, below),
+        ([part, rest @ ..], [first, below @ ..]) => part.covers(first) && covers(rest, below),
+        (_, []) => false,
     }
 }
 
@@ -112,6 +186,28 @@ pub(super) fn goes_up(parts: &[Part]) -> bool {
     parts.iter().any(|part| matches!(part, Part::Name(name) if name == ".."))
 }
 
+/// Returns `typed` with a backslash before the first `[` that no `]` closes within its name;
+/// `None` if there is none.
+pub(super) fn unclosed(typed: &Path) -> Option<PathBuf> {
+    let bytes = typed.as_os_str().as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let name = bytes[at..].split(|byte| *byte == b'/').next().unwrap_or_default();
+        at += match name {
+            [b'\\', ..] => 2,
+            [b'[', ..] => match set(name, 0) {
+                Some((length, _)) => length,
+                None => {
+                    let escaped = [&bytes[..at], b"\\", &bytes[at..]].concat();
+                    return Some(OsString::from_vec(escaped).into());
+                }
+            },
+            _ => 1,
+        };
+    }
+    None
+}
+
 /// Whether `glob` matches all of `name`. Takes time in proportion to the product of their
 /// lengths: at a mismatch only the last `*` is extended.
 fn is_match(glob: &[u8], name: &[u8]) -> bool {
@@ -135,11 +231,7 @@ fn is_match(glob: &[u8], name: &[u8]) -> bool {
 fn one(glob: &[u8], byte: u8) -> Option<usize> {
     match *glob.first()? {
         b'?' => Some(1),
-        b'[' => match set(glob, byte) {
-            Some((length, matches)) => matches.then_some(length),
-            // An unclosed bracket is an ordinary character.
-            None => (byte == b'[').then_some(1),
-        },
+        b'[' => set(glob, byte).and_then(|(length, matches)| matches.then_some(length)),
         b'\\' if glob.len() > 1 => (glob[1] == byte).then_some(2),
         own => (own == byte).then_some(1),
     }
@@ -203,7 +295,19 @@ mod tests {
             ("/a/[]]", "/a/]", true),
             (r"/a/\*", "/a/*", true),
             (r"/a/\*", "/a/b", false),
-            ("/a/[b", "/a/[b", true),
+            (r"/a/\[b", "/a/[b", true),
+            ("/db/**/*.sqlite", "/db/x.sqlite", true),
+            ("/db/**/*.sqlite", "/db/a/b/x.sqlite", true),
+            ("/db/**/*.sqlite", "/db/a/b/x.sqlite-wal", false),
+            ("/db/**/*.sqlite", "/other/x.sqlite", false),
+            ("/**/a/b", "/a/a/a/b/c", true),
+            ("/**/a/b", "/a/c/b", false),
+            ("/**/a/**/b", "/x/a/y/z/b", true),
+            ("/**/a/**/b", "/x/b/y/a", false),
+            ("/db/**", "/db", true),
+            ("/db/**", "/db/a/b", true),
+            ("/db/x**y", "/db/x/y", false),
+            ("/db/x**y", "/db/xzy", true),
             ("/a/*a*a*a*b", "/a/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
             ("/a/*.x", "/a/.x", true),
         ] {
@@ -223,6 +327,14 @@ mod tests {
             ("/a/*", "/a/*.x", true),
             ("/a/*.x", "/a/*.x", true),
             ("/a/*x", "/a/*.x", false),
+            ("/a/**", "/a", true),
+            ("/a/**", "/a/b/c", true),
+            ("/a/**/x", "/a/b/*/x", true),
+            ("/a/**/x", "/a/b/**/x", true),
+            ("/a/**/*.x", "/a/b/c.x", true),
+            ("/a/**/x", "/a/b", false),
+            ("/a/*/x", "/a/**/x", false),
+            ("/a/b", "/a/**", false),
         ] {
             assert_eq!(pattern(one).covers(&pattern(two)), expected, "{one} {two}");
         }
@@ -234,5 +346,49 @@ mod tests {
         assert!(pattern("/a/*/log").may_meet(&pattern("/a/b")));
         assert!(!pattern("/a/*.x").may_meet(&pattern("/a/b.y")));
         assert!(!pattern("/a").may_meet(&pattern("/b")));
+        assert!(pattern("/a/**/x").may_meet(&pattern("/a/b")));
+        assert!(!pattern("/a/**/x").may_meet(&pattern("/b")));
+    }
+
+    #[test]
+    fn a_mount_point_leaves_the_rest_of_a_pattern_from_the_first_wildcard_on() {
+        for (typed, point, rests) in [
+            ("/srv/*/db", "/srv/one", &["/db"][..]),
+            ("/srv/*/db", "/srv/one/db/sub", &["/"]),
+            ("/srv/*/db", "/srv/one/other", &[]),
+            ("/srv/*/db", "/", &[]),
+            ("/srv/one/db", "/srv/one", &[]),
+            ("/srv/one/db", "/srv/one/db", &["/"]),
+            ("/srv/**/db", "/srv", &["/**/db"]),
+            ("/srv/**/db", "/srv/a/b", &["/**/db"]),
+            ("/srv/**/db", "/srv/a/db", &["/**/db", "/"]),
+        ] {
+            let rests: Vec<_> = rests.iter().map(|rest| pattern(rest)).collect();
+            let found = pattern(typed).below(Path::new(point).components());
+            assert_eq!(found, rests, "{typed} {point}");
+        }
+    }
+
+    #[test]
+    fn everything_is_what_matches_each_name_below_the_root() {
+        for (typed, expected) in
+            [("/", true), ("/*", true), ("/**", true), ("/*.x", false), ("/a", false)]
+        {
+            assert_eq!(pattern(typed).is_everything(), expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn an_unclosed_bracket_is_found_and_escaped() {
+        for (typed, escaped) in [
+            ("/a/[b", Some(r"/a/\[b")),
+            ("/a/[b/c]", Some(r"/a/\[b/c]")),
+            ("/[a]/[]", Some(r"/[a]/\[]")),
+            (r"/a/\[b", None),
+            ("/a/[]]", None),
+            ("/a/[!a-z]x", None),
+        ] {
+            assert_eq!(unclosed(Path::new(typed)), escaped.map(PathBuf::from), "{typed}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! fs/d_path.c), also paths of another mount namespace. But it writes the mount points of
 //! `/proc/PID/mountinfo` relative to the root of `PID`.
 
-use super::matches::Matches;
+use super::matches::Inherited;
 use super::{Candidate, points_above};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -30,8 +30,8 @@ pub(super) struct Located {
     /// The directory or file of the file system that is mounted there.
     pub root: PathBuf,
     pub device: DeviceId,
-    /// The rules that match the mount point, or that of a mount above.
-    pub matches: Matches,
+    /// What the rules demand of the paths below.
+    pub inherited: Inherited,
     /// Whether this is the root of this process, and [`Places::changes`] shows when it changes.
     is_watched_root: bool,
 }
@@ -68,30 +68,30 @@ impl Places {
     }
 
     /// Returns where the mount of `file` is: `Some(None)` if it cannot be found. Returns `None`
-    /// if finding it may block, and `may_block` is false. `matches` returns the rules that
-    /// match one of some places.
+    /// if finding it may block, and `may_block` is false. `inherited` returns what the rules
+    /// demand of a mount whose mount point is at some places.
     #[expect(clippy::option_option, reason = "undecided, not found, found")]
     pub(super) fn of(
         &self,
         file: &Candidate<'_>,
         may_block: bool,
-        matches: impl Fn(&Points) -> Matches,
+        inherited: impl Fn(&Points) -> Inherited,
     ) -> Option<Option<Arc<Located>>> {
         let known = file.unique.and_then(|id| self.known().get(&id).cloned());
         if let Some(known) = known.filter(|known| is_current(known, file)) {
             return Some(Some(known));
         }
-        let found = match listed(file).map(|(mount, base, points)| (mount, base, matches(&points)))
-        {
-            Some(found) => Some(found),
+        let found = match listed(file) {
             None if !may_block => return None,
-            None => climbed(file).map(|(mount, base, points)| (mount, base, matches(&points))),
+            None => climbed(file),
+            found => found,
         };
-        let located = found.map(|(mount, base, matches)| {
+        let located = found.map(|(mount, base, points)| {
+            let inherited = inherited(&points);
             let root = before_removal(mount.root);
             let is_watched_root =
                 self.changes.is_some() && base == Path::new("/") && is_mount(file, "/");
-            Arc::new(Located { base, root, device: mount.device, matches, is_watched_root })
+            Arc::new(Located { base, root, device: mount.device, inherited, is_watched_root })
         });
         if let (Some(id), Some(located)) = (file.unique, &located) {
             self.known().insert(id, Arc::clone(located));
@@ -101,7 +101,7 @@ impl Places {
 
     /// Returns the file system of `file` and its path there.
     pub(super) fn place(&self, file: &Candidate<'_>) -> Option<(DeviceId, PathBuf)> {
-        let located = self.of(file, true, |_| Matches::default())??;
+        let located = self.of(file, true, |_| Inherited::default())??;
         let below = file.path.strip_prefix(&located.base).ok()?;
         Some((located.device, located.root.join(below)))
     }

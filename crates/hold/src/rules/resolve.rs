@@ -1,8 +1,10 @@
 //! From the paths of the command line to rules.
 
-use super::pattern::{Part, goes_up, split};
+use super::pattern::{Part, goes_up, split, unclosed};
 use super::places::Places;
-use super::{Candidate, Pattern, Reason, Rule, RuleError, RuleKind, Rules, checks, points_above};
+use super::{
+    Candidate, Pattern, Reason, Rule, RuleError, RuleKind, Rules, below, checks, points_above,
+};
 use crate::options::Options;
 use crate::paths::{self, Found, Start};
 use crate::process_tree::proc_is_ours;
@@ -42,6 +44,9 @@ fn rule(kind: RuleKind, typed: &Path, mounts: &[Mount]) -> Result<Rule, Reason> 
     if !proc_is_ours() {
         return Err(Reason::ForeignProc);
     }
+    if let Some(escaped) = unclosed(typed) {
+        return Err(Reason::Unclosed(escaped));
+    }
     let (before, wildcards) = split(typed);
     if goes_up(&wildcards) {
         return Err(Reason::GoesUp);
@@ -49,16 +54,12 @@ fn rule(kind: RuleKind, typed: &Path, mounts: &[Mount]) -> Result<Rule, Reason> 
     let found = found(&before, !wildcards.is_empty())?;
     let rest: Vec<Part> = found.new_name.into_iter().map(Part::Name).chain(wildcards).collect();
     let (device, place) = place(&found.file, &found.path, mounts)?;
-    let mut places = vec![(device, Pattern::new(&place, &rest))];
+    let own = Pattern::new(&place, &rest);
+    let mut places = vec![(device, own.clone())];
     // Mounts below: their files are at other places, but below the rule all the same.
     for mount in mounts.iter().filter(|mount| mount.kind().is_held()) {
-        let above = points_above(mount, mounts);
-        let is_below = |(on, path): &(DeviceId, PathBuf)| {
-            *on == device && places[0].1.matches(path.components())
-        };
-        if above.iter().any(is_below) {
-            places.push((mount.device, Pattern::new(&mount.root, &[])));
-        }
+        let rests = below(device, &own, &points_above(mount, mounts));
+        places.extend(rests.iter().map(|rest| (mount.device, rest.within(&mount.root))));
     }
     let on_disk = |device| mounts.iter().any(|it| it.device == device && it.kind().is_held());
     if !places.iter().any(|(device, _)| on_disk(*device)) {
@@ -87,8 +88,12 @@ struct Stat {
 /// Follows `path`. Where a wildcard follows, `path` has to be a directory.
 fn found(path: &Path, is_directory: bool) -> Result<Base, Reason> {
     let start = Start::new(own_id(), CWD.as_raw_fd());
+    let directory = if is_directory { path } else { path.parent().unwrap_or(path) };
+    // A link that leads nowhere is there, too.
+    let is_there = directory.as_os_str().is_empty() || directory.symlink_metadata().is_ok();
     let Found { file, new_name } = paths::find(start, path).map_err(|errno| match errno {
-        Errno::NOENT => Reason::NoDirectory(missing(path)),
+        Errno::NOENT if !is_there => Reason::NoDirectory(directory.to_owned()),
+        Errno::NOTDIR => Reason::NotADirectory(existing(directory)),
         other => Reason::Unreadable(other.raw_os_error()),
     })?;
     let unreadable = |errno: Errno| Reason::Unreadable(errno.raw_os_error());
@@ -100,13 +105,13 @@ fn found(path: &Path, is_directory: bool) -> Result<Base, Reason> {
     let shown = rustix::fs::readlink(name, Vec::new()).map_err(unreadable)?;
     match file_type {
         FileType::Directory if is_directory && new_name.is_some() => {
-            return Err(Reason::NoDirectory(path.to_owned()));
+            return Err(Reason::NoDirectory(directory.to_owned()));
         }
         FileType::Directory => {}
-        FileType::RegularFile if !is_directory && new_name.is_none() => {}
         _ if is_directory || new_name.is_some() => {
-            return Err(Reason::NoDirectory(path.to_owned()));
+            return Err(Reason::NotADirectory(directory.to_owned()));
         }
+        FileType::RegularFile => {}
         _ => return Err(Reason::NotAFile),
     }
     if new_name.is_some()
@@ -122,11 +127,9 @@ fn found(path: &Path, is_directory: bool) -> Result<Base, Reason> {
     })
 }
 
-/// Returns the parent of `path`, or the topmost directory above that does not exist.
-fn missing(path: &Path) -> PathBuf {
-    let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
-    let missing = above.take_while(|above| !above.exists());
-    missing.last().or(path.parent()).unwrap_or(path).to_owned()
+/// Returns the longest part of `path` that exists.
+fn existing(path: &Path) -> PathBuf {
+    path.ancestors().find(|above| above.exists()).unwrap_or(path).to_owned()
 }
 
 /// Returns the file system and the path in it of `file`, which the kernel shows at `path`.
@@ -146,7 +149,11 @@ fn place(file: &Stat, path: &Path, mounts: &[Mount]) -> Result<(DeviceId, PathBu
         file_type: file.file_type,
         links: file.links,
     };
-    Places::default().place(&candidate).ok_or(Reason::Unplaced)
+    let directory = match file.file_type {
+        FileType::Directory => path,
+        _ => path.parent().unwrap_or(path),
+    };
+    Places::default().place(&candidate).ok_or_else(|| Reason::Unplaced(directory.to_owned()))
 }
 
 fn own_id() -> u32 {

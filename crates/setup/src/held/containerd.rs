@@ -1,16 +1,13 @@
 //! containerd: its metadata, its snapshotters and its mount manager.
 
 use crate::Engine;
-use crate::containerd::{CONFIGURATION, PLACES, lines};
-use crate::error::{Error, Fault};
-use crate::held::place::{Configured, place};
+use crate::containerd::PLACES;
+use crate::error::Error;
+use crate::held::configuration::Configuration;
 use crate::held::snapshotters::{self, Snapshotter};
 use crate::held::{Daemon, Description};
 use crate::host::Host;
-use crate::imports::{self, Part};
 use crate::plan::Plan;
-use crate::systemd::Service;
-use crate::toml::Toml;
 use std::path::{Path, PathBuf};
 
 /// The plugin of the metadata, and its directory.
@@ -29,71 +26,6 @@ const NAMED: [&str; 3] = [
 /// A namespace whose containers are build steps.
 const BUILDS: &str = "buildkit";
 
-/// containerd, by its configuration.
-pub(super) struct Configuration {
-    /// The path of the main file, and the parsed files in the order in which they count.
-    pub main: PathBuf,
-    pub parts: Vec<Part>,
-    /// The directory of persistent data.
-    pub root: PathBuf,
-    /// The directory of data that does not outlive the machine's boot.
-    pub state: PathBuf,
-}
-
-impl Configuration {
-    /// Reads the configuration of the containerd of `host`.
-    ///
-    /// # Errors
-    /// A file that cannot be read or parsed; a directory whose place is not known.
-    pub fn read(host: &Host) -> Result<Self, Error> {
-        let service = Service::read(host, "containerd", Path::new(""))?;
-        service.check_program(host, "containerd")?;
-        let main = service.file(host, &["--config", "-config", "-c"], CONFIGURATION)?;
-        let (resolved, text) = host.text(&main)?;
-        let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
-        let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;
-        let imports = toml.texts(&["imports"]).map_err(in_main)?.unwrap_or_default();
-        let mut parts = vec![Part { path: main.clone(), toml }];
-        parts.extend(imports::read(host, &main, &imports, None)?);
-        let root = last(host, &parts, &["root"])?;
-        let root = place(host, &service, &["--root"], root, "/var/lib/containerd")?;
-        let state = last(host, &parts, &["state"])?;
-        let state = place(host, &service, &["--state"], state, "/run/containerd")?;
-        Ok(Self { main, parts, root, state })
-    }
-
-    /// Returns what has to agree with the metadata.
-    fn set_aside(&self, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
-        let named = [METADATA].into_iter().chain(NAMED);
-        let named = named.map(|name| self.root.join(name));
-        named.chain(snapshotters.iter().map(|one| one.directory.clone())).collect()
-    }
-
-    /// Returns the directories that have to be mounted.
-    fn directories(&self, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
-        let elsewhere = snapshotters.iter().map(|one| &one.directory);
-        let elsewhere = elsewhere.filter(|path| !path.starts_with(&self.root));
-        [&self.root].into_iter().chain(elsewhere).cloned().collect()
-    }
-}
-
-/// Returns the last text at `keys` that is not empty, as containerd merges its files.
-pub(super) fn last(
-    host: &Host,
-    parts: &[Part],
-    keys: &[&str],
-) -> Result<Option<Configured>, Error> {
-    let mut found = None;
-    for Part { path, toml } in parts {
-        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
-        let text = toml.text(keys).map_err(in_file)?.filter(|(text, _)| !text.is_empty());
-        if let Some((text, line)) = text {
-            found = Some(Configured { directory: text.to_owned(), file: path.clone(), line });
-        }
-    }
-    Ok(found)
-}
-
 /// Describes the hold of containerd.
 pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Error> {
     let containerd = Configuration::read(host)?;
@@ -101,8 +33,8 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
     let mut held = vec![containerd.root.join(METADATA).join("meta.db")];
     let in_use = snapshotters.iter().filter(|one| one.in_use);
     held.extend(in_use.map(|one| one.directory.join("metadata.db")));
-    let mut set_aside = containerd.set_aside(&snapshotters);
-    let mut directories = containerd.directories(&snapshotters);
+    let mut set_aside = set_aside(&containerd, &snapshotters);
+    let mut directories = directories(&containerd, &snapshotters);
     // Elsewhere than in /run, which is in memory, the mount manager syncs a disk.
     let mounts = containerd.state.join(MOUNTS);
     let is_on_disk = !containerd.state.starts_with("/run");
@@ -136,13 +68,27 @@ pub(super) fn describe_own_option(
     Ok(Description {
         daemon: Daemon::Containerd,
         engine: Engine::NoSync,
-        directories: containerd.directories(&snapshotters),
+        directories: directories(containerd, &snapshotters),
         held: vec![containerd.root.join(METADATA).join("meta.db")],
-        set_aside: containerd.set_aside(&snapshotters),
+        set_aside: set_aside(containerd, &snapshotters),
         cost: COST,
         docker_root: None,
         own_option: true,
     })
+}
+
+/// Returns what has to agree with the metadata.
+fn set_aside(containerd: &Configuration, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
+    let named = [METADATA].into_iter().chain(NAMED);
+    let named = named.map(|name| containerd.root.join(name));
+    named.chain(snapshotters.iter().map(|one| one.directory.clone())).collect()
+}
+
+/// Returns the directories that have to be mounted.
+fn directories(containerd: &Configuration, snapshotters: &[Snapshotter]) -> Vec<PathBuf> {
+    let elsewhere = snapshotters.iter().map(|one| &one.directory);
+    let elsewhere = elsewhere.filter(|path| !path.starts_with(&containerd.root));
+    [&containerd.root].into_iter().chain(elsewhere).cloned().collect()
 }
 
 fn has_mount_manager(host: &Host) -> bool {

@@ -21,9 +21,14 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
     };
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
-    let is_of_this_boot = !host.is_running() || of_marker["boot"] == boot.trim();
     let stop = stop(host, daemon)?;
-    let fault = match is_of_this_boot {
+    let fault = match of_marker["boot"] == boot.trim() {
+        _ if !host.is_running() => Fault::new(
+            format!("is the marker of a hold of {name} {}; nothing was changed", host.place()),
+            format!(
+                "start that system, and there: {stop}synconce hold stop {name}; then undo again"
+            ),
+        ),
         true => Fault::new(
             format!("is the marker of a hold of {name} that is in force; nothing was changed"),
             format!("{stop}synconce hold stop {name}; then undo again"),
@@ -40,7 +45,7 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
 
 /// Returns the command that stops the daemon and its hold, where units start them.
 fn stop(host: &Host, daemon: Daemon) -> Result<String, Error> {
-    let Some(unit) = daemon.unit(host)? else {
+    let Some(unit) = daemon.unit(host)?.filter(|_| host.has_systemd()) else {
         return Ok(format!("end {} first; then: ", daemon.program()));
     };
     let own = units::name(daemon.name());

@@ -2,9 +2,10 @@
 //! manager and of the erofs snapshotter are proposed only (containerd#13143).
 
 use crate::Engine;
-use crate::containerd::PLACES;
+use crate::containerd::{PLACES, version_1};
 use crate::error::{Error, Fault};
-use crate::held::containerd::{self, Configuration, METADATA};
+use crate::held::configuration::Configuration;
+use crate::held::containerd::{self, METADATA};
 use crate::held::{Daemon, Description};
 use crate::host::Host;
 use crate::imports::{self, Part};
@@ -26,11 +27,11 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
     check_version(host)?;
     let containerd = Configuration::read(host)?;
     set(host, plan, &containerd)?;
-    plan.notes.push(
+    let hold = host.setup(Engine::Held(Daemon::Containerd).command());
+    plan.notes.push(format!(
         "the snapshotters and the mount manager have no such option: their syncs stay; \
-         `synconce setup containerd --hold` holds theirs, too"
-            .to_owned(),
-    );
+         `{hold}` holds theirs, too"
+    ));
     containerd::describe_own_option(host, plan, &containerd)
 }
 
@@ -39,9 +40,9 @@ pub(super) fn refuse_both(host: &Host, other: Engine) -> Result<(), Error> {
     if Journal::read(host, other)?.is_none() {
         return Ok(());
     }
-    let command = other.command();
-    let reason = format!("shows that containerd is set up by `synconce setup {command}`");
-    let remedy = format!("first: synconce setup {command} --undo");
+    let command = host.setup(other.command());
+    let reason = format!("shows that containerd is set up by `{command}`");
+    let remedy = format!("first: {command} --undo");
     let journal = crate::journal::path(host, other);
     Err(Fault::new(reason, remedy).in_file(&journal).into())
 }
@@ -56,7 +57,8 @@ fn check_version(host: &Host) -> Result<(), Error> {
         }
         None => format!("prints no version: containerd has no_sync only since {major}.{minor}"),
     };
-    let remedy = "synconce setup containerd --hold works with every version";
+    let hold = host.setup(Engine::Held(Daemon::Containerd).command());
+    let remedy = format!("this works with every version: {hold}");
     Err(Fault::new(reason, remedy).in_file(&host.real(path)).into())
 }
 
@@ -102,7 +104,7 @@ fn edit(host: &Host, plan: &mut Plan, path: &Path) -> Result<(), Error> {
     plan.edit(host, path, |text| {
         text::edit(text.unwrap_or_default(), |text| {
             let toml = Toml::parse(text)?;
-            check_format(&toml)?;
+            check_format(&toml, &host.real(path))?;
             if toml.flag(&KEYS)? == Some(true) {
                 return Ok(None);
             }
@@ -116,22 +118,18 @@ fn edit(host: &Host, plan: &mut Plan, path: &Path) -> Result<(), Error> {
     })
 }
 
-/// Refuses a file of version 1, whose plugins have other names.
-fn check_format(toml: &Toml) -> Result<(), Fault> {
+/// Refuses a file of version 1, whose plugins have other names; `file` is its real path.
+fn check_format(toml: &Toml, file: &Path) -> Result<(), Fault> {
     let version = toml.get(&["version"]).map(|(item, line)| (item.as_integer(), line));
     match version {
         Some((Some(2..=4), _)) => Ok(()),
         None if toml.is_empty() => Ok(()),
-        None => Err(version_1()),
-        Some((Some(1), line)) => Err(version_1().on_line(line)),
+        None => Err(version_1(file)),
+        Some((Some(1), line)) => Err(version_1(file).on_line(line)),
         Some((_, line)) => {
             let reason = "is of a version that is not known here (2, 3 and 4 are)";
             let remedy = "use a later synconce, or edit it by hand";
             Err(Fault::new(reason, remedy).on_line(line))
         }
     }
-}
-
-fn version_1() -> Fault {
-    Fault::new("is of version 1", "`containerd config migrate` prints it in a later one")
 }

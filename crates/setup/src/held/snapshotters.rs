@@ -1,7 +1,7 @@
 //! containerd's snapshotters: which are held, and which are in the way of a hold.
 
 use crate::error::{Error, Fault};
-use crate::held::containerd::{Configuration, last};
+use crate::held::configuration::{Configuration, last};
 use crate::host::Host;
 use std::path::PathBuf;
 

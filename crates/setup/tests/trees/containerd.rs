@@ -215,9 +215,11 @@ fn a_binary_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
         let printed = error.to_string();
         assert!(printed.contains("config.toml, line 4: has containerd use"), "{printed}");
         assert!(printed.contains("would execute /usr/sbin/runc"), "{printed}");
+        let settings = tree.real("/etc/synconce/oci.toml");
+        let settings = settings.display();
         let remedy = match binary {
-            "youki" => "name its path there, and as runtime in /etc/synconce/oci.toml".to_owned(),
-            path => format!("runtime = \"{path}\" in /etc/synconce/oci.toml"),
+            "youki" => format!("name its path there, and as runtime in {settings}"),
+            path => format!("runtime = \"{path}\" in {settings}"),
         };
         assert!(error.remedy().unwrap().contains(&remedy));
         assert_eq!(before, tree.snapshot());

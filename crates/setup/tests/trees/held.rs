@@ -215,7 +215,8 @@ fn a_hold_in_force_is_not_undone_and_the_commands_that_stop_it_are_named() {
         tree.write(&marker, "{}");
         let error = synconce_setup::in_force(kind.engine, &host).unwrap().unwrap();
         assert!(error.to_string().contains(&marker), "{error}");
-        let expected = format!("{stop}synconce hold stop {}; then undo again", kind.name);
+        let there = "start that system, and there: ";
+        let expected = format!("{there}{stop}synconce hold stop {}; then undo again", kind.name);
         assert_eq!(error.remedy(), Some(expected.as_str()));
     }
 }

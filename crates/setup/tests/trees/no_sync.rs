@@ -114,14 +114,15 @@ fn a_file_of_another_version_is_refused_with_its_line() {
 fn the_option_and_the_hold_exclude_each_other() {
     let hold = Engine::Held(Daemon::Containerd);
     for (first, second, undo) in [
-        (hold, Engine::NoSync, "synconce setup containerd --hold --undo"),
-        (Engine::NoSync, hold, "synconce setup containerd --no-sync --undo"),
+        (hold, Engine::NoSync, "containerd --hold"),
+        (Engine::NoSync, hold, "containerd --no-sync"),
     ] {
         let tree = tree();
         tree.set_up(first, NEW).unwrap();
         let before = tree.snapshot();
         let error = tree.set_up(second, NEW).unwrap_err();
-        assert!(error.remedy().unwrap().ends_with(undo), "{error}");
+        let undo = tree.undo_command(undo);
+        assert!(error.remedy().unwrap().ends_with(&undo), "{error}");
         assert_eq!(before, tree.snapshot());
         tree.undo(first, false).unwrap().unwrap();
         assert!(tree.set_up(second, NEW).unwrap() > 0);
@@ -133,12 +134,13 @@ fn a_later_set_up_of_the_same_file_is_undone_first() {
     let tree = tree().with(CONFIG, "version = 3\n");
     let before = tree.snapshot();
     for (first, second, undo) in [
-        (Engine::NoSync, Engine::Containerd, "synconce setup containerd --undo"),
-        (Engine::Containerd, Engine::NoSync, "synconce setup containerd --no-sync --undo"),
+        (Engine::NoSync, Engine::Containerd, "containerd"),
+        (Engine::Containerd, Engine::NoSync, "containerd --no-sync"),
     ] {
         tree.set_up(first, NEW).unwrap();
         tree.set_up(second, NEW).unwrap();
         let error = tree.undo(first, false).unwrap_err();
+        let undo = tree.undo_command(undo);
         assert_eq!(error.remedy(), Some(format!("first undo the later set-up: {undo}").as_str()));
         tree.undo(second, false).unwrap().unwrap();
         tree.undo(first, false).unwrap().unwrap();

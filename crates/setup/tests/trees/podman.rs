@@ -112,7 +112,9 @@ fn a_candidate_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
             "{printed}"
         );
         assert!(printed.contains(instead), "{printed}");
-        assert!(remedy.contains("runtime = \"/opt/crun/crun\" in /etc/synconce/oci.toml"));
+        let settings = tree.real("/etc/synconce/oci.toml");
+        let wanted = format!("runtime = \"/opt/crun/crun\" in {}", settings.display());
+        assert!(remedy.contains(&wanted), "{remedy}");
         assert_eq!(before, tree.snapshot());
         let tree = tree.with("/etc/synconce/oci.toml", "runtime = \"/opt/crun/crun\"\n");
         there_and_back(&tree, Engine::Podman, "");
