@@ -20,12 +20,15 @@ fn old_file(directory: &Path) -> std::path::PathBuf {
     file
 }
 
-/// Starts a run whose command overwrites `file`, syncs it, and waits for `go`.
-fn overwrite(place: &Place, file: &Path) -> Started {
-    overwrite_with(place, &[], file)
+/// Starts a run whose command overwrites `file`, syncs it, and waits for `go`. Writes of the disk
+/// fail from then on.
+fn overwrite(place: &Place, rig: &Rig, file: &Path) -> Started {
+    overwrite_with(place, rig, &[], file)
 }
 
-fn overwrite_with(place: &Place, options: &[&str], file: &Path) -> Started {
+fn overwrite_with(place: &Place, rig: &Rig, options: &[&str], file: &Path) -> Started {
+    // Before the command writes: a sync(2) of any process of the machine writes the file back.
+    rig.disk().fail_writes(true).unwrap();
     let script = format!(
         "open(my $file, '+<', '{}') or die $!; print $file 'b' x 65536; $file->flush; \
          $file->sync or die; close $file; say_to('before', 1); wait_for('go');",
@@ -60,9 +63,8 @@ fn assert_unsafe(place: &Place, rig: &Rig, (code, text): (Option<i32>, String)) 
     assert!(place.status(&["--clear", &id]).status.success());
 }
 
-/// Lets the write-back of `file` fail. The disk itself works before and after.
+/// Waits until the write-back of `file` has failed. The disk works again afterwards.
 fn fail_write_back(rig: &Rig, file: &Path) {
-    rig.disk().fail_writes(true).unwrap();
     // Starts write-back without waiting for its result.
     fadvise(File::open(file).unwrap(), 0, None, Advice::DontNeed).unwrap();
     let failed = || rig.disk().stats().unwrap().transfers.is_some_and(|t| t.failed_writes > 0);
@@ -76,7 +78,7 @@ fn an_error_of_write_back_during_the_run_fails_its_commit() {
         for kind in FsKind::ALL {
             let rig = rig(kind);
             let file = old_file(rig.path());
-            let run = overwrite(place, &file);
+            let run = overwrite(place, &rig, &file);
             fail_write_back(&rig, &file);
             let ended = end(place, &run);
             assert_unsafe(place, &rig, ended);
@@ -90,8 +92,7 @@ fn an_error_at_the_commit_fails_it() {
         for kind in FsKind::ALL {
             let rig = rig(kind);
             let file = old_file(rig.path());
-            let run = overwrite(place, &file);
-            rig.disk().fail_writes(true).unwrap();
+            let run = overwrite(place, &rig, &file);
             let ended = end(place, &run);
             rig.disk().fail_writes(false).unwrap();
             assert_unsafe(place, &rig, ended);
@@ -106,7 +107,7 @@ fn an_error_at_a_commit_in_the_middle_fails_it_and_each_commit_after_it() {
             for options in [&[][..], &["--sealed"]] {
                 let rig = rig(kind);
                 let file = old_file(rig.path());
-                let run = overwrite_with(place, options, &file);
+                let run = overwrite_with(place, &rig, options, &file);
                 fail_write_back(&rig, &file);
                 let commit = || finish(&mut place.synconce(&["commit"]));
                 let named = format!("synconce: not durable: {} (", rig.path().display());
@@ -131,8 +132,7 @@ fn an_error_that_was_reported_to_another_process_first_fails_the_commit() {
             // Opened before the error: after a syncfs(2) has reported an error, descriptors
             // that are opened later no longer report it (errseq).
             let other = File::open(rig.path()).unwrap();
-            let run = overwrite(place, &file);
-            rig.disk().fail_writes(true).unwrap();
+            let run = overwrite(place, &rig, &file);
             let reported = rustix::fs::syncfs(&other);
             assert!(reported.is_err(), "{kind}: the error is reported");
             rig.disk().fail_writes(false).unwrap();
@@ -159,8 +159,7 @@ fn an_error_below_an_overlay_is_named_by_the_file_system_that_has_it() {
             rustix::mount::mount("overlay", &merged, "overlay", flags, data.as_c_str()).unwrap();
             let file = old_file(&merged);
             rustix::fs::syncfs(File::open(rig.path()).unwrap()).unwrap();
-            let run = overwrite(place, &file);
-            rig.disk().fail_writes(true).unwrap();
+            let run = overwrite(place, &rig, &file);
             let ended = end(place, &run);
             rig.disk().fail_writes(false).unwrap();
             rustix::mount::unmount(&merged, rustix::mount::UnmountFlags::empty()).unwrap();
