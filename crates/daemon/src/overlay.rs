@@ -27,6 +27,8 @@ use synconce_sys::overlay::mounted;
 
 /// The directory beside held files in which their overlays have their directories.
 pub const SCRATCH: &str = ".synconce-hold";
+/// The empty lower directory, on which the overlay is mounted for a moment.
+const POINT: &str = "lower";
 /// The attributes that an overlay adds to directories of its upper.
 const ATTRIBUTES: &[u8] = b"trusted.overlay.";
 /// The kernel's limit for a list of names, in bytes (xattr(7)).
@@ -102,16 +104,28 @@ impl Place {
         });
         let overlay = overlay.on("cannot mount a volatile overlay for", &path)?;
         let mount = if self.is_file {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            open_tree(&overlay, &self.name, flags).on("cannot clone the mount for", &path)?
+            self.mount_of_file(&overlay).on("cannot clone the mount for", &path)?
         } else {
             overlay
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
-        let both =
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        move_mount(&mount, "", &target, "", both).on("cannot mount on", &path)
+        attach(&mount, &target).on("cannot mount on", &path)
+    }
+
+    /// Returns a detached mount of the held file in `overlay`.
+    fn mount_of_file(&self, overlay: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        match open_tree(overlay, &self.name, flags) {
+            Err(Errno::INVAL) => {}
+            other => return other,
+        }
+        // Before Linux 6.15 only a mount that is attached can be cloned.
+        let point = self.scratch().join(POINT);
+        attach(overlay, rustix::fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)?;
+        let mount = open_tree(rustix::fs::CWD, point.join(&self.name), flags);
+        unmount(&point, UnmountFlags::DETACH)?;
+        mount
     }
 
     /// Makes the directories of the overlay and, for a file, the link.
@@ -120,7 +134,7 @@ impl Place {
         let of = |name: &str| scratch.join(name);
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700).recursive(true);
-        for name in ["upper", "work", "lower"] {
+        for name in ["upper", "work", POINT] {
             builder.create(of(name)).on("cannot create", &of(name))?;
         }
         if self.is_file {
@@ -129,7 +143,7 @@ impl Place {
             let linked = rustix::fs::linkat(cwd, &from, cwd, &to, AtFlags::empty());
             linked.on("cannot link to", &from)?;
         }
-        Ok([open(&of("upper"))?, open(&of("work"))?, open(&of("lower"))?])
+        Ok([open(&of("upper"))?, open(&of("work"))?, open(&of(POINT))?])
     }
 
     /// Whether a write-back error has occurred since the overlay was mounted: every sync
@@ -159,6 +173,11 @@ impl Place {
         if !above.exists() {
             return Ok(());
         }
+        // A start that was killed may have left its overlay there.
+        match unmount(scratch.join(POINT), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Err(Errno::INVAL | Errno::NOENT) => {}
+            other => other.on("cannot unmount", &scratch.join(POINT))?,
+        }
         match fs::remove_dir_all(&scratch) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => other.on("cannot remove", &scratch)?,
@@ -171,6 +190,12 @@ impl Place {
             other => other.on("cannot remove", &above),
         }
     }
+}
+
+/// Mounts the detached `mount` over `target`.
+fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(mount, "", target, "", both)
 }
 
 /// Removes what holds that a crash ended have added beside `held`.

@@ -74,13 +74,14 @@ impl Context {
     }
 
     /// Sets a directory by its descriptor (Linux 6.13; a later version for `O_PATH`), or by a
-    /// path.
+    /// path. Before Linux 6.5, whose overlay has no options of the new mount calls, the error is
+    /// `EOPNOTSUPP` (fs/fsopen.c).
     ///
     /// # Errors
     /// As for [`Context::flag`].
     pub fn directory(&self, key: &str, directory: BorrowedFd<'_>) -> Result<()> {
         match fsconfig_set_fd(&self.0, key, directory) {
-            Err(Errno::INVAL | Errno::BADF) => {}
+            Err(Errno::INVAL | Errno::BADF | Errno::OPNOTSUPP) => {}
             other => return other,
         }
         self.messages();
