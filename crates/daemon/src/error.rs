@@ -3,10 +3,30 @@
 use crate::kind::Refusal;
 use crate::open_files::{User, named};
 use crate::record::{self, Record};
-use crate::unclean::Unclean;
 use std::fmt;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
+
+/// Why the state of held files is in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unclean {
+    /// The machine has stopped since the hold began.
+    Boot,
+    /// A write-back error was found.
+    WriteBack,
+    /// A file system was unmounted since the hold began, in this boot.
+    Unmounted,
+}
+
+impl fmt::Display for Unclean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Boot => "the machine stopped while the files were held",
+            Self::WriteBack => "the disk lost writes while the files were held",
+            Self::Unmounted => "a file system was unmounted while its files were held",
+        })
+    }
+}
 
 /// Why a hold did not start or stop.
 #[derive(Debug)]

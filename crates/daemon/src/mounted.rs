@@ -1,6 +1,8 @@
 //! Whether a file system was mounted all the time since a hold started.
 
+use crate::overlay::Place;
 use crate::record::{FileSystem, Record};
+use crate::runtime::guard;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::path::Path;
@@ -47,24 +49,37 @@ fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
 /// Whether each file system of `record` is still mounted as when the record was written, in
 /// the boot of the record. A mount that was moved counts.
 ///
-/// On kernels before 6.8 an id may belong to another mount, if the first was unmounted. Since
-/// 6.8 a mount does not count while another one covers it.
+/// On kernels before 6.8 a file system counts only while the hold keeps it from being unmounted,
+/// because the id may belong to a later mount. Since 6.8 a mount does not count while another
+/// one covers it.
 pub fn file_systems_still_mounted(record: &Record) -> bool {
     let Ok(mounts) = mounts::ours() else { return false };
-    record.file_systems.iter().all(|system| is_still_mounted(system, &mounts))
+    record.file_systems.iter().all(|system| is_still_mounted(record, system, &mounts))
 }
 
-fn is_still_mounted(system: &FileSystem, mounts: &[Mount]) -> bool {
+fn is_still_mounted(record: &Record, system: &FileSystem, mounts: &[Mount]) -> bool {
     match id_of(&system.point) {
-        Ok(there) if there.id == system.mount => return true,
         Ok(MountId { is_unique: false, .. }) | Err(Errno::NOSYS) => {
-            return mounts.iter().any(|mount| mount.id == system.mount);
+            let listed = mounts.iter().find(|mount| mount.id == system.mount);
+            return listed.is_some_and(|mount| is_pinned(record, mount, mounts));
         }
+        Ok(there) if there.id == system.mount => return true,
         _ => {}
     }
     let has_moved = |mount: &Mount| id_of(&mount.point).is_ok_and(|it| it.id == system.mount);
     // A look at another kind of file system can block for ever: its server may be gone.
     mounts.iter().filter(|mount| mount.kind().is_held()).any(has_moved)
+}
+
+/// Whether an overlay of the hold, or a file that its guard keeps open, is on `system`.
+fn is_pinned(record: &Record, system: &Mount, mounts: &[Mount]) -> bool {
+    let has_guard = guard(&record.name).is_some();
+    record.held().iter().any(|held| {
+        let place = Place::of(held).ok();
+        place
+            .filter(|place| place.path().starts_with(&system.point))
+            .is_some_and(|place| place.mount(mounts).is_some() || has_guard && held.kind.is_file())
+    })
 }
 
 fn id_of(path: &Path) -> Result<MountId, Errno> {

@@ -1,11 +1,12 @@
 //! The state of a hold.
 
 use crate::config::{AfterCrash, Config};
+use crate::error::Unclean;
 use crate::open_files::{self, OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
 use crate::runtime;
-use crate::unclean::{Unclean, unclean};
+use crate::unclean::unclean;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};

@@ -1,7 +1,8 @@
 //! Whether the end of a hold was clean.
 
+use crate::error::Unclean;
 use crate::record::{self, Record};
-use crate::unclean::{Unclean, unclean};
+use crate::unclean::unclean;
 use synconce_durable::error::Error;
 use synconce_sys::reason;
 
