@@ -10,12 +10,12 @@
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
 use crate::config::Held;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,6 +33,9 @@ const POINT: &str = "lower";
 const ATTRIBUTES: &[u8] = b"trusted.overlay.";
 /// The kernel's limit for a list of names, in bytes (xattr(7)).
 const LONGEST: usize = 64 << 10;
+/// Opens a directory, and no link to one.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A held path, with links above its last component resolved.
 #[derive(Clone, Debug)]
@@ -93,7 +96,7 @@ impl Place {
         self.clean()?;
         let [upper, work, lower] = self.directories()?;
         let upper = if self.is_file { upper } else { open(&path)? };
-        let overlay = mounted(MountAttrFlags::empty(), |context| {
+        let overlay = mounted(attributes(&upper).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
             context.directory("upperdir", upper.as_fd())?;
             context.directory("workdir", work.as_fd())?;
@@ -192,6 +195,27 @@ impl Place {
     }
 }
 
+/// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
+fn attributes(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
+    let flags = rustix::fs::fstatvfs(directory)?.f_flag;
+    let mut attributes = MountAttrFlags::empty();
+    for (flag, attribute) in [
+        (StatVfsMountFlags::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
+        (StatVfsMountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
+        (StatVfsMountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        (StatVfsMountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+    ] {
+        attributes.set(attribute, flags.contains(flag));
+    }
+    // Three values of one field (mount_setattr(2)); relatime is the one without bits.
+    Ok(attributes
+        | match () {
+            () if flags.contains(StatVfsMountFlags::NOATIME) => MountAttrFlags::MOUNT_ATTR_NOATIME,
+            () if flags.contains(StatVfsMountFlags::RELATIME) => MountAttrFlags::empty(),
+            () => MountAttrFlags::MOUNT_ATTR_STRICTATIME,
+        })
+}
+
 /// Mounts the detached `mount` over `target`.
 fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
@@ -217,29 +241,65 @@ pub fn clean(held: &[Held]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the attributes of an overlay from `directory` and the directories below it.
-fn strip(directory: &Path) -> Result<(), Error> {
-    let opened = open(directory)?;
-    let mut names = vec![0_u8; LONGEST];
-    let length = rustix::fs::flistxattr(&opened, &mut names[..]);
-    let length = length.on("cannot list the attributes of", directory)?;
-    let names = names[..length].split(|byte| *byte == 0);
-    for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
-        match rustix::fs::fremovexattr(&opened, name) {
-            Err(Errno::NODATA) => {}
-            other => other.on("cannot remove an attribute of", directory)?,
+/// Removes the attributes of an overlay from the directories below `top` and from `top`. Opens one
+/// directory at a time and uses no long path, because a tree may be of any depth.
+fn strip(top: &Path) -> Result<(), Error> {
+    let mut directory = open(top)?;
+    // The subdirectories that are left at each level, and the identity of the level.
+    let mut levels = vec![strip_one(&directory, top)?];
+    while let Some((_, left)) = levels.last_mut() {
+        if let Some(name) = left.pop() {
+            directory = rustix::fs::openat(&directory, &name, DIRECTORY, Mode::empty())
+                .on("cannot open a directory below", top)?;
+            levels.push(strip_one(&directory, top)?);
+            continue;
         }
-    }
-    for entry in fs::read_dir(directory).on("cannot read", directory)? {
-        let entry = entry.on("cannot read", directory)?;
-        if entry.file_type().on("cannot look at", &entry.path())?.is_dir() {
-            strip(&entry.path())?;
+        levels.pop();
+        let Some((above, _)) = levels.last() else { break };
+        directory = rustix::fs::openat(&directory, "..", DIRECTORY, Mode::empty())
+            .on("cannot open a directory below", top)?;
+        if identity(&directory, top)? != *above {
+            return Err(Error::new("cannot clean, while it is changed,", top, Errno::AGAIN));
         }
     }
     Ok(())
 }
 
+/// Removes the attributes of an overlay from one directory. Returns its identity and the names
+/// of its subdirectories.
+fn strip_one(directory: &OwnedFd, top: &Path) -> Result<((u64, u64), Vec<CString>), Error> {
+    let mut names = vec![0_u8; LONGEST];
+    let length = rustix::fs::flistxattr(directory, &mut names[..]);
+    let length = length.on("cannot list the attributes below", top)?;
+    let names = names[..length].split(|byte| *byte == 0);
+    for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
+        match rustix::fs::fremovexattr(directory, name) {
+            Err(Errno::NODATA) => {}
+            other => other.on("cannot remove an attribute below", top)?,
+        }
+    }
+    let mut inner = Vec::new();
+    for entry in Dir::read_from(directory).on("cannot read a directory below", top)? {
+        let entry = entry.on("cannot read a directory below", top)?;
+        let name = entry.file_name();
+        let kind = match entry.file_type() {
+            FileType::Unknown => rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map(|stat| FileType::from_raw_mode(stat.st_mode))
+                .on("cannot look at an entry below", top)?,
+            kind => kind,
+        };
+        if kind == FileType::Directory && ![c".", c".."].contains(&name) {
+            inner.push(name.to_owned());
+        }
+    }
+    Ok((identity(directory, top)?, inner))
+}
+
+fn identity(directory: &OwnedFd, top: &Path) -> Result<(u64, u64), Error> {
+    let stat = rustix::fs::fstat(directory).on("cannot look at a directory below", top)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
 fn open(directory: &Path) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::open(directory, flags, Mode::empty()).on("cannot open", directory)
+    rustix::fs::open(directory, DIRECTORY, Mode::empty()).on("cannot open", directory)
 }

@@ -13,12 +13,14 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::standard_paths;
 use synconce_sys::process::{self, Side};
+use synconce_sys::signals;
 
 /// How long the guard may take to end after a signal.
 const ENDING: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -43,7 +45,8 @@ impl Lock {
     /// Waits until no other command changes the hold `name`.
     pub(crate) fn take(name: &str) -> Result<Self, Error> {
         let directory = directory();
-        fs::create_dir_all(&directory).on("cannot create", &directory)?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o755).create(&directory).on("cannot create", &directory)?;
         let path = directory.join(format!("{name}.lock"));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
@@ -81,6 +84,8 @@ impl Lock {
     fn run_guard(&mut self, path: &Path, started: OwnedFd, _locked: Vec<OwnedFd>) -> ! {
         process::set_name(c"synconce-guard");
         process::leave_session();
+        // A handler of `synconce hold run` would keep a shutdown's SIGTERM from ending the guard.
+        signals::reset();
         // Written here: if the parent is killed now, the next command finds this guard.
         let code = match write_guard(path) {
             Ok(()) => 0,
@@ -148,7 +153,13 @@ pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
 /// Writes the file by which [`guard`] finds the calling process.
 fn write_guard(path: &Path) -> io::Result<()> {
     let pid = std::process::id();
-    fs::write(path, serde_json::to_vec(&Guard { pid, started: started(pid)? })?)
+    let text = serde_json::to_vec(&Guard { pid, started: started(pid)? })?;
+    // Whoever can write the file chooses the process that the stop kills.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::File::options().write(true).create_new(true).mode(0o644).open(path)?.write_all(&text)
 }
 
 fn has_ended(process: &impl AsFd) -> bool {

@@ -109,6 +109,14 @@ pub fn die_by(signal: i32) {
     raise_unblocked(signal);
 }
 
+/// Gives every signal its default action.
+pub fn reset() {
+    for signal in 1..=64 {
+        // SAFETY: takes no pointers. Those that cannot be changed are refused with EINVAL.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Whether the calling process ignores `signal`. Async-signal-safe.
 pub fn is_ignored(signal: i32) -> bool {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();

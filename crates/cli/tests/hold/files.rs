@@ -79,6 +79,66 @@ fn directories_that_were_made_under_the_hold_have_no_attributes_of_it_afterwards
 }
 
 #[test]
+fn a_tree_deeper_than_a_path_and_than_the_limit_of_descriptors_is_cleaned() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let script = format!(
+            "cd '{}'; for level in $(seq 700); do mkdir deepdeep; cd deepdeep; done; mkdir last",
+            fixture.directory().display()
+        );
+        assert!(place.bare(&["sh", "-c", &script]).status.success());
+        let stop = "ulimit -n 40; exec \"$@\"";
+        let program = synconce_testkit::harness::binary();
+        let words = ["sh", "-c", stop, "sh", program, "hold", "stop", "./t.toml"];
+        let stopped = place.bare(&words);
+        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        let script = format!(
+            "cd '{}'; for level in $(seq 700); do cd deepdeep; done; getfattr -d -m - . last",
+            fixture.directory().display()
+        );
+        let left = place.bare(&["sh", "-c", &script]);
+        assert_eq!((left.status.code(), left.stdout.as_str()), (Some(0), ""), "{}", left.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_held_path_keeps_the_attributes_of_its_mount() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let flags = "remount,bind,nosuid,nodev,noexec,noatime,nodiratime";
+        let disk = fixture.rig.path().display().to_string();
+        assert!(place.bare(&["mount", "-o", flags, &disk]).status.success());
+        fixture.ok("start");
+        for path in [fixture.file(), fixture.directory()] {
+            let words = ["findmnt", "-n", "-o", "VFS-OPTIONS", "--mountpoint"];
+            let path = path.display().to_string();
+            let found = place.bare(&[&words[..], &[&path]].concat()).stdout;
+            assert_eq!(found.trim(), "rw,nosuid,nodev,noexec,noatime,nodiratime", "{path}");
+        }
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn whatever_the_umask_is_nobody_else_writes_the_files_in_memory() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let program = synconce_testkit::harness::binary();
+        let script = "umask 0; exec \"$@\"";
+        let words = ["sh", "-c", script, "sh", program, "hold", "start", "./t.toml"];
+        assert_eq!(place.bare(&words).status.code(), Some(0));
+        let found =
+            place.bare(&["sh", "-c", "find \"$SYNCONCE_RUNTIME_DIR\" -perm /022 ! -type l"]);
+        assert_eq!(found.stdout, "");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn starting_and_stopping_twice_changes_nothing() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");

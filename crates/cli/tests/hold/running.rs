@@ -3,7 +3,7 @@
 use crate::support::{Fixture, end, to_synconce};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
-use synconce_testkit::harness::{Started, finish, isolated};
+use synconce_testkit::harness::{Started, eventually, finish, isolated};
 
 #[test]
 fn the_files_are_held_while_the_command_runs_and_its_exit_code_is_passed_on() {
@@ -39,6 +39,48 @@ fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
         let killed = ["hold", "run", "./t.toml", "--", "sh", "-c", "kill -KILL $$"];
         let ended = finish(&mut place.synconce(&killed));
         assert_eq!(ended.status.signal(), Some(9), "{}", ended.stderr);
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn every_signal_that_ends_a_program_reaches_the_daemon() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        for (signal, name) in [
+            (Signal::USR1, "USR1"),
+            (Signal::USR2, "USR2"),
+            (Signal::ALARM, "ALRM"),
+            (Signal::POWER, "PWR"),
+            (Signal::XCPU, "XCPU"),
+        ] {
+            let script = format!("trap 'kill $!; exit 6' {name}; echo up >up; sleep 600 & wait");
+            let words = ["hold", "run", "./t.toml", "--", "sh", "-c", &script];
+            let running = Started::new(&mut place.synconce(&words));
+            place.wait_for("up");
+            place.remove("up");
+            to_synconce(&running, signal);
+            assert_eq!(running.end().code(), Some(6), "{name}: {}", running.text());
+            assert_eq!(fixture.state(), "off", "{name}");
+        }
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_guard_of_a_run_ends_by_the_signal_of_a_shutdown() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
+        let running = Started::new(&mut place.synconce(&words));
+        place.wait_for("up");
+        place.bare(&["pkill", "-TERM", "-x", "synconce-guard"]);
+        eventually("the guard ends", || {
+            !place.bare(&["pgrep", "--runstates", "R,S,D", "-x", "synconce-guard"]).status.success()
+        });
+        to_synconce(&running, Signal::TERM);
+        running.end();
         assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });

@@ -100,12 +100,13 @@ pub(super) fn run(arguments: &Run) -> ExitCode {
 
 fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let config = read(&arguments.named.name)?;
-    decided(&config, Decision::ByFile)?;
-    say_started(&config, start(&config)?);
-    let _place = only_runner(&config.name)?;
+    // Before the start: a signal must not end synconce between the start and the stop.
     let forwarder = SignalForwarder::new();
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
+    decided(&config, Decision::ByFile)?;
+    say_started(&config, start(&config)?);
+    let _place = only_runner(&config.name)?;
     let ended = command(arguments, &forwarder);
     stop(&config.name)?;
     Ok(match ended {
