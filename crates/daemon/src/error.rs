@@ -60,6 +60,10 @@ pub enum Failure {
     HeldAlready(PathBuf),
     /// The data directory of dockerd is on this mount, which is private.
     Private(PathBuf, PathBuf),
+    /// The directory of the markers is in this path, which would be held or set aside.
+    MarkerInside(PathBuf, PathBuf),
+    /// Another hold holds the directory of the markers.
+    MarkerHeld(PathBuf),
     /// Writes below the path were lost, in the hold of this name.
     WriteBack(PathBuf, String),
 }
@@ -87,7 +91,7 @@ impl Failure {
             Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
             Self::Refused(refusal) => refusal.remedy(),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
-            Self::Act(_) | Self::Running(_) => None,
+            Self::Act(_) | Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
         }
     }
 }
@@ -119,6 +123,15 @@ impl fmt::Display for Failure {
             Self::Overlap(path, name) => {
                 write!(f, "cannot hold {}: it is in the hold {name}, too", path.display())
             }
+            Self::MarkerInside(directory, path) => {
+                let (directory, path) = (directory.display(), path.display());
+                write!(f, "cannot hold {path}: the markers of holds are in it, in {directory}")
+            }
+            Self::MarkerHeld(directory) => write!(
+                f,
+                "cannot start a hold: the syncs of {}, which has the markers, are held",
+                directory.display()
+            ),
             Self::HeldAlready(path) => write!(
                 f,
                 "cannot hold {}: a volatile overlay that no marker has is mounted on it",

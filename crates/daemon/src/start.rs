@@ -4,6 +4,7 @@ use crate::aside;
 use crate::config::{Config, Held, Kind};
 use crate::error::Failure;
 use crate::kind;
+use crate::marker_place;
 use crate::mounted::file_system_of;
 use crate::open_files::{self, OpenFile};
 use crate::overlay::Place;
@@ -55,6 +56,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
         stop::end(&lock, record)?;
     }
     refuse_overlaps(config)?;
+    marker_place::refuse(config)?;
     if config.own_option {
         // The marker names the file systems of these directories.
         config.hold.iter().try_for_each(make_parent)?;

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use synconce_daemon::config::{Config, Unusable, name_of, path_of};
 use synconce_daemon::error::Failure;
+use synconce_daemon::marker_place;
 use synconce_daemon::record::{self, Record};
 use synconce_daemon::start::{Started, start};
 use synconce_daemon::stop::{Stopped, stop};
@@ -126,8 +127,22 @@ fn known(word: &OsStr) -> Result<String, Trouble> {
 }
 
 fn begin(named: &Named) -> Result<(), Trouble> {
-    let config = read(&named.name)?;
-    say_started(&config, start(&config)?);
+    begun(&read(&named.name)?)
+}
+
+/// Starts the hold of `config`, and says what was made.
+fn begun(config: &Config) -> Result<(), Trouble> {
+    if synconce_hold::is_held() {
+        let why = "the syncs of its marker would be held: start it outside of the run";
+        return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
+    }
+    say_started(config, start(config)?);
+    if let Some(directory) = marker_place::in_memory() {
+        let place = directory.display();
+        notice(&format!(
+            "the marker is in memory, in {place}: after a power cut the files are used unchecked"
+        ));
+    }
     Ok(())
 }
 

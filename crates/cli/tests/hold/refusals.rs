@@ -191,3 +191,51 @@ fn a_file_that_cannot_be_read_hides_no_other_hold() {
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_marker_is_never_where_its_own_hold_or_another_one_would_hold_it() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let inside = fixture.directory().join("state");
+        let start = |directory: &std::path::Path, name: &str| {
+            let mut command = place.synconce(&["hold", "start", name]);
+            finish(command.env("SYNCONCE_STATE_DIR", directory))
+        };
+        let refused = start(&inside, "./t.toml");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("the markers of holds are in it"), "{}", refused.stderr);
+        assert_eq!(fixture.state(), "off");
+        fixture.ok("start");
+        let other = fixture.rig.path().join("other.db");
+        let text = format!("[[hold]]\npath = \"{}\"\nkind = \"bolt\"\n", other.display());
+        place.write("other.toml", &text);
+        let refused = start(&inside, "./other.toml");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("which has the markers, are held"), "{}", refused.stderr);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_in_a_run_is_refused_and_a_marker_in_memory_is_said() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let program = synconce_testkit::harness::binary();
+        let refused = place.run(&[], &[program, "hold", "start", "./t.toml"]);
+        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+        assert!(refused.stderr.contains("start it outside of the run"), "{}", refused.stderr);
+        assert_eq!(fixture.state(), "off");
+        let memory = place.path("memory");
+        std::fs::create_dir(&memory).unwrap();
+        let words = ["mount", "-t", "tmpfs", "memory", memory.to_str().unwrap()];
+        assert_eq!(place.bare(&words).status.code(), Some(0));
+        for verb in ["start", "stop"] {
+            let mut command = place.synconce(&["hold", verb, "./t.toml"]);
+            let done = finish(command.env("SYNCONCE_STATE_DIR", &memory));
+            assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
+            assert_eq!(done.stderr.contains("the marker is in memory"), verb == "start");
+        }
+        fixture.rig.down().unwrap();
+    });
+}

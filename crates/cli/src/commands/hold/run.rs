@@ -1,6 +1,6 @@
 //! `synconce hold recover`, `settle` and `run`
 
-use super::{Trouble, known, read, read_or_recall, say_started};
+use super::{Trouble, begun, known, read, read_or_recall};
 use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -11,7 +11,6 @@ use synconce_daemon::aside;
 use synconce_daemon::config::Config;
 use synconce_daemon::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_daemon::runtime::only_runner;
-use synconce_daemon::start::start;
 use synconce_daemon::stop::stop;
 use synconce_sys::reason;
 
@@ -105,7 +104,7 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
     decided(&config, Decision::ByFile)?;
-    say_started(&config, start(&config)?);
+    begun(&config)?;
     let _place = only_runner(&config.name)?;
     let ended = command(arguments, &forwarder);
     stop(&config.name)?;
