@@ -2,6 +2,7 @@
 
 use crate::support::{Fixture, end};
 use std::fs;
+use std::path::Path;
 use synconce_testkit::harness::{finish, isolated};
 
 #[test]
@@ -197,7 +198,7 @@ fn a_marker_is_never_where_its_own_hold_or_another_one_would_hold_it() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
         let inside = fixture.directory().join("state");
-        let start = |directory: &std::path::Path, name: &str| {
+        let start = |directory: &Path, name: &str| {
             let mut command = place.synconce(&["hold", "start", name]);
             finish(command.env("SYNCONCE_STATE_DIR", directory))
         };
@@ -227,7 +228,7 @@ fn a_hold_in_a_run_is_refused_and_a_marker_in_memory_is_said() {
         assert!(refused.stderr.contains("start it outside of the run"), "{}", refused.stderr);
         assert_eq!(fixture.state(), "off");
         let memory = place.path("memory");
-        std::fs::create_dir(&memory).unwrap();
+        fs::create_dir(&memory).unwrap();
         let words = ["mount", "-t", "tmpfs", "memory", memory.to_str().unwrap()];
         assert_eq!(place.bare(&words).status.code(), Some(0));
         for verb in ["start", "stop"] {
