@@ -8,6 +8,7 @@ use rustix::mount::UnmountFlags;
 
 use super::record::Record;
 use super::system;
+use crate::patiently;
 use crate::{Error, Result};
 
 /// How long to wait for a resource in use.
@@ -72,7 +73,7 @@ fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
     let (file, fuse) = (record.disk_file(), record.fuse_dir());
     if let Some(device) = system::loop_device(&file) {
         system::unmount_all(|mount| mount.source == device, flags, BUSY)?;
-        let limit = if flags.contains(UnmountFlags::DETACH) { BUSY } else { ELSEWHERE };
+        let limit = if flags.contains(UnmountFlags::DETACH) { BUSY } else { patiently(ELSEWHERE) };
         match system::detach(&file, limit) {
             // The device is marked to be detached with its last user; no more can be done.
             Err(_) if flags.contains(UnmountFlags::DETACH) => {}
