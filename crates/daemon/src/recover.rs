@@ -17,6 +17,7 @@ use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers;
 use crate::overlay;
 use crate::record::Record;
+use crate::runtime::Lock;
 use std::path::PathBuf;
 use synconce_durable::mutant;
 
@@ -88,13 +89,15 @@ enum Fate {
 }
 
 /// Recovers the hold of `config`, before the daemon and the hold start. After a crash of this
-/// function, the next call continues.
+/// function, the next call continues. Waits until no other command changes the hold.
 ///
 /// # Errors
 /// [`RecoverError::Refused`] if an operator must decide. Otherwise names the path; the marker
 /// then stays, and the hold does not start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
+    // Without the lock the marker that is removed here could be the one of a later start.
+    let _lock = Lock::take(name)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
     let state = State::read(name)?;
     let reason = match &state {

@@ -3,6 +3,7 @@
 use super::journal::{Journal, replaced};
 use super::{AsideError, exists, open, sync};
 use crate::record;
+use crate::runtime::Lock;
 use rustix::fs::OFlags;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -12,7 +13,7 @@ use synconce_fs::{RemoveOptions, remove};
 
 /// Removes what was set aside for the hold `name`, and the journal. To be called after the
 /// daemon has started without the files. A call that was cut short is finished by the next.
-/// Crosses no mount.
+/// Crosses no mount. Waits until no other command changes the hold.
 ///
 /// Returns the number of files and directories that were removed; 0 if nothing was set aside.
 ///
@@ -20,6 +21,7 @@ use synconce_fs::{RemoveOptions, remove};
 /// [`AsideError::NotStarted`] if nothing is where the files belong: neither the hold nor the
 /// daemon has started since. Otherwise names the path. The journal stays, and the next call tries again.
 pub fn settle(name: &str) -> Result<u64, AsideError> {
+    let _lock = Lock::take(name)?;
     let journal = Journal::read(name)?;
     for set in journal.sets.iter().filter(|set| !set.finished) {
         if let Some(one) = set.pending().next() {
