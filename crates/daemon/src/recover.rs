@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+mod present;
 mod state;
 
 pub use self::error::RecoverError;
@@ -92,8 +93,9 @@ enum Fate {
 /// function, the next call continues. Waits until no other command changes the hold.
 ///
 /// # Errors
-/// [`RecoverError::Refused`] if an operator must decide. Otherwise names the path; the marker
-/// then stays, and the hold does not start.
+/// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] if the
+/// files cannot be there. Otherwise names the path. The marker stays, and the hold does not
+/// start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     // Without the lock the marker that is removed here could be the one of a later start.
@@ -107,7 +109,10 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         State::Unclean { reason, .. } => reason.clone(),
     };
     let held = match &state {
-        State::Unclean { record: Some(record), .. } => record.held(),
+        State::Unclean { record: Some(record), .. } => {
+            present::refuse_unmounted(record)?;
+            record.held()
+        }
         _ => &config.hold,
     };
     let fate = match has_begun {
@@ -119,11 +124,20 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
         _ => decide(config, decision, &state, held, &reason),
     };
+    let unseen = present::out_of_sight(name, &state, held)?;
+    let fate = match unseen.filter(|_| decision == Decision::ByFile) {
+        Some(path) => Fate::Refuse(format!(
+            "{reason}, and {} is missing; its file system may not be mounted",
+            path.display()
+        )),
+        None => fate,
+    };
     if let Fate::Refuse(reason) = fate {
         return Err(refused(config, reason, false));
     }
     // Before a rename: the links and attributes that the hold added are beside and on the files.
     overlay::clean(held)?;
+    present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(config, held, reason),
         Fate::Keep => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
@@ -190,6 +204,7 @@ fn wipe(config: &Config, held: &[Held], reason: String) -> Result<Recovered, Rec
             }
         };
     }
+    present::expect_none(held)?;
     Record::clear(name)?;
     let (paths, commands) = (journal.paths(), journal.commands());
     Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))

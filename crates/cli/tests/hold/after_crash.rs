@@ -5,7 +5,8 @@ use crate::recovery::interrupted;
 use crate::support::Fixture;
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
-use synconce_testkit::harness::{Started, eventually, isolated};
+use synconce_testkit::harness::{Started, eventually, finish, isolated, isolated_alone};
+use synconce_testkit::rig::{FsKind, Rig};
 
 /// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
 /// lock is released.
@@ -36,6 +37,83 @@ fn recover_and_settle_wait_for_other_commands_of_the_hold() {
         fixture.ok("start");
         waits(&fixture, "settle", || fixture.everything().contains(".synconce-aside"));
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Takes the overlays of the hold away, and gives the marker the boot of another day.
+fn crash(fixture: &Fixture<'_>) {
+    for path in [fixture.file(), fixture.directory()] {
+        fixture.place.bare(&["umount", &path.display().to_string()]);
+    }
+    fixture.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+    let marker = fixture.place.path("state/holds/t.json");
+    let mut record: serde_json::Value =
+        serde_json::from_slice(&fs::read(&marker).unwrap()).expect("JSON");
+    record["boot"] = "another".into();
+    fs::write(&marker, record.to_string()).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_not_mounted_is_named_and_the_marker_stays() {
+    isolated(|place| {
+        for after_crash in ["wipe", "check"] {
+            let check = ["", "check = [\"true\", \"{}\"]\n"][usize::from(after_crash == "check")];
+            let settings = format!("after_crash = \"{after_crash}\"\n{check}");
+            let fixture = Fixture::new(place, &settings);
+            fixture.ok("start");
+            fs::write(fixture.file(), "old").unwrap();
+            crash(&fixture);
+            fixture.rig.unmount().unwrap();
+            let point = fixture.rig.path().display().to_string();
+            for decision in [&[][..], &["--wipe"], &["--keep"]] {
+                let words = [&["hold", "recover", "./t.toml"], decision].concat();
+                let refused = finish(&mut place.synconce(&words));
+                assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+                let said = [format!("was mounted on {point}"), format!("mount {point}  ")];
+                assert!(
+                    said.iter().all(|said| refused.stderr.contains(said)),
+                    "{}",
+                    refused.stderr
+                );
+                assert_eq!(fixture.state(), "interrupted");
+            }
+            assert_eq!(fs::read_dir(fixture.rig.path()).unwrap().count(), 0, "nothing is made");
+            fixture.rig.mount().unwrap();
+            fixture.ok("recover");
+            assert_eq!(fixture.file().exists(), after_crash == "check");
+            assert_eq!(fixture.state(), "off");
+            fixture.rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_looked_at_is_not_missing() {
+    isolated_alone(|place| {
+        let rig = Rig::builder().fs(FsKind::Xfs).size(512 << 20).passthrough(false);
+        let fixture = Fixture::on(place, rig.up().unwrap(), "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        crash(&fixture);
+        // XFS shuts down when it cannot write its log.
+        fixture.rig.disk().fail_writes(true).unwrap();
+        fs::write(fixture.rig.path().join("other"), "").unwrap();
+        let below = fs::File::open(fixture.rig.path()).unwrap();
+        assert!(rustix::fs::syncfs(&below).is_err());
+        drop(below);
+        for decision in [&[][..], &["--keep"]] {
+            let words = [&["hold", "recover", "./t.toml"], decision].concat();
+            let refused = finish(&mut place.synconce(&words));
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            assert!(refused.stderr.contains("Input/output error"), "{}", refused.stderr);
+            assert_eq!(fixture.state(), "interrupted");
+        }
+        fixture.rig.disk().fail_writes(false).unwrap();
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        fixture.ok("recover");
+        assert!(!fixture.file().exists());
         fixture.rig.down().unwrap();
     });
 }

@@ -194,3 +194,41 @@ fn leftovers_of_the_hold_are_removed_before_a_rename() {
         assert!(!Path::new(DATA).join(SCRATCH).exists() && !place.path().exists());
     });
 }
+
+#[test]
+fn after_a_damaged_marker_a_missing_file_is_for_the_operator_to_decide() {
+    isolated(|| {
+        let config = config("wipe", &everything());
+        make_files("old");
+        sh(&format!("rm {DATA}/meta.db"));
+        marker(&config).write().unwrap();
+        fs::write(record::path("test"), "").unwrap();
+        let before = listing();
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(matches!(error, RecoverError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains("meta.db is missing; its file system may not be"));
+        assert!(listing() == before && has_marker());
+        let aside = set_aside(recover(&config, Decision::Wipe).unwrap());
+        assert_eq!(aside.paths, paths(&["plugin.one", "plugin.two"]));
+        assert!(!has_marker());
+    });
+}
+
+#[test]
+fn a_path_that_cannot_be_looked_at_keeps_the_marker_and_so_does_one_of_synconce() {
+    isolated(|| {
+        let mut config = config("wipe", "");
+        make_files("old");
+        crash(&config);
+        // Below a file: ENOTDIR, and not ENOENT.
+        config.hold[0].path = Path::new(DATA).join("meta.db/below");
+        crash(&config);
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("Not a directory") && has_marker(), "{error}");
+        config.hold[0].path = Path::new(DATA).join(".synconce-db");
+        sh(&format!("touch {DATA}/.synconce-db"));
+        crash(&config);
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("cannot set aside") && has_marker(), "{error}");
+    });
+}
