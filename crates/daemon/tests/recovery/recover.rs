@@ -7,8 +7,7 @@ use crate::support::{
 use std::fs;
 use std::path::Path;
 use synconce_daemon::aside::Journal;
-use synconce_daemon::config::Kind;
-use synconce_daemon::config::{Config, Held};
+use synconce_daemon::config::{AfterCrash, Config, Held, Kind};
 use synconce_daemon::overlay::{Place, SCRATCH};
 use synconce_daemon::record::{self, Record};
 use synconce_daemon::recover::{Decision, Layers, RecoverError, Recovered, recover};
@@ -65,14 +64,21 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
 }
 
 #[test]
-fn what_was_held_is_set_aside_also_if_the_file_of_the_hold_no_longer_names_it() {
+fn what_was_held_is_set_aside_and_nothing_that_the_edited_file_of_the_hold_names() {
     isolated(|| {
         let mut config = config("wipe", "");
         make_files("old");
         crash(&config);
         config.hold[0].path = Path::new(DATA).join("other");
+        config.set_aside = paths(&["plugin.one"]);
+        config.after_crash = AfterCrash::Refuse;
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert_eq!(error.commands()[0].0, format!("ls -la {DATA}/meta.db"));
+        config.after_crash = AfterCrash::Wipe;
         let aside = set_aside(recovered(&config));
-        assert_eq!(aside.paths, paths(&["meta.db", "other"]));
+        assert_eq!(aside.paths, paths(&["meta.db"]));
+        assert!(aside.reason.contains("the hold's file was edited since"));
+        assert!(listing().contains("other/d") && listing().contains("plugin.one/a"));
     });
 }
 
