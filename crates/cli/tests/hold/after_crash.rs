@@ -117,3 +117,43 @@ fn a_file_that_cannot_be_looked_at_is_not_missing() {
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settled() {
+    isolated(|place| {
+        let rig = Rig::builder().size(24 << 20).passthrough(false);
+        let fixture = Fixture::on(place, rig.up().unwrap(), "");
+        let held = fixture.rig.path().join("a/b/held");
+        let text = format!(
+            "after_crash = \"wipe\"\n[[hold]]\npath = \"{}\"\nkind = \"other\"\n\
+             [[hold]]\npath = \"{}\"\nkind = \"bolt\"\n",
+            held.display(),
+            fixture.file().display()
+        );
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        fs::write(held.join("data"), "old").unwrap();
+        place.bare(&["umount", &held.display().to_string()]);
+        crash(&fixture);
+        // The whole tree, so that its directories are made anew.
+        let marker = place.path("state/holds/t.json");
+        let text = fs::read_to_string(&marker).unwrap();
+        let aside =
+            format!("\"set_aside\":[\"{0}/a\",\"{0}/meta.db\"]", fixture.rig.path().display());
+        fs::write(&marker, text.replace("\"set_aside\":[]", &aside)).unwrap();
+        fixture.ok("recover");
+        let at_first = fixture.everything();
+        // The second path of the hold cannot be held, so the start fails after the first.
+        fs::create_dir(fixture.file()).unwrap();
+        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        fs::remove_dir(fixture.file()).unwrap();
+        assert_eq!(fixture.everything(), at_first);
+        let refused = fixture.hold("settle");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("has not made"), "{}", refused.stderr);
+        fixture.ok("start");
+        fixture.ok("settle");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
