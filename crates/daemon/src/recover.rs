@@ -183,7 +183,7 @@ fn decide(config: &Config, decision: Decision, state: &State, held: &[Held], rea
     }
     let mut unknown = None;
     for held in held {
-        match check::check(held, config.check.as_deref()) {
+        match check::check(&config.name, held, config.check.as_deref()) {
             Verdict::Whole => {}
             Verdict::Damaged(damage) => {
                 let path = held.path.display();
