@@ -157,3 +157,26 @@ fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settl
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_recovery_that_fails_on_a_read_only_disk_shows_nothing_as_set_aside() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        crash(&fixture);
+        // Otherwise the recovery fails earlier, when it removes what the hold left.
+        let scratch = fixture.rig.path().join(".synconce-hold");
+        fs::remove_dir_all(scratch).unwrap();
+        fixture.rig.remount("ro").unwrap();
+        let failed = fixture.hold("recover");
+        assert_eq!(failed.status.code(), Some(125), "{}", failed.stderr);
+        assert!(place.path("state/holds/t.aside.json").exists(), "{}", failed.stderr);
+        let (status, code) = fixture.status();
+        assert_eq!((status["state"].as_str(), code), (Some("interrupted"), Some(4)));
+        assert_eq!(status["set_aside"], serde_json::json!([]));
+        fixture.rig.remount("rw").unwrap();
+        fixture.ok("recover");
+        assert_eq!(fixture.status().0["set_aside"].as_array().unwrap().len(), 1);
+        fixture.rig.down().unwrap();
+    });
+}
