@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -103,7 +103,7 @@ pub fn former(name: &str, path: &Path) -> Result<Option<PathBuf>, Error> {
         let below = path.strip_prefix(&one.from).ok()?;
         // join() would add a slash, which fails for a file.
         let there = if below.as_os_str().is_empty() { one.to.clone() } else { one.to.join(below) };
-        exists(&there).then_some(there)
+        exists(&there).is_ok_and(|exists| exists).then_some(there)
     });
     Ok(found.next())
 }
@@ -146,8 +146,10 @@ pub fn set_aside(request: &Request<'_>) -> Result<Journal, AsideError> {
 pub fn abandon(name: &str) -> Result<bool, Error> {
     let mut journal = Journal::read(name)?;
     let mut unfinished: Vec<_> = journal.sets.iter_mut().filter(|set| !set.finished).collect();
-    if unfinished.iter().any(|set| set.moves.iter().any(|one| exists(&one.to))) {
-        return Ok(false);
+    for one in unfinished.iter().flat_map(|set| &set.moves) {
+        if exists(&one.to)? {
+            return Ok(false);
+        }
     }
     if !unfinished.is_empty() {
         // The directories stay in the journal: settle removes them.
@@ -163,16 +165,14 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
         if journal.sets[at].finished {
             continue;
         }
-        let pending: Vec<_> = journal.sets[at].pending().map(|one| one.from.clone()).collect();
-        check_mounts(&pending)?;
+        let pending: Vec<_> = journal.sets[at].pending()?.into_iter().cloned().collect();
+        check_mounts(pending.iter().map(|one| &one.from))?;
         let readme = journal.readme(at);
         for directory in journal.sets[at].directories() {
             make_directory(&directory, &readme)?;
         }
         if !mutant::is("hold-recover-no-rename") {
-            for one in journal.sets[at].pending() {
-                rename(one)?;
-            }
+            pending.iter().try_for_each(rename)?;
         }
         if !mutant::is("hold-recover-marker-first") {
             sync_directories(&journal.sets[at])?;
@@ -184,7 +184,7 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
 }
 
 /// Refuses if a file system is mounted on or below one of `paths`.
-fn check_mounts(paths: &[PathBuf]) -> Result<(), AsideError> {
+fn check_mounts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), AsideError> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for path in paths {
         if let Some(mount) = mounts.iter().find(|mount| mount.point.starts_with(path)) {
@@ -262,8 +262,14 @@ fn open(path: &Path, more: OFlags) -> Result<OwnedFd, Error> {
 }
 
 /// Whether there is a file of any kind at `path`, a dangling link included.
-fn exists(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
+///
+/// # Errors
+/// Names the path. A file that cannot be looked at, as on a failed disk, is not missing.
+pub(crate) fn exists(path: &Path) -> Result<bool, Error> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        found => found.on("cannot look at", path).map(|_| true),
+    }
 }
 
 /// Returns the name of the directory `number` for files of the hold `name`.

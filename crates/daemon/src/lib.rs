@@ -14,6 +14,7 @@ pub mod config;
 pub mod docker_layers;
 pub mod error;
 pub mod kind;
+mod made;
 pub mod marker_place;
 pub mod mounted;
 pub mod open_files;

@@ -6,6 +6,7 @@
 
 mod check;
 mod error;
+mod present;
 mod state;
 
 pub use self::error::RecoverError;
@@ -17,6 +18,7 @@ use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers;
 use crate::overlay;
 use crate::record::Record;
+use crate::runtime::Lock;
 use std::path::PathBuf;
 use synconce_durable::mutant;
 
@@ -88,13 +90,16 @@ enum Fate {
 }
 
 /// Recovers the hold of `config`, before the daemon and the hold start. After a crash of this
-/// function, the next call continues.
+/// function, the next call continues. Waits until no other command changes the hold.
 ///
 /// # Errors
-/// [`RecoverError::Refused`] if an operator must decide. Otherwise names the path; the marker
-/// then stays, and the hold does not start.
+/// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] if the
+/// files cannot be there. Otherwise names the path. The marker stays, and the hold does not
+/// start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
+    // Without the lock the marker that is removed here could be the one of a later start.
+    let _lock = Lock::take(name)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
     let state = State::read(name)?;
     let reason = match &state {
@@ -103,28 +108,56 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         State::Untouched => return Ok(Recovered::Untouched),
         State::Unclean { reason, .. } => reason.clone(),
     };
-    let held = match &state {
-        State::Unclean { record: Some(record), .. } => record.held(),
-        _ => &config.hold,
+    // What was held when the crash came. The hold's file may name files by now that never were.
+    let (then, reason) = match &state {
+        State::Unclean { record: Some(record), .. } => {
+            present::refuse_unmounted(record)?;
+            (&record.config, noting_edits(reason, &record.config, config))
+        }
+        _ => (config, reason),
     };
+    let held = then.hold.as_slice();
     let fate = match has_begun {
         // Some files are set aside already: the others no longer agree with them.
         true if decision == Decision::Keep && !aside::abandon(name)? => {
             let reason = format!("{reason}, and files were set aside already: put them back first");
-            return Err(refused(config, reason, true));
+            return Err(refused(then, reason, true));
         }
         true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
         _ => decide(config, decision, &state, held, &reason),
     };
+    let unseen = present::out_of_sight(name, &state, held)?;
+    let fate = match unseen.filter(|_| decision == Decision::ByFile) {
+        Some(path) => Fate::Refuse(format!(
+            "{reason}, and {} is missing; its file system may not be mounted",
+            path.display()
+        )),
+        None => fate,
+    };
     if let Fate::Refuse(reason) = fate {
-        return Err(refused(config, reason, false));
+        return Err(refused(then, reason, false));
     }
     // Before a rename: the links and attributes that the hold added are beside and on the files.
     overlay::clean(held)?;
+    present::look_at(held)?;
     match fate {
-        Fate::Wipe(reason) => wipe(config, held, reason),
+        Fate::Wipe(reason) => wipe(then, reason),
         Fate::Keep => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
         _ => Record::clear(name).map(|()| Recovered::WasWhole { reason }).map_err(Into::into),
+    }
+}
+
+/// Returns `reason`, with a note if the hold's file was edited since `then`.
+fn noting_edits(reason: String, then: &Config, now: &Config) -> String {
+    let files = |config: &Config| {
+        let held: Vec<_> = config.hold.iter().map(|held| held.path.clone()).collect();
+        (held, config.to_set_aside(), config.docker_root.clone())
+    };
+    match files(then) == files(now) {
+        true => reason,
+        false => {
+            format!("{reason}; the hold's file was edited since: the marker says what was held")
+        }
     }
 }
 
@@ -150,7 +183,7 @@ fn decide(config: &Config, decision: Decision, state: &State, held: &[Held], rea
     }
     let mut unknown = None;
     for held in held {
-        match check::check(held, config.check.as_deref()) {
+        match check::check(&config.name, held, config.check.as_deref()) {
             Verdict::Whole => {}
             Verdict::Damaged(damage) => {
                 let path = held.path.display();
@@ -165,13 +198,15 @@ fn decide(config: &Config, decision: Decision, state: &State, held: &[Held], rea
     unknown.map_or(Fate::Whole, Fate::Refuse)
 }
 
-/// Sets the files aside, and removes the marker after all renames are durable.
-fn wipe(config: &Config, held: &[Held], reason: String) -> Result<Recovered, RecoverError> {
+/// Sets aside the files of the hold that had `config`, and removes the marker after all renames
+/// are durable.
+fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
+    let held = config.hold.as_slice();
     let name = config.name.as_str();
     if mutant::is("hold-recover-marker-first") {
         Record::clear(name)?;
     }
-    // What was held may be in the hold's file no longer.
+    // `set_aside` may leave a held path out.
     let mut paths = config.to_set_aside();
     paths.extend(held.iter().map(|held| held.path.clone()));
     let request = |paths, reason| Request { name, unit: config.unit.as_deref(), paths, reason };
@@ -187,6 +222,7 @@ fn wipe(config: &Config, held: &[Held], reason: String) -> Result<Recovered, Rec
             }
         };
     }
+    present::expect_none(held)?;
     Record::clear(name)?;
     let (paths, commands) = (journal.paths(), journal.commands());
     Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))

@@ -4,6 +4,7 @@ use crate::aside;
 use crate::config::{Config, Held, Kind};
 use crate::error::Failure;
 use crate::kind;
+use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
 use crate::open_files::{self, OpenFile};
@@ -34,8 +35,8 @@ pub enum Started {
 
 /// Starts the hold of `config`. The calling process must have one thread.
 ///
-/// The marker is durable before the first mount. An error leaves nothing mounted and no
-/// marker. A hold of which only a part is mounted is stopped first, and started anew.
+/// The marker is durable before the first mount. An error leaves nothing mounted, no
+/// marker, and nothing that this call made. A hold of which only a part is mounted is stopped first, and started anew.
 ///
 /// # Errors
 /// Why nothing is held.
@@ -57,24 +58,29 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     }
     refuse_overlaps(config)?;
     marker_place::refuse(config)?;
+    let mut new = Made::default();
     if config.own_option {
         // The marker names the file systems of these directories.
-        config.hold.iter().try_for_each(make_parent)?;
+        config.hold.iter().try_for_each(|held| make_parent(held, &mut new))?;
         record(config)?.write()?;
+        new.keep();
         return Ok(Started::Began(Vec::new()));
     }
     let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
     let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
     let mut locked = Vec::new();
     for held in &config.hold {
-        locked.extend(prepare(held, config)?);
+        locked.extend(prepare(held, config, &mut new)?);
     }
     refuse_unshared(config)?;
     let record = record(config)?;
     record.write()?;
     let begun = hold_all(config).and_then(|()| lock.guard(locked));
     match begun {
-        Ok(()) => Ok(Started::Began(made)),
+        Ok(()) => {
+            new.keep();
+            Ok(Started::Began(made))
+        }
         Err(error) => {
             // The daemon was not told that anything is held, but another process may have
             // written meanwhile. If this fails, the marker stays.
@@ -175,16 +181,19 @@ fn refuse_unshared(config: &Config) -> Result<(), Failure> {
 
 /// Makes the directory of a held path: it is missing before the daemon's first start, and after
 /// a wipe.
-fn make_parent(held: &Held) -> Result<(), Error> {
+fn make_parent(held: &Held, new: &mut Made) -> Result<(), Error> {
     let above = held.path.parent().unwrap_or(Path::new("/"));
+    let is_missing = |path: &&Path| path.symlink_metadata().is_err();
+    let missing: Vec<_> = above.ancestors().take_while(is_missing).collect();
+    missing.iter().rev().for_each(|path| new.add(path.to_path_buf()));
     let mut builder = DirBuilder::new();
     // The daemon's user reaches its files, and no other user reads the directory.
     builder.recursive(true).mode(0o711).create(above).on("cannot create", above)
 }
 
 /// Makes a missing file or directory, checks what is there, and returns the locked file below.
-fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
-    make_parent(held)?;
+fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, Failure> {
+    make_parent(held, new)?;
     let place = Place::of(held)?;
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
@@ -195,7 +204,7 @@ fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
     place.clean()?;
     kind::inspect(held).map_err(Failure::Refused)?;
     if path.symlink_metadata().is_err() {
-        make(held, &path, config)?;
+        make(held, &path, config, new)?;
     }
     refuse_users(&path, config)?;
     if held.kind != Kind::Bolt {
@@ -216,7 +225,7 @@ fn prepare(held: &Held, config: &Config) -> Result<Option<OwnedFd>, Failure> {
 
 /// Makes the missing `path`. The daemon may not be root's: it gets the owner and the mode of
 /// what is set aside, if there is such a file.
-fn make(held: &Held, path: &Path, config: &Config) -> Result<(), Error> {
+fn make(held: &Held, path: &Path, config: &Config, new: &mut Made) -> Result<(), Error> {
     match held.kind.is_file() {
         true => {
             let mut options = File::options();
@@ -225,6 +234,7 @@ fn make(held: &Held, path: &Path, config: &Config) -> Result<(), Error> {
         false => DirBuilder::new().mode(0o700).create(path),
     }
     .on("cannot create", path)?;
+    new.add(path.to_owned());
     let Some(former) = aside::former(&config.name, &held.path)? else { return Ok(()) };
     let former = former.symlink_metadata().on("cannot look at", &former)?;
     lchown(path, Some(former.uid()), Some(former.gid())).on("cannot set the owner of", path)?;

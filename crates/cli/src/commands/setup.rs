@@ -71,7 +71,8 @@ pub fn setup(arguments: &Setup) -> ExitCode {
     let report = match carry_out(arguments) {
         Ok(report) => report,
         Err((error, hint)) => {
-            say(&error);
+            // A refused undo has both edits in its message.
+            error.lines().for_each(say);
             hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
             return exit::FAILED.into();
         }

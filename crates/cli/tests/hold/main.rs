@@ -4,6 +4,7 @@
 //! `harness::isolated`), with a disk of its own where it counts flushes or breaks the disk. The
 //! tests need root, util-linux, perl and python3.
 
+mod after_crash;
 mod faults;
 mod files;
 mod names;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::{finish, isolated};
 
 /// Holds the files, writes `text` to the file, and takes the disk away under the hold.
-fn interrupted(fixture: &Fixture<'_>, text: &str) {
+pub fn interrupted(fixture: &Fixture<'_>, text: &str) {
     fixture.ok("start");
     let owned = fixture.directory();
     fixture.place.bare(&["chown", "65534:65534", &owned.display().to_string()]);

@@ -157,6 +157,18 @@ fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() 
 }
 
 #[test]
+fn a_refused_undo_prints_each_line_of_both_edits_as_a_line() {
+    let place = Place::new("both");
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    place.write("etc/docker/daemon.json", "{}\n");
+    let refused = place.setup(&["docker", "--undo"]);
+    assert_eq!(refused.code, Some(125), "{refused:?}");
+    assert!(refused.stderr.contains("nothing was changed. Both edits:\n"), "{refused:?}");
+    assert!(refused.stderr.contains("\nsynconce: +{}\n"), "{refused:?}");
+    assert!(!refused.stderr.contains("\\n"), "{refused:?}");
+}
+
+#[test]
 fn an_undo_by_force_ignores_an_unreadable_unit_and_prints_where_the_edit_is_saved() {
     let place = Place::new("forced");
     place.setup(&["docker"]);

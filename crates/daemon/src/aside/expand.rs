@@ -11,18 +11,25 @@ use synconce_durable::error::{Context, Error};
 /// Links in the directories above are resolved, because mount points are compared later.
 ///
 /// # Errors
-/// Names a directory that cannot be read.
+/// Names a path that cannot be looked at, or a directory that cannot be read. Only what does not
+/// exist is left out.
 pub(super) fn all(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut paths = Vec::new();
     for pattern in patterns {
         let (Some(parent), Some(last)) = (pattern.parent(), pattern.file_name()) else { continue };
         let parent = match parent.canonicalize() {
-            Err(error) if is_missing(error.kind()) => continue,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             found => found.on("cannot look at", parent)?,
         };
         match last.as_bytes().iter().any(|byte| b"*?".contains(byte)) {
             true => matching(&parent, last, &mut paths)?,
-            false => paths.extend(Some(parent.join(last)).filter(|path| is_candidate(path))),
+            false if is_ours(last.as_bytes()) => {}
+            false => {
+                let path = parent.join(last);
+                if exists(&path)? {
+                    paths.push(path);
+                }
+            }
         }
     }
     paths.sort();
@@ -31,22 +38,13 @@ pub(super) fn all(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     Ok(paths.iter().filter(|path| !is_below(path)).cloned().collect())
 }
 
-fn is_missing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-fn is_candidate(path: &Path) -> bool {
-    let is_ours = path.file_name().is_some_and(|name| is_ours(name.as_bytes()));
-    !is_ours && exists(path)
-}
-
 fn is_ours(name: &[u8]) -> bool {
     name.starts_with(PREFIX.as_bytes())
 }
 
 fn matching(parent: &Path, pattern: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     let entries = match std::fs::read_dir(parent) {
-        Err(error) if is_missing(error.kind()) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.on("cannot read", parent)?,
     };
     for entry in entries {

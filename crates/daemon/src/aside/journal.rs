@@ -67,8 +67,17 @@ impl Move {
 impl Set {
     /// Returns the renames that are still to be done. If both names exist, the file was renamed
     /// and made anew.
-    pub(super) fn pending(&self) -> impl Iterator<Item = &Move> {
-        self.moves.iter().filter(|one| exists(&one.from) && !exists(&one.to))
+    ///
+    /// # Errors
+    /// Names a path that cannot be looked at.
+    pub(super) fn pending(&self) -> Result<Vec<&Move>, Error> {
+        let mut pending = Vec::new();
+        for one in &self.moves {
+            if exists(&one.from)? && !exists(&one.to)? {
+                pending.push(one);
+            }
+        }
+        Ok(pending)
     }
 
     /// Returns the directories with the files, sorted.
@@ -104,7 +113,7 @@ impl Journal {
         }
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let text = text.on("cannot write", &path)?;
-        match exists(&path) {
+        match exists(&path)? {
             true => replace::replace(&path, &text),
             false => replace::create(&path, &text, Rights::common()),
         }
@@ -139,7 +148,7 @@ impl Journal {
         let mut seen = BTreeSet::new();
         // What an operator has put back is at its old name.
         for (set, one) in self.moves(sets) {
-            if set.finished && !exists(&one.to) || !seen.insert(&one.from) {
+            if set.finished && matches!(exists(&one.to), Ok(false)) || !seen.insert(&one.from) {
                 continue;
             }
             let replaced = replaced(one.to.parent().unwrap_or(&one.to));

@@ -3,6 +3,7 @@
 use super::journal::{Journal, replaced};
 use super::{AsideError, exists, open, sync};
 use crate::record;
+use crate::runtime::Lock;
 use rustix::fs::OFlags;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -12,7 +13,7 @@ use synconce_fs::{RemoveOptions, remove};
 
 /// Removes what was set aside for the hold `name`, and the journal. To be called after the
 /// daemon has started without the files. A call that was cut short is finished by the next.
-/// Crosses no mount.
+/// Crosses no mount. Waits until no other command changes the hold.
 ///
 /// Returns the number of files and directories that were removed; 0 if nothing was set aside.
 ///
@@ -20,17 +21,22 @@ use synconce_fs::{RemoveOptions, remove};
 /// [`AsideError::NotStarted`] if nothing is where the files belong: neither the hold nor the
 /// daemon has started since. Otherwise names the path. The journal stays, and the next call tries again.
 pub fn settle(name: &str) -> Result<u64, AsideError> {
+    let _lock = Lock::take(name)?;
     let journal = Journal::read(name)?;
     for set in journal.sets.iter().filter(|set| !set.finished) {
-        if let Some(one) = set.pending().next() {
+        if let Some(one) = set.pending()?.first() {
             return Err(AsideError::Unfinished(one.from.clone()));
         }
     }
     let froms = || journal.sets.iter().flat_map(|set| set.moves.iter().map(|one| &one.from));
-    if let Some(first) = froms().next()
-        && !froms().any(|from| exists(from))
-    {
-        return Err(AsideError::NotStarted(first.clone()));
+    if let Some(first) = froms().next() {
+        let mut is_made = false;
+        for from in froms() {
+            is_made |= exists(from)?;
+        }
+        if !is_made {
+            return Err(AsideError::NotStarted(first.clone()));
+        }
     }
     let directories: BTreeSet<_> = journal.sets.iter().flat_map(|set| set.directories()).collect();
     let mut entries = 0;
@@ -39,12 +45,12 @@ pub fn settle(name: &str) -> Result<u64, AsideError> {
     }
     // The journal goes last, durably: without it the directories would never be removed.
     for parent in directories.iter().filter_map(|directory| directory.parent()) {
-        if exists(parent) {
+        if exists(parent)? {
             sync(parent)?;
         }
     }
     let path = record::aside_path(name);
-    if exists(&path) {
+    if exists(&path)? {
         replace::remove(&path)?;
     }
     Ok(entries)
@@ -53,7 +59,7 @@ pub fn settle(name: &str) -> Result<u64, AsideError> {
 /// Removes the directory `path` with its content. A missing directory has no entries.
 fn remove_directory(path: &Path) -> Result<u64, AsideError> {
     let (Some(parent), Some(last)) = (path.parent(), path.file_name()) else { return Ok(0) };
-    if !exists(path) {
+    if !exists(path)? {
         return Ok(0);
     }
     let parent = open(parent, OFlags::empty())?;

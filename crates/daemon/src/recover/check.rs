@@ -29,9 +29,9 @@ pub(super) enum Verdict {
 const ENDED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::KILL, Signal::HUP, Signal::QUIT, Signal::PIPE];
 
-/// Checks `held` by the `command` of the hold's file, or by its kind. The command's output goes
-/// to the standard error of this process.
-pub(super) fn check(held: &Held, command: Option<&[String]>) -> Verdict {
+/// Checks `held` of the hold `name` by the `command` of the hold's file, or by its kind. The
+/// command's output goes to the standard error of this process. The caller has the hold's lock.
+pub(super) fn check(name: &str, held: &Held, command: Option<&[String]>) -> Verdict {
     match held.path.try_exists() {
         Ok(true) => {}
         Ok(false) => return Verdict::Damaged("it is missing".to_owned()),
@@ -40,7 +40,7 @@ pub(super) fn check(held: &Held, command: Option<&[String]>) -> Verdict {
     match (command, held.kind) {
         (Some(words), _) => by_command(words, &held.path),
         (None, Kind::Bolt) => by_pages(&held.path),
-        (None, Kind::Sqlite) => sqlite::check(&held.path),
+        (None, Kind::Sqlite) => sqlite::check(name, &held.path),
         // A check of etcd's database alone leaves out its write-ahead log.
         (None, Kind::Lmdb | Kind::Etcd | Kind::Postgresql | Kind::Other) => Verdict::Unknown(
             "there is no check for this kind of database; \"check\" in the hold's file names one"

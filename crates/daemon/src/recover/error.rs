@@ -20,6 +20,15 @@ pub enum RecoverError {
         /// The commands that put back what is set aside; empty if nothing need be put back.
         put_back: Vec<String>,
     },
+    /// A file system that had the held files is not mounted. No file was changed.
+    NotMounted {
+        /// The name of the hold.
+        name: String,
+        /// Where the file system was mounted when the hold started.
+        point: PathBuf,
+        /// The marker.
+        marker: PathBuf,
+    },
     /// Files could not be set aside.
     Aside(AsideError),
     /// An act failed.
@@ -44,6 +53,14 @@ impl RecoverError {
                 ];
                 put_back.chain(look).chain(decide).collect()
             }
+            Self::NotMounted { point, name, marker } => vec![
+                (format!("mount {}", quote(point)), "mount the file system"),
+                (format!("synconce hold recover {name}"), "then recover"),
+                (
+                    format!("rm {}", quote(marker)),
+                    "only if the files never come back: no later command reports the hold",
+                ),
+            ],
             Self::Aside(_) | Self::Failed(_) => Vec::new(),
         }
     }
@@ -55,6 +72,12 @@ impl fmt::Display for RecoverError {
             Self::Refused { name, reason, .. } => {
                 write!(f, "cannot recover the hold {name} without a decision: {reason}")
             }
+            Self::NotMounted { name, point, .. } => write!(
+                f,
+                "cannot recover the hold {name}: the file system with the files was mounted on \
+                 {}, and is not mounted now: mount it first",
+                point.display()
+            ),
             Self::Aside(error) => error.fmt(f),
             Self::Failed(error) => error.fmt(f),
         }

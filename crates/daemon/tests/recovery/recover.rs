@@ -7,8 +7,7 @@ use crate::support::{
 use std::fs;
 use std::path::Path;
 use synconce_daemon::aside::Journal;
-use synconce_daemon::config::Kind;
-use synconce_daemon::config::{Config, Held};
+use synconce_daemon::config::{AfterCrash, Config, Held, Kind};
 use synconce_daemon::overlay::{Place, SCRATCH};
 use synconce_daemon::record::{self, Record};
 use synconce_daemon::recover::{Decision, Layers, RecoverError, Recovered, recover};
@@ -65,14 +64,21 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
 }
 
 #[test]
-fn what_was_held_is_set_aside_also_if_the_file_of_the_hold_no_longer_names_it() {
+fn what_was_held_is_set_aside_and_nothing_that_the_edited_file_of_the_hold_names() {
     isolated(|| {
         let mut config = config("wipe", "");
         make_files("old");
         crash(&config);
         config.hold[0].path = Path::new(DATA).join("other");
+        config.set_aside = paths(&["plugin.one"]);
+        config.after_crash = AfterCrash::Refuse;
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert_eq!(error.commands()[0].0, format!("ls -la {DATA}/meta.db"));
+        config.after_crash = AfterCrash::Wipe;
         let aside = set_aside(recovered(&config));
-        assert_eq!(aside.paths, paths(&["meta.db", "other"]));
+        assert_eq!(aside.paths, paths(&["meta.db"]));
+        assert!(aside.reason.contains("the hold's file was edited since"));
+        assert!(listing().contains("other/d") && listing().contains("plugin.one/a"));
     });
 }
 
@@ -192,5 +198,43 @@ fn leftovers_of_the_hold_are_removed_before_a_rename() {
         let other = Path::new(DATA).join(".synconce-aside-test-1/other");
         assert_eq!(attributes(&other), "");
         assert!(!Path::new(DATA).join(SCRATCH).exists() && !place.path().exists());
+    });
+}
+
+#[test]
+fn after_a_damaged_marker_a_missing_file_is_for_the_operator_to_decide() {
+    isolated(|| {
+        let config = config("wipe", &everything());
+        make_files("old");
+        sh(&format!("rm {DATA}/meta.db"));
+        marker(&config).write().unwrap();
+        fs::write(record::path("test"), "").unwrap();
+        let before = listing();
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(matches!(error, RecoverError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains("meta.db is missing; its file system may not be"));
+        assert!(listing() == before && has_marker());
+        let aside = set_aside(recover(&config, Decision::Wipe).unwrap());
+        assert_eq!(aside.paths, paths(&["plugin.one", "plugin.two"]));
+        assert!(!has_marker());
+    });
+}
+
+#[test]
+fn a_path_that_cannot_be_looked_at_keeps_the_marker_and_so_does_one_of_synconce() {
+    isolated(|| {
+        let mut config = config("wipe", "");
+        make_files("old");
+        crash(&config);
+        // Below a file: ENOTDIR, and not ENOENT.
+        config.hold[0].path = Path::new(DATA).join("meta.db/below");
+        crash(&config);
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("Not a directory") && has_marker(), "{error}");
+        config.hold[0].path = Path::new(DATA).join(".synconce-db");
+        sh(&format!("touch {DATA}/.synconce-db"));
+        crash(&config);
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("cannot set aside") && has_marker(), "{error}");
     });
 }

@@ -42,7 +42,9 @@ impl Report {
         };
         let journal = Journal::read(name);
         let sets = journal.map(|journal| journal.sets).unwrap_or_default();
-        let set_aside = sets.iter().flat_map(Set::directories).collect();
+        // A recovery that failed has not made all directories of its journal.
+        let is_made = |path: &PathBuf| path.try_exists().unwrap_or(true);
+        let set_aside = sets.iter().flat_map(Set::directories).filter(is_made).collect();
         Self { status, set_aside, advice }
     }
 

@@ -20,14 +20,28 @@ const BESIDE: [&[u8]; 3] = [b"-wal", b"-journal", b"-shm"];
 /// SQLITE_CORRUPT and SQLITE_NOTADB, with which sqlite3 exits.
 const DAMAGED: [i32; 2] = [11, 26];
 
-/// The directory beside the held one in which copies are checked.
-const COPIES: &str = ".synconce-check";
+/// The beginning of the name of the directory beside the held one in which copies are checked.
+const COPIES: &str = ".synconce-check-";
+/// Names and extensions of files that are empty by intent, in lower case.
+const EMPTY: [&str; 4] = ["lock", "lockfile", "lck", "pid"];
+
+/// What is in a held directory.
+#[derive(Default)]
+struct Found {
+    /// Files that are, or should be, databases.
+    databases: BTreeSet<PathBuf>,
+    /// A file that is empty or begins with zeros. It may have been a database.
+    blank: Option<PathBuf>,
+}
 
 /// Checks every database below `directory`, each in a copy: SQLite rolls unfinished transactions
 /// back when it opens a database, and what is set aside is to be as the crash left it.
-pub(super) fn check(directory: &Path) -> Verdict {
-    let databases = match find(directory) {
-        Ok(databases) => databases,
+///
+/// A file without an extension of databases may have lost its header. If it has no content, or
+/// begins with zeros, it is not known whether it was a database.
+pub(super) fn check(name: &str, directory: &Path) -> Verdict {
+    let Found { databases, blank } = match find(directory) {
+        Ok(found) => found,
         Err(error) => return Verdict::Unknown(format!("cannot read it: {}", reason(&error))),
     };
     if databases.is_empty() {
@@ -35,7 +49,7 @@ pub(super) fn check(directory: &Path) -> Verdict {
     }
     for database in databases {
         let verdict = match starts_as_database(&database) {
-            Ok(true) => in_copy(directory, &database),
+            Ok(true) => in_copy(name, directory, &database),
             Ok(false) => Verdict::Damaged("it does not begin as an SQLite database".to_owned()),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 Verdict::Damaged("it is missing".to_owned())
@@ -49,12 +63,18 @@ pub(super) fn check(directory: &Path) -> Verdict {
             Verdict::Unknown(why) => return Verdict::Unknown(format!("{shown}: {why}")),
         }
     }
-    Verdict::Whole
+    match blank {
+        None => Verdict::Whole,
+        Some(blank) => {
+            let shown = blank.display();
+            Verdict::Unknown(format!("{shown} is empty or begins with zeros: was it a database?"))
+        }
+    }
 }
 
-/// Returns the files below `directory` that are, or should be, databases. Follows no link.
-fn find(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![directory.to_owned()]);
+/// Returns what is below `directory`. Follows no link.
+fn find(directory: &Path) -> io::Result<Found> {
+    let (mut found, mut open) = (Found::default(), vec![directory.to_owned()]);
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
@@ -65,9 +85,11 @@ fn find(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
                 let name = entry.file_name();
                 let beside = BESIDE.iter().find_map(|suffix| name.as_bytes().strip_suffix(*suffix));
                 if let Some(database) = beside {
-                    found.insert(path.with_file_name(OsStr::from_bytes(database)));
+                    found.databases.insert(path.with_file_name(OsStr::from_bytes(database)));
                 } else if is_named_so(&path) || starts_as_database(&path)? {
-                    found.insert(path);
+                    found.databases.insert(path);
+                } else if is_blank(&path)? {
+                    found.blank = Some(path);
                 }
             }
         }
@@ -81,28 +103,43 @@ fn is_named_so(path: &Path) -> bool {
 }
 
 fn starts_as_database(path: &Path) -> io::Result<bool> {
-    let mut start = Vec::new();
-    File::open(path)?.take(HEADER.len() as u64).read_to_end(&mut start)?;
-    Ok(start == HEADER)
+    Ok(start(path)? == HEADER)
 }
 
-/// Checks a copy of `database` and of the files beside it.
-fn in_copy(directory: &Path, database: &Path) -> Verdict {
-    let copies = directory.with_file_name(COPIES);
-    let verdict = match copy(database, &copies) {
+/// Whether the file `path` has only zeros where a database has its header. An empty lock file is
+/// not blank.
+fn is_blank(path: &Path) -> io::Result<bool> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let is_empty_by_intent = EMPTY.contains(&name.rsplit('.').next().unwrap_or_default());
+    let start = start(path)?;
+    Ok(start.iter().all(|byte| *byte == 0) && !(start.is_empty() && is_empty_by_intent))
+}
+
+/// Returns the bytes of the file `path` where a database has its header.
+fn start(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    File::open(path)?.take(HEADER.len() as u64).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+/// Checks a copy of `database`, which is in the held `directory`, and of the files beside it.
+fn in_copy(name: &str, directory: &Path, database: &Path) -> Verdict {
+    // Of this hold and process alone: other holds may have databases beside this one.
+    let copies = directory.with_file_name(format!("{COPIES}{name}-{}", std::process::id()));
+    let copied = remove_leftovers(name, directory).and_then(|()| copy(database, &copies));
+    let verdict = match copied {
         Ok(copied) => by_program(&copied),
         Err(error) => {
             Verdict::Unknown(format!("cannot copy it to {}: {}", copies.display(), reason(&error)))
         }
     };
-    // What stays is removed by the next check.
+    // What stays is removed by the next check of this hold.
     let _ = remove_copies(&copies);
     verdict
 }
 
 /// Copies `database` into the new directory `copies`; returns the copy.
 fn copy(database: &Path, copies: &Path) -> io::Result<PathBuf> {
-    remove_copies(copies)?;
     DirBuilder::new().mode(0o700).create(copies)?;
     let copied = copies.join(database.file_name().unwrap_or_default());
     std::fs::copy(database, &copied)?;
@@ -120,6 +157,21 @@ fn beside(database: &Path, suffix: &[u8]) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(OsStr::from_bytes(suffix));
     name.into()
+}
+
+/// Removes what killed checks of the hold `name` left beside `directory`.
+fn remove_leftovers(name: &str, directory: &Path) -> io::Result<()> {
+    let prefix = format!("{COPIES}{name}-");
+    for entry in std::fs::read_dir(directory.parent().unwrap_or(directory))? {
+        let entry = entry?;
+        let pid = entry.file_name();
+        // "a-b-1" is of the hold "a-b", and not of the hold "a".
+        let pid = pid.to_str().and_then(|pid| pid.strip_prefix(&prefix));
+        if pid.is_some_and(|pid| pid.bytes().all(|byte| byte.is_ascii_digit())) {
+            remove_copies(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn remove_copies(copies: &Path) -> io::Result<()> {

@@ -1,0 +1,182 @@
+//! What a recovery does not do after an unclean end: it does not run beside another command of
+//! the hold, and it does not give up files that it has not seen.
+
+use crate::recovery::interrupted;
+use crate::support::Fixture;
+use rustix::fs::{FlockOperation, flock};
+use std::fs;
+use synconce_testkit::harness::{Started, eventually, finish, isolated, isolated_alone};
+use synconce_testkit::rig::{FsKind, Rig};
+
+/// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
+/// lock is released.
+fn waits(fixture: &Fixture<'_>, verb: &str, unchanged: impl Fn() -> bool) {
+    let lock = fs::File::open(fixture.place.path("runtime/holds/t.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let process = Started::new(&mut fixture.place.synconce(&["hold", verb, "./t.toml"]));
+    // /proc/locks names each process that waits (proc_locks(5)).
+    let is_waiting = |line: &str| {
+        line.contains("-> FLOCK")
+            && line.split_whitespace().any(|word| word == process.pid().to_string())
+    };
+    eventually("it waits for the lock", || {
+        fs::read_to_string("/proc/locks").unwrap().lines().any(is_waiting)
+    });
+    assert!(unchanged(), "{verb}");
+    drop(lock);
+    assert_eq!(process.end().code(), Some(0), "{verb}: {}", process.text());
+    assert!(!unchanged(), "{verb}");
+}
+
+#[test]
+fn recover_and_settle_wait_for_other_commands_of_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        interrupted(&fixture, "old");
+        waits(&fixture, "recover", || fixture.file().exists());
+        fixture.ok("start");
+        waits(&fixture, "settle", || fixture.everything().contains(".synconce-aside"));
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Takes the overlays of the hold away, and gives the marker the boot of another day.
+fn crash(fixture: &Fixture<'_>) {
+    for path in [fixture.file(), fixture.directory()] {
+        fixture.place.bare(&["umount", &path.display().to_string()]);
+    }
+    fixture.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+    let marker = fixture.place.path("state/holds/t.json");
+    let mut record: serde_json::Value =
+        serde_json::from_slice(&fs::read(&marker).unwrap()).expect("JSON");
+    record["boot"] = "another".into();
+    fs::write(&marker, record.to_string()).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_not_mounted_is_named_and_the_marker_stays() {
+    isolated(|place| {
+        for after_crash in ["wipe", "check"] {
+            let check = ["", "check = [\"true\", \"{}\"]\n"][usize::from(after_crash == "check")];
+            let settings = format!("after_crash = \"{after_crash}\"\n{check}");
+            let fixture = Fixture::new(place, &settings);
+            fixture.ok("start");
+            fs::write(fixture.file(), "old").unwrap();
+            crash(&fixture);
+            fixture.rig.unmount().unwrap();
+            let point = fixture.rig.path().display().to_string();
+            for decision in [&[][..], &["--wipe"], &["--keep"]] {
+                let words = [&["hold", "recover", "./t.toml"], decision].concat();
+                let refused = finish(&mut place.synconce(&words));
+                assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+                let said = [format!("was mounted on {point}"), format!("mount {point}  ")];
+                assert!(
+                    said.iter().all(|said| refused.stderr.contains(said)),
+                    "{}",
+                    refused.stderr
+                );
+                assert_eq!(fixture.state(), "interrupted");
+            }
+            assert_eq!(fs::read_dir(fixture.rig.path()).unwrap().count(), 0, "nothing is made");
+            fixture.rig.mount().unwrap();
+            fixture.ok("recover");
+            assert_eq!(fixture.file().exists(), after_crash == "check");
+            assert_eq!(fixture.state(), "off");
+            fixture.rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_looked_at_is_not_missing() {
+    isolated_alone(|place| {
+        let rig = Rig::builder().fs(FsKind::Xfs).size(512 << 20).passthrough(false);
+        let fixture = Fixture::on(place, rig.up().unwrap(), "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        crash(&fixture);
+        // XFS shuts down when it cannot write its log.
+        fixture.rig.disk().fail_writes(true).unwrap();
+        fs::write(fixture.rig.path().join("other"), "").unwrap();
+        let below = fs::File::open(fixture.rig.path()).unwrap();
+        assert!(rustix::fs::syncfs(&below).is_err());
+        drop(below);
+        for decision in [&[][..], &["--keep"]] {
+            let words = [&["hold", "recover", "./t.toml"], decision].concat();
+            let refused = finish(&mut place.synconce(&words));
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            assert!(refused.stderr.contains("Input/output error"), "{}", refused.stderr);
+            assert_eq!(fixture.state(), "interrupted");
+        }
+        fixture.rig.disk().fail_writes(false).unwrap();
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        fixture.ok("recover");
+        assert!(!fixture.file().exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settled() {
+    isolated(|place| {
+        let rig = Rig::builder().size(24 << 20).passthrough(false);
+        let fixture = Fixture::on(place, rig.up().unwrap(), "");
+        let held = fixture.rig.path().join("a/b/held");
+        let text = format!(
+            "after_crash = \"wipe\"\n[[hold]]\npath = \"{}\"\nkind = \"other\"\n\
+             [[hold]]\npath = \"{}\"\nkind = \"bolt\"\n",
+            held.display(),
+            fixture.file().display()
+        );
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        fs::write(held.join("data"), "old").unwrap();
+        place.bare(&["umount", &held.display().to_string()]);
+        crash(&fixture);
+        // The whole tree, so that its directories are made anew.
+        let marker = place.path("state/holds/t.json");
+        let text = fs::read_to_string(&marker).unwrap();
+        let aside =
+            format!("\"set_aside\":[\"{0}/a\",\"{0}/meta.db\"]", fixture.rig.path().display());
+        fs::write(&marker, text.replace("\"set_aside\":[]", &aside)).unwrap();
+        fixture.ok("recover");
+        let at_first = fixture.everything();
+        // The second path of the hold cannot be held, so the start fails after the first.
+        fs::create_dir(fixture.file()).unwrap();
+        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        fs::remove_dir(fixture.file()).unwrap();
+        assert_eq!(fixture.everything(), at_first);
+        let refused = fixture.hold("settle");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("has not made"), "{}", refused.stderr);
+        fixture.ok("start");
+        fixture.ok("settle");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_recovery_that_fails_on_a_read_only_disk_shows_nothing_as_set_aside() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        crash(&fixture);
+        // Otherwise the recovery fails earlier, when it removes what the hold left.
+        let scratch = fixture.rig.path().join(".synconce-hold");
+        fs::remove_dir_all(scratch).unwrap();
+        fixture.rig.remount("ro").unwrap();
+        let failed = fixture.hold("recover");
+        assert_eq!(failed.status.code(), Some(125), "{}", failed.stderr);
+        assert!(place.path("state/holds/t.aside.json").exists(), "{}", failed.stderr);
+        let (status, code) = fixture.status();
+        assert_eq!((status["state"].as_str(), code), (Some("interrupted"), Some(4)));
+        assert_eq!(status["set_aside"], serde_json::json!([]));
+        fixture.rig.remount("rw").unwrap();
+        fixture.ok("recover");
+        assert_eq!(fixture.status().0["set_aside"].as_array().unwrap().len(), 1);
+        fixture.rig.down().unwrap();
+    });
+}

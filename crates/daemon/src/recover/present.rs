@@ -1,0 +1,71 @@
+//! Whether the files of a hold can be seen at all: a file on a disk that is not mounted, or that
+//! cannot be read, is not missing.
+
+use super::RecoverError;
+use super::state::State;
+use crate::aside::{Journal, exists};
+use crate::config::Held;
+use crate::record::{self, Record};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
+use synconce_probe::mounts;
+
+/// Refuses while a file system of `record` is not mounted at its mount point. The files are
+/// there after the next mount, and the daemon would start on them.
+pub(super) fn refuse_unmounted(record: &Record) -> Result<(), RecoverError> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let is_unmounted = |point: &&PathBuf| {
+        // In a chroot the mount of the files can be outside of the root: the record then has a
+        // plain directory, and no mount is above it.
+        let is_in_sight = mounts.iter().any(|mount| point.starts_with(&mount.point));
+        is_in_sight && !mounts.iter().any(|mount| mount.point == **point)
+    };
+    match record.file_systems.iter().map(|system| &system.point).find(is_unmounted) {
+        None => Ok(()),
+        Some(point) => Err(RecoverError::NotMounted {
+            name: record.name.clone(),
+            point: point.clone(),
+            marker: record::path(&record.name),
+        }),
+    }
+}
+
+/// Returns a held path that is neither there nor set aside, if the marker is damaged and does
+/// not name the file systems: the disk of the path may not be mounted.
+///
+/// # Errors
+/// Names the path or the journal.
+pub(super) fn out_of_sight(
+    name: &str,
+    state: &State,
+    held: &[Held],
+) -> Result<Option<PathBuf>, Error> {
+    if !matches!(state, State::Unclean { record: None, .. }) {
+        return Ok(None);
+    }
+    let aside = Journal::read(name)?.paths();
+    for Held { path, .. } in held {
+        if !exists(path)? && !aside.contains(path) {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Fails if one of `held` cannot be looked at.
+pub(super) fn look_at(held: &[Held]) -> Result<(), Error> {
+    held.iter().try_for_each(|held| exists(&held.path).map(drop))
+}
+
+/// Fails if one of `held` cannot be looked at, or is still there after all was set aside.
+pub(super) fn expect_none(held: &[Held]) -> Result<(), Error> {
+    for Held { path, .. } in held {
+        if exists(path)? && !mutant::is("hold-recover-no-rename") {
+            let error = ErrorKind::AlreadyExists;
+            return Err(Error::new("cannot set aside", path, error));
+        }
+    }
+    Ok(())
+}
