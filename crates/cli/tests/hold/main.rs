@@ -6,7 +6,9 @@
 
 mod faults;
 mod files;
+mod left;
 mod names;
+mod namespaces;
 mod recovery;
 mod refusals;
 mod running;
