@@ -95,11 +95,12 @@ fn look(path: &Path) -> rustix::io::Result<(u64, u64)> {
 }
 
 /// Returns the open and mapped files, the working and the root directories of all other
-/// processes. Processes that end meanwhile are left out.
+/// processes, and the working directory of this one. Processes that end meanwhile are left out.
 pub fn all() -> Vec<OpenFile> {
     let ours = std::process::id();
     let mut mounts = HashMap::new();
-    let mut files = Vec::new();
+    // This process has no held file open, but may have been started in a held directory.
+    let mut files = Vec::from_iter(link_of(ours, Path::new("/proc/self/cwd"), &[]));
     for pid in namespaces::pids().filter(|pid| *pid != ours) {
         let Some(namespace) = namespaces::of(&pid.to_string()) else { continue };
         let mounts = mounts
@@ -112,11 +113,6 @@ pub fn all() -> Vec<OpenFile> {
 
 fn of(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
     let process = Path::new("/proc").join(pid.to_string());
-    let at = |link: PathBuf| {
-        let path = fs::read_link(&link).ok()?;
-        let mount = above(&path, mounts);
-        OpenFile::at(pid, link, path, mount)
-    };
     let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let open = |entry: fs::DirEntry| {
         let (link, path) = (entry.path(), fs::read_link(entry.path()).ok()?);
@@ -132,9 +128,18 @@ fn of(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
     };
     let mut files: Vec<_> = descriptors.filter_map(open).collect();
     // A process that works in a held directory reaches files without the overlay.
-    files.extend(["cwd", "root"].into_iter().filter_map(|name| at(process.join(name))));
+    files.extend(
+        ["cwd", "root"].into_iter().filter_map(|name| link_of(pid, &process.join(name), mounts)),
+    );
     files.extend(mapped(pid, &process, mounts));
     files
+}
+
+/// Returns the file to which `link` leads for the process `pid`.
+fn link_of(pid: u32, link: &Path, mounts: &[Mount]) -> Option<OpenFile> {
+    let path = fs::read_link(link).ok()?;
+    let mount = above(&path, mounts);
+    OpenFile::at(pid, link.to_owned(), path, mount)
 }
 
 /// Returns the files that the process `pid` has mapped, each once.

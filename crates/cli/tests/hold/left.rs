@@ -4,7 +4,7 @@
 use crate::support::{Fixture, end};
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Place, Started, isolated};
+use synconce_testkit::harness::{Place, Started, finish, isolated};
 
 /// Runs `script`, which succeeds.
 fn sh(place: &Place, script: &str) {
@@ -248,6 +248,11 @@ fn a_mount_inside_and_a_working_directory_are_named() {
         refused(&fixture, &[&format!("(pid {})", process.pid())]);
         assert_eq!(fixture.state(), "held");
         end(process);
+        let file = place.text("t.toml");
+        let mut own = place.synconce(&["hold", "stop", &file]);
+        let stopped = finish(own.current_dir(fixture.directory()));
+        assert_eq!(stopped.status.code(), Some(125));
+        assert!(stopped.stderr.contains("in use by synconce (pid "), "{}", stopped.stderr);
         fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
