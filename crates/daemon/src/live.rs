@@ -193,7 +193,9 @@ fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
 pub fn exists(record: &Record) -> bool {
     let Ok(view) = View::take() else { return true };
     let overlays = view.overlays(record).unwrap_or_default();
-    overlays.iter().any(Overlay::exists)
+    // The processes of another pid namespace are not in /proc.
+    let is_in_use = |overlay: &Overlay<'_>| overlay.place.is_in_use().unwrap_or(false);
+    overlays.iter().any(|overlay| overlay.exists() || is_in_use(overlay))
 }
 
 fn ours() -> Result<Vec<Mount>, Error> {

@@ -94,6 +94,20 @@ fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
             assert!(refused.stderr.contains(said), "{verb}: {}", refused.stderr);
             assert!(refused.stderr.contains(" synconce hold stop t\n"), "{}", refused.stderr);
         }
+        // Processes of the hold's namespace are not in /proc there.
+        let alone = |verb: &str| {
+            let (pid, file) = (older.pid().to_string(), place.text("t.toml"));
+            let words = ["--mount", "--target", &pid, "unshare", "--pid", "--fork", "--mount-proc"];
+            let words = [&words[..], &[binary(), "hold", verb, &file]].concat();
+            finish(place.command("nsenter").args(words))
+        };
+        let recovered = alone("recover");
+        assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
+        for verb in ["stop", "start"] {
+            let refused = alone(verb);
+            assert_eq!(refused.status.code(), Some(125), "{verb}: {}", refused.stderr);
+            assert!(refused.stderr.contains("in use by another process"), "{}", refused.stderr);
+        }
         assert_eq!(fs::read_to_string(&data).unwrap(), "data");
         assert_eq!(fixture.state(), "held");
         // The other namespace has the disk, and no overlay.
