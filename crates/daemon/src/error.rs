@@ -1,10 +1,11 @@
 //! Why a hold cannot start or stop.
 
 use crate::kind::Refusal;
+use crate::live::Obstacle;
 use crate::open_files::{User, named};
 use crate::record::{self, Record};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 
 /// Why the state of held files is in doubt.
@@ -54,8 +55,17 @@ pub enum Failure {
     Changed(String),
     /// Another `synconce hold run` of this name has not ended.
     Running(String),
-    /// The path is in the hold of this name, too.
-    Overlap(PathBuf, String),
+    /// The overlay of the path, in the hold of this name, cannot end because of a mount.
+    Blocked(PathBuf, Obstacle, String),
+    /// The path is in another hold, too.
+    Overlap {
+        /// The path.
+        path: PathBuf,
+        /// The name of the other hold.
+        name: String,
+        /// Whether the other hold needs a recovery.
+        is_unclean: bool,
+    },
     /// A volatile overlay is mounted on the path, and no marker has it.
     HeldAlready(PathBuf),
     /// The data directory of dockerd is on this mount, which is private.
@@ -77,6 +87,11 @@ impl Failure {
         }
     }
 
+    /// Returns the failure of a stop of `record`, because `users` have files of `path` open.
+    pub(crate) fn in_use(path: PathBuf, users: Vec<User>, record: &Record) -> Self {
+        Self::InUse { starting: false, path, users, unit: record.config.unit.clone() }
+    }
+
     /// Returns a command that helps.
     pub fn remedy(&self) -> Option<String> {
         match self {
@@ -84,14 +99,52 @@ impl Failure {
                 Some(format!("synconce hold recover {name}"))
             }
             Self::InUse { unit: Some(unit), .. } => Some(format!("systemctl stop {unit}")),
-            Self::Overlap(_, name) | Self::Changed(name) => {
+            Self::Overlap { name, is_unclean: true, .. } => {
+                Some(format!("synconce hold recover {name}"))
+            }
+            Self::Overlap { name, .. } | Self::Changed(name) => {
                 Some(format!("synconce hold stop {name}"))
             }
+            Self::Blocked(path, obstacle, name) => Some(remove(path, obstacle, name)),
             Self::Private(_, point) => Some(format!("mount --make-shared {}", point.display())),
             Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
             Self::Refused(refusal) => refusal.remedy(),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
             Self::Act(_) | Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
+        }
+    }
+}
+
+/// Returns the command that removes `obstacle` of the hold `name` of `path`.
+fn remove(path: &Path, obstacle: &Obstacle, name: &str) -> String {
+    match obstacle {
+        Obstacle::Copy(point) | Obstacle::Inside(point) => format!("umount {}", point.display()),
+        Obstacle::Covered => format!("umount {}", path.display()),
+        Obstacle::Moved(point) => format!(
+            "move the directory back, or type: umount {0} && synconce hold stop {name}",
+            point.display()
+        ),
+        Obstacle::Elsewhere { user, is_home: true, .. } => {
+            format!("nsenter --mount --target {} synconce hold stop {name}", user.pid)
+        }
+        Obstacle::Elsewhere { point, user, .. } => {
+            format!("nsenter --mount --target {} umount {}", user.pid, point.display())
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Copy(point) => write!(f, "it is mounted on {}, too", point.display()),
+            Self::Moved(point) => write!(f, "it is mounted on {} now", point.display()),
+            Self::Covered => f.write_str("another mount covers it"),
+            Self::Inside(point) => {
+                write!(f, "a file system is mounted inside, on {}", point.display())
+            }
+            Self::Elsewhere { point, user, .. } => {
+                write!(f, "it is mounted in the mount namespace of {user}, on {}", point.display())
+            }
         }
     }
 }
@@ -120,7 +173,10 @@ impl fmt::Display for Failure {
             Self::Running(name) => {
                 write!(f, "cannot run the hold {name}: another \"synconce hold run\" has it")
             }
-            Self::Overlap(path, name) => {
+            Self::Blocked(path, obstacle, _) => {
+                write!(f, "cannot end the hold of {}: {obstacle}", path.display())
+            }
+            Self::Overlap { path, name, .. } => {
                 write!(f, "cannot hold {}: it is in the hold {name}, too", path.display())
             }
             Self::MarkerInside(directory, path) => {

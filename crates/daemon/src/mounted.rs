@@ -1,6 +1,5 @@
 //! Whether a file system was mounted all the time since a hold started.
 
-use crate::overlay::Place;
 use crate::record::{FileSystem, Record};
 use crate::runtime::guard;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -57,6 +56,17 @@ pub fn file_systems_still_mounted(record: &Record) -> bool {
     record.file_systems.iter().all(|system| is_still_mounted(record, system, &mounts))
 }
 
+/// Whether a disk of `record` answers with an error: XFS does so for every call after it was
+/// shut down, while it is mounted.
+pub(crate) fn has_failed(record: &Record) -> bool {
+    record.file_systems.iter().any(|system| id_of(&system.point) == Err(Errno::IO))
+}
+
+/// Whether `system` is at its mount point still.
+pub(crate) fn is_where_it_was(system: &FileSystem) -> bool {
+    id_of(&system.point).is_ok_and(|there| there.id == system.mount)
+}
+
 fn is_still_mounted(record: &Record, system: &FileSystem, mounts: &[Mount]) -> bool {
     match id_of(&system.point) {
         Ok(MountId { is_unique: false, .. }) | Err(Errno::NOSYS) => {
@@ -74,11 +84,10 @@ fn is_still_mounted(record: &Record, system: &FileSystem, mounts: &[Mount]) -> b
 /// Whether an overlay of the hold, or a file that its guard keeps open, is on `system`.
 fn is_pinned(record: &Record, system: &Mount, mounts: &[Mount]) -> bool {
     let has_guard = guard(&record.name).is_some();
-    record.held().iter().any(|held| {
-        let place = Place::of(held).ok();
-        place
-            .filter(|place| place.path().starts_with(&system.point))
-            .is_some_and(|place| place.mount(mounts).is_some() || has_guard && held.kind.is_file())
+    let places = record.places().unwrap_or_default();
+    places.iter().zip(record.held()).any(|(place, held)| {
+        place.path().starts_with(&system.point)
+            && (place.mount(mounts).is_some() || has_guard && held.kind.is_file())
     })
 }
 

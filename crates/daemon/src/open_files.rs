@@ -1,10 +1,15 @@
 //! The files that processes have open, from /proc.
 
-use rustix::fs::OFlags;
+use crate::namespaces;
+use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags};
+use rustix::io::Errno;
 use serde::Serialize;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_probe::filesystem::stores_nothing;
+use synconce_probe::mounts::{self, Mount};
 
 /// O_DSYNC of Linux on x86_64 and aarch64 (include/uapi/asm-generic/fcntl.h), which O_SYNC
 /// contains. rustix has the value of O_SYNC under this name.
@@ -19,23 +24,38 @@ pub struct User {
     pub name: String,
 }
 
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (pid {})", self.name, self.pid)
+impl User {
+    /// Returns the process `pid` with its name; `None` if the process has ended.
+    pub fn of(pid: u32) -> Option<Self> {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        Some(Self { pid, name: name.trim_end().to_owned() })
     }
 }
 
-/// An open file of a process.
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A process may give itself an empty name (prctl(2), PR_SET_NAME).
+        let name = if self.name.is_empty() { "a process" } else { &self.name };
+        write!(f, "{name} (pid {})", self.pid)
+    }
+}
+
+/// A file that a process has open or mapped, or its working or root directory.
 #[derive(Clone, Debug)]
 pub struct OpenFile {
     /// The process.
     pub pid: u32,
     /// The path, as the kernel shows it to this process.
     pub path: PathBuf,
-    /// The flags of open(2).
+    /// The flags of open(2); 0 for what is no descriptor.
     pub flags: u32,
-    /// The id of the mount through which the file was opened; 0 for a working directory.
-    pub mount: u64,
+    /// The device of the file (`st_dev`). For a file of an overlay of a hold, the device of the
+    /// overlay: all layers are on one file system.
+    pub device: u64,
+    /// The inode number of the file.
+    pub inode: u64,
+    /// The link in /proc that leads to the file.
+    pub link: PathBuf,
 }
 
 impl OpenFile {
@@ -46,45 +66,146 @@ impl OpenFile {
         self.flags & O_DSYNC != 0 && self.flags & writes != 0
     }
 
-    /// Returns the process with its name.
-    pub fn user(&self) -> User {
-        let name = fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
-        User { pid: self.pid, name: name.trim_end().to_owned() }
+    /// Returns the file to which `link` leads for the process `pid`, unless a look at the file
+    /// can block. `path` is where `link` points, on `mount`.
+    fn at(pid: u32, link: PathBuf, path: PathBuf, mount: Option<&Mount>) -> Option<Self> {
+        if !path.is_absolute() || mount.is_some_and(may_block) {
+            return None;
+        }
+        let (device, inode) = match look(&link) {
+            // The disk was shut down: the mount says which file system the file is on.
+            Err(Errno::IO) => (namespaces::device(mount?), 0),
+            found => found.ok()?,
+        };
+        Some(Self { pid, path, flags: 0, device, inode, link })
     }
 }
 
-/// Returns the open files and working directories of all other processes. Processes that end meanwhile are left out.
-pub fn all() -> Vec<OpenFile> {
-    let ours = std::process::id();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| *pid != ours).flat_map(of).collect()
+/// Returns the device and the inode number of the file at `path`, which also files of bind
+/// mounts and other mount namespaces have. `None` if the file does not exist.
+pub fn identity(path: &Path) -> Option<(u64, u64)> {
+    look(path).ok()
 }
 
-fn of(pid: u32) -> Vec<OpenFile> {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let look = |entry: fs::DirEntry| {
-        let path = fs::read_link(entry.path()).ok()?;
-        let info = Path::new("/proc").join(pid.to_string()).join("fdinfo").join(entry.file_name());
-        let info = fs::read_to_string(info).ok()?;
+fn look(path: &Path) -> rustix::io::Result<(u64, u64)> {
+    // A server of a file system that does not answer must not block the call.
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::INO)?;
+    Ok((rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+}
+
+/// Returns the open and mapped files, the working and the root directories of all other
+/// processes, and the working directory of this one. Processes that end meanwhile are left out.
+pub fn all() -> Vec<OpenFile> {
+    let ours = std::process::id();
+    let mut mounts = HashMap::new();
+    // This process has no held file open, but may have been started in a held directory.
+    let mut files = Vec::from_iter(link_of(ours, Path::new("/proc/self/cwd"), &[]));
+    for pid in namespaces::pids().filter(|pid| *pid != ours) {
+        let Some(namespace) = namespaces::of(&pid.to_string()) else { continue };
+        let mounts = mounts
+            .entry(namespace)
+            .or_insert_with(|| mounts::read(&pid.to_string()).unwrap_or_default());
+        files.extend(of(pid, mounts));
+    }
+    files
+}
+
+fn of(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
+    let process = Path::new("/proc").join(pid.to_string());
+    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let open = |entry: fs::DirEntry| {
+        let (link, path) = (entry.path(), fs::read_link(entry.path()).ok()?);
+        let info = fs::read_to_string(process.join("fdinfo").join(entry.file_name())).ok()?;
         let field = |name: &str| {
             let line = info.lines().find_map(|line| line.strip_prefix(name));
             line.map(str::trim)
         };
+        let id = field("mnt_id:").and_then(|id| id.parse::<u64>().ok());
+        let mount = mounts.iter().find(|mount| Some(mount.id) == id);
         let flags = u32::from_str_radix(field("flags:")?, 8).ok()?;
-        Some(OpenFile { pid, path, flags, mount: field("mnt_id:")?.parse().ok()? })
+        Some(OpenFile { flags, ..OpenFile::at(pid, link, path, mount)? })
     };
+    let mut files: Vec<_> = descriptors.filter_map(open).collect();
     // A process that works in a held directory reaches files without the overlay.
-    let directory = fs::read_link(format!("/proc/{pid}/cwd")).ok();
-    let directory = directory.map(|path| OpenFile { pid, path, flags: 0, mount: 0 });
-    descriptors.filter_map(look).chain(directory).collect()
+    files.extend(
+        ["cwd", "root"].into_iter().filter_map(|name| link_of(pid, &process.join(name), mounts)),
+    );
+    files.extend(mapped(pid, &process, mounts));
+    files
 }
 
-/// Returns the processes of `files`, each once.
+/// Returns the file to which `link` leads for the process `pid`.
+fn link_of(pid: u32, link: &Path, mounts: &[Mount]) -> Option<OpenFile> {
+    let path = fs::read_link(link).ok()?;
+    let mount = above(&path, mounts);
+    OpenFile::at(pid, link.to_owned(), path, mount)
+}
+
+/// Returns the files that the process `pid` has mapped, each once.
+fn mapped(pid: u32, process: &Path, mounts: &[Mount]) -> Vec<OpenFile> {
+    let maps = fs::read(process.join("maps")).unwrap_or_default();
+    let maps = String::from_utf8_lossy(&maps);
+    let mut seen = HashSet::new();
+    let mut files = Vec::new();
+    for line in maps.lines() {
+        let mut fields = line.splitn(6, ' ');
+        let (Some(range), Some(device), Some(inode), Some(path)) =
+            (fields.next(), fields.nth(2), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        if inode == "0" || !seen.insert((device.to_owned(), inode.to_owned())) {
+            continue;
+        }
+        let path = PathBuf::from(path.trim_start());
+        files.extend(mapping(pid, process, range, mounts, &path).or_else(|| {
+            // Not every user may follow the link: the device of a file of an overlay is the
+            // one below before Linux 6.8.
+            let (major, minor) = device.split_once(':')?;
+            let number = |text| u32::from_str_radix(text, 16).ok();
+            let device = rustix::fs::makedev(number(major)?, number(minor)?);
+            let (inode, link) = (inode.parse().ok()?, process.join("maps"));
+            Some(OpenFile { pid, path, flags: 0, device, inode, link })
+        }));
+    }
+    files
+}
+
+/// Returns the file that is mapped at `range` (proc(5), map_files).
+fn mapping(
+    pid: u32,
+    process: &Path,
+    range: &str,
+    mounts: &[Mount],
+    path: &Path,
+) -> Option<OpenFile> {
+    let (from, to) = range.split_once('-')?;
+    // The names of these links have no leading zeros.
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let name = format!("{:x}-{:x}", number(from)?, number(to)?);
+    let link = process.join("map_files").join(name);
+    OpenFile::at(pid, link, path.to_owned(), above(path, mounts))
+}
+
+/// Whether `mount` is of a network, or a process answers its calls: a look at a file there can
+/// block for ever, and no held file is there.
+fn may_block(mount: &Mount) -> bool {
+    !mount.kind().is_held() && !stores_nothing(&mount.type_name)
+}
+
+/// Returns the mount that `path` is on.
+fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    // Of several at one point, the last covers the others.
+    above.max_by_key(|mount| mount.point.components().count())
+}
+
+/// Returns the processes of `files` that have not ended, each once.
 pub fn users<'a>(files: impl Iterator<Item = &'a OpenFile>) -> Vec<User> {
-    let mut users: Vec<_> = files.map(OpenFile::user).collect();
+    let pids: HashSet<_> = files.map(|file| file.pid).collect();
+    let mut users: Vec<_> = pids.into_iter().filter_map(User::of).collect();
     users.sort();
-    users.dedup();
     users
 }
 

@@ -59,6 +59,12 @@ impl Place {
         })
     }
 
+    /// Returns the place of `held` in `parent`, which has no links.
+    pub fn at(parent: PathBuf, held: &Held) -> Self {
+        let name = held.path.file_name().unwrap_or_default().to_owned();
+        Self { parent, name, is_file: held.kind.is_file() }
+    }
+
     /// Returns the held path.
     pub fn path(&self) -> PathBuf {
         self.parent.join(&self.name)
@@ -82,9 +88,7 @@ impl Place {
     pub fn mount<'a>(&self, mounts: &'a [Mount]) -> Option<&'a Mount> {
         let path = self.path();
         let at = mounts.iter().rev().find(|mount| mount.point == path)?;
-        let is_volatile = at.has_option("volatile") || at.has_option("fsync=volatile");
-        // The source that every overlay of `sys::overlay` has.
-        (at.type_name == "overlay" && at.source == "synconce" && is_volatile).then_some(at)
+        is_of_hold(at).then_some(at)
     }
 
     /// Holds the path: mounts the overlay over it.
@@ -157,6 +161,34 @@ impl Place {
         file.is_ok_and(|file| rustix::fs::fsync(file) == Err(Errno::IO))
     }
 
+    /// Whether an overlay of the held path exists that is not mounted over the path: what
+    /// /proc does not show can keep the overlay, such as a descriptor that was sent and not yet
+    /// received. The kernel refuses a second overlay with an index and the same upper directory
+    /// (`ovl_report_in_use` in fs/overlayfs/super.c).
+    ///
+    /// # Errors
+    /// Names the directory that cannot be opened.
+    pub fn is_in_use(&self) -> Result<bool, Error> {
+        let scratch = self.scratch();
+        let directories = [scratch.join("upper"), scratch.join("work"), scratch.join(POINT)];
+        let upper = if self.is_file { directories[0].clone() } else { self.path() };
+        if !directories.iter().all(|path| path.is_dir()) || !upper.is_dir() {
+            return Ok(false);
+        }
+        let [upper, work, lower] = [open(&upper)?, open(&directories[1])?, open(&directories[2])?];
+        let second = mounted(MountAttrFlags::empty(), |context| {
+            context.lowers(&[lower.as_fd()])?;
+            context.directory("upperdir", upper.as_fd())?;
+            context.directory("workdir", work.as_fd())?;
+            for (name, value) in [("redirect_dir", "off"), ("metacopy", "off"), ("index", "on")] {
+                context.set(name, value)?;
+            }
+            context.flag("volatile")
+        });
+        // Other errors come after this one: the work directory is of an earlier volatile mount.
+        Ok(second.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy))
+    }
+
     /// Ends the hold: unmounts the overlay.
     ///
     /// # Errors
@@ -214,6 +246,13 @@ fn attributes(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
             () if flags.contains(StatVfsMountFlags::RELATIME) => MountAttrFlags::empty(),
             () => MountAttrFlags::MOUNT_ATTR_STRICTATIME,
         })
+}
+
+/// Whether `mount` is a volatile overlay of a hold.
+pub fn is_of_hold(mount: &Mount) -> bool {
+    let is_volatile = mount.has_option("volatile") || mount.has_option("fsync=volatile");
+    // The source that every overlay of `sys::overlay` has.
+    mount.type_name == "overlay" && mount.source == "synconce" && is_volatile
 }
 
 /// Mounts the detached `mount` over `target`.

@@ -1,6 +1,7 @@
 //! The durable marker of a hold.
 
 use crate::config::{Config, Held};
+use crate::overlay::Place;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -27,6 +28,21 @@ pub struct Record {
     /// A write-back error was found: what is on the disk may be damaged, in this boot, too.
     #[serde(default)]
     pub failed: bool,
+    /// Where the held paths are, in the order of `config`. Empty in markers of older versions.
+    #[serde(default)]
+    pub spots: Vec<Spot>,
+    /// The number of the mount namespace of the overlays; 0 if it is unknown.
+    #[serde(default)]
+    pub namespace: u64,
+}
+
+/// Where a held path was when the hold started. Links and names may have changed since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spot {
+    /// The directory that has the held path, without links.
+    pub parent: PathBuf,
+    /// The device of the overlay (`st_dev`). `None` until the overlay is mounted.
+    pub device: Option<u64>,
 }
 
 /// A mounted file system below held files.
@@ -43,6 +59,27 @@ impl Record {
     /// Returns the held files and directories.
     pub fn held(&self) -> &[Held] {
         &self.config.hold
+    }
+
+    /// Returns the place of the held path with the number `index`: where the overlay was mounted,
+    /// also if links lead to another place now.
+    ///
+    /// # Errors
+    /// For markers of older versions, those of [`Place::of`].
+    pub fn place(&self, index: usize) -> Result<Place, Error> {
+        let held = &self.config.hold[index];
+        match self.spots.get(index) {
+            Some(spot) => Ok(Place::at(spot.parent.clone(), held)),
+            None => Place::of(held),
+        }
+    }
+
+    /// Returns the places of all held paths: see [`Record::place`].
+    ///
+    /// # Errors
+    /// As for [`Record::place`].
+    pub fn places(&self) -> Result<Vec<Place>, Error> {
+        (0..self.held().len()).map(|index| self.place(index)).collect()
     }
 
     /// Reads the marker of the hold `name`. Returns `None` if there is none: the hold is not

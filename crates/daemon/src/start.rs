@@ -7,15 +7,18 @@ use crate::kind;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
+use crate::namespaces::{self, device};
 use crate::open_files::{self, OpenFile};
 use crate::overlay::Place;
-use crate::record::Record;
+use crate::record::{Record, Spot};
 use crate::runtime::{self, Lock};
 use crate::stop;
 use crate::unclean::unclean;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -73,9 +76,11 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
         locked.extend(prepare(held, config, &mut new)?);
     }
     refuse_unshared(config)?;
-    let record = record(config)?;
+    let mut record = record(config)?;
     record.write()?;
-    let begun = hold_all(config).and_then(|()| lock.guard(locked));
+    let begun = hold_all(&record)
+        .and_then(|()| note_devices(&mut record))
+        .and_then(|()| lock.guard(locked));
     match begun {
         Ok(()) => {
             new.keep();
@@ -94,8 +99,8 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
 fn is_mounted(record: &Record) -> Result<bool, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     // A path that is gone is not mounted.
-    let places = record.held().iter().filter_map(|held| Place::of(held).ok());
-    Ok(places.into_iter().any(|place| place.mount(&mounts).is_some()))
+    let places = record.places().unwrap_or_default();
+    Ok(places.iter().any(|place| place.mount(&mounts).is_some()))
 }
 
 /// Whether everything of `record` is mounted, and no write was lost.
@@ -104,9 +109,10 @@ fn is_whole(record: &Record) -> Result<bool, Error> {
         return Ok(true);
     }
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    for held in record.held() {
-        let place = Place::of(held)?;
-        if place.mount(&mounts).is_none() || place.has_write_back_error() {
+    for (held, place) in record.held().iter().zip(record.places()?) {
+        // A link above the path may have changed since.
+        let leads_there = Place::of(held)?.path() == place.path();
+        if !leads_there || place.mount(&mounts).is_none() || place.has_write_back_error() {
             return Ok(false);
         }
     }
@@ -120,8 +126,9 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
         return Ok(());
     }
     let mut locked = Vec::new();
-    for held in record.held().iter().filter(|held| held.kind == Kind::Bolt) {
-        let below = Place::of(held)?.below();
+    let places = record.held().iter().zip(record.places()?);
+    for (_, place) in places.filter(|(held, _)| held.kind == Kind::Bolt) {
+        let below = place.below();
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&below, flags, Mode::empty()).on("cannot open", &below)?;
         runtime::lock_below(&file).on("cannot lock", &below)?;
@@ -131,10 +138,12 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
 }
 
 fn record(config: &Config) -> Result<Record, Error> {
-    let mut file_systems = Vec::new();
+    let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
+        let place = Place::of(held)?;
+        spots.push(Spot { parent: place.parent().to_owned(), device: None });
         // The directory above: the file itself may be missing, or held already.
-        let system = file_system_of(Place::of(held)?.parent())?;
+        let system = file_system_of(place.parent())?;
         if !file_systems.contains(&system) {
             file_systems.push(system);
         }
@@ -146,6 +155,8 @@ fn record(config: &Config) -> Result<Record, Error> {
         file_systems,
         config: config.clone(),
         failed: false,
+        spots,
+        namespace: namespaces::ours(),
     })
 }
 
@@ -159,7 +170,8 @@ fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
             let is_near =
                 |ours: &&Held| ours.path.starts_with(path) || path.starts_with(&ours.path);
             if let Some(ours) = config.hold.iter().find(is_near) {
-                return Err(Failure::Overlap(ours.path.clone(), name));
+                let (path, is_unclean) = (ours.path.clone(), unclean(&other).is_some());
+                return Err(Failure::Overlap { path, name, is_unclean });
             }
         }
     }
@@ -244,10 +256,16 @@ fn make(held: &Held, path: &Path, config: &Config, new: &mut Made) -> Result<(),
 /// Refuses a path of which a process has a file open: its syncs would stay real, and its
 /// mappings would be of the file below.
 fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
-    let Ok(ours) = fs::symlink_metadata(path) else { return Ok(()) };
-    let is_below = |file: &&OpenFile| file.path.starts_with(path);
-    let users = open_files::users(open_files::all().iter().filter(is_below));
-    match users.is_empty() || !(ours.is_file() || ours.is_dir()) {
+    let mut users = Vec::new();
+    let is_free = || {
+        // By their numbers: a process may reach a file by a bind mount, a hard link or in
+        // another mount namespace.
+        let files = identities(path)?;
+        let is_held = |file: &&OpenFile| files.contains(&(file.device, file.inode));
+        users = open_files::users(open_files::all().iter().filter(is_held));
+        Ok(users.is_empty())
+    };
+    match stop::eventually(is_free)? {
         true => Ok(()),
         false => Err(Failure::InUse {
             starting: true,
@@ -258,9 +276,40 @@ fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
     }
 }
 
-fn hold_all(config: &Config) -> Result<(), Error> {
-    for held in &config.hold {
-        Place::of(held)?.hold()?;
+/// Returns the device and inode numbers of `path` and of everything below it.
+fn identities(path: &Path) -> Result<HashSet<(u64, u64)>, Error> {
+    let mut found = HashSet::from_iter(open_files::identity(path));
+    let mut directories = Vec::from_iter(path.is_dir().then(|| path.to_owned()));
+    while let Some(directory) = directories.pop() {
+        let entries = match fs::read_dir(&directory) {
+            // The daemon's files come and go.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries.on("cannot read", &directory)?,
+        };
+        for entry in entries {
+            let entry = entry.on("cannot read", &directory)?;
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            if !is_link {
+                found.extend(open_files::identity(&entry.path()));
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directories.push(entry.path());
+            }
+        }
     }
-    Ok(())
+    Ok(found)
+}
+
+fn hold_all(record: &Record) -> Result<(), Error> {
+    record.places()?.iter().try_for_each(Place::hold)
+}
+
+/// Writes the devices of the overlays to the marker. They are known only after the mount; until
+/// then the marker says that the path decides. The daemon has not started.
+fn note_devices(record: &mut Record) -> Result<(), Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    for (place, spot) in record.places()?.iter().zip(&mut record.spots) {
+        spot.device = place.mount(&mounts).map(device);
+    }
+    record.write()
 }

@@ -2,15 +2,15 @@
 
 use crate::config::{AfterCrash, Config};
 use crate::error::Unclean;
-use crate::open_files::{self, OpenFile, User};
+use crate::live::{Obstacle, View};
+use crate::open_files::{OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
 use crate::runtime;
 use crate::unclean::unclean;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
-use synconce_durable::error::{Context, Error};
-use synconce_probe::mounts;
+use std::path::PathBuf;
+use synconce_durable::error::Error;
 
 /// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ pub struct Status {
     pub own_option: bool,
     /// Processes that have a held file open with `O_SYNC` or `O_DSYNC`, which is not held.
     pub synced_at_open: Vec<User>,
-    /// Why the hold is interrupted.
+    /// Why the hold is failed or interrupted, or in which mount namespace it is in force.
     pub reason: Option<String>,
 }
 
@@ -110,19 +110,18 @@ fn of_record(record: &Record) -> Result<Status, Error> {
     if record.config.own_option {
         return Ok(status);
     }
-    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let open_files = open_files::all();
-    for held in record.held() {
-        let place = Place::of(held)?;
-        match place.mount(&mounts) {
-            None => status.missing.push(held.path.clone()),
-            Some(_) if place.has_write_back_error() => status.state = State::Failed,
-            Some(mount) => {
-                let is_synced = |file: &&OpenFile| file.mount == mount.id && file.is_synced();
-                status
-                    .synced_at_open
-                    .extend(open_files::users(open_files.iter().filter(is_synced)));
-            }
+    let view = View::take()?;
+    for (overlay, held) in view.overlays(record)?.iter().zip(record.held()) {
+        let place = &overlay.place;
+        let leads_there = Place::of(held).is_ok_and(|now| now.path() == place.path());
+        if let Some(at @ Obstacle::Elsewhere { is_home: true, .. }) = overlay.elsewhere() {
+            status.reason = Some(at.to_string());
+        } else if overlay.mount.is_none() || !leads_there {
+            status.missing.push(held.path.clone());
+        } else if place.has_write_back_error() {
+            status.state = State::Failed;
+        } else {
+            status.synced_at_open.extend(overlay.users_that(OpenFile::is_synced));
         }
     }
     if status.state == State::Failed {

@@ -1,22 +1,24 @@
 //! The end of a hold.
 
 use crate::error::Failure;
-use crate::open_files::{self, OpenFile, User};
+use crate::live::{Overlay, View};
+use crate::mounted::is_where_it_was;
 use crate::overlay::Place;
 use crate::record::Record;
 use crate::runtime::Lock;
 use crate::unclean::unclean;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts;
 
-/// How long a stop waits for processes that have held files open.
+/// How long a verb waits for processes that have held files open.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long it waits between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -39,6 +41,10 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
     let record = Record::read(name).map_err(|error| Failure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
     if let Some(why) = unclean(&record) {
+        // A disk that failed can be repaired only after it is unmounted, and the overlays and
+        // the guard keep it mounted. Nothing that a sync could add makes the files whole.
+        release_all(&record)?;
+        lock.end_guard()?;
         return Err(Failure::Unclean(name.to_owned(), why));
     }
     end(&lock, record)?;
@@ -47,26 +53,24 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
 
 /// Ends the hold of `record`, of which any part may be mounted.
 pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
+    // Before the first unmount, so that a daemon that still runs keeps the whole hold.
+    refuse(&record, |overlays| obstructed(overlays, &record))?;
     // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
     // and the overlays those before.
     let pins = pins(&record)?;
-    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let mut places = Vec::new();
-    for held in record.held() {
-        let place = Place::of(held)?;
-        places.extend(place.mount(&mounts).cloned().map(|mount| (place, mount)));
-    }
-    // Before the first unmount, so that a daemon that still runs keeps the whole hold.
-    refuse_users(&places, &record)?;
-    let mut failed = None;
-    for (place, mount) in &places {
-        failed = failed.or(place.has_write_back_error().then(|| place.path()));
-        release(place, mount, &record)?;
+    let mut failed = release_all(&record)?;
+    // The last sync comes after the last user.
+    if let Err(error) = refuse_remains(&record) {
+        if failed.is_some() {
+            record.failed = true;
+            record.write()?;
+        }
+        return Err(error);
     }
     lock.end_guard()?;
     if failed.is_none() {
-        for held in record.held() {
-            Place::of(held)?.clean()?;
+        for place in record.places()? {
+            place.clean()?;
         }
     }
     if mutant::is("hold-cleared-first") {
@@ -89,51 +93,121 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
 /// Opens the file systems of the held files.
 fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path: &Path| -> Result<_, Error> {
+        let pin = rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)?;
+        Ok((pin, path.to_owned()))
+    };
+    let systems = record.file_systems.iter();
     let mut pins = Vec::new();
-    for held in record.held() {
-        let parent = Place::of(held)?.parent().to_owned();
-        let pin = rustix::fs::open(&parent, flags, Mode::empty()).on("cannot open", &parent)?;
-        pins.push((pin, parent));
+    for place in record.places()? {
+        match open(place.parent()) {
+            // The directory was renamed or removed. Its file system is synced all the same.
+            Err(error)
+                if error.io().kind() == ErrorKind::NotFound
+                    && systems.clone().all(is_where_it_was) =>
+            {
+                for system in systems.clone() {
+                    pins.push(open(&system.point)?);
+                }
+            }
+            pin => pins.push(pin?),
+        }
     }
     Ok(pins)
 }
 
-/// Unmounts `place`. Also what /proc does not show, such as a mapping, keeps it busy.
-fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure> {
+/// Unmounts the overlays at the held paths. Returns a path of which a write was lost.
+fn release_all(record: &Record) -> Result<Option<PathBuf>, Failure> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let places = record.places()?;
+    let held = || places.iter().filter(|place| place.mount(&mounts).is_some());
+    if held().next().is_none() {
+        return Ok(None);
+    }
+    refuse(record, |overlays| in_use(overlays, record))?;
+    let mut failed = None;
+    for place in held() {
+        failed = failed.or(place.has_write_back_error().then(|| place.path()));
+        release(place, record)?;
+    }
+    Ok(failed)
+}
+
+/// Unmounts `place`. Also what /proc does not show keeps it busy.
+fn release(place: &Place, record: &Record) -> Result<(), Failure> {
     let is_free = || match place.release() {
         Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => Ok(false),
         Err(error) => Err(Failure::Act(Error::new("cannot unmount", &place.path(), error))),
         Ok(()) => Ok(true),
     };
-    match eventually(is_free)? {
-        true => Ok(()),
-        false => Err(in_use(place, users(mount, &open_files::all()), record)),
+    if eventually(is_free)? {
+        return Ok(());
     }
+    let view = View::take()?;
+    let overlays = view.overlays(record)?;
+    let named = obstructed(&overlays, record);
+    Err(named.unwrap_or_else(|| Failure::in_use(place.path(), Vec::new(), record)))
 }
 
-fn refuse_users(places: &[(Place, Mount)], record: &Record) -> Result<(), Failure> {
-    let mut found = None;
+/// Waits until nothing is left of the overlays, which are unmounted.
+fn refuse_remains(record: &Record) -> Result<(), Failure> {
+    refuse(record, |overlays| obstructed(overlays, record))?;
+    let places = record.places()?;
+    let mut left = None;
     let is_free = || {
-        let files = open_files::all();
-        let of = |(place, mount): &(Place, Mount)| Some((place.clone(), users(mount, &files)));
-        found = places.iter().filter_map(of).find(|(_, users)| !users.is_empty());
-        Ok(found.is_none())
+        left = None;
+        for place in &places {
+            if place.is_in_use()? {
+                left = Some(place.path());
+                return Ok(false);
+            }
+        }
+        Ok(true)
     };
-    match (eventually(is_free)?, found) {
-        (false, Some((place, users))) => Err(in_use(&place, users, record)),
+    match (eventually(is_free)?, left) {
+        (false, Some(path)) => Err(Failure::in_use(path, Vec::new(), record)),
         _ => Ok(()),
     }
 }
 
-fn in_use(place: &Place, users: Vec<User>, record: &Record) -> Failure {
-    let unit = record.config.unit.clone();
-    Failure::InUse { starting: false, path: place.path(), users, unit }
+/// Fails with what `found` returns for the overlays, if it does so for the whole [`PATIENCE`].
+fn refuse(
+    record: &Record,
+    found: impl Fn(&[Overlay<'_>]) -> Option<Failure>,
+) -> Result<(), Failure> {
+    let mut last = None;
+    let is_free = || {
+        let view = View::take()?;
+        last = found(&view.overlays(record)?);
+        Ok(last.is_none())
+    };
+    match (eventually(is_free)?, last) {
+        (false, Some(failure)) => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+fn in_use(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
+    let used = overlays.iter().map(|overlay| (overlay, overlay.users()));
+    let (overlay, users) = used.into_iter().find(|(_, users)| !users.is_empty())?;
+    Some(Failure::in_use(overlay.place.path(), users, record))
+}
+
+/// Returns what keeps an overlay beyond an unmount of the held path.
+fn obstructed(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
+    let blocked = |overlay: &Overlay<'_>| {
+        let obstacle = overlay.obstacle()?;
+        Some(Failure::Blocked(overlay.place.path(), obstacle, record.name.clone()))
+    };
+    in_use(overlays, record).or_else(|| overlays.iter().find_map(blocked))
 }
 
 /// Waits until `holds` returns true, for at most [`PATIENCE`], and returns whether it did. A
 /// program that reads the files for a moment, such as a backup, must not make the stop fail: at
 /// a shutdown nothing would try again, and the next boot would find the hold interrupted.
-fn eventually(mut holds: impl FnMut() -> Result<bool, Failure>) -> Result<bool, Failure> {
+pub(crate) fn eventually(
+    mut holds: impl FnMut() -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
     let end = Instant::now() + PATIENCE;
     loop {
         if holds()? {
@@ -144,8 +218,4 @@ fn eventually(mut holds: impl FnMut() -> Result<bool, Failure>) -> Result<bool, 
         }
         sleep(PAUSE);
     }
-}
-
-fn users(mount: &Mount, files: &[OpenFile]) -> Vec<User> {
-    open_files::users(files.iter().filter(|file| file.mount == mount.id))
 }

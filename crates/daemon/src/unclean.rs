@@ -1,7 +1,8 @@
 //! Whether a hold was cut short, so that its files may be damaged.
 
 use crate::error::Unclean;
-use crate::mounted::file_systems_still_mounted;
+use crate::live;
+use crate::mounted::{file_systems_still_mounted, has_failed};
 use crate::record::Record;
 use synconce_durable::record::boot_id;
 
@@ -10,8 +11,11 @@ pub fn unclean(record: &Record) -> Option<Unclean> {
     match () {
         // Without /proc the boot is unknown.
         () if record.boot.is_empty() || record.boot != boot_id() => Some(Unclean::Boot),
-        () if record.failed => Some(Unclean::WriteBack),
-        () if !file_systems_still_mounted(record) => Some(Unclean::Unmounted),
+        () if record.failed || has_failed(record) => Some(Unclean::WriteBack),
+        // In the mount namespace of this process the mounts may be others.
+        () if !file_systems_still_mounted(record) && !live::exists(record) => {
+            Some(Unclean::Unmounted)
+        }
         () => None,
     }
 }

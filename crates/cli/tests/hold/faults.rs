@@ -1,9 +1,9 @@
 //! Full and failing disks, and file systems that go away.
 
-use crate::support::Fixture;
+use crate::support::{Fixture, end};
 use std::fs;
 use synconce_testkit::harness::{isolated, isolated_alone};
-use synconce_testkit::rig::Rig;
+use synconce_testkit::rig::{FsKind, Rig};
 
 #[test]
 fn a_full_disk_refuses_the_start_and_keeps_nothing() {
@@ -85,6 +85,36 @@ fn a_hold_that_somebody_unmounted_is_whole_again_after_the_next_start() {
         fixture.ok("start");
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
+    isolated(|place| {
+        let rig = Rig::builder().fs(FsKind::Xfs).size(512 << 20).passthrough(false).up().unwrap();
+        let fixture = Fixture::on(place, rig, "");
+        fixture.ok("start");
+        let process = fixture.open(&fixture.file());
+        let shutdown =
+            ["xfs_io", "-x", "-c", "shutdown", &fixture.rig.path().display().to_string()];
+        assert_eq!(place.bare(&shutdown).status.code(), Some(0));
+        let (status, code) = fixture.status();
+        assert_eq!((status["state"].as_str(), code), (Some("interrupted"), Some(4)));
+        let reason = status["reason"].as_str().expect("a reason");
+        assert!(reason.contains("the disk lost writes"), "{reason}");
+        let refused = fixture.hold("stop");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("in use by sh"), "{}", refused.stderr);
+        end(process);
+        let stopped = fixture.hold("stop");
+        assert_eq!(stopped.status.code(), Some(125));
+        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
+        assert!(stopped.stderr.contains("hint: synconce hold recover t"), "{}", stopped.stderr);
+        // Nothing keeps the disk, and the marker stays.
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        assert_eq!(fixture.state(), "interrupted");
         fixture.rig.down().unwrap();
     });
 }

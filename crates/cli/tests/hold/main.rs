@@ -7,7 +7,9 @@
 mod after_crash;
 mod faults;
 mod files;
+mod left;
 mod names;
+mod namespaces;
 mod recovery;
 mod refusals;
 mod running;

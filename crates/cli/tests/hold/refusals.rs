@@ -50,7 +50,29 @@ fn two_holds_never_have_the_same_file() {
         let second = finish(&mut place.synconce(&["hold", "start", "./second.toml"]));
         assert_eq!(second.status.code(), Some(125));
         assert!(second.stderr.contains("it is in the hold t"), "{}", second.stderr);
+        assert!(second.stderr.contains("hint: synconce hold stop t\n"), "{}", second.stderr);
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn an_interrupted_hold_with_the_same_file_is_to_be_recovered_and_not_stopped() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.configure("second", "");
+        fixture.ok("start");
+        fixture.ok("stop");
+        // The marker of the hold, of another boot.
+        fixture.ok("start");
+        let marker = place.read("state/holds/t.json");
+        fixture.ok("stop");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        place.write("state/holds/t.json", &marker.replace(boot.trim(), "another"));
+        let second = finish(&mut place.synconce(&["hold", "start", "./second.toml"]));
+        assert_eq!(second.status.code(), Some(125));
+        assert!(second.stderr.contains("it is in the hold t"), "{}", second.stderr);
+        assert!(second.stderr.contains("hint: synconce hold recover t\n"), "{}", second.stderr);
         fixture.rig.down().unwrap();
     });
 }

@@ -81,6 +81,8 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
         file_systems: Vec::new(),
         config: config.clone(),
         failed: false,
+        spots: Vec::new(),
+        namespace: 0,
     };
     crash.write().unwrap();
     let layers = recovered(&config);

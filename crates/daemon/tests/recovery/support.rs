@@ -85,6 +85,8 @@ pub fn marker(config: &Config) -> Record {
         file_systems: vec![file_system_of(Path::new(DATA)).expect("a file system")],
         config: config.clone(),
         failed: false,
+        spots: Vec::new(),
+        namespace: 0,
     }
 }
 

@@ -1,0 +1,259 @@
+//! Overlays of a hold that other mounts, names and namespaces keep: a stop does not say that the
+//! hold has ended, and names what keeps it.
+
+use crate::support::{Fixture, end};
+use std::fs;
+use std::path::Path;
+use synconce_testkit::harness::{Place, Started, finish, isolated};
+
+/// Runs `script`, which succeeds.
+fn sh(place: &Place, script: &str) {
+    let finished = place.bare(&["sh", "-ec", script]);
+    assert_eq!(finished.status.code(), Some(0), "{script}: {}", finished.stderr);
+}
+
+/// Checks that the stop fails with `said`, and that the hold is not over.
+fn refused(fixture: &Fixture<'_>, said: &[&str]) {
+    let stopped = fixture.hold("stop");
+    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+    for said in said {
+        assert!(stopped.stderr.contains(said), "{said}: {}", stopped.stderr);
+    }
+    assert_ne!(fixture.state(), "off");
+}
+
+/// Starts a shell that runs `script`, prints a word when it is done, and stays.
+fn stays(place: &Place, words: &[&str], script: &str) -> Started {
+    let ready = place.text("ready");
+    let script = format!("{script}; echo >{ready}; exec sleep 600");
+    let process = Started::new(place.command(words[0]).args(&words[1..]).args(["-ec", &script]));
+    place.wait_for("ready");
+    place.remove("ready");
+    process
+}
+
+/// Returns a name in a fresh directory beside the held files.
+fn beside(fixture: &Fixture<'_>, name: &str) -> String {
+    let path = fixture.rig.path().join(name);
+    fs::create_dir_all(&path).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_bind_mount_of_a_held_directory_keeps_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let (directory, copy) = (fixture.directory().display().to_string(), beside(&fixture, "v"));
+        sh(place, &format!("mount --bind {directory} {copy}"));
+        let process = fixture.open(&Path::new(&copy).join("new"));
+        refused(&fixture, &["in use by sh", &format!("(pid {})", process.pid())]);
+        assert_eq!(fixture.state(), "held");
+        end(process);
+        refused(&fixture, &[&format!("it is mounted on {copy}, too\n"), "hint: umount"]);
+        assert_eq!(fixture.state(), "held");
+        sh(place, &format!("umount {copy}"));
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_process_in_a_mount_namespace_of_its_own_keeps_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let new = fixture.directory().join("new").display().to_string();
+        let private = ["unshare", "--mount", "sh"];
+        let process = stays(place, &private, &format!("exec 3>{new}"));
+        refused(&fixture, &[&format!("in use by sleep (pid {})", process.pid())]);
+        assert_eq!(fixture.state(), "held");
+        end(process);
+        let process = stays(place, &private, ":");
+        let said = format!("in the mount namespace of sleep (pid {}), on ", process.pid());
+        let hint = format!("hint: nsenter --mount --target {} umount ", process.pid());
+        refused(&fixture, &[&said, &hint]);
+        assert_eq!(fixture.state(), "held");
+        end(process);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_namespace_that_receives_the_unmount_does_not_keep_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        sh(place, &format!("mount --make-rshared {}", fixture.rig.path().display()));
+        fixture.ok("start");
+        let slave = ["unshare", "--mount", "--propagation", "slave", "sh"];
+        let process = stays(place, &slave, ":");
+        fixture.ok("stop");
+        end(process);
+        // A user there keeps the hold as a whole.
+        fixture.ok("start");
+        let held = fixture.directory().display().to_string();
+        let process = stays(place, &slave, &format!("cd {held}"));
+        refused(&fixture, &[&format!("in use by sleep (pid {})", process.pid())]);
+        assert_eq!(fixture.state(), "held");
+        end(process);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_lazy_unmount_does_not_end_the_hold_while_a_file_is_open() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let process = fixture.open(&fixture.directory().join("new"));
+        sh(place, &format!("umount --lazy {}", fixture.directory().display()));
+        refused(&fixture, &["in use by sh", &format!("(pid {})", process.pid())]);
+        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        end(process);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_descriptor_that_is_in_flight_keeps_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        // Sent and closed: no process in /proc has the file.
+        let program = format!(
+            "import array, os, socket, time\n\
+             one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+             file = os.open('{}', os.O_RDWR | os.O_CREAT)\n\
+             socket.send_fds(one, [b'x'], [file])\n\
+             os.close(file)\n\
+             print('ready', file=open('ready', 'w'), flush=True)\n\
+             time.sleep(600)\n",
+            fixture.directory().join("new").display()
+        );
+        let process = Started::new(place.command("python3").args(["-c", &program]));
+        place.wait_for("ready");
+        sh(place, &format!("umount --lazy {}", fixture.directory().display()));
+        refused(&fixture, &["in use by another process"]);
+        end(process);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_mapping_keeps_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        fs::write(fixture.directory().join("new"), [1; 8192]).unwrap();
+        let program = format!(
+            "import mmap, os, time\n\
+             file = os.open('{}', os.O_RDWR)\n\
+             mapped = mmap.mmap(file, 8192)\n\
+             os.close(file)\n\
+             print('ready', file=open('ready', 'w'), flush=True)\n\
+             time.sleep(600)\n",
+            fixture.directory().join("new").display()
+        );
+        let process = Started::new(place.command("python3").args(["-c", &program]));
+        place.wait_for("ready");
+        refused(&fixture, &["in use by python3", &format!("(pid {})", process.pid())]);
+        assert_eq!(fixture.state(), "held");
+        end(process);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_below_another_mount_has_not_ended() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let (directory, other) = (fixture.directory().display().to_string(), beside(&fixture, "x"));
+        sh(place, &format!("mount --bind {other} {directory}"));
+        let hint = format!("hint: umount {directory}\n");
+        refused(&fixture, &["another mount covers it\n", &hint]);
+        assert_eq!(fixture.state(), "incomplete");
+        sh(place, &format!("umount {directory}"));
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_ends_the_hold_where_a_link_led_at_the_start() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let (first, link) = (beside(&fixture, "v1"), fixture.rig.path().join("cur"));
+        beside(&fixture, "v1/db");
+        beside(&fixture, "v2/db");
+        sh(place, &format!("ln -s v1 {}", link.display()));
+        let text = format!("[[hold]]\npath = \"{}/db\"\nkind = \"other\"\n", link.display());
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        sh(place, &format!("ln -sfn v2 {}", link.display()));
+        assert_eq!(fixture.state(), "incomplete");
+        let process = fixture.open(Path::new(&format!("{first}/db/new")));
+        refused(&fixture, &["in use by sh"]);
+        end(process);
+        fixture.ok("stop");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains("v1/db"), "{mounts}");
+        assert!(!fixture.everything().contains("synconce-hold"), "{}", fixture.everything());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_whose_directory_was_renamed_has_not_ended() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let (first, second) = (beside(&fixture, "p"), fixture.rig.path().join("q"));
+        beside(&fixture, "p/db");
+        let text = format!("[[hold]]\npath = \"{first}/db\"\nkind = \"other\"\n");
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        sh(place, &format!("mv {first} {}", second.display()));
+        let said = format!("it is mounted on {}/db now\n", second.display());
+        for _again in 0..2 {
+            refused(&fixture, &[&said]);
+            assert_eq!(fixture.state(), "incomplete");
+            // Another directory of that name changes nothing.
+            fs::create_dir_all(format!("{first}/db")).unwrap();
+        }
+        sh(place, &format!("rm -r {first}; mv {} {first}", second.display()));
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_mount_inside_and_a_working_directory_are_named() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let inside = fixture.directory().join("sub").display().to_string();
+        sh(place, &format!("mkdir {inside}; mount -t tmpfs none {inside}"));
+        let hint = format!("hint: umount {inside}\n");
+        refused(&fixture, &[&format!("is mounted inside, on {inside}\n"), &hint]);
+        assert_eq!(fixture.state(), "held");
+        sh(place, &format!("umount {inside}"));
+        let process = stays(place, &["sh"], &format!("cd {inside}"));
+        refused(&fixture, &[&format!("(pid {})", process.pid())]);
+        assert_eq!(fixture.state(), "held");
+        end(process);
+        let file = place.text("t.toml");
+        let mut own = place.synconce(&["hold", "stop", &file]);
+        let stopped = finish(own.current_dir(fixture.directory()));
+        assert_eq!(stopped.status.code(), Some(125));
+        assert!(stopped.stderr.contains("in use by synconce (pid "), "{}", stopped.stderr);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}

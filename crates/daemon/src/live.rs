@@ -1,0 +1,207 @@
+//! What is left of the overlays of a hold, in every mount namespace: mounts, and processes that
+//! have files open.
+
+use crate::namespaces::{self, Namespace, device};
+use crate::open_files::{self, OpenFile, User};
+use crate::overlay::{Place, is_of_hold};
+use crate::record::Record;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_probe::mounts::{self, Mount};
+
+/// The type of an overlay in statfs(2) (include/uapi/linux/magic.h).
+const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
+
+/// A mount that keeps an overlay of a hold beside, over or below the mount at the held path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The overlay is mounted at this point, too.
+    Copy(PathBuf),
+    /// The overlay is at this point now, and not at the held path.
+    Moved(PathBuf),
+    /// Another mount is over the overlay.
+    Covered,
+    /// Something is mounted at this point inside the held directory.
+    Inside(PathBuf),
+    /// The overlay is mounted at this point in the mount namespace of this process.
+    Elsewhere {
+        /// The mount point, as the process sees it.
+        point: PathBuf,
+        /// The process.
+        user: User,
+        /// Whether the hold was started in this namespace.
+        is_home: bool,
+    },
+}
+
+/// All mounts, and all files that processes have open, at one moment.
+#[derive(Debug)]
+pub struct View {
+    ours: Vec<Mount>,
+    others: Vec<Namespace>,
+    files: Vec<OpenFile>,
+}
+
+impl View {
+    /// Looks at all processes.
+    ///
+    /// # Errors
+    /// Names the file with the mounts of this process.
+    pub fn take() -> Result<Self, Error> {
+        // The files first: a process that unmounts its last mount has its files open still.
+        let (files, others) = (open_files::all(), namespaces::others());
+        Ok(Self { ours: ours()?, others, files })
+    }
+
+    fn mounts(&self) -> impl Iterator<Item = &Mount> {
+        self.ours.iter().chain(self.others.iter().flat_map(|namespace| &namespace.mounts))
+    }
+
+    /// Returns the overlays of `record`.
+    ///
+    /// # Errors
+    /// As for [`Record::place`].
+    pub fn overlays<'a>(&'a self, record: &'a Record) -> Result<Vec<Overlay<'a>>, Error> {
+        let overlay = |(index, place): (usize, Place)| {
+            let mount = place.mount(&self.ours);
+            let noted = record.spots.get(index).and_then(|spot| spot.device);
+            let is_noted = |device: &u64| self.is_of(*device, record);
+            let device = mount.map(device).or_else(|| noted.filter(is_noted));
+            Overlay { view: self, record, place, mount, device }
+        };
+        Ok(record.places()?.into_iter().enumerate().map(overlay).collect())
+    }
+
+    /// Whether `noted` is the device of an overlay of `record` still. The kernel gives the
+    /// number of an overlay that is gone to the next file system.
+    fn is_of(&self, noted: u64, record: &Record) -> bool {
+        let is_other = |mount: &Mount| device(mount) == noted && !is_of_hold(mount);
+        let names = Record::names().unwrap_or_default();
+        let names = names.iter().filter(|name| **name != record.name);
+        let others = names.filter_map(|name| Record::read(name).ok().flatten());
+        let has = |other: Record| {
+            let places = other.places().unwrap_or_default();
+            let mut mounts = places.iter().filter_map(|place| place.mount(&self.ours));
+            mounts.any(|mount| device(mount) == noted)
+        };
+        !self.mounts().any(is_other) && !others.into_iter().any(has)
+    }
+}
+
+/// The overlay of one held path.
+#[derive(Debug)]
+pub struct Overlay<'a> {
+    view: &'a View,
+    record: &'a Record,
+    /// Where the overlay belongs.
+    pub place: Place,
+    /// The mount there.
+    pub mount: Option<&'a Mount>,
+    device: Option<u64>,
+}
+
+impl Overlay<'_> {
+    /// Returns the processes that have files of the overlay open.
+    pub fn users(&self) -> Vec<User> {
+        self.users_that(|_| true)
+    }
+
+    /// Returns the processes that have files of the overlay open, of which `is_meant` is true.
+    pub fn users_that(&self, is_meant: impl Fn(&OpenFile) -> bool) -> Vec<User> {
+        let Some(wanted) = self.device else { return Vec::new() };
+        let is_seen = self.view.mounts().any(|mount| device(mount) == wanted);
+        let is_of_overlay =
+            |file: &&OpenFile| file.device == wanted && (is_seen || is_overlay(&file.link));
+        let files = self.view.files.iter().filter(is_of_overlay);
+        open_files::users(files.filter(|file| is_meant(file)))
+    }
+
+    /// Returns the first mount because of which an unmount of the held path does not end the
+    /// overlay.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        let path = self.place.path();
+        let is_at = |mount: &&Mount| self.mount.is_some_and(|at| at.id == mount.id);
+        let others = self.view.ours.iter().filter(|mount| self.is_mine(mount) && !is_at(mount));
+        let beside = others.filter(|mount| !self.may_follow(mount, &self.view.ours));
+        let here = beside.map(|mount| match self.mount {
+            Some(_) => Obstacle::Copy(mount.point.clone()),
+            None if mount.point == path => Obstacle::Covered,
+            None => Obstacle::Moved(mount.point.clone()),
+        });
+        let is_inside = |mount: &&Mount| self.mount.is_some_and(|at| mount.parent == at.id);
+        let inside = self.view.ours.iter().filter(|mount| is_inside(mount) && !is_at(mount));
+        let inside = inside.map(|mount| Obstacle::Inside(mount.point.clone()));
+        here.chain(inside).next().or_else(|| self.elsewhere())
+    }
+
+    /// Whether anything is left of the overlay.
+    pub fn exists(&self) -> bool {
+        self.mount.is_some() || self.obstacle().is_some() || !self.users().is_empty()
+    }
+
+    /// Returns the first mount of the overlay in another namespace.
+    pub fn elsewhere(&self) -> Option<Obstacle> {
+        self.view.others.iter().find_map(|namespace| {
+            let mounts = &namespace.mounts;
+            let is_left = |mount: &&Mount| self.is_mine(mount) && !self.may_follow(mount, mounts);
+            let point = mounts.iter().find(is_left)?.point.clone();
+            let name = || User { pid: namespace.pid, name: String::new() };
+            let user = User::of(namespace.pid).unwrap_or_else(name);
+            let is_home = self.mount.is_none()
+                && namespace.number == self.record.namespace
+                && point == self.place.path();
+            Some(Obstacle::Elsewhere { point, user, is_home })
+        })
+    }
+
+    /// Whether `mount` is of this overlay. A marker without the device is of a start that was
+    /// cut short: then the point decides.
+    fn is_mine(&self, mount: &Mount) -> bool {
+        is_of_hold(mount)
+            && match self.device {
+                Some(wanted) => device(mount) == wanted,
+                None => mount.point == self.place.path(),
+            }
+    }
+
+    /// Whether the unmount of the held path may unmount `copy` of `mounts`, too: the mount
+    /// below it receives what happens to its peers (mount_namespaces(7)), and has the copy at
+    /// the same place.
+    fn may_follow(&self, copy: &Mount, mounts: &[Mount]) -> bool {
+        let Some(at) = self.mount else { return false };
+        let (Some(ours), Some(theirs)) = (spot(at, &self.view.ours), spot(copy, mounts)) else {
+            return false;
+        };
+        ours == theirs && below(copy, mounts).is_some_and(|parent| parent.propagates)
+    }
+}
+
+/// Returns the mount to which `mount` is attached.
+fn below<'a>(mount: &Mount, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    mounts.iter().find(|parent| parent.id == mount.parent && parent.id != mount.id)
+}
+
+/// Returns the file system to which `mount` is attached, and the path in it.
+fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
+    let parent = below(mount, mounts)?;
+    let path = mount.point.strip_prefix(&parent.point).ok()?;
+    Some((device(parent), parent.root.join(path)))
+}
+
+/// Whether anything is left of an overlay of `record`, in any mount namespace. The file system
+/// below has then been mounted all the time: an overlay keeps it.
+pub fn exists(record: &Record) -> bool {
+    let Ok(view) = View::take() else { return true };
+    let overlays = view.overlays(record).unwrap_or_default();
+    // The processes of another pid namespace are not in /proc.
+    let is_in_use = |overlay: &Overlay<'_>| overlay.place.is_in_use().unwrap_or(false);
+    overlays.iter().any(|overlay| overlay.exists() || is_in_use(overlay))
+}
+
+fn ours() -> Result<Vec<Mount>, Error> {
+    mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))
+}
+
+fn is_overlay(link: &Path) -> bool {
+    rustix::fs::statfs(link).is_ok_and(|system| system.f_type as u64 == OVERLAYFS_SUPER_MAGIC)
+}
