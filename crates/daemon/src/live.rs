@@ -3,7 +3,7 @@
 
 use crate::namespaces::{self, Namespace, device};
 use crate::open_files::{self, OpenFile, User};
-use crate::overlay::{Place, is_of_hold};
+use crate::overlay::Place;
 use crate::record::Record;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -65,17 +65,18 @@ impl View {
         let overlay = |(index, place): (usize, Place)| {
             let mount = place.mount(&self.ours);
             let noted = record.spots.get(index).and_then(|spot| spot.device);
-            let is_noted = |device: &u64| self.is_of(*device, record);
+            let is_noted = |device: &u64| self.is_of(*device, record, &place);
             let device = mount.map(device).or_else(|| noted.filter(is_noted));
             Overlay { view: self, record, place, mount, device }
         };
         Ok(record.places()?.into_iter().enumerate().map(overlay).collect())
     }
 
-    /// Whether `noted` is the device of an overlay of `record` still. The kernel gives the
-    /// number of an overlay that is gone to the next file system.
-    fn is_of(&self, noted: u64, record: &Record) -> bool {
-        let is_other = |mount: &Mount| device(mount) == noted && !is_of_hold(mount);
+    /// Whether `noted` is the device of the overlay of `place` still. The kernel gives the
+    /// number of an overlay that is gone to the next file system, also to an overlay of a hold
+    /// whose marker is in another state directory.
+    fn is_of(&self, noted: u64, record: &Record, place: &Place) -> bool {
+        let is_other = |mount: &Mount| device(mount) == noted && !place.may_have(mount);
         let names = Record::names().unwrap_or_default();
         let names = names.iter().filter(|name| **name != record.name);
         let others = names.filter_map(|name| Record::read(name).ok().flatten());
@@ -157,7 +158,7 @@ impl Overlay<'_> {
     /// Whether `mount` is of this overlay. A marker without the device is of a start that was
     /// cut short: then the point decides.
     fn is_mine(&self, mount: &Mount) -> bool {
-        is_of_hold(mount)
+        self.place.may_have(mount)
             && match self.device {
                 Some(wanted) => device(mount) == wanted,
                 None => mount.point == self.place.path(),

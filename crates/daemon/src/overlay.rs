@@ -91,6 +91,14 @@ impl Place {
         is_of_hold(at).then_some(at)
     }
 
+    /// Whether `mount` is a volatile overlay of a hold and its upper directory may be the one of
+    /// this place. The kernel shows the path that the directory had, or a link in /proc.
+    pub fn may_have(&self, mount: &Mount) -> bool {
+        let upper = if self.is_file { self.scratch().join("upper") } else { self.path() };
+        let shown = mount.option("upperdir");
+        is_of_hold(mount) && shown.is_none_or(|shown| shown == upper || shown.starts_with("/proc"))
+    }
+
     /// Holds the path: mounts the overlay over it.
     ///
     /// # Errors
