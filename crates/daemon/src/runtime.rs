@@ -154,7 +154,7 @@ pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
 fn write_guard(path: &Path) -> io::Result<()> {
     let pid = std::process::id();
     let text = serde_json::to_vec(&Guard { pid, started: started(pid)? })?;
-    // Whoever can write the file chooses the process that the stop kills.
+    // The stop kills the process that the file names, so only root may write the file.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -39,7 +39,8 @@ pub enum Started {
 /// Starts the hold of `config`. The calling process must have one thread.
 ///
 /// The marker is durable before the first mount. An error leaves nothing mounted, no
-/// marker, and nothing that this call made. A hold of which only a part is mounted is stopped first, and started anew.
+/// marker, and nothing that this call made. A hold of which only a part is mounted is stopped
+/// first, and started anew.
 ///
 /// # Errors
 /// Why nothing is held.
