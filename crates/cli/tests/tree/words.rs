@@ -234,7 +234,7 @@ fn a_table_is_cut_on_a_narrow_terminal_only(place: &Place) {
     let mut terminal = Terminal::shell(place);
     let list = format!("$SYNCONCE tree --store {} list", site.store().display());
     terminal.line(&format!("COLUMNS=70 {list}"));
-    let lines = terminal.expect("prompt> ");
+    let lines = terminal.prompt();
     assert!(lines.contains('…') && !lines.contains(long), "{lines}");
     assert!(lines.lines().all(|line| line.chars().count() <= 70), "{lines}");
     terminal.line("exit 0");

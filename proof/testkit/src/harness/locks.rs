@@ -18,7 +18,12 @@ impl DiskLock {
     fn take(name: &str, how: FlockOperation) -> Self {
         // One lock for all test runs of the machine, which share its disks.
         let path = std::env::temp_dir().join(name);
-        let lock = File::options().append(true).create(true).open(path).expect("a lock file");
+        let open =
+            |path| File::options().append(true).create(true).open(path).expect("a lock file");
+        let (lock, queue) = (open(path.clone()), open(path.with_extension("queue")));
+        // The next one waits in the queue: shared locks, which follow each other without a gap,
+        // would otherwise keep an exclusive one away.
+        flock(&queue, FlockOperation::LockExclusive).expect("a place in the queue");
         flock(&lock, how).expect("a lock");
         Self { _lock: lock }
     }

@@ -15,8 +15,12 @@ pub struct Terminal {
     /// The other end of the terminal; its drop hangs the terminal up.
     master: Option<OwnedFd>,
     session: Child,
-    /// What was shown and not yet matched by [`Self::expect`].
+    /// Everything that was shown.
     shown: String,
+    /// The end, in bytes of `shown`, of what [`Self::expect`] has matched.
+    matched: usize,
+    /// The lines typed by [`Self::line`]; a shell shows one prompt more.
+    lines: usize,
 }
 
 /// The prompt of bash.
@@ -43,15 +47,12 @@ impl Terminal {
             .stdout(copy())
             .stderr(copy());
         let session = command.spawn().expect("a session");
-        Self { master: Some(master), session, shown: String::new() }
+        Self { master: Some(master), session, shown: String::new(), matched: 0, lines: 0 }
     }
 
     /// Starts an interactive shell with job control.
     pub fn shell(place: &Place) -> Self {
-        let mut terminal =
-            Self::start(place, &["bash", "--norc", "--noprofile", "--noediting", "-i"]);
-        terminal.expect(PROMPT);
-        terminal
+        Self::start(place, &["bash", "--norc", "--noprofile", "--noediting", "-i"])
     }
 
     /// Types `text` unchanged.
@@ -60,25 +61,46 @@ impl Terminal {
         rustix::io::write(master, text.as_bytes()).expect("room in the terminal");
     }
 
-    /// Types a line and waits for its echo.
+    /// Types a line at the prompt of the shell, and waits for its echo. A line that is typed
+    /// before the prompt is shown can be echoed in the middle of the prompt.
     pub fn line(&mut self, text: &str) {
+        self.prompt();
+        self.lines += 1;
         self.write(&format!("{text}\n"));
         self.expect(&format!("{text}\r\n"));
     }
 
+    /// Waits for the prompt that follows the last line; returns what came before it and was not
+    /// yet matched.
+    pub fn prompt(&mut self) -> String {
+        let lines = self.lines;
+        let at =
+            self.until(PROMPT, |shown| shown.match_indices(PROMPT).nth(lines).map(|(at, _)| at));
+        let before = self.shown.get(self.matched..at).unwrap_or_default().to_owned();
+        self.matched = self.matched.max(at + PROMPT.len());
+        before
+    }
+
     /// Waits until `text` is shown; returns what came before it.
     pub fn expect(&mut self, text: &str) -> String {
+        let start = self.matched;
+        let at = self.until(text, |shown| shown[start..].find(text).map(|at| start + at));
+        self.matched = at + text.len();
+        self.shown[start..at].to_owned()
+    }
+
+    /// Reads until `find` returns where `text` is.
+    fn until(&mut self, text: &str, find: impl Fn(&str) -> Option<usize>) -> usize {
         let end = Instant::now() + limit();
         loop {
-            if let Some(at) = self.shown.find(text) {
-                let rest = self.shown.split_off(at + text.len());
-                let before = std::mem::replace(&mut self.shown, rest);
-                return before[..at].to_owned();
+            if let Some(at) = find(&self.shown) {
+                return at;
             }
             assert!(
                 Instant::now() < end && self.read(Duration::from_millis(200)),
-                "{text:?} is not shown, but {:?}",
-                self.shown
+                "{text:?} is not shown after {} lines, but {:?}",
+                self.lines,
+                &self.shown[self.matched..]
             );
         }
     }
@@ -104,12 +126,9 @@ impl Terminal {
 
     /// Returns the exit code of the last command of the shell.
     pub fn code(&mut self) -> String {
-        self.expect(PROMPT);
         self.line("echo \"<$?>\"");
         self.expect("<");
-        let code = self.expect(">");
-        self.expect(PROMPT);
-        code
+        self.expect(">")
     }
 
     /// Closes the terminal, like a closed window or a lost connection.
