@@ -21,7 +21,9 @@ fn old_file(directory: &Path) -> std::path::PathBuf {
 }
 
 /// Starts a run whose command overwrites `file`, syncs it, and waits for `go`. Writes of the disk
-/// fail from then on.
+/// fail from then on. The command syncs the file before, too, so that the run has pinned the
+/// disk: a sync(2) of another test may write the file back at any time, and an error that is
+/// older than the pin fails the command's own sync.
 fn overwrite(place: &Place, rig: &Rig, file: &Path) -> Started {
     overwrite_with(place, rig, &[], file)
 }
@@ -30,8 +32,8 @@ fn overwrite_with(place: &Place, rig: &Rig, options: &[&str], file: &Path) -> St
     // Before the command writes: a sync(2) of any process of the machine writes the file back.
     rig.disk().fail_writes(true).unwrap();
     let script = format!(
-        "open(my $file, '+<', '{}') or die $!; print $file 'b' x 65536; $file->flush; \
-         $file->sync or die; close $file; say_to('before', 1); wait_for('go');",
+        "open(my $file, '+<', '{}') or die $!; $file->sync or die $!; \
+         print $file 'b' x 65536; $file->flush; $file->sync or die $!; close $file; say_to('before', 1); wait_for('go');",
         file.display()
     );
     let words = perl(&script);
