@@ -2,6 +2,7 @@
 //! are ignored without their programs, and functions for common checks.
 
 mod cgroups;
+pub mod debian;
 mod locks;
 mod perl;
 mod place;
@@ -11,6 +12,7 @@ mod terminal;
 mod trial;
 
 pub use cgroups::Cgroups;
+pub use debian::Debian;
 pub use locks::{DiskLock, stall, without_stalls};
 pub use perl::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
 pub use place::{Place, Started, files, finish};

@@ -2,12 +2,12 @@
 
 use crate::expected::{self, Expected};
 use crate::markdown::Document;
-use crate::root::Root;
 use crate::{LIMIT, is_run};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use synconce_testkit::harness::Debian;
 use synconce_testkit::{patiently, process};
 
 /// Runs commands in one shell, as a reader types them, and ends at the first that fails.
@@ -27,7 +27,7 @@ shown() {
 pub fn run(document: &Document) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("documents");
     let directory = directory.join(document.name.replace('/', "-"));
-    let root = Root::new(&directory.join("root"));
+    let root = Debian::new(&directory.join("root"));
     fs::create_dir(root.path(".documents")).unwrap();
 
     let mut script = SCRIPT.to_owned();

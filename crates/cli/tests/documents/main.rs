@@ -10,7 +10,6 @@ mod expected;
 mod links;
 mod markdown;
 mod messages;
-mod root;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use markdown::Document;

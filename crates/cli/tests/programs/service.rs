@@ -4,8 +4,7 @@
 use crate::comparison::{calls, report, same_trees, sh};
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, eventually, exists, perl};
+use synconce_testkit::harness::{Need, Place, debian, eventually, exists, perl};
 use synconce_testkit::process::Finished;
 
 pub const NEEDS: [Need; 3] = [
@@ -72,15 +71,16 @@ fn prepare(place: &Place) {
     }
     sh(
         &place.path(""),
-        "mkdir -p package/var/lib/beat
-        dpkg-deb --root-owner-group --build package beat.deb
-        mmdebstrap --quiet --mode=root --variant=minbase bookworm root.tar
-        for root in bare held; do
-            mkdir $root
-            tar --extract --same-owner --same-permissions --file=root.tar --directory=$root
-            cp beat.deb $root/
-        done
-        rm root.tar",
+        &format!(
+            "mkdir -p package/var/lib/beat
+            dpkg-deb --root-owner-group --build package beat.deb
+            for root in bare held; do
+                mkdir $root
+                tar --extract --same-owner --same-permissions --file={} --directory=$root
+                cp beat.deb $root/
+            done",
+            debian::base().display()
+        ),
     );
 }
 

@@ -5,8 +5,7 @@ use crate::site::{Site, for_each_strategy};
 use rustix::fs::IFlags;
 use std::fs::{self, File};
 use std::path::PathBuf;
-use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, finish};
+use synconce_testkit::harness::{Need, Place, debian, finish};
 use synconce_testkit::rig::FsKind;
 
 pub const NEEDS: [Need; 2] =
@@ -101,7 +100,7 @@ pub fn by_no_way_to_write_on_btrfs(place: &Place) {
 /// In a clone of a Debian everything is deleted, in another one packages are installed, and in
 /// a third one a package is upgraded.
 fn by_large_changes(place: &Place, kind: FsKind) {
-    let tar = roots::debian();
+    let tar = debian::base();
     let repository = place.path("repository");
     roots::package(place, &repository, "synconce-made", "1");
     let bind = format!("{}:/mnt", repository.display());

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::Place;
-use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Need, debian, trial};
 use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::FsKind;
@@ -99,7 +99,7 @@ fn hosts() -> impl Iterator<Item = &'static str> {
 fn root_of(place: &Place, program: &Program) -> std::path::PathBuf {
     let root = place.path("source");
     match program.root {
-        Root::Debian => roots::unpack(&roots::debian(), &root),
+        Root::Debian => roots::unpack(&debian::base(), &root),
         Root::Small => {
             roots::small(place, "source");
             fs::remove_dir_all(root.join("bin")).unwrap();

@@ -1,13 +1,11 @@
 //! Roots that trees are made of.
 
 use crate::site::limit;
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::harness::{Place, finish};
-use synconce_testkit::patiently;
 use synconce_testkit::process;
 
 /// Names of busybox in a small root.
@@ -57,45 +55,6 @@ pub fn ways(place: &Place) -> PathBuf {
     let built = finish(&mut compiler);
     assert!(built.status.success(), "{}", built.stderr);
     program
-}
-
-/// Returns a tar of a minimal Debian whose apt has downloaded `manpages-dev`: the tar of the
-/// benchmark's tests if there is one.
-pub fn debian() -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    if let Some(tar) = benchmarks(&directory.join("bench-base")) {
-        return tar;
-    }
-    let cache = directory.join("tree-base");
-    fs::create_dir_all(&cache).unwrap();
-    // Each test is a process of its own, so a lock is taken.
-    let lock = File::open(&cache).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
-    let tar = cache.join("debian.tar");
-    if !tar.exists() {
-        let part = cache.join("part.tar");
-        let download = "chroot \"$1\" apt-get -y -o APT::Keep-Downloaded-Packages=true \
-                        install --no-install-recommends --download-only manpages-dev";
-        let mut bootstrap = Command::new("mmdebstrap");
-        bootstrap.args(["--mode=root", "--variant=apt", "--skip=cleanup/apt/cache"]);
-        bootstrap.arg(format!("--customize-hook={download}"));
-        bootstrap.args(["bookworm"]).arg(&part).env("TMPDIR", &cache);
-        let made = process::run(&mut bootstrap, patiently(limit())).unwrap();
-        assert!(made.status.success(), "{made:?}");
-        fs::rename(part, &tar).unwrap();
-    }
-    tar
-}
-
-fn benchmarks(cache: &Path) -> Option<PathBuf> {
-    let mut tars: Vec<_> = fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path()).collect();
-    tars.retain(|path| path.extension().is_some_and(|extension| extension == "tar"));
-    tars.into_iter().find(|tar| {
-        // The note of a base is written last.
-        let listed = finish(Command::new("tar").arg("-tf").arg(tar));
-        let archive = "var/cache/apt/archives/manpages-dev_";
-        tar.with_extension("json").exists() && listed.stdout.contains(archive)
-    })
 }
 
 /// Unpacks `tar` into the new directory `to`.
