@@ -45,19 +45,18 @@ const LONG: [&str; 14] = [
 /// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI.
 pub fn prove(words: &[&str]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let build = |words: &[&str]| {
-        let mut command = Command::new(&cargo);
-        run(command.args(["build", "--quiet"]).args(words))
-    };
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     let mutated = target.join("mutants");
-    build(&["--package", "synconce", "--bin", "synconce"])?;
-    build(&["--package", "synconce-testkit", "--bin", "rig"])?;
-    build(&["--package", "synconce-prove"])?;
-    let mutated_words = mutated.display().to_string();
-    let mutants = ["--package", "synconce", "--bin", "synconce", "--features", "mutants"];
-    build(&[&mutants[..], &["--target-dir", &mutated_words]].concat())?;
+    let workspace = ["build", "--quiet", "--locked", "--workspace"];
+    // The selection of packages decides their features: all of them, as for the tests, so that
+    // nothing is compiled twice.
+    run(Command::new(&cargo).args(workspace).arg("--bins"))?;
+    let mut mutants = Command::new(&cargo);
+    mutants.args(workspace).args(["--bin", "synconce", "--features", "synconce/mutants"]);
+    // Another place for the program alone; cargo before 1.91 compiles everything for it.
+    mutants.arg("--target-dir").arg(&mutated).env("CARGO_BUILD_BUILD_DIR", &target);
+    run(&mut mutants)?;
     let here = |target: &PathBuf, program: &str| {
         let path = target.join("x86_64-unknown-linux-gnu/debug").join(program);
         path.canonicalize().map_err(|error| format!("cannot find {}: {error}", path.display()))
