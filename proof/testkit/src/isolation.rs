@@ -7,6 +7,7 @@ use std::any::type_name_of_val;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use synconce_probe::filesystem::Kind;
 
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
@@ -51,12 +52,13 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     );
 }
 
-/// Detaches every mount of a disk but that of `/`: these are rigs of other tests, with slow or
-/// broken disks, and a commit would wait for them.
+/// Detaches every mount of a disk, and every FUSE mount, but that of `/`: these are rigs of other
+/// tests, with slow or broken disks. A commit would wait for them, and a sealed run names them.
 fn leave_other_disks() {
     let mounts = synconce_probe::mounts::read("self").expect("the mounts of this process");
     for mount in mounts.iter().rev() {
-        if mount.point != Path::new("/") && mount.kind().is_held() {
+        let is_of_a_rig = mount.kind().is_held() || matches!(mount.kind(), Kind::Fuse { .. });
+        if mount.point != Path::new("/") && is_of_a_rig {
             // Detaching the mount above has detached this one, too.
             let _ = unmount(&mount.point, UnmountFlags::DETACH);
         }
