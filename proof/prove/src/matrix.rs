@@ -17,7 +17,7 @@ use tasks::{Task, tasks};
 
 /// Number of rigs that work in parallel: one records or mounts while another waits for its
 /// disk.
-const WORKERS: usize = 3;
+const WORKERS: usize = 8;
 /// Maximum number of cuts of one recorded run. After that a new run is recorded, which goes
 /// differently.
 const PER_RECORDING: usize = 120;

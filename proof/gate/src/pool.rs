@@ -1,0 +1,62 @@
+//! Runs tests beside each other, each in a process of its own.
+
+use crate::checks::MARK;
+use crate::programs::Test;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use synconce_testkit::{patiently, process};
+
+/// Longer than the limits of all tests (see `testkit::isolation`).
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// The result of a test.
+#[derive(Clone, Debug)]
+pub(crate) struct TestResult {
+    /// What a failed test printed.
+    pub failure: Option<String>,
+    pub elapsed: Duration,
+}
+
+/// Runs `tests`, `workers` at a time. Returns their results in the same order.
+pub(crate) fn run(tests: &[Test<'_>], workers: usize, mark: &str) -> Vec<TestResult> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, SeqCst);
+                    let Some(test) = tests.get(index) else { return };
+                    let result = run_one(test, mark);
+                    print(test, &result);
+                    results.lock().expect("no test panics here").push((index, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().expect("no test panics here");
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Runs `test` to its end.
+pub(crate) fn run_one(test: &Test<'_>, mark: &str) -> TestResult {
+    let mut command = test.program.command();
+    command.args(["--exact", &test.name, "--nocapture", "--test-threads=1"]);
+    // A trace of the harness hides what the test itself says.
+    command.env("RUST_BACKTRACE", "0").env(MARK, mark);
+    let began = Instant::now();
+    let failure = match process::run(&mut command, patiently(LIMIT)) {
+        // A program with a harness of its own may run nothing, and succeed.
+        Ok(ended) if ended.status.success() && ended.stdout.contains("ok. 1 passed") => None,
+        Ok(ended) => Some(format!("{}\n{}{}", ended.status, ended.stderr, ended.stdout)),
+        Err(error) => Some(error.to_string()),
+    };
+    TestResult { failure, elapsed: began.elapsed() }
+}
+
+fn print(test: &Test<'_>, result: &TestResult) {
+    let word = if result.failure.is_some() { "FAIL" } else { "pass" };
+    eprintln!("{word} {:7.2} s  {}", result.elapsed.as_secs_f64(), test.id());
+}
