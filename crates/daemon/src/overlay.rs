@@ -235,6 +235,14 @@ impl Place {
     }
 }
 
+/// Removes what a hold that a crash ended has added at `places`.
+///
+/// # Errors
+/// Names the act and path.
+pub fn clean(places: &[Place]) -> Result<(), Error> {
+    places.iter().try_for_each(Place::clean)
+}
+
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
 fn attributes(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
     let flags = rustix::fs::fstatvfs(directory)?.f_flag;
@@ -269,21 +277,20 @@ fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     move_mount(mount, "", target, "", both)
 }
 
-/// Removes what holds that a crash ended have added beside `held`.
+/// Fails if one of `places` is held, so that its files cannot be recovered.
 ///
 /// # Errors
-/// Names the act and path; `EBUSY` for a path that is still held.
-pub fn clean(held: &[Held]) -> Result<(), Error> {
+/// `EBUSY` for a path that is held; otherwise names the file that cannot be read.
+pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    for held in held {
-        let place = match Place::of(held) {
-            Err(error) if error.io().kind() == ErrorKind::NotFound => continue,
-            place => place?,
-        };
+    for place in places {
         if place.mount(&mounts).is_some() {
-            return Err(Error::new("cannot recover, while it is held,", &held.path, Errno::BUSY));
+            return Err(Error::new(
+                "cannot recover, while it is held,",
+                &place.path(),
+                Errno::BUSY,
+            ));
         }
-        place.clean()?;
     }
     Ok(())
 }

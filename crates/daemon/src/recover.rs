@@ -16,10 +16,12 @@ use self::state::State;
 use crate::aside::{self, Journal, Request};
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers;
-use crate::overlay;
+use crate::overlay::{self, Place};
 use crate::record::Record;
 use crate::runtime::Lock;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use synconce_durable::error::Error;
 use synconce_durable::mutant;
 
 /// What the operator decides about held files after an unclean end.
@@ -94,12 +96,12 @@ enum Fate {
 ///
 /// # Errors
 /// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] if the
-/// files cannot be there. Otherwise names the path. The marker stays, and the hold does not
-/// start.
+/// files cannot be there; [`RecoverError::InUse`] if the daemon runs. Otherwise names the path.
+/// The marker stays, and the hold does not start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     // Without the lock the marker that is removed here could be the one of a later start.
-    let _lock = Lock::take(name)?;
+    let lock = Lock::take(name)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
     let state = State::read(name)?;
     let reason = match &state {
@@ -137,14 +139,37 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
     if let Fate::Refuse(reason) = fate {
         return Err(refused(then, reason, false));
     }
+    let places = places(&state, held)?;
+    overlay::refuse_held(&places)?;
+    if matches!(fate, Fate::Wipe(_)) {
+        // The guard has the files open, too.
+        lock.end_guard()?;
+        present::refuse_used(then)?;
+    }
     // Before a rename: the links and attributes that the hold added are beside and on the files.
-    overlay::clean(held)?;
+    overlay::clean(&places)?;
     present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(then, reason),
         Fate::Keep => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
         _ => Record::clear(name).map(|()| Recovered::WasWhole { reason }).map_err(Into::into),
     }
+}
+
+/// Returns where the overlays of `held` were. A path whose directory is gone has none.
+fn places(state: &State, held: &[Held]) -> Result<Vec<Place>, Error> {
+    let mut places = Vec::new();
+    for (index, held) in held.iter().enumerate() {
+        let place = match state {
+            State::Unclean { record: Some(record), .. } => record.place(index),
+            _ => Place::of(held),
+        };
+        match place {
+            Err(error) if error.io().kind() == ErrorKind::NotFound => {}
+            place => places.push(place?),
+        }
+    }
+    Ok(places)
 }
 
 /// Returns `reason`, with a note if the hold's file was edited since `then`.

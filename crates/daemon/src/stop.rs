@@ -4,24 +4,19 @@ use crate::error::Failure;
 use crate::live::{Overlay, View};
 use crate::mounted::is_where_it_was;
 use crate::overlay::Place;
+use crate::patience::eventually;
 use crate::record::Record;
 use crate::runtime::Lock;
 use crate::unclean::unclean;
+use crate::users;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_probe::mounts;
-
-/// How long a verb waits for processes that have held files open.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long it waits between two looks.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// What [`stop`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +50,7 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
 pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
     // Before the first unmount, so that a daemon that still runs keeps the whole hold.
     refuse(&record, |overlays| obstructed(overlays, &record))?;
+    refuse_unsynced_users(&record)?;
     // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
     // and the overlays those before.
     let pins = pins(&record)?;
@@ -162,7 +158,7 @@ fn refuse_remains(record: &Record) -> Result<(), Failure> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok::<_, Failure>(true)
     };
     match (eventually(is_free)?, left) {
         (false, Some(path)) => Err(Failure::in_use(path, Vec::new(), record)),
@@ -170,7 +166,21 @@ fn refuse_remains(record: &Record) -> Result<(), Failure> {
     }
 }
 
-/// Fails with what `found` returns for the overlays, if it does so for the whole [`PATIENCE`].
+/// Fails if a daemon that leaves its syncs out itself has a held file open. There is no overlay
+/// that keeps such a hold, and no later sync covers what the daemon writes after the stop.
+fn refuse_unsynced_users(record: &Record) -> Result<(), Failure> {
+    if !record.config.own_option {
+        return Ok(());
+    }
+    let paths: Vec<_> = record.places()?.iter().map(Place::path).collect();
+    match users::that_stay(&paths)? {
+        Some((path, users)) => Err(Failure::in_use(path, users, record)),
+        None => Ok(()),
+    }
+}
+
+/// Fails with what `found` returns for the overlays, if it returns a failure for as long as
+/// [`eventually`] waits.
 fn refuse(
     record: &Record,
     found: impl Fn(&[Overlay<'_>]) -> Option<Failure>,
@@ -179,7 +189,7 @@ fn refuse(
     let is_free = || {
         let view = View::take()?;
         last = found(&view.overlays(record)?);
-        Ok(last.is_none())
+        Ok::<_, Failure>(last.is_none())
     };
     match (eventually(is_free)?, last) {
         (false, Some(failure)) => Err(failure),
@@ -200,22 +210,4 @@ fn obstructed(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
         Some(Failure::Blocked(overlay.place.path(), obstacle, record.name.clone()))
     };
     in_use(overlays, record).or_else(|| overlays.iter().find_map(blocked))
-}
-
-/// Waits until `holds` returns true, for at most [`PATIENCE`], and returns whether it did. A
-/// program that reads the files for a moment, such as a backup, must not make the stop fail: at
-/// a shutdown nothing would try again, and the next boot would find the hold interrupted.
-pub(crate) fn eventually(
-    mut holds: impl FnMut() -> Result<bool, Failure>,
-) -> Result<bool, Failure> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if holds()? {
-            return Ok(true);
-        }
-        if Instant::now() > end {
-            return Ok(false);
-        }
-        sleep(PAUSE);
-    }
 }

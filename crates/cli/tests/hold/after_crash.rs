@@ -2,7 +2,7 @@
 //! the hold, and it does not give up files that it has not seen.
 
 use crate::recovery::interrupted;
-use crate::support::Fixture;
+use crate::support::{Fixture, end};
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use synconce_testkit::harness::{Started, eventually, finish, isolated, isolated_alone};
@@ -35,6 +35,7 @@ fn recover_and_settle_wait_for_other_commands_of_the_hold() {
         interrupted(&fixture, "old");
         waits(&fixture, "recover", || fixture.file().exists());
         fixture.ok("start");
+        fs::write(fixture.directory().join("data"), "new").unwrap();
         waits(&fixture, "settle", || fixture.everything().contains(".synconce-aside"));
         fixture.ok("stop");
         fixture.rig.down().unwrap();
@@ -152,8 +153,13 @@ fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settl
         assert_eq!(refused.status.code(), Some(125));
         assert!(refused.stderr.contains("has not made"), "{}", refused.stderr);
         fixture.ok("start");
+        // What the start made is empty: a start may be killed, and no daemon has used it.
+        assert_eq!(fixture.hold("settle").status.code(), Some(125));
+        let unused = finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", "true"]));
+        assert_eq!(unused.status.code(), Some(0), "{}", unused.stderr);
+        assert!(unused.stderr.contains("has not made"), "{}", unused.stderr);
+        fs::write(held.join("data"), "new").unwrap();
         fixture.ok("settle");
-        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }
@@ -177,6 +183,31 @@ fn a_recovery_that_fails_on_a_read_only_disk_shows_nothing_as_set_aside() {
         fixture.rig.remount("rw").unwrap();
         fixture.ok("recover");
         assert_eq!(fixture.status().0["set_aside"].as_array().unwrap().len(), 1);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn files_that_a_daemon_without_the_hold_has_open_are_not_set_aside() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\nunit = \"some.service\"\n");
+        fixture.ok("start");
+        crash(&fixture);
+        // The operator has started the daemon by hand.
+        for path in [fixture.file(), fixture.directory().join("new")] {
+            let process = fixture.open(&path);
+            let at_first = fixture.everything();
+            let refused = fixture.hold("recover");
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            for said in ["is in use by s", "  systemctl stop some.service  "] {
+                assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+            }
+            assert_eq!(fixture.everything(), at_first);
+            assert_eq!(fixture.state(), "interrupted");
+            end(process);
+        }
+        fixture.ok("recover");
+        assert!(!fixture.file().exists());
         fixture.rig.down().unwrap();
     });
 }

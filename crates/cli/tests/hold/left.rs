@@ -1,36 +1,10 @@
 //! Overlays of a hold that other mounts, names and namespaces keep: a stop does not say that the
 //! hold has ended, and names what keeps it.
 
-use crate::support::{Fixture, end};
+use crate::support::{Fixture, end, refused, sh, stays};
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Place, Started, finish, isolated};
-
-/// Runs `script`, which succeeds.
-fn sh(place: &Place, script: &str) {
-    let finished = place.bare(&["sh", "-ec", script]);
-    assert_eq!(finished.status.code(), Some(0), "{script}: {}", finished.stderr);
-}
-
-/// Checks that the stop fails with `said`, and that the hold is not over.
-fn refused(fixture: &Fixture<'_>, said: &[&str]) {
-    let stopped = fixture.hold("stop");
-    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
-    for said in said {
-        assert!(stopped.stderr.contains(said), "{said}: {}", stopped.stderr);
-    }
-    assert_ne!(fixture.state(), "off");
-}
-
-/// Starts a shell that runs `script`, prints a word when it is done, and stays.
-fn stays(place: &Place, words: &[&str], script: &str) -> Started {
-    let ready = place.text("ready");
-    let script = format!("{script}; echo >{ready}; exec sleep 600");
-    let process = Started::new(place.command(words[0]).args(&words[1..]).args(["-ec", &script]));
-    place.wait_for("ready");
-    place.remove("ready");
-    process
-}
+use synconce_testkit::harness::{Started, finish, isolated};
 
 /// Returns a name in a fresh directory beside the held files.
 fn beside(fixture: &Fixture<'_>, name: &str) -> String {

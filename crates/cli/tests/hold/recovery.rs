@@ -78,6 +78,7 @@ fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
         assert!(aside(&fixture));
         let new = fs::metadata(fixture.directory()).unwrap();
         assert_eq!((new.uid(), new.gid(), new.mode() & 0o7777), (65534, 65534, 0o750));
+        fs::write(fixture.directory().join("data"), "new").unwrap();
         fixture.ok("settle");
         assert!(!aside(&fixture));
         fixture.ok("stop");
@@ -85,7 +86,8 @@ fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
         let words = ["hold", "run", "./t.toml", "--", "false"];
         assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(1));
         assert!(aside(&fixture), "a daemon that failed has not started");
-        let words = ["hold", "run", "./t.toml", "--", "true"];
+        let write = format!("echo new >'{}/data'", fixture.directory().display());
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", &write];
         assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
         assert!(!aside(&fixture));
         fixture.rig.down().unwrap();

@@ -1,6 +1,7 @@
 //! Why a hold was not recovered.
 
 use crate::aside::AsideError;
+use crate::open_files::{User, named};
 use std::fmt;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
@@ -28,6 +29,17 @@ pub enum RecoverError {
         point: PathBuf,
         /// The marker.
         marker: PathBuf,
+    },
+    /// Processes have files open that would be set aside. No file was changed.
+    InUse {
+        /// The name of the hold.
+        name: String,
+        /// The held path.
+        path: PathBuf,
+        /// The processes.
+        users: Vec<User>,
+        /// The daemon's unit.
+        unit: Option<String>,
     },
     /// Files could not be set aside.
     Aside(AsideError),
@@ -61,6 +73,12 @@ impl RecoverError {
                     "only if the files never come back: no later command reports the hold",
                 ),
             ],
+            Self::InUse { name, unit, .. } => {
+                let stop = unit.as_ref().map(|unit| format!("systemctl stop {unit}"));
+                let stop = stop.map(|stop| (stop, "stop the daemon"));
+                let recover = format!("synconce hold recover {name}");
+                stop.into_iter().chain([(recover, "after the daemon has ended")]).collect()
+            }
             Self::Aside(_) | Self::Failed(_) => Vec::new(),
         }
     }
@@ -78,6 +96,10 @@ impl fmt::Display for RecoverError {
                  {}, and is not mounted now: mount it first",
                 point.display()
             ),
+            Self::InUse { name, path, users, .. } => {
+                let (path, users) = (path.display(), named(users));
+                write!(f, "cannot recover the hold {name}: {path} is in use by {users}")
+            }
             Self::Aside(error) => error.fmt(f),
             Self::Failed(error) => error.fmt(f),
         }

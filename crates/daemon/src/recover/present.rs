@@ -4,8 +4,9 @@
 use super::RecoverError;
 use super::state::State;
 use crate::aside::{Journal, exists};
-use crate::config::Held;
+use crate::config::{Config, Held};
 use crate::record::{self, Record};
+use crate::users;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -28,6 +29,22 @@ pub(super) fn refuse_unmounted(record: &Record) -> Result<(), RecoverError> {
             name: record.name.clone(),
             point: point.clone(),
             marker: record::path(&record.name),
+        }),
+    }
+}
+
+/// Refuses while a process has files of the hold of `config` open. A daemon that was started
+/// without a recovery would go on with the files that are set aside, beside the next daemon, and
+/// lose what it writes.
+pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
+    let paths: Vec<_> = config.hold.iter().map(|held| held.path.clone()).collect();
+    match users::that_stay(&paths)? {
+        None => Ok(()),
+        Some((path, users)) => Err(RecoverError::InUse {
+            name: config.name.clone(),
+            path,
+            users,
+            unit: config.unit.clone(),
         }),
     }
 }

@@ -7,10 +7,11 @@ use crate::exit;
 use crate::text::{notice, say};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
-use synconce_daemon::aside;
+use synconce_daemon::aside::{self, AsideError};
 use synconce_daemon::config::Config;
 use synconce_daemon::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_daemon::runtime::only_runner;
+use synconce_daemon::start::{Started, refuse_second_daemon};
 use synconce_daemon::stop::stop;
 use synconce_sys::reason;
 
@@ -75,18 +76,15 @@ fn refused(error: &RecoverError) -> Trouble {
 
 /// Removes what was set aside.
 pub(super) fn settle(named: &Named) -> Result<(), Trouble> {
-    settled(&known(&named.name)?)
+    settled(&known(&named.name)?).map_err(|error| error.to_string().into())
 }
 
-fn settled(name: &str) -> Result<(), Trouble> {
-    match aside::settle(name) {
-        Ok(0) => Ok(()),
-        Ok(count) => {
-            notice(&format!("hold {name}: removed {count} files that were set aside"));
-            Ok(())
-        }
-        Err(error) => Err(error.to_string().into()),
+fn settled(name: &str) -> Result<(), AsideError> {
+    let count = aside::settle(name)?;
+    if count > 0 {
+        notice(&format!("hold {name}: removed {count} files that were set aside"));
     }
+    Ok(())
 }
 
 /// Runs a daemon whose files are held.
@@ -104,15 +102,22 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
     decided(&config, Decision::ByFile)?;
-    begun(&config)?;
+    let started = begun(&config)?;
     let _place = only_runner(&config.name)?;
+    if started == Started::InForce {
+        refuse_second_daemon(&config)?;
+    }
     let ended = command(arguments, &forwarder);
     stop(&config.name)?;
     Ok(match ended {
         Ok(status) => {
             // The daemon has run without what was set aside, and ended by itself.
             if status.success() {
-                settled(&config.name)?;
+                match settled(&config.name) {
+                    // A command that used no held file.
+                    Err(error @ AsideError::NotStarted(_)) => notice(&error.to_string()),
+                    settled => settled.map_err(|error| error.to_string())?,
+                }
             }
             code(status)
         }
