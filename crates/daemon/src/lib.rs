@@ -15,6 +15,7 @@ pub mod docker_layers;
 pub mod error;
 pub mod kind;
 pub mod live;
+mod lost;
 mod made;
 pub mod marker_place;
 pub mod mounted;

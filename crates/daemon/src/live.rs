@@ -135,11 +135,6 @@ impl Overlay<'_> {
         here.chain(inside).next().or_else(|| self.elsewhere())
     }
 
-    /// Whether anything is left of the overlay.
-    pub fn exists(&self) -> bool {
-        self.mount.is_some() || self.obstacle().is_some() || !self.users().is_empty()
-    }
-
     /// Returns the first mount of the overlay in another namespace.
     pub fn elsewhere(&self) -> Option<Obstacle> {
         self.view.others.iter().find_map(|namespace| {
@@ -194,9 +189,15 @@ fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
 pub fn exists(record: &Record) -> bool {
     let Ok(view) = View::take() else { return true };
     let overlays = view.overlays(record).unwrap_or_default();
-    // The processes of another pid namespace are not in /proc.
-    let is_in_use = |overlay: &Overlay<'_>| overlay.place.is_in_use().unwrap_or(false);
-    overlays.iter().any(|overlay| overlay.exists() || is_in_use(overlay))
+    let exists = |overlay: &Overlay<'_>| {
+        // The open files are asked only if the kernel cannot be: a process may have files open in
+        // an overlay that is unmounted everywhere and has got the number of this one's device.
+        let asked = || overlay.place.is_in_use().unwrap_or_default();
+        overlay.mount.is_some()
+            || overlay.obstacle().is_some()
+            || asked().unwrap_or_else(|| !overlay.users().is_empty())
+    };
+    overlays.iter().any(exists)
 }
 
 fn ours() -> Result<Vec<Mount>, Error> {

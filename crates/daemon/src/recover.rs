@@ -95,15 +95,18 @@ enum Fate {
 /// function, the next call continues. Waits until no other command changes the hold.
 ///
 /// # Errors
-/// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] if the
-/// files cannot be there; [`RecoverError::InUse`] if the daemon runs. Otherwise names the path.
-/// The marker stays, and the hold does not start.
+/// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] and
+/// [`RecoverError::Elsewhere`] if the files cannot be there; [`RecoverError::InUse`] if the daemon
+/// runs. Otherwise names the path. The marker stays, and the hold does not start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     // Without the lock the marker that is removed here could be the one of a later start.
     let lock = Lock::take(name)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
-    let state = State::read(name)?;
+    let state = match State::read(name)? {
+        State::Clean if !has_begun => State::without_marker(config)?,
+        state => state,
+    };
     let reason = match &state {
         State::Clean if !has_begun => return Ok(Recovered::Clean),
         State::Clean => "an earlier recovery was cut short".to_owned(),
@@ -114,6 +117,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
     let (then, reason) = match &state {
         State::Unclean { record: Some(record), .. } => {
             present::refuse_unmounted(record)?;
+            present::refuse_elsewhere(record, decision)?;
             (&record.config, noting_edits(reason, &record.config, config))
         }
         _ => (config, reason),
@@ -129,13 +133,10 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         _ => decide(config, decision, &state, held, &reason),
     };
     let unseen = present::out_of_sight(name, &state, held)?;
-    let fate = match unseen.filter(|_| decision == Decision::ByFile) {
-        Some(path) => Fate::Refuse(format!(
-            "{reason}, and {} is missing; its file system may not be mounted",
-            path.display()
-        )),
-        None => fate,
-    };
+    if let Some(path) = unseen.filter(|_| decision == Decision::ByFile) {
+        let why = format!("{} is missing; its file system may not be mounted", path.display());
+        return Err(refused(then, format!("{reason}, and {why}"), false));
+    }
     if let Fate::Refuse(reason) = fate {
         return Err(refused(then, reason, false));
     }

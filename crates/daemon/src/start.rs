@@ -2,13 +2,14 @@
 
 use crate::aside;
 use crate::config::{Config, Held, Kind};
-use crate::error::Failure;
+use crate::error::{Failure, Unclean};
 use crate::kind;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
 use crate::namespaces::{self, device};
 use crate::overlay::Place;
+use crate::patience::eventually;
 use crate::record::{Record, Spot};
 use crate::runtime::{self, Lock};
 use crate::stop;
@@ -211,6 +212,7 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     if place.mount(&mounts).is_some() {
         return Err(Failure::HeldAlready(path));
     }
+    refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
     kind::inspect(held).map_err(Failure::Refused)?;
@@ -231,6 +233,24 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
             unit: config.unit.clone(),
         }),
         other => Ok(Some(other.on("cannot lock", &path).map(|()| file)?)),
+    }
+}
+
+/// Refuses `place` while another container holds it, whose processes and mounts are out of sight: a
+/// lock through one overlay is no lock in the other. Refuses it also if the marker of an earlier
+/// hold is lost.
+fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
+    if !eventually(|| Ok::<_, Failure>(place.is_in_use()? != Some(true)))? {
+        return Err(Failure::InUse {
+            starting: true,
+            path: place.path(),
+            users: Vec::new(),
+            unit: config.unit.clone(),
+        });
+    }
+    match place.is_marked()? {
+        true => Err(Failure::Unclean(config.name.clone(), Unclean::Marker)),
+        false => Ok(()),
     }
 }
 

@@ -153,7 +153,7 @@ fn refuse_remains(record: &Record) -> Result<(), Failure> {
     let is_free = || {
         left = None;
         for place in &places {
-            if place.is_in_use()? {
+            if place.is_in_use()? == Some(true) {
                 left = Some(place.path());
                 return Ok(false);
             }

@@ -5,6 +5,7 @@ use crate::recovery::interrupted;
 use crate::support::{Fixture, end};
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
+use std::os::unix::fs::symlink;
 use synconce_testkit::harness::{Started, eventually, finish, isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -208,6 +209,75 @@ fn files_that_a_daemon_without_the_hold_has_open_are_not_set_aside() {
         }
         fixture.ok("recover");
         assert!(!fixture.file().exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn files_to_which_a_link_no_longer_leads_are_not_forgotten() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let [link, first, second] = ["cur", "v1", "v2"].map(|name| fixture.rig.path().join(name));
+        fs::create_dir_all(first.join("db")).unwrap();
+        fs::create_dir_all(second.join("db")).unwrap();
+        symlink("v1", &link).unwrap();
+        let path = link.join("db").display().to_string();
+        let text =
+            format!("after_crash = \"wipe\"\n[[hold]]\npath = \"{path}\"\nkind = \"other\"\n");
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        place.bare(&["umount", &first.join("db").display().to_string()]);
+        crash(&fixture);
+        let at_first = fixture.everything().replace(&format!("{}\n", link.display()), "");
+        fs::remove_file(&link).unwrap();
+        for target in [None, Some("v2")] {
+            if let Some(target) = target {
+                symlink(target, &link).unwrap();
+            }
+            for decision in [&[][..], &["--wipe"]] {
+                let words = [&["hold", "recover", "./t.toml"], decision].concat();
+                let refused = finish(&mut place.synconce(&words));
+                assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+                let said = format!("{path} led to {}/db when", first.display());
+                assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+                assert_eq!(fixture.state(), "interrupted");
+            }
+            let now = fixture.everything().replace(&format!("{}\n", link.display()), "");
+            assert_eq!(now, at_first);
+        }
+        fs::remove_file(&link).unwrap();
+        symlink("v1", &link).unwrap();
+        fixture.ok("recover");
+        assert!(!first.join("db").exists() && second.join("db").exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_whose_marker_is_lost_is_recovered_before_it_starts() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        crash(&fixture);
+        // As in a container that is made anew.
+        place.remove("state/holds/t.json");
+        for _again in 0..2 {
+            assert_eq!(fixture.state(), "interrupted");
+            let refused = fixture.hold("start");
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            for said in ["its marker is lost", "hint: synconce hold recover t\n"] {
+                assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+            }
+        }
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+        let recovered = fixture.hold("recover");
+        assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+        assert!(recovered.stderr.contains("its marker is lost; the files are set aside"));
+        assert!(!fixture.file().exists() && !fixture.directory().exists());
+        fixture.ok("start");
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{Fixture, end, refused};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use synconce_testkit::harness::{finish, isolated};
 
@@ -276,6 +277,24 @@ fn a_hold_in_a_run_is_refused_and_a_marker_in_memory_is_said() {
             assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
             assert_eq!(done.stderr.contains("the marker is in memory"), verb == "start");
         }
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_removed_through_a_link_with_the_name_of_the_directory_of_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let other = fixture.rig.path().join("other");
+        fs::create_dir_all(other.join("meta.db")).unwrap();
+        fs::write(other.join("meta.db/data"), "data").unwrap();
+        symlink(&other, fixture.rig.path().join(".synconce-hold")).unwrap();
+        let at_first = fixture.everything();
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("/.synconce-hold: Not a directory"), "{}", refused.stderr);
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }

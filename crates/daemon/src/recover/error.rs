@@ -30,6 +30,16 @@ pub enum RecoverError {
         /// The marker.
         marker: PathBuf,
     },
+    /// A link above a held path leads to another place than when the hold started, or is gone. No
+    /// file was changed.
+    Elsewhere {
+        /// The name of the hold.
+        name: String,
+        /// The held path.
+        path: PathBuf,
+        /// Where the files are.
+        then: PathBuf,
+    },
     /// Processes have files open that would be set aside. No file was changed.
     InUse {
         /// The name of the hold.
@@ -73,6 +83,14 @@ impl RecoverError {
                     "only if the files never come back: no later command reports the hold",
                 ),
             ],
+            Self::Elsewhere { name, then, .. } => vec![
+                (format!("ls -la {}", quote(then)), "look at the files"),
+                (format!("synconce hold recover {name}"), "after the link leads there again"),
+                (
+                    format!("synconce hold recover {name} --keep"),
+                    "only if no daemon uses these files again",
+                ),
+            ],
             Self::InUse { name, unit, .. } => {
                 let stop = unit.as_ref().map(|unit| format!("systemctl stop {unit}"));
                 let stop = stop.map(|stop| (stop, "stop the daemon"));
@@ -96,6 +114,14 @@ impl fmt::Display for RecoverError {
                  {}, and is not mounted now: mount it first",
                 point.display()
             ),
+            Self::Elsewhere { name, path, then } => {
+                let (path, then) = (path.display(), then.display());
+                write!(
+                    f,
+                    "cannot recover the hold {name}: {path} led to {then} when the hold started, \
+                     and does not lead there now"
+                )
+            }
             Self::InUse { name, path, users, .. } => {
                 let (path, users) = (path.display(), named(users));
                 write!(f, "cannot recover the hold {name}: {path} is in use by {users}")
