@@ -131,7 +131,12 @@ fn remove(path: &Path, obstacle: &Obstacle, name: &str) -> String {
             format!("nsenter --mount --target {} synconce hold stop {name}", user.pid)
         }
         Obstacle::Elsewhere { point, user, .. } => {
-            format!("nsenter --mount --target {} umount {}", user.pid, point.display())
+            // The stop has tried to unmount it, unless it is a volume.
+            format!(
+                "end this process, or type: nsenter --mount --target {} umount {}",
+                user.pid,
+                point.display()
+            )
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod aside;
 pub mod bolt;
 pub mod config;
 pub mod docker_layers;
+mod elsewhere;
 pub mod error;
 pub mod kind;
 pub mod live;

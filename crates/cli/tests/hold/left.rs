@@ -34,28 +34,6 @@ fn a_bind_mount_of_a_held_directory_keeps_the_hold() {
 }
 
 #[test]
-fn a_process_in_a_mount_namespace_of_its_own_keeps_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        fixture.ok("start");
-        let new = fixture.directory().join("new").display().to_string();
-        let private = ["unshare", "--mount", "sh"];
-        let process = stays(place, &private, &format!("exec 3>{new}"));
-        refused(&fixture, &[&format!("in use by sleep (pid {})", process.pid())]);
-        assert_eq!(fixture.state(), "held");
-        end(process);
-        let process = stays(place, &private, ":");
-        let said = format!("in the mount namespace of sleep (pid {}), on ", process.pid());
-        let hint = format!("hint: nsenter --mount --target {} umount ", process.pid());
-        refused(&fixture, &[&said, &hint]);
-        assert_eq!(fixture.state(), "held");
-        end(process);
-        fixture.ok("stop");
-        fixture.rig.down().unwrap();
-    });
-}
-
-#[test]
 fn a_namespace_that_receives_the_unmount_does_not_keep_the_hold() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
@@ -179,6 +157,26 @@ fn a_stop_ends_the_hold_where_a_link_led_at_the_start() {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("v1/db"), "{mounts}");
         assert!(!fixture.everything().contains("synconce-hold"), "{}", fixture.everything());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_syncs_the_disk_of_the_files_below_another_file_system() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let above = beside(&fixture, "p");
+        beside(&fixture, "p/db");
+        let text =
+            format!("own_option = true\n[[hold]]\npath = \"{above}/db\"\nkind = \"other\"\n");
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        fs::write(format!("{above}/db/data"), "data").unwrap();
+        sh(place, &format!("mount -t tmpfs other {above}"));
+        let flushes = fixture.flushes();
+        fixture.ok("stop");
+        assert!(fixture.flushes() > flushes, "the files are made durable");
+        sh(place, &format!("umount {above}"));
         fixture.rig.down().unwrap();
     });
 }
