@@ -15,7 +15,7 @@ use self::check::Verdict;
 use self::state::State;
 use crate::aside::{self, Journal, Request};
 use crate::config::{AfterCrash, Config, Held};
-use crate::docker_layers;
+use crate::docker_layers::{self, Found};
 use crate::overlay::{self, Place};
 use crate::record::Record;
 use crate::runtime::Lock;
@@ -68,17 +68,26 @@ pub struct SetAside {
     pub paths: Vec<PathBuf>,
     /// The commands of a shell that put everything back, without synconce.
     pub commands: Vec<String>,
-    /// What was found of layers that dockerd no longer uses.
+    /// What was found of layers that dockerd no longer uses, or can no longer use.
     pub layers: Layers,
 }
 
-/// Layers of dockerd to which nothing refers after a wipe.
+/// Layers of dockerd to which nothing refers after a wipe, or that the crash damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layers {
     /// The hold's file names no data directory of dockerd.
     NotAsked,
-    /// This many layers were set aside, too.
-    SetAside(usize),
+    /// Layers were set aside, too.
+    SetAside {
+        /// The number of layers to which nothing refers.
+        unreferenced: usize,
+        /// The number of layers of images that the crash damaged, with those above them.
+        damaged: usize,
+        /// The names of the images that had these damaged layers, and were set aside, too.
+        images: Vec<String>,
+        /// The ids of containers that have a damaged layer, which was not set aside.
+        containers: Vec<String>,
+    },
     /// No layer was set aside, for this reason.
     Left(String),
 }
@@ -239,12 +248,12 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
     let mut journal = aside::set_aside(&request(&paths, &reason))?;
     let mut layers = Layers::NotAsked;
     if let Some(root) = &config.docker_root {
-        layers = match docker_layers::unreferenced(root) {
+        layers = match docker_layers::find(root) {
             Err(why) => Layers::Left(why.to_string()),
-            Ok(found) => {
-                let reason = "BuildKit's database, which referred to these layers, is set aside";
-                journal = aside::set_aside(&request(&found.paths, reason))?;
-                Layers::SetAside(found.layers)
+            Ok(Found { unreferenced, damaged, images, containers, paths }) => {
+                // In one set: without its layers, an image could not be understood any more.
+                journal = aside::set_aside(&request(&paths, reason_of(damaged)))?;
+                Layers::SetAside { unreferenced, damaged, images, containers }
             }
         };
     }
@@ -252,4 +261,15 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
     Record::clear(name)?;
     let (paths, commands) = (journal.paths(), journal.commands());
     Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))
+}
+
+/// Returns why layers of dockerd are set aside, if `damaged` of them are damaged.
+fn reason_of(damaged: usize) -> &'static str {
+    match damaged {
+        0 => "BuildKit's database, which referred to these layers, is set aside",
+        _ => {
+            "BuildKit's database, which referred to these layers, is set aside; or the crash \
+             damaged a layer of these images"
+        }
+    }
 }

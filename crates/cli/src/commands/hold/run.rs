@@ -46,13 +46,7 @@ fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
 fn say_set_aside(config: &Config, aside: &SetAside) {
     let cost = config.cost.as_ref().map(|cost| format!(": {cost}")).unwrap_or_default();
     say(&format!("hold {}: {}; the files are set aside{cost}", config.name, aside.reason));
-    match &aside.layers {
-        Layers::NotAsked => {}
-        Layers::SetAside(count) => {
-            say(&format!("{count} layers of docker to which nothing refers are set aside, too"));
-        }
-        Layers::Left(why) => say(&format!("layers of docker were left as they are: {why}")),
-    }
+    say_layers(&aside.layers);
     if config.docker_root.is_some() {
         // dockerd syncs the file, but not its rename. Without a hold, BuildKit's next transaction
         // on the same disk makes the rename durable.
@@ -62,6 +56,33 @@ fn say_set_aside(config: &Config, aside: &SetAside) {
         say("until the daemon has started once, these commands put everything back, \
              while the daemon and the hold are stopped:");
         aside.commands.iter().for_each(|command| say(&format!("  {command}")));
+    }
+}
+
+fn say_layers(layers: &Layers) {
+    let (unreferenced, damaged, images, containers) = match layers {
+        Layers::NotAsked => return,
+        Layers::Left(why) => return say(&format!("layers of docker were left as they are: {why}")),
+        Layers::SetAside { unreferenced, damaged, images, containers } => {
+            (unreferenced, damaged, images, containers)
+        }
+    };
+    say(&format!("{unreferenced} layers of docker to which nothing refers are set aside, too"));
+    if *damaged > 0 {
+        say(&format!(
+            "{damaged} layers of docker that the crash damaged are set aside, too: images that \
+             have them must be pulled or built again"
+        ));
+    }
+    if !images.is_empty() {
+        say(&format!("docker no longer has these images: {}", images.join(", ")));
+    }
+    if !containers.is_empty() {
+        say(&format!(
+            "the crash damaged layers of these containers of docker, which cannot start: {}; \
+             remove the containers and their images",
+            containers.join(", ")
+        ));
     }
 }
 
