@@ -3,7 +3,7 @@
 use crate::support::{Fixture, end, stays};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use synconce_testkit::harness::{isolated, isolated_alone};
+use synconce_testkit::harness::{finish, isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
 
 #[test]
@@ -118,6 +118,20 @@ fn a_hold_that_somebody_unmounted_is_whole_again_after_the_next_start() {
         fixture.ok("start");
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_named() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let binary = synconce_testkit::harness::binary();
+        let script = format!("(ulimit -f 0; '{binary}' hold start ./t.toml 2>&1) | cat");
+        let started = finish(place.command("bash").args(["-c", &script]));
+        assert!(started.stdout.contains("cannot write"), "{started:?}");
+        assert!(started.stdout.contains("File too large"), "{started:?}");
+        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }
