@@ -1,12 +1,16 @@
 //! `synconce`: holds every sync of a command and commits once at its end.
 #![forbid(unsafe_code)]
 
+use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
+use std::sync::Arc;
 use synconce::arguments::{self, Command};
 use synconce::commands::{bench, commit, help, hold, oci, real, run, setup, status, tree};
 use synconce::completion;
+use synconce_sys::signals::is_ignored;
 
 fn main() -> ExitCode {
+    report_size_limit();
     if let Some(ended) = oci::called_as_runtime() {
         return ended;
     }
@@ -30,5 +34,14 @@ fn main() -> ExitCode {
         Command::Help(arguments) => help::help(&arguments.command),
         Command::Version => help::version(),
         Command::Oci(arguments) => oci::oci(arguments),
+    }
+}
+
+/// Makes a write above the limit of file sizes fail with `EFBIG`, which synconce reports, instead
+/// of SIGXFSZ (setrlimit(2), RLIMIT_FSIZE). Commands get the default action again (execve(2)).
+fn report_size_limit() {
+    if !is_ignored(SIGXFSZ) {
+        // Without the handler the signal ends synconce.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     }
 }

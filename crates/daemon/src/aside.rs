@@ -18,10 +18,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::replace::exists;
 use synconce_durable::{mutant, record};
 use synconce_probe::mounts;
 
@@ -259,17 +260,6 @@ fn sync(path: &Path) -> Result<(), Error> {
 fn open(path: &Path, more: OFlags) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
     rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
-}
-
-/// Whether there is a file of any kind at `path`, a dangling link included.
-///
-/// # Errors
-/// Names the path. A file that cannot be looked at, as on a failed disk, is not missing.
-pub(crate) fn exists(path: &Path) -> Result<bool, Error> {
-    match path.symlink_metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        found => found.on("cannot look at", path).map(|_| true),
-    }
 }
 
 /// Returns the name of the directory `number` for files of the hold `name`.

@@ -1,30 +1,38 @@
-//! Layers of dockerd's overlay2 driver that nothing refers to.
+//! Layers of dockerd's overlay2 driver that nothing refers to, or that a crash damaged.
 //!
 //! BuildKit in dockerd keeps its snapshots in the driver's directory, and the references to
 //! them in databases of its own. After these databases are set aside, dockerd never finds or
 //! removes the snapshots. What dockerd itself refers to is in its layer database, a directory
 //! of small files; all else is unreferenced.
 //!
-//! If anything in that database cannot be understood, no layer counts as unreferenced.
+//! dockerd syncs the files of a layer's entry in that database, and the configuration of an
+//! image, but not the layer's directory. After a crash dockerd 20.10 to 28 lists an image whose
+//! layer is gone, cannot run it, and does not pull it again, because its configuration is there.
+//! So such an image is set aside with its layers.
+//!
+//! If anything in that database cannot be understood, no layer is unreferenced or damaged.
 
 mod daemon;
+mod damage;
+mod driver;
+mod images;
 mod layer_db;
 
+use self::damage::Damage;
+use self::driver::Driver;
 use self::layer_db::LayerDb;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use synconce_sys::reason;
 
 /// The storage driver whose layers can be found, and the name of its directory.
 const DRIVER: &str = "overlay2";
-/// The directory with a link of a short name to each layer's content.
-const LINKS: &str = "l";
 
-/// Why it is not known which layers are unreferenced. No layer may be removed then.
+/// Why it is not known which layers are unreferenced or damaged. None may be removed then.
 #[derive(Debug)]
 pub struct Unsure(String);
 
@@ -52,37 +60,64 @@ fn unsure<T>(path: &Path, problem: impl fmt::Display) -> Result<T, Unsure> {
     Err(Unsure(format!("cannot understand {}: {problem}", path.display())))
 }
 
-/// Layers that nothing refers to.
+/// What dockerd can no longer use, or no longer refers to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Unreferenced {
-    /// The number of layers.
-    pub layers: usize,
-    /// The directories of the layers, the links that lead to them, and the entries of the
-    /// layer database that only BuildKit referred to.
+pub struct Found {
+    /// The number of layers to which nothing refers, without the damaged ones.
+    pub unreferenced: usize,
+    /// The number of layers of images that are damaged, or above a damaged one.
+    pub damaged: usize,
+    /// The names of the images that have a damaged layer, sorted, as far as they have names.
+    pub images: Vec<String>,
+    /// The ids of containers that are over a damaged layer, shortened as dockerd does. Their
+    /// layers are left, because their data are not in any image. If there are such containers,
+    /// only damaged layers and those above count as unreferenced.
+    pub containers: Vec<String>,
+    /// The directories of the layers, the links that lead to them, their entries in the layer
+    /// database, and the images that have a damaged layer.
     pub paths: Vec<PathBuf>,
 }
 
-/// Returns the unreferenced layers of the dockerd whose data directory is `root`. Reads only.
+/// Returns the unreferenced and the damaged layers of the dockerd whose data directory is
+/// `root`. Reads only.
 ///
 /// # Errors
 /// dockerd uses another driver; it runs, or a layer is mounted; BuildKit's databases are still
 /// there; or something cannot be read or understood. In words for the operator.
-pub fn unreferenced(root: &Path) -> Result<Unreferenced, Unsure> {
+pub fn find(root: &Path) -> Result<Found, Unsure> {
     let root = root.canonicalize().at("cannot look at", root)?;
     check_driver(&root)?;
     daemon::check_stopped(&root)?;
     check_no_databases(&root.join("buildkit"))?;
-    let layers = root.join(DRIVER);
-    let ids = ids(&layers)?;
-    let links = links(&layers.join(LINKS))?;
-    let (mut referenced, entries) = LayerDb::read(&root, DRIVER)?.references();
-    add_lower(&layers, &ids, &links, &mut referenced)?;
-    let left: BTreeSet<_> = ids.difference(&referenced).collect();
-    let directories = left.iter().map(|id| layers.join(id));
-    let links = links.iter().filter(|(_, id)| left.contains(id));
-    let links = links.map(|(name, _)| layers.join(LINKS).join(name));
-    let paths = directories.chain(links).chain(entries).collect();
-    Ok(Unreferenced { layers: left.len(), paths })
+    let driver = Driver::read(root.join(DRIVER))?;
+    let mut db = LayerDb::read(&root, DRIVER)?;
+    let Damage { lost, images, containers } = Damage::find(&db, &driver)?;
+    // So nothing refers to the damaged layers and to those above them.
+    db.images.retain(|image| !images.contains(&image.path));
+    let (mut referenced, mut rest) = db.references();
+    if containers.is_empty() {
+        driver.add_lower(&mut referenced)?;
+    } else {
+        // Any layer may be below one whose list is damaged.
+        rest.retain(|top| db.stack(top).any(|chain| lost.contains(chain)));
+        let known = db.ids_of(rest.iter().copied());
+        referenced.extend(driver.ids.difference(&known).cloned());
+    }
+    let damaged = db.ids_of(lost.iter().map(String::as_str));
+    let unreferenced: BTreeSet<_> = driver.ids.difference(&referenced).cloned().collect();
+    // The directory of a damaged layer may be gone, but not the link that leads there.
+    let left = unreferenced.union(&damaged).filter(|id| !referenced.contains(*id));
+    let mut paths = driver.paths(&left.cloned().collect());
+    paths.extend(rest.iter().filter_map(|chain| Some(db.layers.get(*chain)?.entry.clone())));
+    let directory = root.join("image").join(DRIVER);
+    paths.extend(images::files(&directory, &images)?);
+    Ok(Found {
+        unreferenced: unreferenced.difference(&damaged).count(),
+        damaged: lost.len(),
+        images: images::names(&directory, &images),
+        containers,
+        paths,
+    })
 }
 
 fn check_driver(root: &Path) -> Result<(), Unsure> {
@@ -116,73 +151,4 @@ fn check_no_databases(buildkit: &Path) -> Result<(), Unsure> {
 
 fn names(directory: &Path) -> io::Result<Vec<OsString>> {
     fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect()
-}
-
-/// Returns the names of the layers' directories.
-fn ids(layers: &Path) -> Result<BTreeSet<OsString>, Unsure> {
-    let mut ids = BTreeSet::new();
-    for entry in fs::read_dir(layers).at("cannot read", layers)? {
-        let entry = entry.at("cannot read", layers)?;
-        let name = entry.file_name();
-        let is_hidden = name.as_encoded_bytes().starts_with(b".");
-        let kind = entry.file_type().at("cannot look at", &entry.path())?;
-        if kind.is_dir() && !is_hidden && name != LINKS {
-            ids.insert(name);
-        }
-    }
-    Ok(ids)
-}
-
-/// Returns the layer to which each link leads, by the name of the link.
-fn links(directory: &Path) -> Result<BTreeMap<OsString, OsString>, Unsure> {
-    let mut links = BTreeMap::new();
-    for name in names(directory).at("cannot read", directory)? {
-        let path = directory.join(&name);
-        if name.as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        let target = fs::read_link(&path).at("cannot read", &path)?;
-        let parts: Vec<_> = target.components().collect();
-        match parts[..] {
-            [Component::ParentDir, Component::Normal(id), Component::Normal(last)]
-                if last == "diff" =>
-            {
-                links.insert(name, id.to_owned());
-            }
-            _ => return unsure(&path, format_args!("it leads to {}", target.display())),
-        }
-    }
-    Ok(links)
-}
-
-/// Adds the layers below those in `referenced`, by the driver's own list: a layer of an image
-/// may be over a layer that only BuildKit knew by name.
-fn add_lower(
-    layers: &Path,
-    ids: &BTreeSet<OsString>,
-    links: &BTreeMap<OsString, OsString>,
-    referenced: &mut BTreeSet<OsString>,
-) -> Result<(), Unsure> {
-    let mut open: Vec<_> = referenced.iter().cloned().collect();
-    while let Some(id) = open.pop() {
-        if !ids.contains(&id) {
-            continue;
-        }
-        let path = layers.join(&id).join("lower");
-        let text = match fs::read_to_string(&path) {
-            // The lowest layer has no list.
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            text => text.at("cannot read", &path)?,
-        };
-        for link in text.trim_end().split(':') {
-            let name = link.strip_prefix("l/").map(OsStr::new);
-            let Some(lower) = name.and_then(|name| links.get(name)) else {
-                return unsure(&path, format_args!("no layer is at {link:?}"));
-            };
-            if referenced.insert(lower.clone()) {
-                open.push(lower.clone());
-            }
-        }
-    }
-    Ok(())
 }

@@ -17,6 +17,8 @@ pub enum Unclean {
     WriteBack,
     /// A file system was unmounted since the hold began, in this boot.
     Unmounted,
+    /// The hold was not stopped, and its marker is lost.
+    Marker,
 }
 
 impl fmt::Display for Unclean {
@@ -25,6 +27,7 @@ impl fmt::Display for Unclean {
             Self::Boot => "the machine stopped while the files were held",
             Self::WriteBack => "the disk lost writes while the files were held",
             Self::Unmounted => "a file system was unmounted while its files were held",
+            Self::Marker => "the files were held and the hold was not stopped; its marker is lost",
         })
     }
 }
@@ -128,7 +131,12 @@ fn remove(path: &Path, obstacle: &Obstacle, name: &str) -> String {
             format!("nsenter --mount --target {} synconce hold stop {name}", user.pid)
         }
         Obstacle::Elsewhere { point, user, .. } => {
-            format!("nsenter --mount --target {} umount {}", user.pid, point.display())
+            // The stop has tried to unmount it, unless it is a volume.
+            format!(
+                "end this process, or type: nsenter --mount --target {} umount {}",
+                user.pid,
+                point.display()
+            )
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is left of the overlays of a hold, in every mount namespace: mounts, and processes that
 //! have files open.
 
+use crate::elsewhere;
 use crate::namespaces::{self, Namespace, device};
 use crate::open_files::{self, OpenFile, User};
 use crate::overlay::Place;
@@ -72,6 +73,39 @@ impl View {
         Ok(record.places()?.into_iter().enumerate().map(overlay).collect())
     }
 
+    /// Unmounts idle copies of the overlays of `record` in other mount namespaces, if a copy is
+    /// over the held file: the path leads to the same file afterwards. Then the view shows these
+    /// namespaces as they are now. A copy stays if it is in use, or if the kernel refuses.
+    ///
+    /// Changes nothing if the hold was started in one of the other namespaces: the mounts there
+    /// are no copies. The calling process must have one thread.
+    ///
+    /// # Errors
+    /// As for [`Record::place`].
+    pub(crate) fn unmount_copies(&mut self, record: &Record) -> Result<(), Error> {
+        let is_home = |namespace: &Namespace| namespace.number == record.namespace;
+        // Markers of older versions do not have the number.
+        if record.namespace == 0 || self.others.iter().any(is_home) {
+            return Ok(());
+        }
+        let overlays = self.overlays(record)?;
+        let chosen = |mounts: &[Mount]| {
+            let is_of = |one: &Overlay<'_>, mount: &Mount| {
+                one.is_copy(mount, mounts) && one.hides_held_file(mount, mounts)
+            };
+            let is_chosen = |mount: &&Mount| overlays.iter().any(|one| is_of(one, mount));
+            mounts.iter().filter(is_chosen).cloned().collect()
+        };
+        // Without a child process every copy stays, and the view shows it.
+        let seen = elsewhere::unmount_in(&self.others, chosen).unwrap_or_default();
+        for (namespace, seen) in self.others.iter_mut().zip(seen) {
+            if let Some(mounts) = seen {
+                namespace.mounts = mounts;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether `noted` is the device of the overlay of `place` still. The kernel gives the
     /// number of an overlay that is gone to the next file system, also to an overlay of a hold
     /// whose marker is in another state directory.
@@ -120,6 +154,11 @@ impl Overlay<'_> {
     /// Returns the first mount because of which an unmount of the held path does not end the
     /// overlay.
     pub fn obstacle(&self) -> Option<Obstacle> {
+        self.obstacle_here().or_else(|| self.elsewhere())
+    }
+
+    /// Returns the first such mount in the mount namespace of this process.
+    pub fn obstacle_here(&self) -> Option<Obstacle> {
         let path = self.place.path();
         let is_at = |mount: &&Mount| self.mount.is_some_and(|at| at.id == mount.id);
         let others = self.view.ours.iter().filter(|mount| self.is_mine(mount) && !is_at(mount));
@@ -132,27 +171,39 @@ impl Overlay<'_> {
         let is_inside = |mount: &&Mount| self.mount.is_some_and(|at| mount.parent == at.id);
         let inside = self.view.ours.iter().filter(|mount| is_inside(mount) && !is_at(mount));
         let inside = inside.map(|mount| Obstacle::Inside(mount.point.clone()));
-        here.chain(inside).next().or_else(|| self.elsewhere())
+        here.chain(inside).next()
     }
 
-    /// Whether anything is left of the overlay.
-    pub fn exists(&self) -> bool {
-        self.mount.is_some() || self.obstacle().is_some() || !self.users().is_empty()
-    }
-
-    /// Returns the first mount of the overlay in another namespace.
+    /// Returns a mount of the overlay in another namespace: the one of the namespace in which
+    /// the hold was started, or else the first.
     pub fn elsewhere(&self) -> Option<Obstacle> {
-        self.view.others.iter().find_map(|namespace| {
+        let found = self.view.others.iter().filter_map(|namespace| {
             let mounts = &namespace.mounts;
-            let is_left = |mount: &&Mount| self.is_mine(mount) && !self.may_follow(mount, mounts);
-            let point = mounts.iter().find(is_left)?.point.clone();
+            let point = mounts.iter().find(|mount| self.is_copy(mount, mounts))?.point.clone();
             let name = || User { pid: namespace.pid, name: String::new() };
             let user = User::of(namespace.pid).unwrap_or_else(name);
             let is_home = self.mount.is_none()
                 && namespace.number == self.record.namespace
                 && point == self.place.path();
             Some(Obstacle::Elsewhere { point, user, is_home })
-        })
+        });
+        found.min_by_key(|found| !matches!(found, Obstacle::Elsewhere { is_home: true, .. }))
+    }
+
+    /// Whether `mount` of `mounts`, which are of another namespace, is of this overlay and stays
+    /// when the held path is unmounted.
+    fn is_copy(&self, mount: &Mount, mounts: &[Mount]) -> bool {
+        self.is_mine(mount) && !self.may_follow(mount, mounts)
+    }
+
+    /// Whether `copy` of `mounts` is over the held file. A volume of a container is not: after an
+    /// unmount the container would write to another directory.
+    fn hides_held_file(&self, copy: &Mount, mounts: &[Mount]) -> bool {
+        let ours = match self.mount {
+            Some(at) => spot(at, &self.view.ours),
+            None => spot_of(&self.place.path(), &self.view.ours),
+        };
+        ours.is_some() && ours == spot(copy, mounts)
     }
 
     /// Whether `mount` is of this overlay. A marker without the device is of a start that was
@@ -184,9 +235,17 @@ fn below<'a>(mount: &Mount, mounts: &'a [Mount]) -> Option<&'a Mount> {
 
 /// Returns the file system to which `mount` is attached, and the path in it.
 fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
-    let parent = below(mount, mounts)?;
-    let path = mount.point.strip_prefix(&parent.point).ok()?;
-    Some((device(parent), parent.root.join(path)))
+    in_mount(&mount.point, below(mount, mounts)?)
+}
+
+/// Returns the file system of `path`, on which nothing is mounted, and the path in it.
+fn spot_of(path: &Path, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
+    in_mount(path, open_files::above(path, mounts)?)
+}
+
+fn in_mount(path: &Path, mount: &Mount) -> Option<(u64, PathBuf)> {
+    let path = path.strip_prefix(&mount.point).ok()?;
+    Some((device(mount), mount.root.join(path)))
 }
 
 /// Whether anything is left of an overlay of `record`, in any mount namespace. The file system
@@ -194,9 +253,15 @@ fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
 pub fn exists(record: &Record) -> bool {
     let Ok(view) = View::take() else { return true };
     let overlays = view.overlays(record).unwrap_or_default();
-    // The processes of another pid namespace are not in /proc.
-    let is_in_use = |overlay: &Overlay<'_>| overlay.place.is_in_use().unwrap_or(false);
-    overlays.iter().any(|overlay| overlay.exists() || is_in_use(overlay))
+    let exists = |overlay: &Overlay<'_>| {
+        // The open files are asked only if the kernel cannot be: a process may have files open in
+        // an overlay that is unmounted everywhere and has got the number of this one's device.
+        let asked = || overlay.place.is_in_use().unwrap_or_default();
+        overlay.mount.is_some()
+            || overlay.obstacle().is_some()
+            || asked().unwrap_or_else(|| !overlay.users().is_empty())
+    };
+    overlays.iter().any(exists)
 }
 
 fn ours() -> Result<Vec<Mount>, Error> {

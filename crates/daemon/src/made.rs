@@ -4,8 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Empty files and directories that a start made. Dropped, it removes those that are still
-/// empty: [`settle`](crate::aside::settle) takes a file at the old name as made by a daemon that
-/// has started.
+/// empty.
 #[derive(Debug, Default)]
 pub(crate) struct Made(Vec<PathBuf>);
 

@@ -64,7 +64,12 @@ pub(crate) fn has_failed(record: &Record) -> bool {
 
 /// Whether `system` is at its mount point still.
 pub(crate) fn is_where_it_was(system: &FileSystem) -> bool {
-    id_of(&system.point).is_ok_and(|there| there.id == system.mount)
+    is_on(&system.point, system)
+}
+
+/// Whether `path` is on the mount `system`.
+pub(crate) fn is_on(path: &Path, system: &FileSystem) -> bool {
+    id_of(path).is_ok_and(|there| there.id == system.mount)
 }
 
 fn is_still_mounted(record: &Record, system: &FileSystem, mounts: &[Mount]) -> bool {

@@ -12,9 +12,11 @@ use synconce_probe::mounts::{self, Mount};
 pub struct Namespace {
     /// Its number (the inode of `/proc/PID/ns/mnt`).
     pub number: u64,
-    /// A process in it.
+    /// A process of which a thread is in it.
     pub pid: u32,
-    /// Its mounts.
+    /// That thread.
+    pub thread: u32,
+    /// Its mounts, as the thread sees them: below the root of the thread.
     pub mounts: Vec<Mount>,
 }
 
@@ -41,11 +43,13 @@ pub fn others() -> Vec<Namespace> {
             let Some(number) = number(&thread.path()).filter(|number| seen.insert(*number)) else {
                 continue;
             };
-            let thread = thread.file_name().to_string_lossy().into_owned();
-            match mounts::read(&thread) {
-                Ok(mounts) => found.push(Namespace { number, pid, mounts }),
+            let name = thread.file_name().to_string_lossy().into_owned();
+            match (name.parse(), mounts::read(&name)) {
+                (Ok(thread), Ok(mounts)) => {
+                    found.push(Namespace { number, pid, thread, mounts });
+                }
                 // The thread has ended: another one may be in this namespace.
-                Err(_) => drop(seen.remove(&number)),
+                _ => drop(seen.remove(&number)),
             }
         }
     }

@@ -195,7 +195,7 @@ fn may_block(mount: &Mount) -> bool {
 }
 
 /// Returns the mount that `path` is on.
-fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+pub(crate) fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     // Of several at one point, the last covers the others.
     above.max_by_key(|mount| mount.point.components().count())

@@ -22,6 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::replace::exists;
 use synconce_probe::mounts::{self, Mount};
 use synconce_sys::overlay::mounted;
 
@@ -172,16 +173,17 @@ impl Place {
     /// Whether an overlay of the held path exists that is not mounted over the path: what
     /// /proc does not show can keep the overlay, such as a descriptor that was sent and not yet
     /// received. The kernel refuses a second overlay with an index and the same upper directory
-    /// (`ovl_report_in_use` in fs/overlayfs/super.c).
+    /// (`ovl_report_in_use` in fs/overlayfs/super.c). `None` if a directory of the overlay is not
+    /// where it belongs.
     ///
     /// # Errors
     /// Names the directory that cannot be opened.
-    pub fn is_in_use(&self) -> Result<bool, Error> {
+    pub fn is_in_use(&self) -> Result<Option<bool>, Error> {
         let scratch = self.scratch();
         let directories = [scratch.join("upper"), scratch.join("work"), scratch.join(POINT)];
         let upper = if self.is_file { directories[0].clone() } else { self.path() };
         if !directories.iter().all(|path| path.is_dir()) || !upper.is_dir() {
-            return Ok(false);
+            return Ok(None);
         }
         let [upper, work, lower] = [open(&upper)?, open(&directories[1])?, open(&directories[2])?];
         let second = mounted(MountAttrFlags::empty(), |context| {
@@ -194,7 +196,16 @@ impl Place {
             context.flag("volatile")
         });
         // Other errors come after this one: the work directory is of an earlier volatile mount.
-        Ok(second.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy))
+        Ok(Some(second.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)))
+    }
+
+    /// Whether a volatile overlay of the path was not ended by a stop: the kernel's mark of such an
+    /// overlay is in its work directory (`ovl_create_volatile_dirty` in fs/overlayfs/super.c).
+    ///
+    /// # Errors
+    /// Names the mark that cannot be looked at.
+    pub fn is_marked(&self) -> Result<bool, Error> {
+        exists(&self.scratch().join("work/work/incompat/volatile"))
     }
 
     /// Ends the hold: unmounts the overlay.
@@ -213,9 +224,11 @@ impl Place {
     pub fn clean(&self) -> Result<(), Error> {
         let (scratch, above) = (self.scratch(), self.parent.join(SCRATCH));
         // After a power cut a part of the directories may be missing.
-        if !above.exists() {
+        if !exists(&above)? {
             return Ok(());
         }
+        // The daemon's user may have made a link there. What it leads to is not of the hold.
+        open(&above)?;
         // A start that was killed may have left its overlay there.
         match unmount(scratch.join(POINT), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
             Err(Errno::INVAL | Errno::NOENT) => {}
@@ -233,6 +246,21 @@ impl Place {
             other => other.on("cannot remove", &above),
         }
     }
+}
+
+/// Removes what a hold that a crash ended has added at `places`, durably: the mark of
+/// [`Place::is_marked`] must not come back after the marker is removed.
+///
+/// # Errors
+/// Names the act and path.
+pub fn clean(places: &[Place]) -> Result<(), Error> {
+    for place in places {
+        place.clean()?;
+        let scratch = place.parent.join(SCRATCH);
+        let changed = if exists(&scratch)? { scratch } else { place.parent.clone() };
+        rustix::fs::fsync(open(&changed)?).on("cannot sync", &changed)?;
+    }
+    Ok(())
 }
 
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
@@ -269,21 +297,20 @@ fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     move_mount(mount, "", target, "", both)
 }
 
-/// Removes what holds that a crash ended have added beside `held`.
+/// Fails if one of `places` is held, so that its files cannot be recovered.
 ///
 /// # Errors
-/// Names the act and path; `EBUSY` for a path that is still held.
-pub fn clean(held: &[Held]) -> Result<(), Error> {
+/// `EBUSY` for a path that is held; otherwise names the file that cannot be read.
+pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    for held in held {
-        let place = match Place::of(held) {
-            Err(error) if error.io().kind() == ErrorKind::NotFound => continue,
-            place => place?,
-        };
+    for place in places {
         if place.mount(&mounts).is_some() {
-            return Err(Error::new("cannot recover, while it is held,", &held.path, Errno::BUSY));
+            return Err(Error::new(
+                "cannot recover, while it is held,",
+                &place.path(),
+                Errno::BUSY,
+            ));
         }
-        place.clean()?;
     }
     Ok(())
 }

@@ -15,11 +15,13 @@ use self::check::Verdict;
 use self::state::State;
 use crate::aside::{self, Journal, Request};
 use crate::config::{AfterCrash, Config, Held};
-use crate::docker_layers;
-use crate::overlay;
+use crate::docker_layers::{self, Found};
+use crate::overlay::{self, Place};
 use crate::record::Record;
 use crate::runtime::Lock;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use synconce_durable::error::Error;
 use synconce_durable::mutant;
 
 /// What the operator decides about held files after an unclean end.
@@ -66,17 +68,26 @@ pub struct SetAside {
     pub paths: Vec<PathBuf>,
     /// The commands of a shell that put everything back, without synconce.
     pub commands: Vec<String>,
-    /// What was found of layers that dockerd no longer uses.
+    /// What was found of layers that dockerd no longer uses, or can no longer use.
     pub layers: Layers,
 }
 
-/// Layers of dockerd to which nothing refers after a wipe.
+/// Layers of dockerd to which nothing refers after a wipe, or that the crash damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layers {
     /// The hold's file names no data directory of dockerd.
     NotAsked,
-    /// This many layers were set aside, too.
-    SetAside(usize),
+    /// Layers were set aside, too.
+    SetAside {
+        /// The number of layers to which nothing refers.
+        unreferenced: usize,
+        /// The number of layers of images that the crash damaged, with those above them.
+        damaged: usize,
+        /// The names of the images that had these damaged layers, and were set aside, too.
+        images: Vec<String>,
+        /// The ids of containers that have a damaged layer, which was not set aside.
+        containers: Vec<String>,
+    },
     /// No layer was set aside, for this reason.
     Left(String),
 }
@@ -93,15 +104,18 @@ enum Fate {
 /// function, the next call continues. Waits until no other command changes the hold.
 ///
 /// # Errors
-/// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] if the
-/// files cannot be there. Otherwise names the path. The marker stays, and the hold does not
-/// start.
+/// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] and
+/// [`RecoverError::Elsewhere`] if the files cannot be there; [`RecoverError::InUse`] if the daemon
+/// runs. Otherwise names the path. The marker stays, and the hold does not start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     // Without the lock the marker that is removed here could be the one of a later start.
-    let _lock = Lock::take(name)?;
+    let lock = Lock::take(name)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
-    let state = State::read(name)?;
+    let state = match State::read(name)? {
+        State::Clean if !has_begun => State::without_marker(config)?,
+        state => state,
+    };
     let reason = match &state {
         State::Clean if !has_begun => return Ok(Recovered::Clean),
         State::Clean => "an earlier recovery was cut short".to_owned(),
@@ -112,6 +126,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
     let (then, reason) = match &state {
         State::Unclean { record: Some(record), .. } => {
             present::refuse_unmounted(record)?;
+            present::refuse_elsewhere(record, decision)?;
             (&record.config, noting_edits(reason, &record.config, config))
         }
         _ => (config, reason),
@@ -127,24 +142,44 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         _ => decide(config, decision, &state, held, &reason),
     };
     let unseen = present::out_of_sight(name, &state, held)?;
-    let fate = match unseen.filter(|_| decision == Decision::ByFile) {
-        Some(path) => Fate::Refuse(format!(
-            "{reason}, and {} is missing; its file system may not be mounted",
-            path.display()
-        )),
-        None => fate,
-    };
+    if let Some(path) = unseen.filter(|_| decision == Decision::ByFile) {
+        let why = format!("{} is missing; its file system may not be mounted", path.display());
+        return Err(refused(then, format!("{reason}, and {why}"), false));
+    }
     if let Fate::Refuse(reason) = fate {
         return Err(refused(then, reason, false));
     }
+    let places = places(&state, held)?;
+    overlay::refuse_held(&places)?;
+    if matches!(fate, Fate::Wipe(_)) {
+        // The guard has the files open, too.
+        lock.end_guard()?;
+        present::refuse_used(then)?;
+    }
     // Before a rename: the links and attributes that the hold added are beside and on the files.
-    overlay::clean(held)?;
+    overlay::clean(&places)?;
     present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(then, reason),
         Fate::Keep => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
         _ => Record::clear(name).map(|()| Recovered::WasWhole { reason }).map_err(Into::into),
     }
+}
+
+/// Returns where the overlays of `held` were. A path whose directory is gone has none.
+fn places(state: &State, held: &[Held]) -> Result<Vec<Place>, Error> {
+    let mut places = Vec::new();
+    for (index, held) in held.iter().enumerate() {
+        let place = match state {
+            State::Unclean { record: Some(record), .. } => record.place(index),
+            _ => Place::of(held),
+        };
+        match place {
+            Err(error) if error.io().kind() == ErrorKind::NotFound => {}
+            place => places.push(place?),
+        }
+    }
+    Ok(places)
 }
 
 /// Returns `reason`, with a note if the hold's file was edited since `then`.
@@ -213,12 +248,12 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
     let mut journal = aside::set_aside(&request(&paths, &reason))?;
     let mut layers = Layers::NotAsked;
     if let Some(root) = &config.docker_root {
-        layers = match docker_layers::unreferenced(root) {
+        layers = match docker_layers::find(root) {
             Err(why) => Layers::Left(why.to_string()),
-            Ok(found) => {
-                let reason = "BuildKit's database, which referred to these layers, is set aside";
-                journal = aside::set_aside(&request(&found.paths, reason))?;
-                Layers::SetAside(found.layers)
+            Ok(Found { unreferenced, damaged, images, containers, paths }) => {
+                // In one set: without its layers, an image could not be understood any more.
+                journal = aside::set_aside(&request(&paths, reason_of(damaged)))?;
+                Layers::SetAside { unreferenced, damaged, images, containers }
             }
         };
     }
@@ -226,4 +261,15 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
     Record::clear(name)?;
     let (paths, commands) = (journal.paths(), journal.commands());
     Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))
+}
+
+/// Returns why layers of dockerd are set aside, if `damaged` of them are damaged.
+fn reason_of(damaged: usize) -> &'static str {
+    match damaged {
+        0 => "BuildKit's database, which referred to these layers, is set aside",
+        _ => {
+            "BuildKit's database, which referred to these layers, is set aside; or the crash \
+             damaged a layer of these images"
+        }
+    }
 }

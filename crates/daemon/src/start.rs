@@ -2,23 +2,22 @@
 
 use crate::aside;
 use crate::config::{Config, Held, Kind};
-use crate::error::Failure;
+use crate::error::{Failure, Unclean};
 use crate::kind;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
 use crate::namespaces::{self, device};
-use crate::open_files::{self, OpenFile};
 use crate::overlay::Place;
+use crate::patience::eventually;
 use crate::record::{Record, Spot};
 use crate::runtime::{self, Lock};
 use crate::stop;
 use crate::unclean::unclean;
+use crate::users;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
-use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -213,6 +212,7 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     if place.mount(&mounts).is_some() {
         return Err(Failure::HeldAlready(path));
     }
+    refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
     kind::inspect(held).map_err(Failure::Refused)?;
@@ -236,6 +236,24 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     }
 }
 
+/// Refuses `place` while another container holds it, whose processes and mounts are out of sight: a
+/// lock through one overlay is no lock in the other. Refuses it also if the marker of an earlier
+/// hold is lost.
+fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
+    if !eventually(|| Ok::<_, Failure>(place.is_in_use()? != Some(true)))? {
+        return Err(Failure::InUse {
+            starting: true,
+            path: place.path(),
+            users: Vec::new(),
+            unit: config.unit.clone(),
+        });
+    }
+    match place.is_marked()? {
+        true => Err(Failure::Unclean(config.name.clone(), Unclean::Marker)),
+        false => Ok(()),
+    }
+}
+
 /// Makes the missing `path`. The daemon may not be root's: it gets the owner and the mode of
 /// what is set aside, if there is such a file.
 fn make(held: &Held, path: &Path, config: &Config, new: &mut Made) -> Result<(), Error> {
@@ -254,51 +272,24 @@ fn make(held: &Held, path: &Path, config: &Config, new: &mut Made) -> Result<(),
     fs::set_permissions(path, former.permissions()).on("cannot set the mode of", path)
 }
 
+/// Refuses a second daemon on the files of `config`: the first one has them open. It may be left
+/// of a `synconce hold run` that was killed.
+///
+/// # Errors
+/// [`Failure::InUse`], or names the path that cannot be read.
+pub fn refuse_second_daemon(config: &Config) -> Result<(), Failure> {
+    config.hold.iter().try_for_each(|held| refuse_users(&held.path, config))
+}
+
 /// Refuses a path of which a process has a file open: its syncs would stay real, and its
 /// mappings would be of the file below.
 fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
-    let mut users = Vec::new();
-    let is_free = || {
-        // By their numbers: a process may reach a file by a bind mount, a hard link or in
-        // another mount namespace.
-        let files = identities(path)?;
-        let is_held = |file: &&OpenFile| files.contains(&(file.device, file.inode));
-        users = open_files::users(open_files::all().iter().filter(is_held));
-        Ok(users.is_empty())
-    };
-    match stop::eventually(is_free)? {
-        true => Ok(()),
-        false => Err(Failure::InUse {
-            starting: true,
-            path: path.to_owned(),
-            users,
-            unit: config.unit.clone(),
-        }),
-    }
-}
-
-/// Returns the device and inode numbers of `path` and of everything below it.
-fn identities(path: &Path) -> Result<HashSet<(u64, u64)>, Error> {
-    let mut found = HashSet::from_iter(open_files::identity(path));
-    let mut directories = Vec::from_iter(path.is_dir().then(|| path.to_owned()));
-    while let Some(directory) = directories.pop() {
-        let entries = match fs::read_dir(&directory) {
-            // The daemon's files come and go.
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            entries => entries.on("cannot read", &directory)?,
-        };
-        for entry in entries {
-            let entry = entry.on("cannot read", &directory)?;
-            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-            if !is_link {
-                found.extend(open_files::identity(&entry.path()));
-            }
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                directories.push(entry.path());
-            }
+    match users::that_stay(&[path.to_owned()])? {
+        None => Ok(()),
+        Some((path, users)) => {
+            Err(Failure::InUse { starting: true, path, users, unit: config.unit.clone() })
         }
     }
-    Ok(found)
 }
 
 fn hold_all(record: &Record) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use crate::config::{AfterCrash, Config};
 use crate::error::Unclean;
 use crate::live::{Obstacle, View};
+use crate::lost::is_lost;
 use crate::open_files::{OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
@@ -77,6 +78,11 @@ pub struct Status {
 pub fn status(name: &str, config: Option<&Config>) -> Result<Option<Status>, Error> {
     match (Record::read(name)?, config) {
         (Some(record), _) => of_record(&record).map(Some),
+        // Not every user may look.
+        (None, Some(config)) if is_lost(config).unwrap_or(false) => {
+            let reason = Some(Unclean::Marker.to_string());
+            Ok(Some(Status { reason, ..of(config, State::Interrupted) }))
+        }
         (None, Some(config)) => Ok(Some(of(config, State::Off))),
         (None, None) => Ok(None),
     }

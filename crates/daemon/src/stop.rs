@@ -2,26 +2,21 @@
 
 use crate::error::Failure;
 use crate::live::{Overlay, View};
-use crate::mounted::is_where_it_was;
+use crate::mounted::{is_on, is_where_it_was};
 use crate::overlay::Place;
-use crate::record::Record;
+use crate::patience::eventually;
+use crate::record::{FileSystem, Record};
 use crate::runtime::Lock;
 use crate::unclean::unclean;
+use crate::users;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_probe::mounts;
-
-/// How long a verb waits for processes that have held files open.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long it waits between two looks.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// What [`stop`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +49,8 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
 /// Ends the hold of `record`, of which any part may be mounted.
 pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
     // Before the first unmount, so that a daemon that still runs keeps the whole hold.
-    refuse(&record, |overlays| obstructed(overlays, &record))?;
+    refuse_obstacles(&record)?;
+    refuse_unsynced_users(&record)?;
     // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
     // and the overlays those before.
     let pins = pins(&record)?;
@@ -97,9 +93,9 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
         let pin = rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)?;
         Ok((pin, path.to_owned()))
     };
-    let systems = record.file_systems.iter();
+    let (systems, places) = (record.file_systems.iter(), record.places()?);
     let mut pins = Vec::new();
-    for place in record.places()? {
+    for place in &places {
         match open(place.parent()) {
             // The directory was renamed or removed. Its file system is synced all the same.
             Err(error)
@@ -113,6 +109,11 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
             pin => pins.push(pin?),
         }
     }
+    // Another file system may be mounted over the directory by now.
+    let is_pinned = |system: &FileSystem| places.iter().any(|place| is_on(place.parent(), system));
+    for system in systems.filter(|system| is_where_it_was(system) && !is_pinned(system)) {
+        pins.push(open(&system.point)?);
+    }
     Ok(pins)
 }
 
@@ -124,7 +125,7 @@ fn release_all(record: &Record) -> Result<Option<PathBuf>, Failure> {
     if held().next().is_none() {
         return Ok(None);
     }
-    refuse(record, |overlays| in_use(overlays, record))?;
+    refuse(|| Ok(in_use(&View::take()?.overlays(record)?, record)))?;
     let mut failed = None;
     for place in held() {
         failed = failed.or(place.has_write_back_error().then(|| place.path()));
@@ -151,18 +152,18 @@ fn release(place: &Place, record: &Record) -> Result<(), Failure> {
 
 /// Waits until nothing is left of the overlays, which are unmounted.
 fn refuse_remains(record: &Record) -> Result<(), Failure> {
-    refuse(record, |overlays| obstructed(overlays, record))?;
+    refuse_obstacles(record)?;
     let places = record.places()?;
     let mut left = None;
     let is_free = || {
         left = None;
         for place in &places {
-            if place.is_in_use()? {
+            if place.is_in_use()? == Some(true) {
                 left = Some(place.path());
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok::<_, Failure>(true)
     };
     match (eventually(is_free)?, left) {
         (false, Some(path)) => Err(Failure::in_use(path, Vec::new(), record)),
@@ -170,16 +171,44 @@ fn refuse_remains(record: &Record) -> Result<(), Failure> {
     }
 }
 
-/// Fails with what `found` returns for the overlays, if it does so for the whole [`PATIENCE`].
-fn refuse(
-    record: &Record,
-    found: impl Fn(&[Overlay<'_>]) -> Option<Failure>,
-) -> Result<(), Failure> {
+/// Fails if something keeps an overlay beyond an unmount of the held path. Unmounts idle copies
+/// in other mount namespaces: at a shutdown nothing else would do so, and the next boot would
+/// find the hold interrupted. If the stop fails later, the hold is in force without the copies.
+fn refuse_obstacles(record: &Record) -> Result<(), Failure> {
+    refuse(|| {
+        let mut view = View::take()?;
+        if may_be_free(&view.overlays(record)?) {
+            view.unmount_copies(record)?;
+        }
+        Ok(obstructed(&view.overlays(record)?, record))
+    })
+}
+
+/// Fails if a daemon that leaves its syncs out itself has a held file open. There is no overlay
+/// that keeps such a hold, and no later sync covers what the daemon writes after the stop.
+fn refuse_unsynced_users(record: &Record) -> Result<(), Failure> {
+    if !record.config.own_option {
+        return Ok(());
+    }
+    let paths: Vec<_> = record.places()?.iter().map(Place::path).collect();
+    match users::that_stay(&paths)? {
+        Some((path, users)) => Err(Failure::in_use(path, users, record)),
+        None => Ok(()),
+    }
+}
+
+/// Whether nothing but mounts in other namespaces keeps `overlays`.
+fn may_be_free(overlays: &[Overlay<'_>]) -> bool {
+    let mut overlays = overlays.iter();
+    overlays.all(|overlay| overlay.users().is_empty() && overlay.obstacle_here().is_none())
+}
+
+/// Fails with what `found` returns, if it returns a failure for as long as [`eventually`] waits.
+fn refuse(found: impl Fn() -> Result<Option<Failure>, Failure>) -> Result<(), Failure> {
     let mut last = None;
     let is_free = || {
-        let view = View::take()?;
-        last = found(&view.overlays(record)?);
-        Ok(last.is_none())
+        last = found()?;
+        Ok::<_, Failure>(last.is_none())
     };
     match (eventually(is_free)?, last) {
         (false, Some(failure)) => Err(failure),
@@ -200,22 +229,4 @@ fn obstructed(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
         Some(Failure::Blocked(overlay.place.path(), obstacle, record.name.clone()))
     };
     in_use(overlays, record).or_else(|| overlays.iter().find_map(blocked))
-}
-
-/// Waits until `holds` returns true, for at most [`PATIENCE`], and returns whether it did. A
-/// program that reads the files for a moment, such as a backup, must not make the stop fail: at
-/// a shutdown nothing would try again, and the next boot would find the hold interrupted.
-pub(crate) fn eventually(
-    mut holds: impl FnMut() -> Result<bool, Failure>,
-) -> Result<bool, Failure> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if holds()? {
-            return Ok(true);
-        }
-        if Instant::now() > end {
-            return Ok(false);
-        }
-        sleep(PAUSE);
-    }
 }

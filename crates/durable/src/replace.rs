@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -107,6 +107,17 @@ pub fn remove_unfinished(path: &Path) -> Result<(), Error> {
     match path.parent().is_some_and(Path::is_dir) {
         true => remove(&path.with_file_name(temporary(path))),
         false => Ok(()),
+    }
+}
+
+/// Whether there is a file of any kind at `path`, a dangling link included.
+///
+/// # Errors
+/// Names the path. A file that cannot be looked at, as on a failed disk, is not missing.
+pub fn exists(path: &Path) -> Result<bool, Error> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        found => found.on("cannot look at", path).map(|_| true),
     }
 }
 

@@ -64,9 +64,6 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     process::adopt_orphans()?;
     let set = Set::of(&PASSED_ON.map(Signal::as_raw));
     let mask = set.block();
-    // At a limit of file sizes a write fails with EFBIG, instead of a signal that kills this
-    // process.
-    Set::of(&[Signal::XFSZ.as_raw()]).block();
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

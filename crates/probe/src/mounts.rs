@@ -91,7 +91,12 @@ impl Mount {
 /// # Errors
 /// Those of reading `/proc/PID/mountinfo`.
 pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
-    Ok(parse(&text(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?)))
+    Ok(of_bytes(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?))
+}
+
+/// Parses the content of a mountinfo file; skips malformed lines.
+pub fn of_bytes(bytes: &[u8]) -> Vec<Mount> {
+    parse(&text(bytes))
 }
 
 /// Returns the mounts of this process, including the mount of its root: in a chroot, mountinfo

@@ -127,26 +127,27 @@ fn known(word: &OsStr) -> Result<String, Trouble> {
 }
 
 fn begin(named: &Named) -> Result<(), Trouble> {
-    begun(&read(&named.name)?)
+    begun(&read(&named.name)?).map(drop)
 }
 
 /// Starts the hold of `config`, and says what was made.
-fn begun(config: &Config) -> Result<(), Trouble> {
+fn begun(config: &Config) -> Result<Started, Trouble> {
     if synconce_hold::is_held() {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
     }
-    say_started(config, start(config)?);
+    let started = start(config)?;
+    say_started(config, &started);
     if let Some(directory) = marker_place::in_memory() {
         let place = directory.display();
         notice(&format!(
             "the marker is in memory, in {place}: after a power cut the files are used unchecked"
         ));
     }
-    Ok(())
+    Ok(started)
 }
 
-fn say_started(config: &Config, started: Started) {
+fn say_started(config: &Config, started: &Started) {
     match started {
         Started::InForce => notice(&format!("the files of {} are held already", config.name)),
         Started::Began(made) => {

@@ -2,9 +2,10 @@
 //! the hold, and it does not give up files that it has not seen.
 
 use crate::recovery::interrupted;
-use crate::support::Fixture;
+use crate::support::{Fixture, end};
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
+use std::os::unix::fs::symlink;
 use synconce_testkit::harness::{Started, eventually, finish, isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -35,6 +36,7 @@ fn recover_and_settle_wait_for_other_commands_of_the_hold() {
         interrupted(&fixture, "old");
         waits(&fixture, "recover", || fixture.file().exists());
         fixture.ok("start");
+        fs::write(fixture.directory().join("data"), "new").unwrap();
         waits(&fixture, "settle", || fixture.everything().contains(".synconce-aside"));
         fixture.ok("stop");
         fixture.rig.down().unwrap();
@@ -152,8 +154,13 @@ fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settl
         assert_eq!(refused.status.code(), Some(125));
         assert!(refused.stderr.contains("has not made"), "{}", refused.stderr);
         fixture.ok("start");
+        // What the start made is empty: a start may be killed, and no daemon has used it.
+        assert_eq!(fixture.hold("settle").status.code(), Some(125));
+        let unused = finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", "true"]));
+        assert_eq!(unused.status.code(), Some(0), "{}", unused.stderr);
+        assert!(unused.stderr.contains("has not made"), "{}", unused.stderr);
+        fs::write(held.join("data"), "new").unwrap();
         fixture.ok("settle");
-        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }
@@ -177,6 +184,100 @@ fn a_recovery_that_fails_on_a_read_only_disk_shows_nothing_as_set_aside() {
         fixture.rig.remount("rw").unwrap();
         fixture.ok("recover");
         assert_eq!(fixture.status().0["set_aside"].as_array().unwrap().len(), 1);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn files_that_a_daemon_without_the_hold_has_open_are_not_set_aside() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\nunit = \"some.service\"\n");
+        fixture.ok("start");
+        crash(&fixture);
+        // The operator has started the daemon by hand.
+        for path in [fixture.file(), fixture.directory().join("new")] {
+            let process = fixture.open(&path);
+            let at_first = fixture.everything();
+            let refused = fixture.hold("recover");
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            for said in ["is in use by s", "  systemctl stop some.service  "] {
+                assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+            }
+            assert_eq!(fixture.everything(), at_first);
+            assert_eq!(fixture.state(), "interrupted");
+            end(process);
+        }
+        fixture.ok("recover");
+        assert!(!fixture.file().exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn files_to_which_a_link_no_longer_leads_are_not_forgotten() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let [link, first, second] = ["cur", "v1", "v2"].map(|name| fixture.rig.path().join(name));
+        fs::create_dir_all(first.join("db")).unwrap();
+        fs::create_dir_all(second.join("db")).unwrap();
+        symlink("v1", &link).unwrap();
+        let path = link.join("db").display().to_string();
+        let text =
+            format!("after_crash = \"wipe\"\n[[hold]]\npath = \"{path}\"\nkind = \"other\"\n");
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        place.bare(&["umount", &first.join("db").display().to_string()]);
+        crash(&fixture);
+        let at_first = fixture.everything().replace(&format!("{}\n", link.display()), "");
+        fs::remove_file(&link).unwrap();
+        for target in [None, Some("v2")] {
+            if let Some(target) = target {
+                symlink(target, &link).unwrap();
+            }
+            for decision in [&[][..], &["--wipe"]] {
+                let words = [&["hold", "recover", "./t.toml"], decision].concat();
+                let refused = finish(&mut place.synconce(&words));
+                assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+                let said = format!("{path} led to {}/db when", first.display());
+                assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+                assert_eq!(fixture.state(), "interrupted");
+            }
+            let now = fixture.everything().replace(&format!("{}\n", link.display()), "");
+            assert_eq!(now, at_first);
+        }
+        fs::remove_file(&link).unwrap();
+        symlink("v1", &link).unwrap();
+        fixture.ok("recover");
+        assert!(!first.join("db").exists() && second.join("db").exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_whose_marker_is_lost_is_recovered_before_it_starts() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        crash(&fixture);
+        // As in a container that is made anew.
+        place.remove("state/holds/t.json");
+        for _again in 0..2 {
+            assert_eq!(fixture.state(), "interrupted");
+            let refused = fixture.hold("start");
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            for said in ["its marker is lost", "hint: synconce hold recover t\n"] {
+                assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+            }
+        }
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+        let recovered = fixture.hold("recover");
+        assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+        assert!(recovered.stderr.contains("its marker is lost; the files are set aside"));
+        assert!(!fixture.file().exists() && !fixture.directory().exists());
+        fixture.ok("start");
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }

@@ -1,8 +1,9 @@
 //! Full and failing disks, and file systems that go away.
 
-use crate::support::{Fixture, end};
+use crate::support::{Fixture, end, stays};
 use std::fs;
-use synconce_testkit::harness::{isolated, isolated_alone};
+use std::os::unix::fs::MetadataExt;
+use synconce_testkit::harness::{finish, isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
 
 #[test]
@@ -53,22 +54,54 @@ fn a_write_back_error_ends_the_hold_and_is_named() {
     });
 }
 
+/// Unmounts what is held, kills the guard, and unmounts and mounts the disk.
+fn unmount_all(fixture: &Fixture<'_>) {
+    for path in [fixture.file(), fixture.directory()] {
+        fixture.place.bare(&["umount", &path.display().to_string()]);
+    }
+    assert_eq!(fixture.state(), "incomplete");
+    fixture.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+    fixture.rig.unmount().unwrap();
+    fixture.rig.mount().unwrap();
+}
+
 #[test]
 fn a_file_system_that_was_unmounted_during_the_hold_is_in_doubt() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
-        for path in [fixture.file(), fixture.directory()] {
-            place.bare(&["umount", &path.display().to_string()]);
-        }
-        assert_eq!(fixture.state(), "incomplete");
-        place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
-        fixture.rig.unmount().unwrap();
-        fixture.rig.mount().unwrap();
+        unmount_all(&fixture);
         assert_eq!(fixture.state(), "interrupted");
         let refused = fixture.hold("start");
         assert_eq!(refused.status.code(), Some(125));
         assert!(refused.stderr.contains("was unmounted"), "{}", refused.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_of_another_overlay_with_the_same_device_is_not_of_the_hold() {
+    // The kernel gives the lowest number that is free. Another test could take the number, or free
+    // many lower ones. An overlay can take several: its own first, then some for its layers.
+    isolated_alone(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let device = fs::metadata(fixture.directory()).unwrap().dev();
+        unmount_all(&fixture);
+        let script = format!(
+            "mkdir lower other; : >lower/file; number=\n\
+             until [ \"$number\" = {device} ]; do\n\
+             mkdir $((n += 1)); mount -t tmpfs other $n; number=$(stat --format %d $n)\n\
+             done\n\
+             umount $n; mount -t overlay -o lowerdir=lower:other other $n\n\
+             [ $(stat --format %d $n) = {device} ]\n\
+             exec 3<$n/file; umount --lazy $n"
+        );
+        let process = stays(place, &["sh"], &script);
+        assert_eq!(fixture.state(), "interrupted");
+        let refused = fixture.hold("start");
+        assert!(refused.stderr.contains("was unmounted"), "{}", refused.stderr);
+        end(process);
         fixture.rig.down().unwrap();
     });
 }
@@ -85,6 +118,20 @@ fn a_hold_that_somebody_unmounted_is_whole_again_after_the_next_start() {
         fixture.ok("start");
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_named() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let binary = synconce_testkit::harness::binary();
+        let script = format!("(ulimit -f 0; '{binary}' hold start ./t.toml 2>&1) | cat");
+        let started = finish(place.command("bash").args(["-c", &script]));
+        assert!(started.stdout.contains("cannot write"), "{started:?}");
+        assert!(started.stdout.contains("File too large"), "{started:?}");
+        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }

@@ -1,36 +1,10 @@
 //! Overlays of a hold that other mounts, names and namespaces keep: a stop does not say that the
 //! hold has ended, and names what keeps it.
 
-use crate::support::{Fixture, end};
+use crate::support::{Fixture, end, refused, sh, stays};
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Place, Started, finish, isolated};
-
-/// Runs `script`, which succeeds.
-fn sh(place: &Place, script: &str) {
-    let finished = place.bare(&["sh", "-ec", script]);
-    assert_eq!(finished.status.code(), Some(0), "{script}: {}", finished.stderr);
-}
-
-/// Checks that the stop fails with `said`, and that the hold is not over.
-fn refused(fixture: &Fixture<'_>, said: &[&str]) {
-    let stopped = fixture.hold("stop");
-    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
-    for said in said {
-        assert!(stopped.stderr.contains(said), "{said}: {}", stopped.stderr);
-    }
-    assert_ne!(fixture.state(), "off");
-}
-
-/// Starts a shell that runs `script`, prints a word when it is done, and stays.
-fn stays(place: &Place, words: &[&str], script: &str) -> Started {
-    let ready = place.text("ready");
-    let script = format!("{script}; echo >{ready}; exec sleep 600");
-    let process = Started::new(place.command(words[0]).args(&words[1..]).args(["-ec", &script]));
-    place.wait_for("ready");
-    place.remove("ready");
-    process
-}
+use synconce_testkit::harness::{Started, finish, isolated};
 
 /// Returns a name in a fresh directory beside the held files.
 fn beside(fixture: &Fixture<'_>, name: &str) -> String {
@@ -55,28 +29,6 @@ fn a_bind_mount_of_a_held_directory_keeps_the_hold() {
         sh(place, &format!("umount {copy}"));
         fixture.ok("stop");
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
-    });
-}
-
-#[test]
-fn a_process_in_a_mount_namespace_of_its_own_keeps_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        fixture.ok("start");
-        let new = fixture.directory().join("new").display().to_string();
-        let private = ["unshare", "--mount", "sh"];
-        let process = stays(place, &private, &format!("exec 3>{new}"));
-        refused(&fixture, &[&format!("in use by sleep (pid {})", process.pid())]);
-        assert_eq!(fixture.state(), "held");
-        end(process);
-        let process = stays(place, &private, ":");
-        let said = format!("in the mount namespace of sleep (pid {}), on ", process.pid());
-        let hint = format!("hint: nsenter --mount --target {} umount ", process.pid());
-        refused(&fixture, &[&said, &hint]);
-        assert_eq!(fixture.state(), "held");
-        end(process);
-        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }
@@ -205,6 +157,26 @@ fn a_stop_ends_the_hold_where_a_link_led_at_the_start() {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("v1/db"), "{mounts}");
         assert!(!fixture.everything().contains("synconce-hold"), "{}", fixture.everything());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_syncs_the_disk_of_the_files_below_another_file_system() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let above = beside(&fixture, "p");
+        beside(&fixture, "p/db");
+        let text =
+            format!("own_option = true\n[[hold]]\npath = \"{above}/db\"\nkind = \"other\"\n");
+        place.write("t.toml", &text);
+        fixture.ok("start");
+        fs::write(format!("{above}/db/data"), "data").unwrap();
+        sh(place, &format!("mount -t tmpfs other {above}"));
+        let flushes = fixture.flushes();
+        fixture.ok("stop");
+        assert!(fixture.flushes() > flushes, "the files are made durable");
+        sh(place, &format!("umount {above}"));
         fixture.rig.down().unwrap();
     });
 }

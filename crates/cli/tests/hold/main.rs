@@ -10,6 +10,7 @@ mod files;
 mod left;
 mod names;
 mod namespaces;
+mod private;
 mod recovery;
 mod refusals;
 mod running;

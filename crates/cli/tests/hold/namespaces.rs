@@ -1,8 +1,8 @@
 //! Verbs and writers that see other mounts than the hold: bind mounts, and mount namespaces.
 
-use crate::support::{Fixture, end};
+use crate::support::{Fixture, end, stays};
 use std::fs;
-use synconce_testkit::harness::{Started, binary, finish, isolated};
+use synconce_testkit::harness::{Started, binary, eventually, finish, isolated};
 
 #[test]
 fn a_file_that_is_open_through_a_bind_mount_or_another_namespace_is_not_taken_into_a_hold() {
@@ -52,9 +52,7 @@ fn a_program_that_reads_for_a_moment_does_not_fail_the_start() {
         let process = fixture.open(&fixture.file());
         let start = Started::new(&mut place.synconce(&["hold", "start", "./t.toml"]));
         // The lock of the verb is taken before the look at the files.
-        synconce_testkit::harness::eventually("the start has begun", || {
-            place.path("runtime/holds/t.lock").exists()
-        });
+        eventually("the start has begun", || place.path("runtime/holds/t.lock").exists());
         end(process);
         assert_eq!(start.end().code(), Some(0), "{}", start.text());
         fixture.ok("stop");
@@ -70,7 +68,7 @@ fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
         let older = Started::new(place.command("unshare").args(["--mount", "sh", "-c", script]));
         place.wait_for("ready");
         let before = place.bare(&["readlink", "/proc/self/ns/mnt"]).stdout;
-        synconce_testkit::harness::eventually("the namespace is another one", || {
+        eventually("the namespace is another one", || {
             let link = format!("/proc/{}/ns/mnt", older.pid());
             place.bare(&["readlink", &link]).stdout != before
         });
@@ -113,6 +111,41 @@ fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
         // The other namespace has the disk, and no overlay.
         fixture.ok("stop");
         end(older);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_directory_that_another_container_holds_is_not_held_again() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let path = fixture.directory().display().to_string();
+        let settings = "after_crash = \"wipe\"\n[[hold]]\nkind = \"other\"\npath = ";
+        place.write("t.toml", &format!("{settings}\"{path}\"\n"));
+        // The other container has markers of its own.
+        let script = format!(
+            "export SYNCONCE_STATE_DIR=\"$PWD/state2\" SYNCONCE_RUNTIME_DIR=\"$PWD/runtime2\"\n\
+             {} hold start ./t.toml",
+            binary()
+        );
+        let words = ["unshare", "--mount", "--propagation", "private", "sh"];
+        let container = stays(place, &words, &script);
+        let at_first = fixture.everything();
+        fixture.ok("recover");
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+        let said = format!("cannot hold {path}: in use by another process");
+        assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(fixture.state(), "off");
+        // Its end is as a crash: the marker is in the other container.
+        end(container);
+        place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+        eventually("the container has ended", || fixture.state() == "interrupted");
+        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        fixture.ok("recover");
+        fixture.ok("start");
+        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }

@@ -78,6 +78,7 @@ fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
         assert!(aside(&fixture));
         let new = fs::metadata(fixture.directory()).unwrap();
         assert_eq!((new.uid(), new.gid(), new.mode() & 0o7777), (65534, 65534, 0o750));
+        fs::write(fixture.directory().join("data"), "new").unwrap();
         fixture.ok("settle");
         assert!(!aside(&fixture));
         fixture.ok("stop");
@@ -85,7 +86,8 @@ fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
         let words = ["hold", "run", "./t.toml", "--", "false"];
         assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(1));
         assert!(aside(&fixture), "a daemon that failed has not started");
-        let words = ["hold", "run", "./t.toml", "--", "true"];
+        let write = format!("echo new >'{}/data'", fixture.directory().display());
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", &write];
         assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
         assert!(!aside(&fixture));
         fixture.rig.down().unwrap();
@@ -140,6 +142,48 @@ fn check_keeps_a_whole_database_and_sets_a_damaged_one_aside() {
             assert_eq!(fixture.file().exists(), is_kept, "{}", recovered.stderr);
             assert!(!recovered.stderr.is_empty(), "never silent");
             assert_eq!(fixture.state(), "off");
+        }
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Makes the directory of a dockerd with the images `gone:1` and `used:1`, each of one layer whose
+/// directory is missing, and a container of the second.
+const DOCKER: &str = r#"
+    cd "$1"; mkdir -p overlay2/l containers/0123456789abcdef image/overlay2; cd image/overlay2
+    mkdir -p imagedb/content/sha256 layerdb/sha256 layerdb/mounts/0123456789abcdef
+    digest() { printf "%064d" "$1"; }
+    for image in 1 2; do
+        layer=$(digest "$image"); mkdir "layerdb/sha256/$layer"
+        printf "lost$image" >"layerdb/sha256/$layer/cache-id"
+        printf "sha256:$layer" >"layerdb/sha256/$layer/diff"
+        echo "{\"rootfs\":{\"diff_ids\":[\"sha256:$layer\"]}}" >"imagedb/content/sha256/$layer"
+    done
+    printf "sha256:$(digest 2)" >layerdb/mounts/0123456789abcdef/parent
+    printf box >layerdb/mounts/0123456789abcdef/mount-id
+    echo "{\"Repositories\":{\"gone\":{\"gone:1\":\"sha256:$(digest 1)\"},
+        \"used\":{\"used:1\":\"sha256:$(digest 2)\"}}}" >repositories.json
+"#;
+
+#[test]
+fn images_whose_layers_the_crash_damaged_are_named_and_so_are_containers() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let root = fixture.rig.path().join("docker").display().to_string();
+        let point = fixture.rig.path().display().to_string();
+        fixture.configure("t", &format!("after_crash = \"wipe\"\ndocker_root = \"{root}\"\n"));
+        let script = format!("mount --make-shared {point}; mkdir {root}; {DOCKER}");
+        let made = place.bare(&["sh", "-euc", &script, "sh", &root]);
+        assert_eq!(made.status.code(), Some(0), "{}", made.stderr);
+        interrupted(&fixture, "old");
+        let recovered = fixture.hold("recover");
+        assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+        for said in [
+            "1 layers of docker that the crash damaged are set aside, too",
+            "docker no longer has these images: gone:1\n",
+            "which cannot start: 0123456789ab; remove",
+        ] {
+            assert!(recovered.stderr.contains(said), "{said}: {}", recovered.stderr);
         }
         fixture.rig.down().unwrap();
     });

@@ -1,7 +1,8 @@
 //! Holds that cannot start or stop, and what is left of them.
 
-use crate::support::{Fixture, end};
+use crate::support::{Fixture, end, refused};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use synconce_testkit::harness::{finish, isolated};
 
@@ -37,6 +38,23 @@ fn a_hold_with_an_open_file_stays_whole_when_its_stop_is_refused() {
         assert_eq!(fixture.state(), "held");
         end(process);
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_daemon_that_leaves_its_syncs_out_itself_keeps_the_hold_while_it_has_a_file_open() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "own_option = true\n");
+        fixture.ok("start");
+        for path in [fixture.file(), fixture.directory().join("new")] {
+            let process = fixture.open(&path);
+            refused(&fixture, &["cannot end the hold of ", "in use by s"]);
+            assert_eq!(fixture.state(), "held");
+            end(process);
+        }
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }
@@ -259,6 +277,24 @@ fn a_hold_in_a_run_is_refused_and_a_marker_in_memory_is_said() {
             assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
             assert_eq!(done.stderr.contains("the marker is in memory"), verb == "start");
         }
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_removed_through_a_link_with_the_name_of_the_directory_of_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let other = fixture.rig.path().join("other");
+        fs::create_dir_all(other.join("meta.db")).unwrap();
+        fs::write(other.join("meta.db/data"), "data").unwrap();
+        symlink(&other, fixture.rig.path().join(".synconce-hold")).unwrap();
+        let at_first = fixture.everything();
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(refused.stderr.contains("/.synconce-hold: Not a directory"), "{}", refused.stderr);
+        assert_eq!(fixture.everything(), at_first);
+        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }

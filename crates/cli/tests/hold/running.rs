@@ -105,6 +105,31 @@ fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
 }
 
 #[test]
+fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let script = format!("exec 3<>'{}'; echo up >up; exec sleep 600", fixture.file().display());
+        let running = Started::new(
+            &mut place.synconce(&["hold", "run", "./t.toml", "--", "sh", "-c", &script]),
+        );
+        place.wait_for("up");
+        to_synconce(&running, Signal::KILL);
+        running.end();
+        let second =
+            finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", "touch", "ran"]));
+        assert_eq!(second.status.code(), Some(125), "{}", second.stderr);
+        assert!(second.stderr.contains("in use by sleep"), "{}", second.stderr);
+        assert!(!place.path("ran").exists());
+        assert_eq!(fixture.state(), "held");
+        end(running);
+        let words = ["hold", "run", "./t.toml", "--", "true"];
+        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_second_run_does_not_end_the_hold_of_the_first() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::PathBuf;
-use synconce_testkit::harness::{Place, Started, finish};
+use synconce_testkit::harness::{Place, Started, eventually, finish};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
@@ -121,4 +121,29 @@ pub fn end(process: Started) {
 pub fn to_synconce(process: &Started, signal: Signal) {
     let pid = Pid::from_raw(process.pid() as i32).expect("a process id");
     kill_process(pid, signal).unwrap();
+}
+
+/// Runs `script`, which succeeds. Returns what it prints.
+pub fn sh(place: &Place, script: &str) -> String {
+    let finished = place.bare(&["sh", "-ec", script]);
+    assert_eq!(finished.status.code(), Some(0), "{script}: {}", finished.stderr);
+    finished.stdout
+}
+
+/// Checks that the stop fails with `said`, and that the hold is not over.
+pub fn refused(fixture: &Fixture<'_>, said: &[&str]) {
+    let stopped = fixture.hold("stop");
+    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+    for said in said {
+        assert!(stopped.stderr.contains(said), "{said}: {}", stopped.stderr);
+    }
+    assert_ne!(fixture.state(), "off");
+}
+
+/// Starts a shell that runs `script`, prints a word when it is done, and stays.
+pub fn stays(place: &Place, words: &[&str], script: &str) -> Started {
+    let script = format!("{script}; echo ready; exec sleep 600");
+    let process = Started::new(place.command(words[0]).args(&words[1..]).args(["-ec", &script]));
+    eventually("the shell is ready", || process.text().contains("ready\n"));
+    process
 }

@@ -1,13 +1,15 @@
 //! The removal of what was set aside.
 
 use super::journal::{Journal, replaced};
-use super::{AsideError, exists, open, sync};
+use super::{AsideError, PREFIX, exists, open, sync};
 use crate::record;
 use crate::runtime::Lock;
 use rustix::fs::OFlags;
 use std::collections::BTreeSet;
+use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
+use synconce_durable::error::Context;
 use synconce_durable::replace;
 use synconce_fs::{RemoveOptions, remove};
 
@@ -18,8 +20,8 @@ use synconce_fs::{RemoveOptions, remove};
 /// Returns the number of files and directories that were removed; 0 if nothing was set aside.
 ///
 /// # Errors
-/// [`AsideError::NotStarted`] if nothing is where the files belong: neither the hold nor the
-/// daemon has started since. Otherwise names the path. The journal stays, and the next call tries again.
+/// [`AsideError::NotStarted`] if nothing was written where the files belong: the daemon has not
+/// started since. Otherwise names the path. The journal stays, and the next call tries again.
 pub fn settle(name: &str) -> Result<u64, AsideError> {
     let _lock = Lock::take(name)?;
     let journal = Journal::read(name)?;
@@ -32,7 +34,7 @@ pub fn settle(name: &str) -> Result<u64, AsideError> {
     if let Some(first) = froms().next() {
         let mut is_made = false;
         for from in froms() {
-            is_made |= exists(from)?;
+            is_made |= exists(from)? && has_content(from)?;
         }
         if !is_made {
             return Err(AsideError::NotStarted(first.clone()));
@@ -54,6 +56,22 @@ pub fn settle(name: &str) -> Result<u64, AsideError> {
         replace::remove(&path)?;
     }
     Ok(entries)
+}
+
+/// Whether anything is written in `path`. A start of the hold makes empty files and directories.
+fn has_content(path: &Path) -> Result<bool, AsideError> {
+    let found = path.symlink_metadata().on("cannot look at", path)?;
+    if !found.is_dir() {
+        return Ok(!found.is_file() || found.len() > 0);
+    }
+    for entry in fs::read_dir(path).on("cannot read", path)? {
+        let entry = entry.on("cannot read", path)?;
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        if !is_ours && has_content(&entry.path())? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes the directory `path` with its content. A missing directory has no entries.

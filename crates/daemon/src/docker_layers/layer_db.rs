@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 /// The beginning of a digest.
@@ -22,22 +23,33 @@ pub(super) struct LayerDb {
     /// Names of directories of layers that are referred to, whatever images there are.
     ids: BTreeSet<OsString>,
     /// The layers of images, by the digests of their chains.
-    layers: BTreeMap<String, Layer>,
-    /// Chains that an image or a container refers to, each with the file that says so.
-    used: Vec<(PathBuf, String)>,
+    pub layers: BTreeMap<String, Layer>,
+    /// The images that have layers.
+    pub images: Vec<User>,
+    /// The containers that have an image.
+    pub containers: Vec<User>,
+}
+
+/// An image or a container.
+#[derive(Debug)]
+pub(super) struct User {
+    /// The configuration of the image, or the entry of the container.
+    pub path: PathBuf,
+    /// The highest layer of the image, or the one below the container: the digest of its chain.
+    pub top: String,
 }
 
 /// A layer of images.
 #[derive(Debug)]
-struct Layer {
+pub(super) struct Layer {
     /// Its entry in the database.
-    entry: PathBuf,
+    pub entry: PathBuf,
     /// The name of its directory.
-    id: OsString,
+    pub id: OsString,
     /// The digest of its content.
     content: String,
     /// The chain below.
-    parent: Option<String>,
+    pub parent: Option<String>,
 }
 
 /// The part of an image's configuration that names its layers.
@@ -81,17 +93,30 @@ impl LayerDb {
         Ok(all)
     }
 
-    /// Returns the names of the directories of layers that are referred to, and the entries of
-    /// layers that no image or container refers to: BuildKit alone did.
-    pub(super) fn references(mut self) -> (BTreeSet<OsString>, Vec<PathBuf>) {
-        let mut open: Vec<_> = self.used.into_iter().map(|(_, chain)| chain).collect();
-        while let Some(chain) = open.pop() {
-            if let Some(layer) = self.layers.remove(&chain) {
-                self.ids.insert(layer.id);
-                open.extend(layer.parent);
-            }
-        }
-        (self.ids, self.layers.into_values().map(|layer| layer.entry).collect())
+    /// Returns `top` and the chains below it, from the top down.
+    pub(super) fn stack<'a>(&'a self, top: &'a str) -> impl Iterator<Item = &'a str> {
+        iter::successors(Some(top), |chain| self.layers.get(*chain)?.parent.as_deref())
+    }
+
+    /// Returns the names of the directories of the layers `chains`.
+    pub(super) fn ids_of<'a>(&self, chains: impl Iterator<Item = &'a str>) -> BTreeSet<OsString> {
+        chains.filter_map(|chain| Some(self.layers.get(chain)?.id.clone())).collect()
+    }
+
+    /// Returns the chains of all layers that `users` refer to.
+    pub(super) fn used_by<'a>(&'a self, users: &'a [User]) -> BTreeSet<&'a str> {
+        users.iter().flat_map(|user| self.stack(&user.top)).collect()
+    }
+
+    /// Returns the names of the directories of layers that are referred to, and the chains of
+    /// layers that no image or container refers to.
+    pub(super) fn references(&self) -> (BTreeSet<OsString>, Vec<&str>) {
+        let mut used = self.used_by(&self.images);
+        used.append(&mut self.used_by(&self.containers));
+        let mut ids = self.ids_of(used.iter().copied());
+        ids.extend(self.ids.iter().cloned());
+        let all = self.layers.keys().map(String::as_str);
+        (ids, all.filter(|chain| !used.contains(chain)).collect())
     }
 
     fn read_layer(&mut self, entry: PathBuf) -> Result<(), Unsure> {
@@ -117,7 +142,8 @@ impl LayerDb {
         if exists(&init)? {
             self.ids.insert(id(&init)?);
         }
-        self.used.extend(parent(path)?.map(|parent| (path.to_owned(), parent)));
+        let top = parent(path)?;
+        self.containers.extend(top.map(|top| User { path: path.to_owned(), top }));
         Ok(())
     }
 
@@ -129,7 +155,7 @@ impl LayerDb {
         };
         let contents = image.rootfs.and_then(|rootfs| rootfs.diff_ids).unwrap_or_default();
         let top = contents.into_iter().reduce(|below, content| chain(&below, &content));
-        self.used.extend(top.map(|top| (path, top)));
+        self.images.extend(top.map(|top| User { path, top }));
         Ok(())
     }
 
@@ -137,7 +163,8 @@ impl LayerDb {
     fn check_chains(&self) -> Result<(), Unsure> {
         let below = self.layers.values();
         let below = below.filter_map(|layer| Some((&layer.entry, layer.parent.as_ref()?)));
-        let used = self.used.iter().map(|(path, chain)| (path, chain));
+        let used = self.images.iter().chain(&self.containers);
+        let used = used.map(|user| (&user.path, &user.top));
         if let Some((path, chain)) =
             used.chain(below).find(|(_, chain)| !self.layers.contains_key(*chain))
         {

@@ -1,6 +1,7 @@
 //! Why a hold was not recovered.
 
 use crate::aside::AsideError;
+use crate::open_files::{User, named};
 use std::fmt;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
@@ -28,6 +29,27 @@ pub enum RecoverError {
         point: PathBuf,
         /// The marker.
         marker: PathBuf,
+    },
+    /// A link above a held path leads to another place than when the hold started, or is gone. No
+    /// file was changed.
+    Elsewhere {
+        /// The name of the hold.
+        name: String,
+        /// The held path.
+        path: PathBuf,
+        /// Where the files are.
+        then: PathBuf,
+    },
+    /// Processes have files open that would be set aside. No file was changed.
+    InUse {
+        /// The name of the hold.
+        name: String,
+        /// The held path.
+        path: PathBuf,
+        /// The processes.
+        users: Vec<User>,
+        /// The daemon's unit.
+        unit: Option<String>,
     },
     /// Files could not be set aside.
     Aside(AsideError),
@@ -61,6 +83,20 @@ impl RecoverError {
                     "only if the files never come back: no later command reports the hold",
                 ),
             ],
+            Self::Elsewhere { name, then, .. } => vec![
+                (format!("ls -la {}", quote(then)), "look at the files"),
+                (format!("synconce hold recover {name}"), "after the link leads there again"),
+                (
+                    format!("synconce hold recover {name} --keep"),
+                    "only if no daemon uses these files again",
+                ),
+            ],
+            Self::InUse { name, unit, .. } => {
+                let stop = unit.as_ref().map(|unit| format!("systemctl stop {unit}"));
+                let stop = stop.map(|stop| (stop, "stop the daemon"));
+                let recover = format!("synconce hold recover {name}");
+                stop.into_iter().chain([(recover, "after the daemon has ended")]).collect()
+            }
             Self::Aside(_) | Self::Failed(_) => Vec::new(),
         }
     }
@@ -78,6 +114,18 @@ impl fmt::Display for RecoverError {
                  {}, and is not mounted now: mount it first",
                 point.display()
             ),
+            Self::Elsewhere { name, path, then } => {
+                let (path, then) = (path.display(), then.display());
+                write!(
+                    f,
+                    "cannot recover the hold {name}: {path} led to {then} when the hold started, \
+                     and does not lead there now"
+                )
+            }
+            Self::InUse { name, path, users, .. } => {
+                let (path, users) = (path.display(), named(users));
+                write!(f, "cannot recover the hold {name}: {path} is in use by {users}")
+            }
             Self::Aside(error) => error.fmt(f),
             Self::Failed(error) => error.fmt(f),
         }

@@ -1,15 +1,19 @@
 //! Whether the files of a hold can be seen at all: a file on a disk that is not mounted, or that
 //! cannot be read, is not missing.
 
-use super::RecoverError;
 use super::state::State;
-use crate::aside::{Journal, exists};
-use crate::config::Held;
+use super::{Decision, RecoverError};
+use crate::aside::Journal;
+use crate::config::{Config, Held};
+use crate::open_files::identity;
+use crate::overlay::Place;
 use crate::record::{self, Record};
+use crate::users;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_durable::replace::exists;
 use synconce_probe::mounts;
 
 /// Refuses while a file system of `record` is not mounted at its mount point. The files are
@@ -32,8 +36,50 @@ pub(super) fn refuse_unmounted(record: &Record) -> Result<(), RecoverError> {
     }
 }
 
-/// Returns a held path that is neither there nor set aside, if the marker is damaged and does
-/// not name the file systems: the disk of the path may not be mounted.
+/// Refuses if a link above a held path of `record` leads to another place than at the start of the
+/// hold, or is gone, and the files are where the link led. The daemon would start on them when the
+/// link leads there again, and nothing would say that a crash may have damaged them. With
+/// [`Decision::Keep`] the operator has said that they may be used.
+pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<(), RecoverError> {
+    if decision == Decision::Keep {
+        return Ok(());
+    }
+    for (index, held) in record.held().iter().enumerate() {
+        // A marker of an older version does not have the place, and the path may be gone.
+        let Some(then) = record.spots.get(index).map(|spot| Place::at(spot.parent.clone(), held))
+        else {
+            continue;
+        };
+        let then = then.path();
+        if exists(&then)? && identity(&then) != identity(&held.path) {
+            return Err(RecoverError::Elsewhere {
+                name: record.name.clone(),
+                path: held.path.clone(),
+                then,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses while a process has files of the hold of `config` open. A daemon that was started
+/// without a recovery would go on with the files that are set aside, beside the next daemon, and
+/// lose what it writes.
+pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
+    let paths: Vec<_> = config.hold.iter().map(|held| held.path.clone()).collect();
+    match users::that_stay(&paths)? {
+        None => Ok(()),
+        Some((path, users)) => Err(RecoverError::InUse {
+            name: config.name.clone(),
+            path,
+            users,
+            unit: config.unit.clone(),
+        }),
+    }
+}
+
+/// Returns a held path that is neither there nor set aside, if the marker is damaged or was lost,
+/// and does not name the file systems: the disk of the path may not be mounted.
 ///
 /// # Errors
 /// Names the path or the journal.
@@ -42,7 +88,8 @@ pub(super) fn out_of_sight(
     state: &State,
     held: &[Held],
 ) -> Result<Option<PathBuf>, Error> {
-    if !matches!(state, State::Unclean { record: None, .. }) {
+    let State::Unclean { record, .. } = state else { return Ok(None) };
+    if record.as_ref().is_some_and(|record| !record.file_systems.is_empty()) {
         return Ok(None);
     }
     let aside = Journal::read(name)?.paths();

@@ -1,9 +1,12 @@
 //! Whether the end of a hold was clean.
 
+use crate::config::Config;
 use crate::error::Unclean;
+use crate::lost::is_lost;
 use crate::record::{self, Record};
 use crate::unclean::unclean;
 use synconce_durable::error::Error;
+use synconce_durable::record::now;
 use synconce_sys::reason;
 
 /// The state of a hold, by its marker.
@@ -41,6 +44,30 @@ impl State {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the state of the hold of `config`, which has no marker. If the marker is lost,
+    /// writes one: the recovery removes what shows that the marker is lost, and may be cut short.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub(super) fn without_marker(config: &Config) -> Result<Self, Error> {
+        if !is_lost(config)? {
+            return Ok(Self::Clean);
+        }
+        let record = Record {
+            name: config.name.clone(),
+            started: now(),
+            boot: String::new(),
+            file_systems: Vec::new(),
+            config: config.clone(),
+            failed: false,
+            spots: Vec::new(),
+            namespace: 0,
+        };
+        record.write()?;
+        let reason = Unclean::Marker.to_string();
+        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_in_cache: false })
     }
 
     fn of(record: Record) -> Self {

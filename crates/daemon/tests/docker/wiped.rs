@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use synconce_daemon::aside::settle;
 use synconce_daemon::config::Config;
-use synconce_daemon::docker_layers::unreferenced;
+use synconce_daemon::docker_layers::find;
 use synconce_daemon::record::Record;
-use synconce_daemon::recover::{Decision, Layers, Recovered, recover};
+use synconce_daemon::recover::{Decision, Layers, Recovered, SetAside, recover};
 use synconce_testkit::harness::{Cgroups, Place};
 use synconce_testkit::rig::Rig;
 
@@ -34,7 +34,7 @@ fn fill(docker: &Docker<'_>, place: &Place) -> String {
     digests(docker)
 }
 
-fn build(docker: &Docker<'_>, tag: &str) {
+pub fn build(docker: &Docker<'_>, tag: &str) {
     docker.works(&["build", "--network=none", "--tag", tag, "context"]);
 }
 
@@ -47,33 +47,18 @@ fn used(path: &Path) -> u64 {
     (system.f_blocks - system.f_bfree) * system.f_frsize
 }
 
-fn recovered(config: &Config) -> Layers {
-    match recover(config, Decision::ByFile).unwrap() {
-        Recovered::SetAside(aside) => aside.layers,
-        other => panic!("{other:?}"),
-    }
+/// Returns the hold of the BuildKit of the dockerd whose data directory is `root`.
+pub fn hold(place: &Place, root: &Path) -> Config {
+    let root = root.display();
+    let text = format!(
+        "after_crash = \"wipe\"\nset_aside = [\"{root}/buildkit\"]\ndocker_root = \"{root}\"\n\
+         [[hold]]\npath = \"{root}/buildkit/cache.db\"\nkind = \"bolt\"\n"
+    );
+    Config::read(place.write("docker.toml", &text).as_os_str()).unwrap()
 }
 
-pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
-    prepare(place);
-    let cgroups = Cgroups::unique();
-    let rig = Rig::builder().up().unwrap();
-    let root = rig.path().join("docker");
-    let _unmounted = Unmounted(root.clone());
-    let docker = Docker::start(place, &root, &cgroups);
-    let digests_before = fill(&docker, place);
-    let running = unreferenced(&root).unwrap_err().to_string();
-    assert!(running.contains("open") || running.contains("mounted"), "{running}");
-    docker.stop();
-    let with_databases = unreferenced(&root).unwrap_err().to_string();
-    assert!(with_databases.contains("buildkit"), "{with_databases}");
-
-    let shown = root.display();
-    let text = format!(
-        "after_crash = \"wipe\"\nset_aside = [\"{shown}/buildkit\"]\ndocker_root = \"{shown}\"\n\
-         [[hold]]\npath = \"{shown}/buildkit/cache.db\"\nkind = \"bolt\"\n"
-    );
-    let config = Config::read(place.write("docker.toml", &text).as_os_str()).unwrap();
+/// Recovers the hold as after a crash of the machine.
+pub fn recover_from_crash(config: &Config) -> SetAside {
     let crash = Record {
         name: config.name.clone(),
         started: String::new(),
@@ -85,9 +70,43 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
         namespace: 0,
     };
     crash.write().unwrap();
-    let layers = recovered(&config);
+    match recover(config, Decision::ByFile).unwrap() {
+        Recovered::SetAside(aside) => aside,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Stops dockerd, which must have logged no error, after its last image and container were
+/// removed. Checks that no layer is left.
+pub fn expect_nothing_left(docker: Docker<'_>, root: &Path) {
+    docker.works(&["builder", "prune", "--all", "--force"]);
+    let log = docker.stop();
+    assert!(!log.contains("level=error"), "{log}");
+    fs::remove_dir_all(root.join("buildkit")).unwrap();
+    let left = fs::read_dir(root.join("overlay2")).unwrap();
+    let left = left.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["l"], "{left:?}");
+}
+
+pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
+    prepare(place);
+    let cgroups = Cgroups::unique();
+    let rig = Rig::builder().up().unwrap();
+    let root = rig.path().join("docker");
+    let _unmounted = Unmounted(root.clone());
+    let docker = Docker::start(place, &root, &cgroups);
+    let digests_before = fill(&docker, place);
+    let running = find(&root).unwrap_err().to_string();
+    assert!(running.contains("open") || running.contains("mounted"), "{running}");
+    docker.stop();
+    let with_databases = find(&root).unwrap_err().to_string();
+    assert!(with_databases.contains("buildkit"), "{with_databases}");
+
+    let config = hold(place, &root);
+    let layers = recover_from_crash(&config).layers;
     // Two steps of the image that was removed, at least.
-    assert!(matches!(layers, Layers::SetAside(2..)), "{layers:?}");
+    assert!(matches!(layers, Layers::SetAside { unreferenced: 2.., damaged: 0, .. }), "{layers:?}");
     let before = used(rig.path());
     let docker = Docker::start(place, &root, &cgroups);
     settle(&config.name).unwrap();
@@ -102,15 +121,6 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
     let pruned = docker.works(&["image", "prune", "--force"]);
     assert!(pruned.contains("Total reclaimed"), "{pruned}");
     docker.works(&["rm", "box"]);
-    docker.works(&["rmi", "kept", "of-box", "again"]);
-    docker.works(&["builder", "prune", "--all", "--force"]);
-    docker.works(&["rmi", "base"]);
-    let log = docker.stop();
-    assert!(!log.contains("level=error"), "{log}");
-    // Without images and containers nothing is left but the databases.
-    fs::remove_dir_all(root.join("buildkit")).unwrap();
-    let left = fs::read_dir(root.join("overlay2")).unwrap();
-    let left = left.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
-    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
-    assert_eq!(left, ["l"], "{left:?}");
+    docker.works(&["rmi", "kept", "of-box", "again", "base"]);
+    expect_nothing_left(docker, &root);
 }

@@ -18,10 +18,10 @@ fn in_the_same_boot_nothing_is_changed() {
         let config = config("wipe", &everything());
         make_files("old");
         make_database(false);
-        let link = leave_link(&config);
-        let before = listing();
         assert_eq!(recovered(&config), Recovered::Clean);
         marker(&config).write().unwrap();
+        let link = leave_link(&config);
+        let before = listing();
         for decision in [Decision::ByFile, Decision::Wipe, Decision::Keep] {
             assert_eq!(recover(&config, decision).unwrap(), Recovered::Untouched);
         }

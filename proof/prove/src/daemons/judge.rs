@@ -1,6 +1,7 @@
 //! Judges what a power cut left of a daemon's state.
 
 use super::engine::{Act, Daemon, Seen, Way};
+use super::fixture::{IMAGES, name};
 use super::hold::output;
 use super::recording::Subject;
 use super::script::Images;
@@ -11,6 +12,12 @@ use crate::Result;
 const AFTERWARDS: usize = 0;
 /// What a recovery says of images that are not among the held files.
 const OLDER: &str = "list of images may be the one of up to 30 seconds before the crash";
+/// What a recovery says of images that had damaged layers.
+const DAMAGED: &str = "layers of docker that the crash damaged are set aside, too";
+/// What precedes the names of these images.
+const GONE: &str = "docker no longer has these images: ";
+/// What precedes the next message.
+const NEXT_LINE: &str = " synconce: ";
 /// How many faults of one cut are shown.
 const SHOWN: usize = 3;
 
@@ -96,11 +103,17 @@ fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> 
     if is_wiped && !keeps_images {
         return Verdict::Wiped;
     }
-    if is_wiped && said.contains(OLDER) && moment.earlier.contains(&seen.listed) {
+    let gone = if is_wiped { gone(said) } else { Images::new() };
+    if let Some(image) = gone.intersection(&seen.listed).next() {
+        return broken("false alarm", format!("image {image} is listed; said: {said}"));
+    }
+    let is_seen = |images: &Images| images.difference(&gone).eq(&seen.listed);
+    if is_wiped && said.contains(OLDER) && moment.earlier.iter().any(is_seen) {
         return Verdict::Wiped;
     }
     let [before, after] = moment.images;
-    let lost = before.intersection(after).find(|image| !seen.listed.contains(image));
+    let is_lost = |image: &&usize| !seen.listed.contains(image) && !gone.contains(image);
+    let lost = before.intersection(after).find(is_lost);
     let back = seen.listed.iter().find(|image| !before.contains(image) && !after.contains(image));
     match (lost, back) {
         (None, None) if is_wiped => Verdict::Wiped,
@@ -108,6 +121,16 @@ fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> 
         (Some(image), _) => Verdict::Silent(format!("image {image} is gone")),
         (None, Some(image)) => Verdict::Silent(format!("image {image} is back")),
     }
+}
+
+/// Returns the images that a recovery has set aside, because their layers were damaged.
+fn gone(said: &str) -> Images {
+    let Some((_, names)) = said.split_once(GONE).filter(|_| said.contains(DAMAGED)) else {
+        return Images::new();
+    };
+    // All lines of the output are in one.
+    let names = names.split_once(NEXT_LINE).map_or(names, |(names, _)| names);
+    (0..IMAGES).filter(|image| names.split(", ").any(|one| one == name(*image))).collect()
 }
 
 /// Imports an image and runs a container of it, in whatever the cut has left.
@@ -139,7 +162,7 @@ mod tests {
 
     fn judged_of(listed: &[usize], said: &str, stopped: bool, is_kept: bool) -> Verdict {
         let (before, after) = (Images::from([1]), Images::from([1, 2]));
-        let earlier = [Images::from([4]), before.clone()];
+        let earlier = [Images::from([3]), before.clone()];
         let moment = Moment { images: [&before, &after], earlier: &earlier, stopped };
         let seen = Seen { listed: listed.iter().copied().collect(), faults: Vec::new() };
         compare(&seen, &moment, said, is_kept)
@@ -157,9 +180,29 @@ mod tests {
     #[test]
     fn an_older_list_of_images_has_to_be_said_and_to_be_one_that_was() {
         let said = format!("the files are set aside; docker's {OLDER}");
-        assert_eq!(judged_of(&[4], &said, false, true), Verdict::Wiped);
-        assert!(matches!(judged_of(&[4], "set aside", false, true), Verdict::Silent(_)));
+        assert_eq!(judged_of(&[3], &said, false, true), Verdict::Wiped);
+        assert!(matches!(judged_of(&[3], "set aside", false, true), Verdict::Silent(_)));
         assert!(matches!(judged_of(&[5], &said, false, true), Verdict::Silent(_)));
+    }
+
+    #[test]
+    fn an_image_that_is_gone_has_to_be_named_and_to_have_damaged_layers() {
+        let named = |image| {
+            let names = format!("base:1, {}", name(image));
+            let says = [DAMAGED, &format!("{GONE}{names}"), &format!("docker's {OLDER}")];
+            format!("the files are set aside{NEXT_LINE}2 {}", says.join(NEXT_LINE))
+        };
+        for (listed, said) in [(&[][..], named(1)), (&[2], named(1)), (&[], named(3))] {
+            assert_eq!(judged_of(listed, &said, false, true), Verdict::Wiped, "{said}");
+        }
+        let undamaged = named(1).replace(DAMAGED, "");
+        let unnamed = named(1).replace(GONE, "");
+        for said in [named(0), named(2), undamaged, unnamed] {
+            let verdict = judged_of(&[], &said, false, true);
+            assert!(matches!(verdict, Verdict::Silent(_)), "{said}: {verdict:?}");
+        }
+        let listed = judged_of(&[1], &named(1), false, true);
+        assert!(matches!(listed, Verdict::Broken("false alarm", _)));
     }
 
     #[test]

@@ -166,6 +166,19 @@ impl Fixture {
         }
     }
 
+    /// Removes what a stop without a marker leaves beside the databases. With the kernel's marks
+    /// there, the next start would be refused.
+    pub(super) fn remove_marks(&self) -> Result<()> {
+        let parents = self.databases.iter().filter_map(|database| database.held().parent());
+        for scratch in parents.map(|parent| parent.join(".synconce-hold")) {
+            match fs::remove_dir_all(&scratch) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Leaves the files of a hold in force as a crash does: without its mounts, with a marker
     /// of another boot.
     pub(super) fn crash(&self) -> Result<()> {

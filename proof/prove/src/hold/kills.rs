@@ -98,8 +98,10 @@ impl Kills<'_> {
             fixture.crash()?;
         }
         if verb == "settle" {
-            // A settlement is for files that are there anew.
-            ["recover", "start", "stop"].into_iter().try_for_each(|verb| fixture.must(verb))?;
+            // A settlement is for files that the daemon has written anew.
+            ["recover", "start"].into_iter().try_for_each(|verb| fixture.must(verb))?;
+            fixture.write(1, 1)?;
+            fixture.must("stop")?;
         }
         let before = fixture.content()?;
         let mut command = fixture.command(verb);

@@ -134,6 +134,7 @@ fn perform(fixture: &Fixture, rig: &Rig) -> Result<()> {
         fixture.must("stop")?;
         // Without a marker nothing was stopped.
         fixture.release()?;
+        fixture.remove_marks()?;
         rig.disk().mark(&mark::stopped(hold))?;
         fixture.write(count + WITHIN + 1, count + WITHIN + BETWEEN)?;
         rig.disk().mark(&mark::written(hold))?;

@@ -7,10 +7,11 @@ use crate::exit;
 use crate::text::{notice, say};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
-use synconce_daemon::aside;
+use synconce_daemon::aside::{self, AsideError};
 use synconce_daemon::config::Config;
 use synconce_daemon::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_daemon::runtime::only_runner;
+use synconce_daemon::start::{Started, refuse_second_daemon};
 use synconce_daemon::stop::stop;
 use synconce_sys::reason;
 
@@ -45,13 +46,7 @@ fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
 fn say_set_aside(config: &Config, aside: &SetAside) {
     let cost = config.cost.as_ref().map(|cost| format!(": {cost}")).unwrap_or_default();
     say(&format!("hold {}: {}; the files are set aside{cost}", config.name, aside.reason));
-    match &aside.layers {
-        Layers::NotAsked => {}
-        Layers::SetAside(count) => {
-            say(&format!("{count} layers of docker to which nothing refers are set aside, too"));
-        }
-        Layers::Left(why) => say(&format!("layers of docker were left as they are: {why}")),
-    }
+    say_layers(&aside.layers);
     if config.docker_root.is_some() {
         // dockerd syncs the file, but not its rename. Without a hold, BuildKit's next transaction
         // on the same disk makes the rename durable.
@@ -61,6 +56,33 @@ fn say_set_aside(config: &Config, aside: &SetAside) {
         say("until the daemon has started once, these commands put everything back, \
              while the daemon and the hold are stopped:");
         aside.commands.iter().for_each(|command| say(&format!("  {command}")));
+    }
+}
+
+fn say_layers(layers: &Layers) {
+    let (unreferenced, damaged, images, containers) = match layers {
+        Layers::NotAsked => return,
+        Layers::Left(why) => return say(&format!("layers of docker were left as they are: {why}")),
+        Layers::SetAside { unreferenced, damaged, images, containers } => {
+            (unreferenced, damaged, images, containers)
+        }
+    };
+    say(&format!("{unreferenced} layers of docker to which nothing refers are set aside, too"));
+    if *damaged > 0 {
+        say(&format!(
+            "{damaged} layers of docker that the crash damaged are set aside, too: images that \
+             have them must be pulled or built again"
+        ));
+    }
+    if !images.is_empty() {
+        say(&format!("docker no longer has these images: {}", images.join(", ")));
+    }
+    if !containers.is_empty() {
+        say(&format!(
+            "the crash damaged layers of these containers of docker, which cannot start: {}; \
+             remove the containers and their images",
+            containers.join(", ")
+        ));
     }
 }
 
@@ -75,18 +97,15 @@ fn refused(error: &RecoverError) -> Trouble {
 
 /// Removes what was set aside.
 pub(super) fn settle(named: &Named) -> Result<(), Trouble> {
-    settled(&known(&named.name)?)
+    settled(&known(&named.name)?).map_err(|error| error.to_string().into())
 }
 
-fn settled(name: &str) -> Result<(), Trouble> {
-    match aside::settle(name) {
-        Ok(0) => Ok(()),
-        Ok(count) => {
-            notice(&format!("hold {name}: removed {count} files that were set aside"));
-            Ok(())
-        }
-        Err(error) => Err(error.to_string().into()),
+fn settled(name: &str) -> Result<(), AsideError> {
+    let count = aside::settle(name)?;
+    if count > 0 {
+        notice(&format!("hold {name}: removed {count} files that were set aside"));
     }
+    Ok(())
 }
 
 /// Runs a daemon whose files are held.
@@ -104,15 +123,22 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
     decided(&config, Decision::ByFile)?;
-    begun(&config)?;
+    let started = begun(&config)?;
     let _place = only_runner(&config.name)?;
+    if started == Started::InForce {
+        refuse_second_daemon(&config)?;
+    }
     let ended = command(arguments, &forwarder);
     stop(&config.name)?;
     Ok(match ended {
         Ok(status) => {
             // The daemon has run without what was set aside, and ended by itself.
             if status.success() {
-                settled(&config.name)?;
+                match settled(&config.name) {
+                    // A command that used no held file.
+                    Err(error @ AsideError::NotStarted(_)) => notice(&error.to_string()),
+                    settled => settled.map_err(|error| error.to_string())?,
+                }
             }
             code(status)
         }

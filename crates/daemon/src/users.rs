@@ -1,0 +1,56 @@
+//! The processes that have files of a held path open, without an overlay between.
+
+use crate::open_files::{self, OpenFile, User};
+use crate::patience::eventually;
+use std::collections::HashSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+
+/// Returns the first of `paths` that processes have open for as long as a verb waits, and these
+/// processes. `None` if there is no such path.
+///
+/// # Errors
+/// Names a directory that cannot be read.
+pub(crate) fn that_stay(paths: &[PathBuf]) -> Result<Option<(PathBuf, Vec<User>)>, Error> {
+    for path in paths {
+        let mut users = Vec::new();
+        let is_free = || {
+            // By their numbers: a process may reach a file by a bind mount, a hard link or in
+            // another mount namespace.
+            let files = identities(path)?;
+            let is_there = |file: &&OpenFile| files.contains(&(file.device, file.inode));
+            users = open_files::users(open_files::all().iter().filter(is_there));
+            Ok::<_, Error>(users.is_empty())
+        };
+        if !eventually(is_free)? {
+            return Ok(Some((path.clone(), users)));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the device and inode numbers of `path` and of everything below it.
+fn identities(path: &Path) -> Result<HashSet<(u64, u64)>, Error> {
+    let mut found = HashSet::from_iter(open_files::identity(path));
+    let mut directories = Vec::from_iter(path.is_dir().then(|| path.to_owned()));
+    while let Some(directory) = directories.pop() {
+        let entries = match fs::read_dir(&directory) {
+            // The daemon's files come and go.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries.on("cannot read", &directory)?,
+        };
+        for entry in entries {
+            let entry = entry.on("cannot read", &directory)?;
+            let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            if !is_link {
+                found.extend(open_files::identity(&entry.path()));
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directories.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
+}
