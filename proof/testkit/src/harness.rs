@@ -45,8 +45,20 @@ pub fn isolated<T: Fn(&Place)>(test: T) {
     isolated_in(test, locks::shared);
 }
 
+/// The exit status of a test program whose test has to run alone and cannot now, if
+/// [`MAY_DEFER`] is in the environment. (EX_TEMPFAIL of sysexits.h)
+pub const DEFERRED: i32 = 75;
+
+/// The variable that lets a test end with [`DEFERRED`]. Otherwise all others would wait until
+/// the tests that run have ended, and then until this one has.
+pub const MAY_DEFER: &str = "SYNCONCE_TEST_MAY_DEFER";
+
 /// Like [`isolated`], while no other test runs.
 pub fn isolated_alone<T: Fn(&Place)>(test: T) {
+    if std::env::var_os(MAY_DEFER).is_some() && !crate::isolation::is_inside() && !locks::is_alone()
+    {
+        std::process::exit(DEFERRED);
+    }
     isolated_in(test, locks::exclusive);
 }
 

@@ -24,7 +24,7 @@ pub fn isolated<T>(test: T, inside: impl FnOnce(&str, T)) {
 
 /// Like [`isolated`], for the test called `name`, which is killed after `limit`.
 pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some() {
+    if is_inside() {
         leave_other_disks();
         keep_rigs_apart();
         return inside();
@@ -50,6 +50,11 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
         finished.stdout,
         finished.stderr
     );
+}
+
+/// Whether this process is the one in the new namespaces.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
 }
 
 /// Detaches every mount of a disk, and every FUSE mount, but that of `/`: these are rigs of other

@@ -47,6 +47,13 @@ pub(super) fn shared() -> DiskLock {
     DiskLock::take(FAILURES, FlockOperation::LockShared)
 }
 
+/// Whether a test can have the lock of [`exclusive`] now.
+pub(super) fn is_alone() -> bool {
+    let path = std::env::temp_dir().join(FAILURES);
+    let lock = File::options().append(true).create(true).open(path).expect("a lock file");
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
 /// Waits until no other test runs: a failing disk that is not mounted fails every sealed run
 /// of the machine.
 pub(super) fn exclusive() -> DiskLock {
