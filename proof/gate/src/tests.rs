@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A test that waits for a disk or a process leaves the processor to others.
-const WORKERS_PER_CORE: usize = 4;
+const WORKERS_PER_CORE: usize = 3;
 
 /// How many tests may fail at first and pass later. With more, the run fails, so that a second
 /// look decides nothing.
