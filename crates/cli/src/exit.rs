@@ -5,7 +5,7 @@
 
 use rustix::io::Errno;
 use std::process::ExitCode;
-use synconce_hold::RunError;
+use synconce_run::RunError;
 use synconce_sys::signals;
 
 /// An exit code of synconce.

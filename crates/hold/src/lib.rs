@@ -1,57 +1,34 @@
-//! A run: mark, launch, supervise, release, commit, clear.
+//! Held files of a daemon: files and directories whose syncs the kernel answers, for every
+//! process that opens them, by a volatile overlay.
 //!
-//! [`run`] makes a run; [`commit`] and [`run_real`] ask a run in flight for something. A run
-//! forks once. The *frontend* stays in the caller's process, and mirrors the command's stops
-//! and its exit status. The *supervisor* is the command's parent: it answers the command's
-//! calls, commits, and stays for survivors.
-//! `lifecycle` alone owns the order of the steps.
+//! A seccomp filter on a daemon would be inherited by every container that the daemon starts,
+//! for ever. A held file affects only the file. A hold begins with [`start`], which writes a
+//! durable marker ([`record`]) before the first mount, and ends with [`stop`], which syncs the
+//! file systems before it removes the marker. If the marker outlives the boot, [`recover`]
+//! decides what happens to the files before the daemon starts again.
 #![forbid(unsafe_code)]
 
-mod accounts;
-mod active;
-mod caller;
-mod checkpoints;
-mod directory;
-mod fd_info;
-mod finished;
-mod frontend;
-mod held;
-mod job;
-mod launching;
-mod lifecycle;
-mod mapping;
-mod options;
-mod paths;
-mod policy;
-mod presence;
-mod privileges;
-mod process_tree;
-mod protocol;
-mod real;
-mod remains;
-mod request;
-mod responder;
-mod rewrite;
-mod rules;
-mod run_error;
-mod runfile;
-mod serve;
-mod state;
-mod supervisor;
-mod supervisor_death;
-mod tracee_locks;
-mod workers;
-
-pub use accounts::{Accounts, Tally};
-pub use finished::{Finished, Observer, Outcome};
-pub use frontend::{is_held, run};
-pub use options::Options;
-pub use privileges::Gain;
-pub use process_tree::{Process, descendants};
-pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice};
-pub use remains::processes_of;
-pub use request::real::{RealError, run_real};
-pub use request::{RequestError, commit, in_flight};
-pub use rules::{Reason, RuleError, RuleKind};
-pub use run_error::{Act, NoRules, RunError};
-pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
+pub mod aside;
+pub mod bolt;
+pub mod config;
+pub mod docker_layers;
+mod elsewhere;
+pub mod error;
+pub mod kind;
+pub mod live;
+mod lost;
+mod made;
+pub mod marker_place;
+pub mod mounted;
+pub mod namespaces;
+pub mod open_files;
+pub mod overlay;
+mod patience;
+pub mod record;
+pub mod recover;
+pub mod runtime;
+pub mod start;
+pub mod status;
+pub mod stop;
+pub mod unclean;
+mod users;

@@ -1,7 +1,7 @@
 //! Holds of daemons: `synconce setup containerd --hold` writes the file that describes the
 //! hold, the unit that starts it before the daemon, and a drop-in file for the daemon's unit.
 //!
-//! The crate `daemon` reads the description (`/etc/synconce/hold.d/NAME.toml`). This crate only
+//! The crate `hold` reads the description (`/etc/synconce/hold.d/NAME.toml`). This crate only
 //! writes text.
 
 mod buildkit;

@@ -3,7 +3,7 @@
 use crate::text::{is_typable, shell};
 use std::path::Path;
 use synconce_durable::record::{Private, Record};
-use synconce_hold::Process;
+use synconce_run::Process;
 
 /// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
 /// `running` are the processes that remain of the run, and `root` is the target of `--root`.

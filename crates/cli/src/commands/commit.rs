@@ -8,7 +8,7 @@ use crate::exit;
 use crate::text::{say, shell};
 use std::process::ExitCode;
 use synconce_durable::record::Record;
-use synconce_hold::{RequestError, RunError};
+use synconce_run::{RequestError, RunError};
 
 /// Commits a run in flight.
 pub fn commit(arguments: &Commit) -> ExitCode {
@@ -20,7 +20,7 @@ pub fn commit(arguments: &Commit) -> ExitCode {
         }
     };
     let id = arguments.id.as_deref().map(|typed| {
-        let known = synconce_hold::in_flight().into_iter().map(|run| run.id);
+        let known = synconce_run::in_flight().into_iter().map(|run| run.id);
         id::only(typed, &known.collect())
     });
     let id = match id.transpose() {
@@ -30,7 +30,7 @@ pub fn commit(arguments: &Commit) -> ExitCode {
             return exit::FAILED.into();
         }
     };
-    match synconce_hold::commit(id.as_deref(), &mut Screen::default()) {
+    match synconce_run::commit(id.as_deref(), &mut Screen::default()) {
         Ok(report) => {
             not_durable(&report).iter().for_each(|line| say(line));
             match json.map(|sink| sink.write(&report)).transpose() {

@@ -11,12 +11,12 @@ use crate::text::{notice, say, shell};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
-use synconce_daemon::config::{Config, Unusable, name_of, path_of};
-use synconce_daemon::error::Failure;
-use synconce_daemon::marker_place;
-use synconce_daemon::record::{self, Record};
-use synconce_daemon::start::{Started, start};
-use synconce_daemon::stop::{Stopped, stop};
+use synconce_hold::config::{Config, Unusable, name_of, path_of};
+use synconce_hold::error::Failure;
+use synconce_hold::marker_place;
+use synconce_hold::record::{self, Record};
+use synconce_hold::start::{Started, start};
+use synconce_hold::stop::{Stopped, stop};
 
 /// A message for the user, and a command that helps.
 pub struct Trouble {
@@ -132,7 +132,7 @@ fn begin(named: &Named) -> Result<(), Trouble> {
 
 /// Starts the hold of `config`, and says what was made.
 fn begun(config: &Config) -> Result<Started, Trouble> {
-    if synconce_hold::is_held() {
+    if synconce_run::is_held() {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
     }

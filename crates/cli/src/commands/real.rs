@@ -5,12 +5,12 @@ use crate::commands::run::end_as;
 use crate::exit;
 use crate::text::say;
 use std::process::ExitCode;
-use synconce_hold::RealError;
+use synconce_run::RealError;
 use synconce_sys::reason;
 
 /// Runs the command with real syncs and ends as the command did.
 pub fn real(arguments: &Real) -> ExitCode {
-    let error = match synconce_hold::run_real(&arguments.command) {
+    let error = match synconce_run::run_real(&arguments.command) {
         Ok(ending) => return end_as(ending),
         Err(error) => error,
     };

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use synconce_hold::{
+use synconce_run::{
     CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, RunError,
 };
 use synconce_sys::reason;
@@ -29,7 +29,7 @@ pub fn run(arguments: Run) -> ExitCode {
         return exit::FAILED.into();
     }
     let mut json = arguments.json.as_deref();
-    if (arguments.stats || json.is_some()) && synconce_hold::is_held() {
+    if (arguments.stats || json.is_some()) && synconce_run::is_held() {
         notice("no statistics: this run is inside another one, which counts its calls");
         json = None;
     }
@@ -43,7 +43,7 @@ pub fn run(arguments: Run) -> ExitCode {
     let wants_stats = arguments.stats || json.is_some();
     let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
     let mut screen = Screen { typed: Some(Typed::new(&arguments.command)), ..Screen::default() };
-    let finished = match synconce_hold::run(&options(arguments), &mut screen) {
+    let finished = match synconce_run::run(&options(arguments), &mut screen) {
         Ok(finished) => finished,
         Err(error) => {
             say(&format!("cannot set up the run: {}", reason(&error)));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Instant;
 use synconce_durable::record;
-use synconce_hold::{Accounts, CommitReport, Finished, Outcome, Tally};
+use synconce_run::{Accounts, CommitReport, Finished, Outcome, Tally};
 
 /// What is measured from the start of a run.
 pub struct Clock {

@@ -25,7 +25,7 @@ use synconce_durable::record::{Record, boot_id};
 use synconce_durable::recovery::{self, Found, Run, State};
 use synconce_durable::standard_paths;
 use synconce_durable::text;
-use synconce_hold::{
+use synconce_run::{
     CommitReport, Live, Phase, Process, descendants, failed_commit, forget_failed_commit, live,
     processes_of,
 };

@@ -5,10 +5,10 @@ use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use synconce_daemon::config::Config;
 use synconce_durable::record::Record;
 use synconce_durable::recovery::{self, State};
 use synconce_durable::standard_paths;
+use synconce_hold::config::Config;
 use synconce_tree::{Store, default_path};
 
 /// Completes a word from `candidates`.
@@ -61,7 +61,7 @@ pub(crate) fn holds(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Completes the IDs of the user's runs in flight.
 pub(crate) fn runs_in_flight(current: &OsStr) -> Vec<CompletionCandidate> {
-    let runs = synconce_hold::in_flight();
+    let runs = synconce_run::in_flight();
     starting_with(current, runs.iter().map(|record| run(&record.id, Some(record))))
 }
 

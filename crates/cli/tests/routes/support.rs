@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_hold::{Accounts, Tally};
+use synconce_run::{Accounts, Tally};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 

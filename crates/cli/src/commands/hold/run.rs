@@ -7,12 +7,12 @@ use crate::exit;
 use crate::text::{notice, say};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
-use synconce_daemon::aside::{self, AsideError};
-use synconce_daemon::config::Config;
-use synconce_daemon::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
-use synconce_daemon::runtime::only_runner;
-use synconce_daemon::start::{Started, refuse_second_daemon};
-use synconce_daemon::stop::stop;
+use synconce_hold::aside::{self, AsideError};
+use synconce_hold::config::Config;
+use synconce_hold::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
+use synconce_hold::runtime::only_runner;
+use synconce_hold::start::{Started, refuse_second_daemon};
+use synconce_hold::stop::stop;
 use synconce_sys::reason;
 
 /// Recovers a hold.

@@ -12,11 +12,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use synconce_daemon::aside::{Journal, Set};
-use synconce_daemon::config::{AfterCrash, Config, name_of, path_of};
-use synconce_daemon::error::Failure;
-use synconce_daemon::record::Record;
-use synconce_daemon::status::{State, Status, status};
+use synconce_hold::aside::{Journal, Set};
+use synconce_hold::config::{AfterCrash, Config, name_of, path_of};
+use synconce_hold::error::Failure;
+use synconce_hold::record::Record;
+use synconce_hold::status::{State, Status, status};
 use synconce_sys::reason;
 
 /// A hold, as it is shown.

@@ -4,7 +4,7 @@ use crate::text::shell;
 use std::env;
 use std::ffi::OsString;
 use std::path::Path;
-use synconce_hold::Gain;
+use synconce_run::Gain;
 use synconce_tree::namespace::first_of_user;
 
 /// The program that becomes root first and then starts the run.

@@ -3,8 +3,8 @@
 use super::Shown;
 use crate::commands::hold::{Report, reports};
 use crate::text::{printable, say};
-use synconce_daemon::record;
-use synconce_daemon::status::State;
+use synconce_hold::record;
+use synconce_hold::status::State;
 
 /// Returns the holds that are in force or interrupted, and whether all could be read; says why
 /// not to root. Only root makes holds, and may hide them from users.

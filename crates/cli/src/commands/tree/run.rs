@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use synconce_durable::error::Context;
 use synconce_durable::pins;
-use synconce_hold::{Accounts, Ending, Finished, Options, Outcome, RunError};
 use synconce_probe::mounts;
+use synconce_run::{Accounts, Ending, Finished, Options, Outcome, RunError};
 use synconce_sys::reason;
 use synconce_tree::enter::Bind;
 use synconce_tree::record::Name;
@@ -186,10 +186,10 @@ fn hold(
         by_program: counts,
         ..Options::default()
     };
-    if arguments.no_hold || synconce_hold::is_held() {
+    if arguments.no_hold || synconce_run::is_held() {
         return bare(&options.command);
     }
-    synconce_hold::run(&options, screen)
+    synconce_run::run(&options, screen)
         .map_err(|error| Failure::from(format!("cannot set up the run: {}", reason(&error))))
 }
 

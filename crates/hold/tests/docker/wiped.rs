@@ -3,11 +3,11 @@
 use crate::engine::{Docker, Unmounted, prepare};
 use std::fs;
 use std::path::Path;
-use synconce_daemon::aside::settle;
-use synconce_daemon::config::Config;
-use synconce_daemon::docker_layers::find;
-use synconce_daemon::record::Record;
-use synconce_daemon::recover::{Decision, Layers, Recovered, SetAside, recover};
+use synconce_hold::aside::settle;
+use synconce_hold::config::Config;
+use synconce_hold::docker_layers::find;
+use synconce_hold::record::Record;
+use synconce_hold::recover::{Decision, Layers, Recovered, SetAside, recover};
 use synconce_testkit::harness::{Cgroups, Place};
 use synconce_testkit::rig::Rig;
 

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_daemon::bolt::{Problem, check};
+use synconce_hold::bolt::{Problem, check};
 use synconce_testkit::harness::Place;
 
 const CASES: usize = 2_400;

@@ -9,8 +9,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use synconce_daemon::aside::{self, AsideError, Journal, Request, settle};
-use synconce_daemon::record;
+use synconce_hold::aside::{self, AsideError, Journal, Request, settle};
+use synconce_hold::record;
 
 const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];
 

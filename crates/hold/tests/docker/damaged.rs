@@ -4,8 +4,8 @@ use crate::engine::{Docker, Unmounted, prepare};
 use crate::wiped::{build, expect_nothing_left, hold, recover_from_crash};
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_daemon::aside::settle;
-use synconce_daemon::recover::Layers;
+use synconce_hold::aside::settle;
+use synconce_hold::recover::Layers;
 use synconce_testkit::harness::{Cgroups, Place, finish};
 use synconce_testkit::rig::Rig;
 

@@ -4,7 +4,7 @@
 use crate::support::{isolated, sh};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use synconce_daemon::docker_layers::{Found, find};
+use synconce_hold::docker_layers::{Found, find};
 
 const ROOT: &str = "/var/lib/docker";
 

@@ -4,11 +4,11 @@ use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_daemon::config::Config;
-use synconce_daemon::mounted::file_system_of;
-use synconce_daemon::overlay::Place;
-use synconce_daemon::record::{self, Record};
-use synconce_daemon::recover::{Decision, Recovered, SetAside, recover};
+use synconce_hold::config::Config;
+use synconce_hold::mounted::file_system_of;
+use synconce_hold::overlay::Place;
+use synconce_hold::record::{self, Record};
+use synconce_hold::recover::{Decision, Recovered, SetAside, recover};
 
 /// The data directory of the daemon.
 pub const DATA: &str = "/var/lib/daemon";

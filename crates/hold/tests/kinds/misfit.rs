@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_daemon::config::{Held, Kind};
-use synconce_daemon::kind::inspect;
+use synconce_hold::config::{Held, Kind};
+use synconce_hold::kind::inspect;
 use synconce_testkit::harness::Place;
 use synconce_testkit::rig::{FsKind, Rig};
 

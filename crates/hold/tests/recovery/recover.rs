@@ -6,11 +6,11 @@ use crate::support::{
 };
 use std::fs;
 use std::path::Path;
-use synconce_daemon::aside::Journal;
-use synconce_daemon::config::{AfterCrash, Config, Held, Kind};
-use synconce_daemon::overlay::{Place, SCRATCH};
-use synconce_daemon::record::{self, Record};
-use synconce_daemon::recover::{Decision, Layers, RecoverError, Recovered, recover};
+use synconce_hold::aside::Journal;
+use synconce_hold::config::{AfterCrash, Config, Held, Kind};
+use synconce_hold::overlay::{Place, SCRATCH};
+use synconce_hold::record::{self, Record};
+use synconce_hold::recover::{Decision, Layers, RecoverError, Recovered, recover};
 
 #[test]
 fn in_the_same_boot_nothing_is_changed() {

@@ -2,7 +2,7 @@
 
 use crate::go::Bbolt;
 use std::fs;
-use synconce_daemon::bolt::{Summary, check, is_bolt, keys};
+use synconce_hold::bolt::{Summary, check, is_bolt, keys};
 use synconce_testkit::harness::Place;
 
 pub fn every_database_of_bbolt_is_whole(place: &Place) {

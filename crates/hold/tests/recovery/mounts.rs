@@ -3,7 +3,7 @@
 
 use crate::support::{DATA, config, isolated, make_files, marker, sh};
 use std::path::Path;
-use synconce_daemon::mounted::{file_system_of, file_systems_still_mounted};
+use synconce_hold::mounted::{file_system_of, file_systems_still_mounted};
 
 #[test]
 fn a_mount_counts_until_it_is_unmounted_wherever_it_is() {

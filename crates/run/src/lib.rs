@@ -1,0 +1,57 @@
+//! A run: mark, launch, supervise, release, commit, clear.
+//!
+//! [`run`] makes a run; [`commit`] and [`run_real`] ask a run in flight for something. A run
+//! forks once. The *frontend* stays in the caller's process, and mirrors the command's stops
+//! and its exit status. The *supervisor* is the command's parent: it answers the command's
+//! calls, commits, and stays for survivors.
+//! `lifecycle` alone owns the order of the steps.
+#![forbid(unsafe_code)]
+
+mod accounts;
+mod active;
+mod caller;
+mod checkpoints;
+mod directory;
+mod fd_info;
+mod finished;
+mod frontend;
+mod held;
+mod job;
+mod launching;
+mod lifecycle;
+mod mapping;
+mod options;
+mod paths;
+mod policy;
+mod presence;
+mod privileges;
+mod process_tree;
+mod protocol;
+mod real;
+mod remains;
+mod request;
+mod responder;
+mod rewrite;
+mod rules;
+mod run_error;
+mod runfile;
+mod serve;
+mod state;
+mod supervisor;
+mod supervisor_death;
+mod tracee_locks;
+mod workers;
+
+pub use accounts::{Accounts, Tally};
+pub use finished::{Finished, Observer, Outcome};
+pub use frontend::{is_held, run};
+pub use options::Options;
+pub use privileges::Gain;
+pub use process_tree::{Process, descendants};
+pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice};
+pub use remains::processes_of;
+pub use request::real::{RealError, run_real};
+pub use request::{RequestError, commit, in_flight};
+pub use rules::{Reason, RuleError, RuleKind};
+pub use run_error::{Act, NoRules, RunError};
+pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
