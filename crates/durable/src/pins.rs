@@ -175,10 +175,21 @@ impl Pins {
         self.find_uppers(mounts, prefix);
     }
 
-    /// Adds pins without descriptors for the file systems of `mounts` that have none yet.
-    pub fn add_closed(&mut self, mounts: &[Mount], prefix: &Path) {
-        for mount in mounts.iter().filter(|mount| mount.kind().is_held()) {
-            if !self.covers(mount.device) {
+    /// Adds pins for the file systems of `mounts` that have none yet. Only those for which
+    /// `is_kept` holds get descriptors.
+    pub fn add_found(
+        &mut self,
+        mounts: &[Mount],
+        prefix: &Path,
+        is_kept: impl Fn(DeviceId) -> bool,
+    ) {
+        for mount in mounts.iter().filter(|mount| mount.writable && mount.kind().is_held()) {
+            if self.covers(mount.device) {
+                continue;
+            }
+            if is_kept(mount.device) {
+                self.0.extend(pin(mount, prefix, false));
+            } else {
                 self.0.push(Pin::new(mount, Handle::None, false));
             }
         }

@@ -162,7 +162,7 @@ impl Active {
         if !options.sealed && self.only.is_none() {
             // The other program's listener was not known when the marker was armed.
             let mounts = mounts::ours().unwrap_or_default();
-            self.pins.add_closed(&mounts, Path::new("/"));
+            self.pins.add_found(&mounts, Path::new("/"), |_| false);
             let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
             let named = systems.map(|system| self.markers.name(&system));
             let named: Result<Vec<_>, _> = named.collect();

@@ -123,51 +123,55 @@ fn find(device: DeviceId, via: Via, before: &HashSet<DeviceId>) -> Pins {
     let root = process.join("root");
     let uppers: Vec<_> = of_device.flat_map(|mount| uppers_of(mount, &mounts, &root)).collect();
     mounts.retain(|mount| mount.device == device || uppers.contains(&mount.device));
-    let is_before = before.contains(&device);
-    let (before, since): (Vec<_>, Vec<_>) =
-        mounts.into_iter().partition(|mount| before.contains(&mount.device));
     let mut pins = Pins::default();
-    pins.add(&before, &root, false);
-    pins.add_closed(&since, &root);
+    pins.add_found(&mounts, &root, |device| before.contains(&device));
     for path in [process.join("fd").join(via.fd.to_string()), process.join("cwd"), root] {
         if !pins.covers(device) {
-            adopt(&mut pins, via.thread, device, &path, is_before);
+            adopt(&mut pins, via.thread, device, &path, before);
         }
     }
     pins
 }
 
 /// Pins the file system `device` by the file at `path`, if the file is on it.
-fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path, is_before: bool) {
+///
+/// A mount that no list shows was unmounted lazily, belongs to another namespace, or is the root of
+/// a chroot that is no mount point. With a block device its number shows at the commit whether the
+/// file system is still in use. Without one, the number may be that of a btrfs subvolume, so only
+/// the root of a chroot is pinned; syncs on another mount are real, because that mount may end at
+/// any moment.
+fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path, before: &HashSet<DeviceId>) {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
-    let mount = mount_through(thread, path, mount_id(&file));
-    let Some(mount) = mount.filter(|mount| mount.device == device) else { return };
-    // Without a block device the number may be that of a btrfs subvolume, which does not show
-    // whether the file system is still in use.
-    if is_before || device.major == 0 {
-        pins.adopt(&mount, file);
-    } else {
-        pins.add_closed(&[mount], Path::new("/"));
+    let id = mount_id(&file);
+    let has_block_device = device.major != 0;
+    let unlisted = || {
+        let is_pinned = has_block_device || is_root(thread, id);
+        is_pinned.then(|| mounts::at(path)).flatten()
+    };
+    let mount = listed(thread, id).or_else(unlisted).filter(|mount| mount.device == device);
+    match mount {
+        Some(mount) if has_block_device && !before.contains(&device) => {
+            pins.add_found(&[mount], Path::new("/"), |_| false);
+        }
+        Some(mount) => pins.adopt(&mount, file),
+        None => {}
     }
 }
 
-/// Returns the mount with `id` from the caller's mounts or from the supervisor's. No list shows
-/// the mount of a chroot that is no mount point: the file system itself describes that mount.
-///
-/// Any other mount that no list shows was unmounted lazily. It gets no pin, so that the syncs on
-/// it are real: it may end at any moment, and with it the last chance to sync it.
-fn mount_through(thread: u32, path: &Path, id: Option<u64>) -> Option<Mount> {
-    let known = [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
+/// Returns the mount with `id` from the caller's mounts or from the supervisor's.
+fn listed(thread: u32, id: Option<u64>) -> Option<Mount> {
+    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
         mounts.into_iter().find(|mount| Some(mount.id) == id)
-    });
-    let is_root = || {
-        let root = Path::new("/proc").join(thread.to_string()).join("root");
-        let root = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        root.is_ok_and(|root| mount_id(root) == id)
-    };
-    known.or_else(|| is_root().then(|| mounts::at(path)).flatten())
+    })
+}
+
+/// Whether the root directory of `thread` is on the mount with `id`.
+fn is_root(thread: u32, id: Option<u64>) -> bool {
+    let root = Path::new("/proc").join(thread.to_string()).join("root");
+    let root = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    root.is_ok_and(|root| mount_id(root) == id)
 }
 
 /// The markers of a run. Their lock is held during disk writes, so no thread that answers

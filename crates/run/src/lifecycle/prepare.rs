@@ -103,8 +103,7 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
     let mut pins = Pins::open(&pinned, Path::new("/"), true);
     if options.sealed {
         // No unmount by a sealed run is seen, and a descriptor would make it fail.
-        let writable: Vec<_> = mounts.iter().filter(|mount| mount.writable).cloned().collect();
-        pins.add_closed(&writable, Path::new("/"));
+        pins.add_found(mounts, Path::new("/"), |_| false);
     }
     for (path, mount) in near::places_of_work(options, mounts) {
         if pins.of(mount.device).is_some_and(|pin| pin.volatile) {
