@@ -13,7 +13,7 @@ use synconce_durable::{mutant, standard_paths, state_file};
 const HOLDS: &str = "holds";
 
 /// What is in the marker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The name of the hold.
     pub name: String,

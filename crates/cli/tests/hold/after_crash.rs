@@ -59,10 +59,8 @@ fn crash(fixture: &Fixture<'_>) {
 #[test]
 fn a_disk_that_is_not_mounted_is_named_and_the_marker_stays() {
     isolated(|place| {
-        for after_crash in ["wipe", "check"] {
-            let check = ["", "check = [\"true\", \"{}\"]\n"][usize::from(after_crash == "check")];
-            let settings = format!("after_crash = \"{after_crash}\"\n{check}");
-            let fixture = Fixture::new(place, &settings);
+        for after_crash in ["wipe", "refuse"] {
+            let fixture = Fixture::new(place, &format!("after_crash = \"{after_crash}\"\n"));
             fixture.ok("start");
             fs::write(fixture.file(), "old").unwrap();
             crash(&fixture);
@@ -82,8 +80,11 @@ fn a_disk_that_is_not_mounted_is_named_and_the_marker_stays() {
             }
             assert_eq!(fs::read_dir(fixture.rig.path()).unwrap().count(), 0, "nothing is made");
             fixture.rig.mount().unwrap();
-            fixture.ok("recover");
-            assert_eq!(fixture.file().exists(), after_crash == "check");
+            let keep = (after_crash == "refuse").then_some("--keep");
+            let words = ["hold", "recover", "./t.toml"].into_iter().chain(keep);
+            let recovered = finish(&mut place.synconce(&words.collect::<Vec<_>>()));
+            assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+            assert_eq!(fixture.file().exists(), keep.is_some());
             assert_eq!(fixture.state(), "off");
             fixture.rig.down().unwrap();
         }

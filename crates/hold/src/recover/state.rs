@@ -22,8 +22,6 @@ pub(super) enum State {
         reason: String,
         /// The marker, unless it is damaged.
         record: Option<Box<Record>>,
-        /// Whether reads may come from a cache that the disk does not agree with.
-        is_in_cache: bool,
     },
 }
 
@@ -40,7 +38,7 @@ impl State {
                 let path = record::path(name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
-                Ok(Self::Unclean { reason, record: None, is_in_cache: false })
+                Ok(Self::Unclean { reason, record: None })
             }
             Err(error) => Err(error),
         }
@@ -67,14 +65,13 @@ impl State {
         };
         record.write()?;
         let reason = Unclean::Marker.to_string();
-        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_in_cache: false })
+        Ok(Self::Unclean { reason, record: Some(Box::new(record)) })
     }
 
     fn of(record: Record) -> Self {
         let Some(why) = unclean(&record) else { return Self::Untouched };
         Self::Unclean {
             reason: format!("{why} (since {})", record.started),
-            is_in_cache: why == Unclean::WriteBack,
             record: Some(Box::new(record)),
         }
     }

@@ -50,16 +50,6 @@ pub fn make_files(content: &str) {
     ));
 }
 
-/// Makes the database a whole one, or one with a damaged page 4.
-pub fn make_database(is_whole: bool) {
-    // bbolt wrote this database.
-    let mut content = include_bytes!("../../../../proof/fuzz/corpora/bolt/one").to_vec();
-    if !is_whole {
-        content[0x800..0x810].fill(0xff);
-    }
-    fs::write(format!("{DATA}/meta.db"), content).expect("a file");
-}
-
 /// Returns the hold "test" on the database, after whose crash `after_crash` happens.
 pub fn config(after_crash: &str, more: &str) -> Config {
     let text = format!(

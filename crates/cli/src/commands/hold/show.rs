@@ -58,7 +58,6 @@ impl Report {
         let status = &self.status;
         let what = match status.after_crash {
             AfterCrash::Wipe => "the files are set aside",
-            AfterCrash::Check => "damaged databases are set aside",
             AfterCrash::Refuse => "the daemon does not start before you decide",
         };
         match (status.state, &status.cost) {
