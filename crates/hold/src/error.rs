@@ -13,6 +13,8 @@ use synconce_durable::error::Error;
 pub enum Unclean {
     /// The machine has stopped since the hold began.
     Boot,
+    /// It is unknown whether the machine has stopped since the hold began.
+    UnknownBoot,
     /// A write-back error was found.
     WriteBack,
     /// A file system was unmounted since the hold began, in this boot.
@@ -21,10 +23,22 @@ pub enum Unclean {
     Marker,
 }
 
+impl Unclean {
+    /// Whether writes may be lost for certain. Otherwise nothing shows that they may.
+    pub fn is_certain(self) -> bool {
+        self != Self::UnknownBoot
+    }
+}
+
 impl fmt::Display for Unclean {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Boot => "the machine stopped while the files were held",
+            Self::UnknownBoot => {
+                "it is unknown whether the machine stopped while the files were held: \
+                 /proc/sys/kernel/random/boot_id cannot be read, or could not be when the hold \
+                 started"
+            }
             Self::WriteBack => "the disk lost writes while the files were held",
             Self::Unmounted => "a file system was unmounted while its files were held",
             Self::Marker => "the files were held and the hold was not stopped; its marker is lost",
@@ -37,6 +51,8 @@ impl fmt::Display for Unclean {
 pub enum Failure {
     /// A failed act on a path.
     Act(Error),
+    /// The boot id cannot be read.
+    Boot(Error),
     /// The marker of this hold is damaged.
     Marker(String, Error),
     /// The held files of this hold may be damaged.
@@ -112,6 +128,10 @@ impl Failure {
             Self::Private(_, point) => Some(format!("mount --make-shared {}", point.display())),
             Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
             Self::Refused(refusal) => refusal.remedy(),
+            Self::Boot(_) => Some(
+                "in a unit of systemd say ProcSubset=all; in a container leave /proc/sys in sight"
+                    .to_owned(),
+            ),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
             Self::Act(_) | Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
         }
@@ -160,7 +180,7 @@ impl fmt::Display for Obstacle {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Act(error) => error.fmt(f),
+            Self::Act(error) | Self::Boot(error) => error.fmt(f),
             Self::Marker(_, error) => write!(f, "{error}; the marker is damaged"),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Unclean(name, why) => {

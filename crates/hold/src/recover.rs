@@ -131,7 +131,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
             return Err(refused(then, reason, true));
         }
         true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
-        _ => decide(config, decision, reason.clone()),
+        _ => decide(config, decision, &state, reason.clone()),
     };
     let unseen = present::out_of_sight(name, &state, held)?;
     if let Some(path) = unseen.filter(|_| decision == Decision::ByFile) {
@@ -196,11 +196,13 @@ fn refused(config: &Config, reason: String, has_begun: bool) -> RecoverError {
     RecoverError::Refused { name: config.name.clone(), reason, held, put_back }
 }
 
-fn decide(config: &Config, decision: Decision, reason: String) -> Fate {
+fn decide(config: &Config, decision: Decision, state: &State, reason: String) -> Fate {
+    let is_certain = !matches!(state, State::Unclean { is_certain: false, .. });
     match (decision, config.after_crash) {
         (Decision::Keep, _) => Fate::Keep,
-        (Decision::Wipe, _) | (_, AfterCrash::Wipe) => Fate::Wipe(reason),
-        (_, AfterCrash::Refuse) => Fate::Refuse(reason),
+        (Decision::Wipe, _) => Fate::Wipe(reason),
+        (Decision::ByFile, AfterCrash::Wipe) if is_certain => Fate::Wipe(reason),
+        (Decision::ByFile, _) => Fate::Refuse(reason),
     }
 }
 

@@ -44,6 +44,8 @@ pub enum Started {
 /// # Errors
 /// Why nothing is held.
 pub fn start(config: &Config) -> Result<Started, Failure> {
+    // Without it the next start could not tell a stop of the machine from an orderly end.
+    let boot = boot_id().map_err(Failure::Boot)?;
     let mut lock = Lock::take(&config.name)?;
     let marker = Record::read(&config.name);
     if let Some(record) = marker.map_err(|error| Failure::of_marker(&config.name, error))? {
@@ -65,7 +67,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     if config.own_option {
         // The marker names the file systems of these directories.
         config.hold.iter().try_for_each(|held| make_parent(held, &mut new))?;
-        record(config)?.write()?;
+        record(config, boot)?.write()?;
         new.keep();
         return Ok(Started::Began(Vec::new()));
     }
@@ -76,7 +78,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
         locked.extend(prepare(held, config, &mut new)?);
     }
     refuse_unshared(config)?;
-    let mut record = record(config)?;
+    let mut record = record(config, boot)?;
     record.write()?;
     let begun = hold_all(&record)
         .and_then(|()| note_devices(&mut record))
@@ -137,7 +139,7 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
     lock.guard(locked)
 }
 
-fn record(config: &Config) -> Result<Record, Error> {
+fn record(config: &Config, boot: String) -> Result<Record, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
         let place = Place::of(held)?;
@@ -151,7 +153,7 @@ fn record(config: &Config) -> Result<Record, Error> {
     Ok(Record {
         name: config.name.clone(),
         started: now(),
-        boot: boot_id(),
+        boot,
         file_systems,
         config: config.clone(),
         failed: false,

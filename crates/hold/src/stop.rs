@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_durable::record::boot_id;
 use synconce_probe::mounts;
 
 /// What [`stop`] found.
@@ -35,6 +36,8 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
     let lock = Lock::take(name)?;
     let record = Record::read(name).map_err(|error| Failure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
+    // A sandbox that hides the boot ends no hold.
+    boot_id().map_err(Failure::Boot)?;
     if let Some(why) = unclean(&record) {
         // A disk that failed can be repaired only after it is unmounted, and the overlays and
         // the guard keep it mounted. Nothing that a sync could add makes the files whole.

@@ -4,7 +4,8 @@ use crate::record::BootEpoch;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use synconce_durable::error::{Context, Error};
+use synconce_durable::error::Error;
+use synconce_durable::record::boot_id;
 use synconce_probe::mounts::Mount;
 
 impl BootEpoch {
@@ -23,11 +24,9 @@ impl BootEpoch {
 /// # Errors
 /// The kernel's `boot_id` cannot be read.
 pub(crate) fn now(mount: Option<&Mount>) -> Result<BootEpoch, Error> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let boot = fs::read_to_string(path).on("cannot read", path)?.trim().to_owned();
     let btrfs = mount.filter(|mount| mount.type_name == "btrfs");
     Ok(BootEpoch {
-        boot,
+        boot: boot_id()?,
         disk: mount.and_then(disk_sequence),
         mount: btrfs.and_then(btrfs_directory),
     })

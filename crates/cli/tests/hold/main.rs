@@ -5,6 +5,7 @@
 //! tests need root, util-linux, perl and python3.
 
 mod after_crash;
+mod boot;
 mod faults;
 mod files;
 mod left;

@@ -22,6 +22,8 @@ pub(super) enum State {
         reason: String,
         /// The marker, unless it is damaged.
         record: Option<Box<Record>>,
+        /// Whether writes may be lost for certain: see [`Unclean::is_certain`].
+        is_certain: bool,
     },
 }
 
@@ -38,7 +40,7 @@ impl State {
                 let path = record::path(name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
-                Ok(Self::Unclean { reason, record: None })
+                Ok(Self::Unclean { reason, record: None, is_certain: true })
             }
             Err(error) => Err(error),
         }
@@ -56,7 +58,8 @@ impl State {
         let record = Record {
             name: config.name.clone(),
             started: now(),
-            boot: String::new(),
+            // Of no boot: the next call takes the end for unclean, too.
+            boot: "lost".to_owned(),
             file_systems: Vec::new(),
             config: config.clone(),
             failed: false,
@@ -65,7 +68,7 @@ impl State {
         };
         record.write()?;
         let reason = Unclean::Marker.to_string();
-        Ok(Self::Unclean { reason, record: Some(Box::new(record)) })
+        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_certain: true })
     }
 
     fn of(record: Record) -> Self {
@@ -73,6 +76,7 @@ impl State {
         Self::Unclean {
             reason: format!("{why} (since {})", record.started),
             record: Some(Box::new(record)),
+            is_certain: why.is_certain(),
         }
     }
 }

@@ -71,7 +71,7 @@ pub fn marker(config: &Config) -> Record {
     Record {
         name: config.name.clone(),
         started: "2026-01-02T03:04:05Z".to_owned(),
-        boot: synconce_durable::record::boot_id(),
+        boot: synconce_durable::record::boot_id().expect("a boot id"),
         file_systems: vec![file_system_of(Path::new(DATA)).expect("a file system")],
         config: config.clone(),
         failed: false,
