@@ -19,6 +19,9 @@ pub enum Unclean {
     WriteBack,
     /// A file system was unmounted since the hold began, in this boot.
     Unmounted,
+    /// The mounts of the start are gone, and it is unknown whether the file system was mounted
+    /// all the time by others.
+    Unseen,
     /// The hold was not stopped, and its marker is lost.
     Marker,
 }
@@ -26,7 +29,7 @@ pub enum Unclean {
 impl Unclean {
     /// Whether writes may be lost for certain. Otherwise nothing shows that they may.
     pub fn is_certain(self) -> bool {
-        self != Self::UnknownBoot
+        !matches!(self, Self::UnknownBoot | Self::Unseen)
     }
 }
 
@@ -41,6 +44,10 @@ impl fmt::Display for Unclean {
             }
             Self::WriteBack => "the disk lost writes while the files were held",
             Self::Unmounted => "a file system was unmounted while its files were held",
+            Self::Unseen => {
+                "the mounts of the held files are new, and nothing shows whether a file system \
+                 was unmounted while its files were held"
+            }
             Self::Marker => "the files were held and the hold was not stopped; its marker is lost",
         })
     }

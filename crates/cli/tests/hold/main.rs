@@ -6,6 +6,7 @@
 
 mod after_crash;
 mod boot;
+mod container;
 mod faults;
 mod files;
 mod left;

@@ -9,7 +9,7 @@ use std::path::Path;
 use synconce_hold::aside::Journal;
 use synconce_hold::config::{AfterCrash, Config, Held, Kind};
 use synconce_hold::overlay::{Place, SCRATCH};
-use synconce_hold::record::{self, Record};
+use synconce_hold::record::{self, Record, SuperBlock};
 use synconce_hold::recover::{Decision, Layers, RecoverError, Recovered, recover};
 
 #[test]
@@ -36,6 +36,9 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
         let whole = marker(&config);
         let mut unmounted = whole.clone();
         unmounted.file_systems[0].mount += 1 << 40;
+        let unseen = unmounted.clone();
+        let super_block = SuperBlock { directory: "/sys/fs/ext4/none".into(), number: 1 };
+        unmounted.file_systems[0].super_block = Some(super_block);
         let ends = [
             (Record { boot: "another".to_owned(), ..whole.clone() }, "the machine stopped"),
             (Record { failed: true, ..whole.clone() }, "the disk lost writes"),
@@ -49,6 +52,11 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
             assert!(!listing().contains("plugin") && !has_marker());
             assert_eq!(aside.layers, Layers::NotAsked);
         }
+        make_files("old");
+        unseen.write().unwrap();
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("nothing shows whether"), "{error}");
+        assert!(listing().contains("plugin") && has_marker());
         whole.write().unwrap();
         let text = fs::read(record::path("test")).unwrap();
         for content in [&text[..0], &text[..9], &text[..text.len() - 2], &[0; 4096], b"{}", b"\n"] {
