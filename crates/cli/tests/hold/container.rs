@@ -4,7 +4,7 @@
 use crate::support::{Fixture, end, sh, stays};
 use std::fs;
 use std::path::PathBuf;
-use synconce_testkit::harness::{Place, binary, isolated};
+use synconce_testkit::harness::{Place, binary, eventually, isolated};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -84,7 +84,14 @@ fn an_unmount_after_the_kill_of_a_container_leaves_the_hold_interrupted() {
         for fs in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
             let (fixture, mount) = volume(place, fs);
             killed(&fixture, &mount);
+            let marker = place.read("state/holds/t.json");
+            let marker: serde_json::Value = serde_json::from_str(&marker).expect("JSON");
+            let directory = &marker["file_systems"][0]["super_block"]["directory"];
+            let directory = PathBuf::from(directory.as_str().expect("a path"));
+            assert!(directory.exists(), "mounted");
             fixture.rig.unmount().unwrap();
+            // The mounts of killed processes end a moment later.
+            eventually("the last unmount", || !directory.exists());
             fixture.rig.mount().unwrap();
             let recovered = next(&fixture, &mount, "synconce hold recover ./t.toml");
             assert_eq!(recovered.status.code(), Some(0), "{recovered:?}");
