@@ -39,7 +39,13 @@ fn volume(place: &Place, fs: FsKind) -> (Fixture<'_>, String) {
 fn killed(fixture: &Fixture<'_>, mount: &str) {
     let write = "echo old >volume/databases/data; sync volume/databases/data";
     let script = format!("{mount}; {} hold start ./t.toml; {write}", binary());
-    end(stays(fixture.place, &CONTAINER, &script));
+    let container = stays(fixture.place, &CONTAINER, &script);
+    let children = format!("/proc/{0}/task/{0}/children", container.pid());
+    let first = fs::read_to_string(children).unwrap();
+    let namespace = format!("/proc/{}/ns/mnt", first.trim());
+    assert!(fs::read_link(&namespace).is_ok(), "the first process is {first}");
+    end(container);
+    eventually("the container has ended", || fs::read_link(&namespace).is_err());
     // The directory for locks of a container is in memory.
     fs::remove_dir_all(fixture.place.path("runtime")).unwrap();
 }
