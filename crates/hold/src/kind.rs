@@ -1,5 +1,6 @@
 //! The kinds of databases that can be held, and what must not be held.
 
+mod bolt;
 mod content;
 mod dsync;
 mod found;

@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 pub mod aside;
-pub mod bolt;
 pub mod config;
 pub mod docker_layers;
 mod elsewhere;

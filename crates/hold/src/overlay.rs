@@ -10,6 +10,7 @@
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
 use crate::config::Held;
+use crate::lost;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -108,6 +109,7 @@ impl Place {
         let path = self.path();
         self.clean()?;
         let [upper, work, lower] = self.directories()?;
+        lost::write_note(self)?;
         let upper = if self.is_file { upper } else { open(&path)? };
         let overlay = mounted(attributes(&upper).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
@@ -206,6 +208,11 @@ impl Place {
     /// Names the mark that cannot be looked at.
     pub fn is_marked(&self) -> Result<bool, Error> {
         exists(&self.scratch().join("work/work/incompat/volatile"))
+    }
+
+    /// Returns the path of the note of [`lost::write_note`].
+    pub(crate) fn note(&self) -> PathBuf {
+        self.scratch().join("started")
     }
 
     /// Ends the hold: unmounts the overlay.

@@ -13,7 +13,7 @@ use synconce_durable::{mutant, standard_paths, state_file};
 const HOLDS: &str = "holds";
 
 /// What is in the marker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The name of the hold.
     pub name: String,
@@ -53,6 +53,18 @@ pub struct FileSystem {
     /// The id of the mount: the unique id where the kernel has it (statx(2),
     /// STATX_MNT_ID_UNIQUE, Linux 6.8), which no later mount gets.
     pub mount: u64,
+    /// The super block. `None` in markers of older versions, and if sysfs does not show it.
+    #[serde(default)]
+    pub super_block: Option<SuperBlock>,
+}
+
+/// The directory in sysfs of a super block: see [`synconce_probe::super_block`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuperBlock {
+    /// Its path.
+    pub directory: PathBuf,
+    /// Its inode number.
+    pub number: u64,
 }
 
 impl Record {

@@ -356,7 +356,7 @@ pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
             root: options.root.clone(),
         }),
         started: now(),
-        boot: boot_id(),
+        boot: boot_id().unwrap_or_default(),
         user: rustix::process::geteuid().as_raw(),
         supervisor: std::process::id(),
         sealed: options.sealed,

@@ -5,6 +5,8 @@
 //! tests need root, util-linux, perl and python3.
 
 mod after_crash;
+mod boot;
+mod container;
 mod faults;
 mod files;
 mod left;

@@ -1,7 +1,6 @@
 //! Why a path may not be held, and what to do instead.
 
 use super::found::Found;
-use crate::bolt::Damage;
 use crate::config::Kind;
 use std::fmt;
 use std::io;
@@ -47,7 +46,7 @@ pub enum Reason {
     /// This file belongs to a member of this replicated system.
     Replicated(String, PathBuf),
     /// The members of the etcd with this database cannot be read.
-    UnknownMembers(PathBuf, Damage),
+    UnknownMembers(PathBuf, io::Error),
     /// This database writes with O_SYNC or O_DSYNC, which this file shows.
     Synchronous(&'static str, PathBuf),
     /// The directory with this file is PostgreSQL's.
@@ -110,8 +109,9 @@ impl fmt::Display for Reason {
                  member has acknowledged",
                 file.display()
             ),
-            Self::UnknownMembers(file, damage) => {
-                write!(f, "cannot read the members of etcd in {}: {damage}", file.display())
+            Self::UnknownMembers(file, error) => {
+                let (file, why) = (file.display(), reason(error));
+                write!(f, "cannot read the members of etcd in {file}: {why}")
             }
             Self::Synchronous(program, file) => write!(
                 f,

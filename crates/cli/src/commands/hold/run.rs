@@ -32,9 +32,6 @@ fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
     let name = &config.name;
     match done.map_err(|error| refused(&error))? {
         Recovered::Clean | Recovered::Untouched => {}
-        Recovered::WasWhole { reason } => {
-            say(&format!("hold {name}: {reason}; every database was checked, and is whole"));
-        }
         Recovered::Kept { reason } => {
             say(&format!("hold {name}: {reason}; the files are used as they are"));
         }
