@@ -78,6 +78,8 @@ pub(crate) struct FdInfo {
     may_block: bool,
     /// Whether a lookup was undecided because it may not block.
     missed: bool,
+    /// Whether a lookup failed because this process may not examine the caller.
+    unseen: bool,
     directories: VecDeque<(u32, OwnedFd)>,
     /// `--only` and `--except`.
     rules: Option<Arc<Rules>>,
@@ -170,6 +172,17 @@ impl FdInfo {
         std::mem::take(&mut self.missed)
     }
 
+    /// Returns, once, whether a lookup failed because this process may not examine the caller
+    /// (ptrace(2), "Ptrace access mode checking"). Also true after the caller has exited.
+    pub(crate) fn take_unseen(&mut self) -> bool {
+        std::mem::take(&mut self.unseen)
+    }
+
+    /// Notes that this process may not examine the caller.
+    pub(crate) fn note_unseen(&mut self) {
+        self.unseen = true;
+    }
+
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,16 +198,26 @@ impl FdInfo {
                 Err(Errno::SRCH | Errno::NOENT) => {
                     self.directories.retain(|(owner, _)| *owner != thread);
                 }
-                other => return other.ok(),
+                other => return self.unless_unseen(other),
             }
         }
         let path = format!("/proc/{thread}/fd");
         let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, open, Mode::empty()).ok()?;
-        let stat = rustix::fs::statx(&directory, name, flags, mask).ok();
+        let Ok(directory) = rustix::fs::open(path, open, Mode::empty()) else {
+            // /proc may hide the processes of other users (hidepid, proc(5)).
+            self.note_unseen();
+            return None;
+        };
+        let stat = rustix::fs::statx(&directory, name, flags, mask);
+        let stat = self.unless_unseen(stat);
         self.directories.truncate(KEPT - 1);
         self.directories.push_front((thread, directory));
         stat
+    }
+
+    fn unless_unseen(&mut self, stat: Result<Statx, Errno>) -> Option<Statx> {
+        self.unseen |= matches!(stat, Err(Errno::ACCESS | Errno::PERM));
+        stat.ok()
     }
 
     /// Returns the kernel's path of descriptor `name` of `thread`, if there are rules. The kernel

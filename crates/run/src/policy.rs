@@ -1,6 +1,7 @@
 //! Decides how each call that syncs is answered.
 
 mod msync;
+mod unseen;
 
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
@@ -21,8 +22,12 @@ use synconce_sys::notify::Notification;
 pub(crate) enum Decision {
     /// Answer success without doing the call. Holds the file systems that the call concerns.
     Hold(Vec<DeviceId>),
+    /// Answer success without doing the call, although its file system is unknown.
+    HoldUnseen,
     /// Leave the call to the kernel, and count it.
     Pass,
+    /// The same, and print a notice: rules choose files, and this call's file is unknown.
+    PassUnseen,
     /// Leave the call to the kernel: it is not a sync.
     Ignore,
     /// Answer an errno that makes the program fall back.
@@ -108,6 +113,14 @@ pub(crate) fn may_block(call: Call) -> bool {
 
 /// Returns the answer to `pending`.
 pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
+    let decision = examine(fd_info, pending, options);
+    match fd_info.take_unseen() {
+        true if matches!(decision, Decision::Pass) => unseen::decide(pending, options),
+        _ => decision,
+    }
+}
+
+fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
     match pending.call {
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(fd_info, pending, Target::is_held)),
         Call::Syncfs => hold_if(sync_target(fd_info, pending, Target::is_held_whole)),

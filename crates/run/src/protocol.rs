@@ -89,6 +89,8 @@ pub enum Notice {
     ForeignProc,
     /// io_uring was allowed; its syncs were not held.
     IoUringPassed,
+    /// With rules, syncs of callers that could not be examined were done.
+    UnseenPassed,
     /// An earlier run was interrupted, and no notice was printed since the boot.
     EarlierInterrupted,
     /// Not everything became durable at a checkpoint of `--commit-every`. Sent once.

@@ -47,7 +47,8 @@ impl RealTrees {
         if !self.any.load(Relaxed) {
             return false;
         }
-        let Some(began) = began(thread) else { return false };
+        // /proc may hide a caller of another user. An extra sync is safe.
+        let Some(began) = began(thread) else { return true };
         let mut state = self.lock();
         if let Some((_, is_real)) = state.known.get(&thread).filter(|known| known.0 == began) {
             return *is_real;
@@ -72,11 +73,11 @@ impl RealTrees {
 
 impl State {
     fn descends(&self, process: u32) -> bool {
-        // The parent of an orphan changes while it is looked up.
-        (0..TRIES).find_map(|_| self.walk(process)).unwrap_or(false)
+        // The parent of an orphan changes while it is looked up. /proc may hide an ancestor.
+        (0..TRIES).find_map(|_| self.walk(process)).unwrap_or(true)
     }
 
-    /// Returns whether `pid` or an ancestor is a root; `None` if an ancestor has just ended.
+    /// Returns whether `pid` or an ancestor is a root; `None` if /proc does not show one of them.
     fn walk(&self, mut pid: u32) -> Option<bool> {
         let supervisor = std::process::id();
         while pid != 0 && pid != supervisor {

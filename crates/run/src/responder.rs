@@ -3,7 +3,7 @@
 mod request;
 
 use crate::accounts::End;
-use crate::active::{Done, Via, Work};
+use crate::active::{Active, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
@@ -104,7 +104,13 @@ impl Responder {
         may_wait: bool,
     ) -> Handled {
         let decision = match decide(fd_info, pending, &self.options) {
-            Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.proc_is_ours => {
+            Decision::Hold(_)
+            | Decision::HoldUnseen
+            | Decision::Rewrite(_)
+            | Decision::Pass
+            | Decision::PassUnseen
+                if !self.proc_is_ours =>
+            {
                 if !self.said_why.swap(true, Relaxed) {
                     self.notify(Notice::ForeignProc);
                 }
@@ -148,10 +154,26 @@ impl Responder {
     ) -> Result<Reply, Handled> {
         let thread = pending.notification.thread;
         Ok(match decision {
-            Decision::Hold(_) | Decision::Rewrite(_) if self.real.has(thread) => {
+            Decision::Hold(_)
+            | Decision::HoldUnseen
+            | Decision::Rewrite(_)
+            | Decision::PassUnseen
+                if self.real.has(thread) =>
+            {
                 self.count(pending, End::Real, Answer::Continue)
             }
-            Decision::Hold(devices) => return self.hold(pending, &devices, may_wait),
+            Decision::Hold(devices) => return self.hold(pending, &devices, End::Held, may_wait),
+            // The caller has exited, and so /proc does not show it.
+            Decision::HoldUnseen | Decision::PassUnseen
+                if !self.listener.is_valid(pending.notification.id) =>
+            {
+                return Err(Handled::Done);
+            }
+            Decision::HoldUnseen => return self.hold(pending, &[], End::Unseen, may_wait),
+            Decision::PassUnseen => {
+                self.state.lock().passed_unseen = true;
+                self.count(pending, End::Passed, Answer::Continue)
+            }
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
             Decision::Request(request) => self.handle_request(pending, request),
             Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
@@ -178,18 +200,22 @@ impl Responder {
         &self,
         pending: &PendingCall,
         devices: &[DeviceId],
+        end: End,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
         let program = self.program(pending);
         let count = |state: &mut State| {
-            state.accounts.count(pending.call.name(), program.as_deref(), End::Held);
+            state.accounts.count(pending.call.name(), program.as_deref(), end);
+            if end == End::Unseen {
+                state.run().into_iter().for_each(Active::cover_everything);
+            }
         };
         Ok(match self.admit(pending, devices, may_wait, count) {
             Admitted::Held { late } => match late.then(|| not_held(pending)).flatten() {
-                None => Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) },
+                None => Reply { answer: Answer::Value(0), counted: Some((end, program)) },
                 Some(answer) => {
                     let name = pending.call.name();
-                    self.state.lock().accounts.take_back(name, program.as_deref(), End::Held);
+                    self.state.lock().accounts.take_back(name, program.as_deref(), end);
                     self.count(pending, End::Passed, answer)
                 }
             },

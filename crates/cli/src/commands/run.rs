@@ -153,9 +153,13 @@ pub(crate) fn not_durable(report: &CommitReport) -> Vec<String> {
 
 /// Returns the line about a commit that the user does not wait for; `places` are not finished.
 pub(super) fn not_yet_durable(places: &[PathBuf]) -> String {
-    let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-    let places = if places.is_empty() { "everything".into() } else { places.join(", ") };
+    let places = if places.is_empty() { "everything".into() } else { list(places) };
     format!("not yet durable: {places}")
+}
+
+fn list(places: &[PathBuf]) -> String {
+    let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+    places.join(", ")
 }
 
 fn say_not_durable(finished: &Finished) {
@@ -210,11 +214,7 @@ impl Observer for Screen {
             )),
             Notice::FuseNotCommitted(points) => say(&format!(
                 "not committed, although their syncs were held: FUSE file systems at {}",
-                points
-                    .iter()
-                    .map(|point| point.display().to_string())
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                list(points)
             )),
             Notice::EarlierInterrupted => {
                 say("an earlier run was interrupted; `synconce status` shows what to do");
@@ -228,6 +228,13 @@ impl Observer for Screen {
                      sync is done",
                 );
                 notice("hint: mount /proc anew (unshare --mount-proc), or use --sealed");
+            }
+            Notice::UnseenPassed => {
+                notice(
+                    "some processes could not be examined, so the rules did not apply to them: \
+                     their syncs were done",
+                );
+                notice("hint: docker run --cap-add SYS_PTRACE");
             }
             Notice::IoUringPassed => {
                 notice("io_uring was let through: the syncs that go through it were not held");
@@ -245,8 +252,7 @@ impl Observer for Screen {
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
         if bar.elapsed() >= Duration::from_secs(1) {
-            let places: Vec<_> = waiting.iter().map(|path| path.display().to_string()).collect();
-            bar.set_message(format!("committing {}: {} dirty", places.join(", "), bytes(dirty)));
+            bar.set_message(format!("committing {}: {} dirty", list(waiting), bytes(dirty)));
             bar.tick();
         }
     }

@@ -19,6 +19,7 @@ pub(super) fn decide(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
         return Decision::Pass;
     }
     let Some(mapping) = mapping::of(pending.thread(), address..end) else {
+        fd_info.note_unseen();
         return Decision::Pass;
     };
     let disks = FdInfo::disks(pending.thread());
