@@ -78,7 +78,10 @@ fn replace(state: &Path, reported: &Reported) -> Result<(), Error> {
 
 fn reported(state: &Path) -> BTreeSet<String> {
     let reported = open(&state.join(REPORTED)).ok().and_then(|file| read::<Reported>(&file).ok());
-    reported.filter(|reported| reported.boot == boot_id()).unwrap_or_default().runs
+    // Where the boot is unknown, a run is reported again.
+    let is_of_this_boot =
+        |reported: &Reported| !reported.boot.is_empty() && reported.boot == boot_id();
+    reported.filter(is_of_this_boot).unwrap_or_default().runs
 }
 
 /// Whether the marker at `path` still exists and its run does not go on.

@@ -113,7 +113,8 @@ pub(crate) fn may_block(call: Call) -> bool {
 
 /// Returns the answer to `pending`.
 pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
-    let decision = examine(fd_info, pending, options);
+    let blind = if fd_info.is_blind() { unseen::by_call(pending.call) } else { None };
+    let decision = blind.unwrap_or_else(|| examine(fd_info, pending, options));
     match fd_info.take_unseen() {
         true if matches!(decision, Decision::Pass) => unseen::decide(pending, options),
         _ => decision,

@@ -9,7 +9,6 @@ use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::policy::{Change, Decision, PendingCall, decide};
 use crate::privileges::Gain;
-use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
@@ -19,7 +18,6 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_durable::mutant;
 use synconce_filter::Call;
@@ -61,10 +59,6 @@ pub(crate) struct Responder {
     frontend: Arc<OwnedFd>,
     command: u32,
     state: Shared,
-    /// Whether `/proc` shows the callers.
-    proc_is_ours: bool,
-    /// Whether [`Notice::ForeignProc`] was sent.
-    said_why: AtomicBool,
     /// Threads whose last call was interrupted by a signal before it could be changed.
     disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
@@ -79,16 +73,13 @@ impl Responder {
         command: u32,
         state: Shared,
     ) -> Self {
-        let (disturbed, traced, real, said_why) = Default::default();
-        let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
+        let (disturbed, traced, real) = Default::default();
         Self {
-            options,
+            options: options.clone(),
             listener,
             frontend,
             command,
             state,
-            proc_is_ours,
-            said_why,
             disturbed,
             traced,
             real,
@@ -103,21 +94,7 @@ impl Responder {
         pending: &PendingCall,
         may_wait: bool,
     ) -> Handled {
-        let decision = match decide(fd_info, pending, &self.options) {
-            Decision::Hold(_)
-            | Decision::HoldUnseen
-            | Decision::Rewrite(_)
-            | Decision::Pass
-            | Decision::PassUnseen
-                if !self.proc_is_ours =>
-            {
-                if !self.said_why.swap(true, Relaxed) {
-                    self.notify(Notice::ForeignProc);
-                }
-                Decision::Pass
-            }
-            decision => decision,
-        };
+        let decision = decide(fd_info, pending, &self.options);
         if fd_info.take_missed() {
             return Handled::MayBlock;
         }

@@ -17,7 +17,6 @@ use std::time::Duration;
 use synconce_run::{
     CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, RunError,
 };
-use synconce_sys::reason;
 
 /// Runs the command under a hold and ends as the command did.
 pub fn run(arguments: Run) -> ExitCode {
@@ -43,13 +42,7 @@ pub fn run(arguments: Run) -> ExitCode {
     let wants_stats = arguments.stats || json.is_some();
     let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
     let mut screen = Screen { typed: Some(Typed::new(&arguments.command)), ..Screen::default() };
-    let finished = match synconce_run::run(&options(arguments), &mut screen) {
-        Ok(finished) => finished,
-        Err(error) => {
-            say(&format!("cannot set up the run: {}", reason(&error)));
-            return exit::FAILED.into();
-        }
-    };
+    let finished = synconce_run::run(&options(arguments), &mut screen);
     if wants_stats {
         manner.sealed |= screen.became_sealed;
         stats::print(&finished, &clock, &manner, json);
@@ -221,13 +214,6 @@ impl Observer for Screen {
             }
             Notice::CheckpointFailed(report) => {
                 not_durable(report).iter().for_each(|line| say(line));
-            }
-            Notice::ForeignProc => {
-                notice(
-                    "/proc does not show this pid namespace: no call can be looked at, so every \
-                     sync is done",
-                );
-                notice("hint: mount /proc anew (unshare --mount-proc), or use --sealed");
             }
             Notice::UnseenPassed => {
                 notice(

@@ -190,8 +190,7 @@ fn hold(
     if arguments.no_hold || synconce_run::is_held() {
         return bare(&options.command);
     }
-    synconce_run::run(&options, screen)
-        .map_err(|error| Failure::from(format!("cannot set up the run: {}", reason(&error))))
+    Ok(synconce_run::run(&options, screen))
 }
 
 /// Whether `path` is on a disk file system: memory and devices have nothing to commit.
