@@ -79,7 +79,8 @@ fn replace(state: &Path, reported: &Reported) -> Result<(), Error> {
 
 fn reported(state: &Path) -> BTreeSet<String> {
     let reported = open(&state.join(REPORTED)).ok().and_then(|file| read::<Reported>(&file).ok());
-    let boot = boot_id().unwrap_or_default();
+    // Where the boot is unknown, a run is reported again.
+    let Ok(boot) = boot_id() else { return BTreeSet::new() };
     reported.filter(|reported| reported.boot == boot).unwrap_or_default().runs
 }
 

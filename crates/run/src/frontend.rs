@@ -46,10 +46,12 @@ pub(crate) const PASSED_ON: [Signal; 10] = [
 /// command in this process: the outermost run commits.
 ///
 /// The process must have only one thread.
-///
-/// # Errors
-/// Set-up failed before there was a supervisor.
-pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
+pub fn run(options: &Options, observer: &mut dyn Observer) -> Finished {
+    set_up(options, observer)
+        .unwrap_or_else(|error| Finished::failed(RunError::set_up("cannot set up the run", &error)))
+}
+
+fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
     let is_inner = is_held();

@@ -1,6 +1,7 @@
 //! Decides how each call that syncs is answered.
 
 mod msync;
+mod unseen;
 
 use crate::active::{How, Unmounting};
 use crate::caller::{Memory, program};
@@ -22,8 +23,12 @@ use synconce_sys::notify::Notification;
 pub(crate) enum Decision {
     /// Answer success without doing the call. Holds the file systems that the call concerns.
     Hold(Vec<DeviceId>),
+    /// Answer success without doing the call, although its file system is unknown.
+    HoldUnseen,
     /// Leave the call to the kernel, and count it.
     Pass,
+    /// The same, and print a notice: rules choose files, and this call's file is unknown.
+    PassUnseen,
     /// Leave the call to the kernel: it is not a sync.
     Ignore,
     /// Answer an errno that makes the program fall back.
@@ -109,6 +114,15 @@ pub(crate) fn may_block(call: Call) -> bool {
 
 /// Returns the answer to `pending`.
 pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
+    let blind = if fd_info.is_blind() { unseen::by_call(pending.call) } else { None };
+    let decision = blind.unwrap_or_else(|| examine(fd_info, pending, options));
+    match fd_info.take_unseen() {
+        true if matches!(decision, Decision::Pass) => unseen::decide(pending, options),
+        _ => decision,
+    }
+}
+
+fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
     match pending.call {
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(fd_info, pending, Target::is_held)),
         Call::Syncfs => hold_if(sync_target(fd_info, pending, Target::is_held_whole)),

@@ -84,11 +84,10 @@ pub enum Notice {
     MarkerInMemory(PathBuf),
     /// A sealed run held syncs on FUSE file systems mounted here and did not commit them.
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
-    /// `/proc` belongs to another pid namespace, or is not mounted: no call can be examined,
-    /// so none is held. Sent at the first sync.
-    ForeignProc,
     /// io_uring was allowed; its syncs were not held.
     IoUringPassed,
+    /// With rules, syncs of callers that could not be examined were done.
+    UnseenPassed,
     /// An earlier run was interrupted, and no notice was printed since the boot.
     EarlierInterrupted,
     /// Not everything became durable at a checkpoint of `--commit-every`. Sent once.

@@ -3,13 +3,12 @@
 mod request;
 
 use crate::accounts::End;
-use crate::active::{Done, Via, Work};
+use crate::active::{Active, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::policy::{Change, Decision, PendingCall, decide};
 use crate::privileges::Gain;
-use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
@@ -19,7 +18,6 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_durable::mutant;
 use synconce_filter::Call;
@@ -61,10 +59,6 @@ pub(crate) struct Responder {
     frontend: Arc<OwnedFd>,
     command: u32,
     state: Shared,
-    /// Whether `/proc` shows the callers.
-    proc_is_ours: bool,
-    /// Whether [`Notice::ForeignProc`] was sent.
-    said_why: AtomicBool,
     /// Threads whose last call was interrupted by a signal before it could be changed.
     disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
@@ -79,16 +73,13 @@ impl Responder {
         command: u32,
         state: Shared,
     ) -> Self {
-        let (disturbed, traced, real, said_why) = Default::default();
-        let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
+        let (disturbed, traced, real) = Default::default();
         Self {
-            options,
+            options: options.clone(),
             listener,
             frontend,
             command,
             state,
-            proc_is_ours,
-            said_why,
             disturbed,
             traced,
             real,
@@ -103,15 +94,7 @@ impl Responder {
         pending: &PendingCall,
         may_wait: bool,
     ) -> Handled {
-        let decision = match decide(fd_info, pending, &self.options) {
-            Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.proc_is_ours => {
-                if !self.said_why.swap(true, Relaxed) {
-                    self.notify(Notice::ForeignProc);
-                }
-                Decision::Pass
-            }
-            decision => decision,
-        };
+        let decision = decide(fd_info, pending, &self.options);
         if fd_info.take_missed() {
             return Handled::MayBlock;
         }
@@ -148,10 +131,26 @@ impl Responder {
     ) -> Result<Reply, Handled> {
         let thread = pending.notification.thread;
         Ok(match decision {
-            Decision::Hold(_) | Decision::Rewrite(_) if self.real.has(thread) => {
+            Decision::Hold(_)
+            | Decision::HoldUnseen
+            | Decision::Rewrite(_)
+            | Decision::PassUnseen
+                if self.real.has(thread) =>
+            {
                 self.count(pending, End::Real, Answer::Continue)
             }
-            Decision::Hold(devices) => return self.hold(pending, &devices, may_wait),
+            Decision::Hold(devices) => return self.hold(pending, &devices, End::Held, may_wait),
+            // The caller has exited, and so /proc does not show it.
+            Decision::HoldUnseen | Decision::PassUnseen
+                if !self.listener.is_valid(pending.notification.id) =>
+            {
+                return Err(Handled::Done);
+            }
+            Decision::HoldUnseen => return self.hold(pending, &[], End::Unseen, may_wait),
+            Decision::PassUnseen => {
+                self.state.lock().passed_unseen = true;
+                self.count(pending, End::Passed, Answer::Continue)
+            }
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
             Decision::Request(request) => self.handle_request(pending, request),
             Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
@@ -178,18 +177,22 @@ impl Responder {
         &self,
         pending: &PendingCall,
         devices: &[DeviceId],
+        end: End,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
         let program = self.program(pending);
         let count = |state: &mut State| {
-            state.accounts.count(pending.call.name(), program.as_deref(), End::Held);
+            state.accounts.count(pending.call.name(), program.as_deref(), end);
+            if end == End::Unseen {
+                state.run().into_iter().for_each(Active::cover_everything);
+            }
         };
         Ok(match self.admit(pending, devices, may_wait, count) {
             Admitted::Held { late } => match late.then(|| not_held(pending)).flatten() {
-                None => Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) },
+                None => Reply { answer: Answer::Value(0), counted: Some((end, program)) },
                 Some(answer) => {
                     let name = pending.call.name();
-                    self.state.lock().accounts.take_back(name, program.as_deref(), End::Held);
+                    self.state.lock().accounts.take_back(name, program.as_deref(), end);
                     self.count(pending, End::Passed, answer)
                 }
             },

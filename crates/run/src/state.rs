@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub changing: HashMap<u64, Changing>,
     /// The kinds for which [`Notice::NoPrivilegesGained`] was printed.
     pub gains_noticed: HashSet<Gain>,
+    /// Whether a call passed because its caller could not be examined.
+    pub passed_unseen: bool,
 }
 
 /// What remains of the state of a run when it is closed.
@@ -72,6 +74,8 @@ pub(crate) struct Closed {
     pub unsynced: HashSet<Unsynced>,
     /// Threads that are still in calls without their sync flag.
     pub unfinished: HashSet<u32>,
+    /// Whether a call passed because its caller could not be examined.
+    pub passed_unseen: bool,
 }
 
 impl State {
@@ -82,6 +86,7 @@ impl State {
             unsynced: HashSet::new(),
             changing: HashMap::new(),
             gains_noticed: HashSet::new(),
+            passed_unseen: false,
         }
     }
 
@@ -128,14 +133,14 @@ impl State {
             Hold::Failed(active, failure) => (Some(active), Some(failure)),
             Hold::Over => (None, None),
         };
-        let mut accounts = self.accounts;
+        let (mut accounts, passed_unseen) = (self.accounts, self.passed_unseen);
         let mut unfinished = HashSet::new();
         for Changing { thread, call, program } in self.changing.into_values() {
             // Counted now, because their ends are not counted any more.
             accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
-        Closed { active, failure, accounts, unsynced: self.unsynced, unfinished }
+        Closed { active, failure, accounts, unsynced: self.unsynced, unfinished, passed_unseen }
     }
 }
 

@@ -212,7 +212,10 @@ extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
     let Child { shared, takeover } = unsafe { &mut *given.cast::<Child<'_, '_>>() };
     // Without CLONE_SIGHAND the child has its own copy of the dispositions.
     origin::restore_dispositions();
+    // Found by the parent if a filter of others kills this process in seccomp(2).
+    shared.error = Some(LaunchError::Filter(io::Error::from_raw_os_error(libc::EPERM)));
     let ready = install(shared).map_err(LaunchError::Filter);
+    shared.error = None;
     if let Err(error) = ready.and_then(|()| hand_over(shared, takeover)) {
         shared.error = Some(error);
         return 125;

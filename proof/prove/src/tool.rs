@@ -135,7 +135,14 @@ impl Tool {
             Self::Nspawn => return rivals::nspawn(paths, words),
             Self::Volatile => return rivals::volatile(paths, words),
         };
-        let mut command = Command::new(program);
+        let mut command = match work {
+            Work::OtherUser => {
+                let mut command = Command::new("setpriv");
+                command.arg("--bounding-set=-sys_ptrace").arg(program);
+                command
+            }
+            _ => Command::new(program),
+        };
         command.arg("run");
         match config.scope {
             Scope::Held => &mut command,

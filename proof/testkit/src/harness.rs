@@ -19,7 +19,7 @@ pub use place::{Place, Started, files, finish};
 pub use processes::{children, exists, parent, process_status};
 pub use strace::Trace;
 pub use terminal::Terminal;
-pub use trial::{Need, engine, postgresql, python_with, trial, upstream};
+pub use trial::{Need, engine, named_trial, postgresql, python_with, trial, upstream};
 
 use crate::{build, patiently};
 use std::path::PathBuf;

@@ -43,3 +43,4 @@ mod terminal;
 mod traces;
 mod transparency;
 mod unmounts;
+mod unseen;

@@ -34,7 +34,7 @@ fn cut(rig: &Rig) -> Replay {
 }
 
 /// Returns the file on the disk of `rig` after a power cut at the end of its held run.
-fn file_after_cut(rig: &Rig) -> Option<String> {
+pub(super) fn file_after_cut(rig: &Rig) -> Option<String> {
     let replay = cut(rig);
     let mounted = replay.mount().unwrap();
     std::fs::read_to_string(mounted.path().join("file")).ok()

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),
         trial(openat2::opens_that_sync_agree_under_every_restriction, &cc),
         trial(postgres::a_cluster_is_the_same_with_every_way_to_sync_its_log, &postgres::NEEDS),
+        trial(postgres::a_cluster_of_another_user_is_held_without_cap_sys_ptrace, &postgres::NEEDS),
         trial(python::test_os_agrees, &[Need::PythonTest("test_os")]),
         trial(python::test_os_agrees_for_an_ordinary_user, &[Need::PythonTest("test_os")]),
         trial(python::test_mmap_agrees, &[Need::PythonTest("test_mmap")]),

@@ -7,6 +7,7 @@
 
 mod attributes;
 mod base_unchanged;
+mod chroots;
 mod concurrent;
 mod everything;
 mod mounts;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         attributes::trials(),
+        chroots::trials(),
         readers::trials(),
         verbs::trials(),
         words::trials(),

@@ -52,6 +52,7 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
             let held = [Call::SyncFileRange, Call::Msync];
             assert!(without_flags.contains(&call) || held.contains(&call));
         }
+        Decision::HoldUnseen | Decision::PassUnseen => panic!("the caller can be examined"),
         Decision::Refuse(_) => assert_eq!(call, Call::IoUringSetup),
         Decision::Handshake | Decision::Request(_) => {
             assert_eq!((call, pending.descriptor(0)), (Call::SyncFileRange, -1));
