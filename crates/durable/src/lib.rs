@@ -12,6 +12,7 @@ mod directories;
 pub mod earlier;
 pub mod error;
 pub mod everything;
+mod in_flight;
 pub mod marker;
 #[doc(hidden)]
 pub mod mutant;

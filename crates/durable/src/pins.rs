@@ -1,11 +1,17 @@
 //! The pinned file systems: each has a descriptor that was opened before a call on it is held.
 //!
 //! Only an early descriptor reports every write-back error of the run: the kernel reports an
-//! error to the descriptors that were open when it happened (syncfs(2), errseq; Linux 5.8). A
+//! error to the descriptors that were open when it happened (syncfs(2), errseq; Linux 5.8). Such a
 //! pin keeps its mount busy, so the pin must be dropped before the run unmounts the file
 //! system.
+//!
+//! A file system that was mounted during the run gets a pin without a descriptor. Nothing is kept
+//! in use: a mount can end in ways that no process sees, such as the end of its namespace. The
+//! kernel then writes the file system out, as it does without a run. A descriptor that is opened
+//! later still reports an error that no syncfs(2) has reported (errseq_sample, lib/errseq.c).
 
 use crate::error::{Context, Error};
+use crate::in_flight::InFlight;
 use crate::synced::{Failure, Synced};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -45,14 +51,16 @@ pub struct Pin {
 /// The descriptor of a pin.
 #[derive(Clone, Debug)]
 enum Handle {
-    Open(Arc<OwnedFd>),
+    Open(Arc<InFlight>),
     /// Opened at the commit, by the thread that syncs: the server may not answer an open.
     AtCommit,
+    /// None: before a sync the file system is looked up again.
+    None,
 }
 
 impl Handle {
     fn of(file: OwnedFd) -> Self {
-        Self::Open(Arc::new(file))
+        Self::Open(Arc::new(InFlight::of(file)))
     }
 }
 
@@ -77,6 +85,11 @@ impl Pin {
         Kind::of(&self.type_name)
     }
 
+    /// Whether the pin has a descriptor, or gets one at the commit.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.handle, Handle::None)
+    }
+
     /// Syncs the file system. The first error is final.
     pub(crate) fn sync(self) -> Synced {
         let began = Instant::now();
@@ -89,18 +102,16 @@ impl Pin {
     }
 
     fn sync_by_descriptor(&self) -> Result<(), Errno> {
-        let opened;
-        let handle = match &self.handle {
-            Handle::Open(handle) => &**handle,
+        let handle = &match &self.handle {
+            Handle::Open(handle) => handle.descriptor()?,
             Handle::AtCommit => match open(&self.point) {
-                Ok(handle) if mount_id(&handle) == Some(self.mount) => {
-                    opened = handle;
-                    &opened
-                }
+                Ok(handle) if mount_id(&handle) == Some(self.mount) => handle,
                 // Not accessible to this user: sync(2) reaches the file system.
                 Ok(_) | Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => return Ok(()),
                 Err(error) => return Err(error),
             },
+            // The kernel's error for a file system that it does not have.
+            Handle::None => return Err(Errno::NODEV),
         };
         match self.kind() {
             // fsync(2) on the block device below the file system, or a request to its server.
@@ -164,6 +175,32 @@ impl Pins {
         self.find_uppers(mounts, prefix);
     }
 
+    /// Adds pins for the file systems of `mounts` that have none yet. Only those for which
+    /// `is_kept` holds get descriptors.
+    pub fn add_found(
+        &mut self,
+        mounts: &[Mount],
+        prefix: &Path,
+        is_kept: impl Fn(DeviceId) -> bool,
+    ) {
+        for mount in mounts.iter().filter(|mount| mount.writable && mount.kind().is_held()) {
+            if self.covers(mount.device) {
+                continue;
+            }
+            if is_kept(mount.device) {
+                self.0.extend(pin(mount, prefix, false));
+            } else {
+                self.0.push(Pin::new(mount, Handle::None, false));
+            }
+        }
+        self.find_uppers(mounts, prefix);
+    }
+
+    /// Drops the pins without descriptors.
+    pub fn drop_closed(&mut self) {
+        self.0.retain(Pin::is_open);
+    }
+
     /// Adds pins for the file systems of `mounts` that only a sealed run holds: network file
     /// systems, and those that a FUSE server keeps on a block device.
     pub fn add_served(&mut self, mounts: &[Mount], early: bool) {
@@ -213,10 +250,9 @@ impl Pins {
         self.0.iter().any(|pin| pin.device == device)
     }
 
-    /// Removes and returns the pin that keeps `mount` busy.
-    pub fn take(&mut self, mount: u64) -> Option<Pin> {
-        let at = self.0.iter().position(|pin| pin.mount == mount)?;
-        Some(self.0.swap_remove(at))
+    /// Removes and returns the pins for which `wanted` holds.
+    pub fn take(&mut self, wanted: impl FnMut(&mut Pin) -> bool) -> Vec<Pin> {
+        self.0.extract_if(.., wanted).collect()
     }
 
     /// Pins the file system of `mount` by `file`, which is on it, because the mount point

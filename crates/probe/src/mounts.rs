@@ -45,6 +45,9 @@ pub struct Mount {
     /// Whether the mount is in a peer group, or receives from one (shared or slave,
     /// mount_namespaces(7)).
     pub propagates: bool,
+    /// The peer group of a shared mount. What is mounted on one peer is mounted on all, and
+    /// unmounted from all.
+    pub peer_group: Option<u64>,
     /// The options of this mount alone, comma separated: "rw,noatime".
     pub mount_options: String,
     /// The file system's own options, comma separated.
@@ -130,6 +133,7 @@ pub fn at(path: &Path) -> Option<Mount> {
         type_name: name_of_magic(system.f_type as u64)?.to_owned(),
         source: "unknown".to_owned(),
         propagates: false,
+        peer_group: None,
         writable: !flags.contains(StatVfsMountFlags::RDONLY),
         mount_options: String::new(),
         options: String::new(),
@@ -158,8 +162,12 @@ fn parse_line(line: &str) -> Option<Mount> {
     let root = path(left.next()?);
     let point = path(left.next()?);
     let mount_options = left.next()?.to_owned();
-    let is_in_group = |field: &str| field.starts_with("shared:") || field.starts_with("master:");
-    let propagates = left.any(is_in_group);
+    let (mut propagates, mut peer_group) = (false, None);
+    for field in left {
+        let shared = field.strip_prefix("shared:");
+        propagates |= shared.is_some() || field.starts_with("master:");
+        peer_group = peer_group.or(shared.and_then(|group| group.parse().ok()));
+    }
     let mut right = right.split(' ');
     let type_name = right.next()?.to_owned();
     let source = right.next()?.to_owned();
@@ -175,6 +183,7 @@ fn parse_line(line: &str) -> Option<Mount> {
         source,
         writable: read_write(&mount_options) && read_write(&options),
         propagates,
+        peer_group,
         mount_options,
         options,
     })
@@ -218,7 +227,7 @@ mod tests {
     const TEXT: &str = "\
 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
 37 35 0:25 / /with\\040space ro,relatime - btrfs /dev/sdb rw,subvol=/\n\
-38 35 0:40 / /o rw - overlay overlay rw,lowerdir=/l,upperdir=/u\\0541,workdir=/w,volatile\n\
+38 35 0:40 / /o rw shared:7 master:1 - overlay overlay rw,lowerdir=/l,upperdir=/u\\0541,workdir=/w,volatile\n\
 nonsense\n";
 
     #[test]
@@ -233,6 +242,7 @@ nonsense\n";
         assert_eq!(mounts[0].kind(), Kind::Disk { flushes: true });
         assert!(mounts[0].writable);
         assert!(mounts[0].propagates && !mounts[1].propagates);
+        assert_eq!((mounts[0].peer_group, mounts[2].peer_group), (None, Some(7)));
     }
 
     #[test]

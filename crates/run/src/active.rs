@@ -7,6 +7,7 @@ mod in_memory;
 mod sealed_scope;
 mod turn;
 mod unmount_sync;
+mod unmounting;
 mod work;
 
 pub(crate) use self::checkpoint::Extent;
@@ -14,6 +15,7 @@ use self::in_memory::place_in_memory;
 use self::sealed_scope::SealedScope;
 use self::turn::Checkpoints;
 use self::unmount_sync::UnmountSync;
+pub(crate) use self::unmounting::{How, Unmounting};
 use crate::options::Options;
 use crate::protocol::Notice;
 use crate::run_error::{Act, RunError};
@@ -41,6 +43,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Active {
     record: Record,
     pins: Pins,
+    /// The file systems that were there before the command started, and were not unmounted since.
+    /// A file system that was mounted later gets no descriptor.
+    before: Arc<HashSet<DeviceId>>,
     markers: Markers,
     /// Whether the markers are durable.
     marked: bool,
@@ -101,6 +106,7 @@ impl Active {
         options: &Options,
         record: Record,
         pins: Pins,
+        before: HashSet<DeviceId>,
         named: HashSet<DeviceId>,
         markers: Vec<Marker>,
         run_file: Option<RunFile>,
@@ -111,6 +117,7 @@ impl Active {
         Self {
             record,
             pins,
+            before: Arc::new(before),
             markers: Markers::new(markers),
             marked: false,
             works: HashMap::new(),
@@ -155,7 +162,7 @@ impl Active {
         if !options.sealed && self.only.is_none() {
             // The other program's listener was not known when the marker was armed.
             let mounts = mounts::ours().unwrap_or_default();
-            self.pins.add(&mounts, Path::new("/"), true);
+            self.pins.add_found(&mounts, Path::new("/"), |_| false);
             let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
             let named = systems.map(|system| self.markers.name(&system));
             let named: Result<Vec<_>, _> = named.collect();
@@ -245,7 +252,8 @@ impl Active {
             let root = self.root.clone();
             let root = root.map(|path| Box::new(Root { path, record: self.record.clone() }));
             let markers = self.markers.clone();
-            return self.begin(Work::Pin { device, via, root, markers }, may_wait);
+            let before = Arc::clone(&self.before);
+            return self.begin(Work::Pin { device, via, before, root, markers }, may_wait);
         }
         self.held_since = true;
         // With --commit-only a held sync() covers only the named file systems.
@@ -291,32 +299,41 @@ impl Active {
         Ok(if self.marked { self.marker_notice() } else { None })
     }
 
-    /// Unpins `mount`, which is about to be unmounted. The returned closure finishes the
+    /// Unpins the file systems that are about to be unmounted. The returned closure finishes the
     /// unpinning and may take long.
-    pub(crate) fn unmount(&mut self, mount: u64) -> Box<dyn FnOnce() + Send> {
+    pub(crate) fn unmount(&mut self, unmounting: Unmounting) -> Box<dyn FnOnce() + Send> {
         // The device numbers may be reused.
         self.volatile.clear();
-        // A checkpoint in progress has file systems open.
-        let checkpoints = self.checkpoints.clone();
-        let Some(pin) = self.pins.take(mount) else {
-            // An earlier unmount call for this mount may have taken the pin.
-            let unmount = self.unmounts.iter().find(|unmount| unmount.mount == mount).cloned();
-            return Box::new(move || match unmount {
-                Some(unmount) => unmount.wait(),
-                None => drop(checkpoints.is_idle_within(PATIENCE)),
-            });
-        };
-        self.early_taken.extend(pin.early.then_some(pin.device));
-        if !self.scope.contains(&pin.device) && !self.holds_sync && self.sealed.is_none() {
-            return Box::new(move || {
-                checkpoints.is_idle_within(PATIENCE);
-                drop(pin);
-            });
+        let before = Arc::make_mut(&mut self.before);
+        for device in unmounting.last_of() {
+            before.remove(&device);
         }
-        let unmount = Arc::new(UnmountSync::of(&pin));
-        self.unmounts.push(Arc::clone(&unmount));
+        // An earlier call for the same mount may have taken the pin.
+        let earlier = self.unmounts.iter().filter(|sync| unmounting.ends(sync.mount));
+        let earlier: Vec<_> = earlier.cloned().collect();
+        let pins = self.pins.take(|pin| unmounting.takes(pin));
+        let early = pins.iter().filter(|pin| pin.early).map(|pin| pin.device);
+        self.early_taken.extend(early);
+        let takes_all = self.holds_sync || self.sealed.is_some();
+        let (synced, unneeded): (Vec<_>, Vec<_>) =
+            pins.into_iter().partition(|pin| takes_all || self.scope.contains(&pin.device));
+        let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::of(&pin)), pin));
+        let syncs: Vec<_> = syncs.collect();
+        self.unmounts.extend(syncs.iter().map(|(sync, _)| Arc::clone(sync)));
         let (markers, patience) = (self.markers.clone(), self.options.patience);
-        Box::new(move || unmount.sync(pin, &checkpoints, &markers, patience))
+        let checkpoints = self.checkpoints.clone();
+        Box::new(move || {
+            // A checkpoint in progress has file systems open.
+            checkpoints.is_idle_within(PATIENCE);
+            drop(unneeded);
+            for (sync, pin) in syncs {
+                match unmounting.opened(pin) {
+                    Some(pin) => sync.sync(pin, &checkpoints, &markers, patience),
+                    None => sync.leave_to_kernel(),
+                }
+            }
+            earlier.iter().for_each(|sync| sync.wait());
+        })
     }
 
     /// Whether `device` is being synced for an unmount, or its sync failed.
@@ -353,6 +370,7 @@ impl Active {
     pub(crate) fn for_tests() -> Self {
         let options = Options::default();
         let record = record(&options, &Pins::default());
-        Self::new(&options, record, Pins::default(), HashSet::new(), Vec::new(), None)
+        let none = HashSet::new;
+        Self::new(&options, record, Pins::default(), none(), none(), Vec::new(), None)
     }
 }

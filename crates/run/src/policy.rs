@@ -2,6 +2,7 @@
 
 mod msync;
 
+use crate::active::{How, Unmounting};
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::held::Request;
@@ -33,8 +34,8 @@ pub(crate) enum Decision {
     Handshake,
     /// Do what the caller asks for.
     Request(Request),
-    /// Release the pin of the mount with this id, then let the kernel unmount it.
-    Unmount(Option<u64>),
+    /// Release the pins of the mounts that the call ends, then let the kernel unmount them.
+    Unmount(Option<Unmounting>),
     /// Let the kernel execute this program, which would gain privileges without no_new_privs.
     GainPrivileges(PathBuf),
 }
@@ -342,18 +343,30 @@ fn strip_request(
 }
 
 fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
-    // A lazy unmount leaves the file system in use, and a pin does not prevent it.
-    if pending.argument(1) & MNT_DETACH != 0 {
-        return Decision::Ignore;
+    // The old umount(2) of i386 has no flags.
+    let has_flags =
+        Call::Umount.number(pending.abi) == Some(pending.notification.number.cast_unsigned());
+    let flags = if has_flags { pending.argument(1) } else { 0 };
+    let how = match flags {
+        _ if flags & MNT_DETACH != 0 => How::WithAllBelow,
+        _ if flags & MNT_EXPIRE != 0 => How::IfExpired,
+        _ => How::Alone,
+    };
+    let thread = pending.thread();
+    if how == How::IfExpired {
+        let memory = Memory::open(thread, false);
+        let path = memory.and_then(|memory| memory.path(pending.argument(0)));
+        return Decision::Unmount(path.ok().and_then(|path| Unmounting::at(thread, &path, how)));
     }
     let target = path_target(fd_info, pending, rustix::fs::CWD.as_raw_fd(), 0, false);
     // If the path is not the root of a mount, the kernel refuses the call.
     let root = target.filter(|target| target.is_mount_root);
-    Decision::Unmount(root.map(|target| target.mount))
+    Decision::Unmount(root.and_then(|target| Unmounting::of(thread, target.mount, how)))
 }
 
-/// `MNT_DETACH` of umount2(2). The old umount(2) has no flags, and is never lazy.
+/// Flags of umount2(2).
 const MNT_DETACH: u64 = 2;
+const MNT_EXPIRE: u64 = 4;
 
 fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
     let memory = Memory::open(pending.thread(), false);

@@ -158,9 +158,9 @@ impl Responder {
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
-            Decision::Unmount(mount) => {
-                let unmount = |mount| Some(self.state.lock().run()?.unmount(mount));
-                if let Some(sync) = mount.and_then(unmount) {
+            Decision::Unmount(unmounting) => {
+                let unmount = |unmounting| Some(self.state.lock().run()?.unmount(unmounting));
+                if let Some(sync) = unmounting.and_then(unmount) {
                     sync();
                 }
                 Answer::Continue.into()

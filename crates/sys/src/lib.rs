@@ -7,7 +7,8 @@
 //! [`signals`] has masks and readers of signals, [`peer`] has the process behind a socket,
 //! [`origin`] records what the process inherited before the Rust runtime started, and
 //! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
-//! by their handles; [`overlay`] mounts one. [`reason`] puts an error in words.
+//! by their handles; [`overlay`] mounts one.
+//! [`super_block`] says whether a file system is in use. [`reason`] puts an error in words.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
@@ -26,6 +27,7 @@ pub mod questions;
 mod reason;
 pub mod seccomp;
 pub mod signals;
+pub mod super_block;
 pub mod trace;
 pub mod write_back;
 

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
+use synconce_testkit::rig::Cut;
 
 /// A way to reach a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,18 @@ pub(crate) enum Way {
     Device { by_sync: bool },
     /// A file system that a FUSE server stores on a block device.
     FuseDisk,
+    /// Mounted by the run itself.
+    Inside(End),
+}
+
+/// What becomes of a mount that a run makes, before the run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Stays,
+    /// It ends with its mount namespace.
+    WithNamespace,
+    UnmountedLazily,
+    Covered,
 }
 
 /// The content of a disk.
@@ -44,7 +57,7 @@ enum Content {
     Bytes(Vec<u8>),
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 11] = [
     Way::OutsideCommitOnly,
     Way::OtherNamespace,
     Way::UnmountedLazily,
@@ -52,20 +65,34 @@ const WAYS: [Way; 7] = [
     Way::Device { by_sync: true },
     Way::Device { by_sync: false },
     Way::FuseDisk,
+    Way::Inside(End::Stays),
+    Way::Inside(End::WithNamespace),
+    Way::Inside(End::UnmountedLazily),
+    Way::Inside(End::Covered),
 ];
 
-/// Steps of the commit beside its pins, and the ways on which the loss of the step can be
-/// seen.
-pub(crate) const MUTANTS: [(&str, &str, &[Way]); 2] = [
+/// The ways on which the loss of a step can be seen, and the modes of the run.
+type Seen = &'static [(Way, Mode)];
+
+/// Steps of the commit beside its pins.
+pub(crate) const MUTANTS: [(&str, &str, Seen); 2] = [
     (
         "everything-skipped",
         "no sync(2) beside the pins",
-        &[Way::OtherNamespace, Way::UnmountedLazily, Way::Device { by_sync: true }],
+        &[
+            (Way::OtherNamespace, Mode::Sealed),
+            (Way::UnmountedLazily, Mode::Sealed),
+            (Way::Device { by_sync: true }, Mode::Sealed),
+            (Way::Inside(End::Covered), Mode::Supervised),
+        ],
     ),
     (
         "disks-unflushed",
         "sync(2), and no flush of the disks that were written",
-        &[Way::Device { by_sync: true }, Way::Device { by_sync: false }],
+        &[
+            (Way::Device { by_sync: true }, Mode::Sealed),
+            (Way::Device { by_sync: false }, Mode::Sealed),
+        ],
     ),
 ];
 
@@ -73,6 +100,8 @@ pub(crate) const MUTANTS: [(&str, &str, &[Way]); 2] = [
 const PER_RECORDING: usize = 60;
 /// With fewer cuts than this only one kind of file system is tried.
 const QUICK: usize = 100;
+/// The mark after the disk was unmounted.
+const REVEALED: &str = "revealed";
 /// How long the background load continues after the run.
 const AFTER: Duration = Duration::from_millis(80);
 
@@ -86,6 +115,10 @@ impl Way {
             Self::Device { by_sync: true } => "block device, sync(2)",
             Self::Device { by_sync: false } => "block device, fsync(2)",
             Self::FuseDisk => "FUSE disk",
+            Self::Inside(End::Stays) => "mounted inside",
+            Self::Inside(End::WithNamespace) => "mounted inside, namespace",
+            Self::Inside(End::UnmountedLazily) => "mounted inside, lazy umount",
+            Self::Inside(End::Covered) => "mounted inside, covered",
         }
     }
 
@@ -114,14 +147,29 @@ impl Way {
     }
 
     /// Returns the command that writes at `path`.
-    fn words(self, path: &Path, control: &Path) -> Result<Vec<String>> {
-        let Self::Device { by_sync } = self else {
-            return Work::Files.words(path, control, control);
+    fn words(self, fixture: &Fixture, control: &Path) -> Result<Vec<String>> {
+        let path = &fixture.path;
+        if let Self::Device { by_sync } = self {
+            let script = include_str!("reach/device.pl");
+            let path = path.display().to_string();
+            let words = ["perl", "-e", script, &path, if by_sync { "sync" } else { "fsync" }];
+            return Ok(words.map(str::to_owned).into());
+        }
+        let work = Work::Files.words(path, control, control)?;
+        let Self::Inside(end) = self else { return Ok(work) };
+        let mount = fixture.mount_words();
+        let end = match end {
+            End::Stays | End::WithNamespace => "true",
+            End::UnmountedLazily => "umount --lazy \"$point\"",
+            End::Covered => "mount -t tmpfs over \"$point\"",
         };
-        let script = include_str!("reach/device.pl");
-        let path = path.display().to_string();
-        let words = ["perl", "-e", script, &path, if by_sync { "sync" } else { "fsync" }];
-        Ok(words.map(str::to_owned).into())
+        let script = format!("point=$1; shift; {mount} \"$point\"; \"$@\"; {end}");
+        let point = fixture.rig().path().display().to_string();
+        let shell = ["sh", "-ec", &script, "sh", &point].map(str::to_owned);
+        let namespace = ["unshare", "--mount"].map(str::to_owned);
+        let is_apart = self == Self::Inside(End::WithNamespace);
+        let namespace = namespace.into_iter().filter(|_| is_apart);
+        Ok(namespace.chain(shell).chain(work).collect())
     }
 }
 
@@ -154,8 +202,8 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
         let Some(program) = &arguments.mutants else { continue };
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant, shipped };
-        for way in ways {
-            add(Role::Mutant, mutant, *way, Disk::Ext4, Mode::Sealed, &tool, 1)?;
+        for (way, mode) in ways {
+            add(Role::Mutant, mutant, *way, Disk::Ext4, *mode, &tool, 1)?;
         }
     }
     Ok(rows)
@@ -184,22 +232,34 @@ fn record_and_cut(
     let began = Instant::now();
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/var/tmp")?;
     let mut fixture = Fixture::new(way, config, control.path())?;
-    let written_back: &[_] =
-        if let Way::Device { .. } = way { &[] } else { &[fixture.path.clone()] };
+    let written_back: &[_] = match way {
+        Way::Device { .. } | Way::Inside(_) => &[],
+        _ => &[fixture.path.clone()],
+    };
     let background_load =
         BackgroundLoad::start(LoadKind::writing_back(round), control.path(), written_back);
     run(way, config, tool, &fixture, control.path())?;
     fixture.rig().disk().mark(mark::RETURNED)?;
-    let finished = fixture.content()?;
+    // A look at a disk that the run has unmounted would mount it, and so flush it.
+    let is_inside = matches!(way, Way::Inside(_));
+    let seen = if is_inside { None } else { Some(fixture.content()?) };
     std::thread::sleep(AFTER);
     drop(background_load);
     fixture.rig().disk().mark(mark::END)?;
     fixture.reveal()?;
+    fixture.rig().disk().mark(REVEALED)?;
     let recording = fixture.rig().recording()?;
     let log = recording.log()?;
     let at = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
     let instants: Vec<usize> = log.places(at(mark::RETURNED)?, at(mark::END)?).collect();
     let replay = recording.replay().up()?;
+    let finished = match seen {
+        Some(seen) => seen,
+        None => {
+            replay.cut(Cut::at(at(REVEALED)?))?;
+            recovered(way, &replay, control.path())?
+        }
+    };
     let mut findings = Findings::default();
     for number in 0..count {
         // The first cut is right at the return, and every unflushed write is lost.
@@ -235,7 +295,7 @@ fn run(way: Way, config: Config, tool: &Tool, fixture: &Fixture, control: &Path)
     if way == Way::OutsideCommitOnly {
         command.arg("--commit-only").arg(control);
     }
-    command.arg("--").args(way.words(&fixture.path, control)?);
+    command.arg("--").args(way.words(fixture, control)?);
     let (disk, state) = (control.to_owned(), control.join("state"));
     environment(&mut command, &Paths { disk, second: None, state, control: control.to_owned() });
     if let Tool::Mutant { mutant, .. } = tool {

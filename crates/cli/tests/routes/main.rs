@@ -6,6 +6,7 @@
 
 mod builds;
 mod disks;
+mod ends;
 mod namespaces;
 mod programs;
 mod support;

@@ -98,7 +98,8 @@ pub struct Run {
 }
 
 impl Run {
-    fn of(finished: Finished) -> Self {
+    /// Reads the accounts that `finished` printed.
+    pub fn of(finished: Finished) -> Self {
         let line = finished.stderr.lines().rfind(|line| line.starts_with('{'));
         let line = line.unwrap_or_else(|| panic!("no accounts: {finished:?}"));
         let value: Value = serde_json::from_str(line).expect("accounts in JSON");

@@ -41,6 +41,8 @@ pub(crate) struct Checkpoint {
     coverage: Coverage,
     pins: Pins,
     everything: Option<Everything>,
+    /// What is synced if a covered file system has no pin.
+    left: Everything,
     unmounts: Vec<Arc<UnmountSync>>,
     is_sealed: bool,
     patience: Duration,
@@ -76,6 +78,7 @@ impl Active {
         directory: Option<Found>,
     ) -> Result<Checkpoint, RunError> {
         let mut pins = self.pins.clone();
+        pins.drop_closed();
         // With --commit-only no other file system is covered.
         if let Some(found) = directory.filter(|_| self.only.is_none()) {
             self.cover(found, &mut pins)?;
@@ -89,7 +92,8 @@ impl Active {
         Ok(Checkpoint {
             turn,
             pins,
-            everything: self.everything(),
+            everything: self.everything(false),
+            left: Everything::new(self.written_before.clone(), false),
             unmounts: self.unmounts.clone(),
             is_sealed: self.sealed.is_some(),
             patience: self.options.patience,
@@ -120,7 +124,8 @@ impl Checkpoint {
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> (CommitReport, Option<Notice>) {
         let began = Instant::now();
-        let Self { turn, mut coverage, mut pins, everything, unmounts, is_sealed, patience } = self;
+        let Self { turn, mut coverage, mut pins, everything, left, unmounts, is_sealed, patience } =
+            self;
         let checkpoints = turn.checkpoints();
         coverage.add_root();
         pins.retain(|device| coverage.keeps(device));
@@ -130,6 +135,7 @@ impl Checkpoint {
             let others = process_tree::descendants(std::process::id());
             coverage.add_late(&mut pins, &others, sealed.as_mut());
         }
+        let everything = everything.or_else(|| coverage.leaves(&pins).then_some(left));
         // Their syncs are waited for below.
         let taken_over: HashSet<_> = unmounts
             .iter()

@@ -40,15 +40,17 @@ impl Active {
             pins = Pins::default();
         }
         coverage.add_root();
+        pins.drop_closed();
         pins.retain(|device| coverage.keeps(device));
         coverage.add_late(&mut pins, survivors, self.sealed.as_mut());
+        let everything = self.everything(coverage.leaves(&pins));
         // A failed sync is never repeated: the second sync would succeed although data was
         // lost.
         pins.retain(|device| !self.is_lost(device));
         pins.drop_volatile();
         let left = self.unmounts.iter().filter_map(|unmount| unmount.outcome());
         let left: Vec<_> = left.chain(failures.file_systems()).collect();
-        let (pins, everything) = mutated(pins, self.everything());
+        let (pins, everything) = mutated(pins, everything);
         let report = commit::commit(pins, everything, self.options.patience, progress);
         let report = CommitReport {
             micros: began.elapsed().as_micros() as u64,
@@ -75,10 +77,11 @@ impl Active {
     }
 
     /// Returns what the commit syncs beside the pins: a sealed filter has answered calls on
-    /// any file system, and a held sync() covers all disks.
-    pub(super) fn everything(&self) -> Option<Everything> {
+    /// any file system, a held sync() covers all disks, and a file system that `is_left` has no
+    /// pin.
+    pub(super) fn everything(&self, is_left: bool) -> Option<Everything> {
         let is_sealed = self.sealed.is_some();
-        let syncs = is_sealed || self.holds_sync;
+        let syncs = is_sealed || self.holds_sync || is_left;
         syncs.then(|| Everything::new(self.written_before.clone(), is_sealed))
     }
 

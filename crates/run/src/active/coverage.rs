@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::{Pins, mount_of};
 use synconce_probe::mounts::{self, DeviceId, Mount};
+use synconce_sys::super_block;
 
 /// Which file systems a commit covers.
 #[derive(Clone, Debug)]
@@ -47,8 +48,7 @@ impl Coverage {
 
     /// Pins the covered file systems that have no pin, in the mount namespaces of this process
     /// and of `others`. They were mounted during the run, or were unpinned for an unmount that
-    /// failed or that left another mount. The kernel itself has written back every file system
-    /// that was unmounted. In a sealed run `sealed` gets the file systems that only their
+    /// failed or that left another mount. In a sealed run `sealed` gets the file systems that only their
     /// servers can make durable.
     pub(super) fn add_late(
         &self,
@@ -64,11 +64,23 @@ impl Coverage {
                 sealed.add(&mounts, pins, false);
             }
             mounts.retain(wanted);
+            for mount in &mut mounts {
+                // A remount or an error may have made it read-only since.
+                mount.writable |= self.scope.contains(&mount.device);
+            }
             pins.add(&mounts, &prefix(&place), false);
             for directory in ["root", "cwd"] {
                 adopt(pins, &Path::new("/proc").join(&place).join(directory), wanted);
             }
         }
+    }
+
+    /// Whether a covered file system without a pin is still in use. No path leads there: it was
+    /// unmounted lazily, another mount covers it, or a mount namespace without processes has it.
+    /// sync(2) reaches it. The kernel has written out any other file system that was unmounted.
+    pub(super) fn leaves(&self, pins: &Pins) -> bool {
+        let mut left = self.scope.iter().filter(|device| !pins.covers(**device));
+        left.any(|device| super_block::is_in_use(device.major, device.minor) != Some(false))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::run_error::{Act, RunError};
 use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -33,8 +34,15 @@ pub(crate) struct Root {
 pub(crate) enum Work {
     /// Make the markers durable.
     Mark(Markers),
-    /// Find a descriptor by which the commit reaches the file system `device`.
-    Pin { device: DeviceId, via: Via, root: Option<Box<Root>>, markers: Markers },
+    /// Name the file system `device` in the markers, and open a descriptor of it if it is one
+    /// of the file systems `before` the run.
+    Pin {
+        device: DeviceId,
+        via: Via,
+        before: Arc<HashSet<DeviceId>>,
+        root: Option<Box<Root>>,
+        markers: Markers,
+    },
 }
 
 /// The result of [`Work`].
@@ -89,8 +97,8 @@ impl Work {
     fn perform(self) -> Done {
         match self {
             Self::Mark(markers) => Done::Marked(markers.engage().map(|()| markers.path())),
-            Self::Pin { device, via, root, markers } => {
-                let pins = find(device, via);
+            Self::Pin { device, via, before, root, markers } => {
+                let pins = find(device, via, &before);
                 let Some(pin) = pins.of(device) else { return Done::Unpinned(device) };
                 if pin.volatile {
                     return Done::Volatile(device);
@@ -108,7 +116,7 @@ impl Work {
 }
 
 /// Pins the file system `device` as the calling thread sees it.
-fn find(device: DeviceId, via: Via) -> Pins {
+fn find(device: DeviceId, via: Via, before: &HashSet<DeviceId>) -> Pins {
     let process = Path::new("/proc").join(via.thread.to_string());
     let mut mounts = mounts::read(&via.thread.to_string()).unwrap_or_default();
     let of_device = mounts.iter().filter(|mount| mount.device == device);
@@ -116,33 +124,54 @@ fn find(device: DeviceId, via: Via) -> Pins {
     let uppers: Vec<_> = of_device.flat_map(|mount| uppers_of(mount, &mounts, &root)).collect();
     mounts.retain(|mount| mount.device == device || uppers.contains(&mount.device));
     let mut pins = Pins::default();
-    pins.add(&mounts, &root, false);
+    pins.add_found(&mounts, &root, |device| before.contains(&device));
     for path in [process.join("fd").join(via.fd.to_string()), process.join("cwd"), root] {
         if !pins.covers(device) {
-            adopt(&mut pins, via.thread, device, &path);
+            adopt(&mut pins, via.thread, device, &path, before);
         }
     }
     pins
 }
 
 /// Pins the file system `device` by the file at `path`, if the file is on it.
-fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path) {
+///
+/// A mount that no list shows was unmounted lazily, belongs to another namespace, or is the root of
+/// a chroot that is no mount point. With a block device its number shows at the commit whether the
+/// file system is still in use. Without one, the number may be that of a btrfs subvolume, so only
+/// the root of a chroot is pinned; syncs on another mount are real, because that mount may end at
+/// any moment.
+fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path, before: &HashSet<DeviceId>) {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
-    let mount = mount_through(thread, path, mount_id(&file));
-    if let Some(mount) = mount.filter(|mount| mount.device == device) {
-        pins.adopt(&mount, file);
+    let id = mount_id(&file);
+    let has_block_device = device.major != 0;
+    let unlisted = || {
+        let is_pinned = has_block_device || is_root(thread, id);
+        is_pinned.then(|| mounts::at(path)).flatten()
+    };
+    let mount = listed(thread, id).or_else(unlisted).filter(|mount| mount.device == device);
+    match mount {
+        Some(mount) if has_block_device && !before.contains(&device) => {
+            pins.add_found(&[mount], Path::new("/"), |_| false);
+        }
+        Some(mount) => pins.adopt(&mount, file),
+        None => {}
     }
 }
 
-/// Returns the mount with `id` from the caller's mounts, from the supervisor's, or from the
-/// file system at `path`.
-fn mount_through(thread: u32, path: &Path, id: Option<u64>) -> Option<Mount> {
-    let known = [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
+/// Returns the mount with `id` from the caller's mounts or from the supervisor's.
+fn listed(thread: u32, id: Option<u64>) -> Option<Mount> {
+    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
         mounts.into_iter().find(|mount| Some(mount.id) == id)
-    });
-    known.or_else(|| mounts::at(path))
+    })
+}
+
+/// Whether the root directory of `thread` is on the mount with `id`.
+fn is_root(thread: u32, id: Option<u64>) -> bool {
+    let root = Path::new("/proc").join(thread.to_string()).join("root");
+    let root = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    root.is_ok_and(|root| mount_id(root) == id)
 }
 
 /// The markers of a run. Their lock is held during disk writes, so no thread that answers

@@ -52,7 +52,8 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
         standard_paths::runtime().filter(|path| options.commit || may_hold_a_trace(path));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
     let named = named(options, &mounts, &pins);
-    Ok(Active::new(options, record, pins, named, markers, run_file).after(earlier))
+    let before = mounts.iter().map(|mount| mount.device).collect();
+    Ok(Active::new(options, record, pins, before, named, markers, run_file).after(earlier))
 }
 
 /// Whether a run that commits nothing may put its run file in `directory`: the user named the
@@ -96,13 +97,14 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
         let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
         return volatile.map_or(Ok(pins), |point| Err(RunError::VolatileOverlay(point)));
     }
-    let mut pins = if options.commits_all() {
-        Pins::open(mounts, Path::new("/"), true)
-    } else {
-        let near = near::devices(options, mounts);
-        let mounts = mounts.iter().filter(|mount| near.contains(&mount.device));
-        Pins::open(&mounts.cloned().collect::<Vec<_>>(), Path::new("/"), true)
-    };
+    let near = near::devices(options, mounts);
+    let is_pinned = |mount: &&Mount| options.commit_all || near.contains(&mount.device);
+    let pinned: Vec<_> = mounts.iter().filter(is_pinned).cloned().collect();
+    let mut pins = Pins::open(&pinned, Path::new("/"), true);
+    if options.sealed {
+        // No unmount by a sealed run is seen, and a descriptor would make it fail.
+        pins.add_found(mounts, Path::new("/"), |_| false);
+    }
     for (path, mount) in near::places_of_work(options, mounts) {
         if pins.of(mount.device).is_some_and(|pin| pin.volatile) {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

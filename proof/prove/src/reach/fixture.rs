@@ -1,6 +1,6 @@
 //! A recorded disk that a run reaches by one of the ways.
 
-use super::{Content, Way};
+use super::{Content, End, Way};
 use crate::Result;
 use crate::config::Config;
 use crate::recording::finish;
@@ -22,6 +22,7 @@ const BYTES: usize = 4 << 20;
 /// A disk that is ready for a run.
 pub(super) struct Fixture {
     way: Way,
+    config: Config,
     rig: Rig,
     /// The path by which the run reaches the tree or the device.
     pub path: PathBuf,
@@ -42,8 +43,8 @@ impl Fixture {
     /// Makes the disk and hides it as `way` requires. `control` is on another disk.
     pub(super) fn new(way: Way, config: Config, control: &Path) -> Result<Self> {
         let rig = config.disk.rig(384 << 20).record(true).up()?;
-        let mut fixture =
-            Self { way, path: rig.path().join("tree"), rig, open: None, server: None };
+        let path = rig.path().join("tree");
+        let mut fixture = Self { way, config, path, rig, open: None, server: None };
         if !matches!(way, Way::Device { .. } | Way::FuseDisk) {
             fixture.prepare()?;
         }
@@ -63,6 +64,7 @@ impl Fixture {
     fn hide(&mut self, config: Config, control: &Path) -> Result<()> {
         match self.way {
             Way::OutsideCommitOnly => {}
+            Way::Inside(_) => self.rig.unmount()?,
             Way::UnmountedLazily | Way::MountedOver => {
                 let root = File::open(self.rig.path())?;
                 self.path =
@@ -110,10 +112,19 @@ impl Fixture {
         content(self.way, &self.path)
     }
 
-    /// Undoes the step that hides the disk.
+    /// Returns the words of mount(8) that mount the disk.
+    pub(super) fn mount_words(&self) -> String {
+        let options = self.config.disk.options().unwrap_or("defaults");
+        format!("mount -o {options} {}", self.rig.device().display())
+    }
+
+    /// Undoes the step that hides the disk; unmounts a disk that the run has mounted.
     pub(super) fn reveal(&mut self) -> Result<()> {
-        if self.way == Way::MountedOver {
+        if matches!(self.way, Way::MountedOver | Way::Inside(End::Covered)) {
             unmount(self.rig.path(), UnmountFlags::empty())?;
+        }
+        if let Way::Inside(_) = self.way {
+            self.rig.unmount()?;
         }
         self.open = None;
         self.server.take().map_or(Ok(()), Server::end)

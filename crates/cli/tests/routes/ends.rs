@@ -1,0 +1,182 @@
+//! Each way in which a mount ends: as without a run, nothing stays in use, and an image that is
+//! copied afterwards is whole.
+
+use crate::support::{Place, Run, SYNCONCE, isolated};
+use std::path::Path;
+use synconce_testkit::process::Finished;
+
+/// A way to write to a disk and to unmount it.
+struct Way {
+    name: &'static str,
+    /// Whether the disk is mounted before the run begins.
+    is_before: bool,
+    commands: &'static str,
+}
+
+/// Returns a way that begins with the mount.
+const fn since(name: &'static str, commands: &'static str) -> Way {
+    Way { name, is_before: false, commands }
+}
+
+/// Returns a way whose disk is mounted before the run begins.
+const fn before(name: &'static str, commands: &'static str) -> Way {
+    Way { name, is_before: true, commands }
+}
+
+/// Ways that every kind of disk goes.
+const WAYS: [Way; 12] = [
+    since("umount", "mount $device mnt; put data mnt/file; umount mnt"),
+    since("umount, lazy", "mount $device mnt; put data mnt/file; umount -l mnt"),
+    since(
+        "umount, lazy, and a sync after it",
+        "mount $device mnt; put data mnt/file; exec 3>mnt/late; umount -l mnt
+         echo late >&3; sync /proc/self/fd/3; exec 3>&-",
+    ),
+    since("umount, expiring", "mount $device mnt; put data mnt/file; expire; expire"),
+    since(
+        "the end of a namespace",
+        "unshare -m sh -c 'mount $device mnt; echo data >mnt/file; sync mnt/file'",
+    ),
+    since(
+        "a killed namespace",
+        "unshare -m sh -c 'mount $device mnt; echo data >mnt/file; sync mnt/file; kill -9 $$'",
+    ),
+    since(
+        "an overlay above it, twice on one upper directory",
+        "mkdir low over; mount $device mnt; mkdir mnt/u mnt/w
+         options=lowerdir=low,upperdir=mnt/u,workdir=mnt/w; export options
+         unshare -m sh -c 'mount -t overlay o -o $options over; echo data >over/file; sync over/file'
+         mount -t overlay o -o $options over; cat over/file; umount over
+         cp mnt/u/file mnt/file; umount -l mnt",
+    ),
+    since(
+        "frozen and copied",
+        "mount $device mnt; put data mnt/file; fsfreeze -f mnt; cp --sparse=always image copy
+         fsfreeze -u mnt; umount mnt",
+    ),
+    before("umount, lazy", "put data mnt/file; umount -l mnt"),
+    before("umount, expiring", "put data mnt/file; expire; expire"),
+    before("fuser --kill", "put data mnt/file; fuser -s -k -m mnt; umount mnt"),
+    before(
+        "unmounted in a namespace that shares mounts",
+        "put data mnt/file; unshare -m --propagation unchanged umount mnt",
+    ),
+];
+
+/// Ways whose end does not depend on the kind of disk.
+const MORE: [Way; 12] = [
+    since("umount, forced", "mount $device mnt; put data mnt/file; umount -f mnt"),
+    since(
+        "a detached device",
+        "mount $device mnt; put data mnt/file; losetup -d $device; umount mnt",
+    ),
+    since(
+        "made and mounted again",
+        "mount $device mnt; put old mnt/file; umount mnt; mkfs.ext4 -qF $device
+         mount $device mnt; put data mnt/file; umount -l mnt",
+    ),
+    since(
+        "moved",
+        "mount --bind other other; mount --make-private other; mkdir other/at
+         mount $device other/at; put data other/at/file; mkdir other/to
+         mount --move other/at other/to; umount other/to; umount other",
+    ),
+    since(
+        "covered",
+        "mount $device mnt; put data mnt/file; mount --bind other mnt; umount -l mnt; umount -l mnt",
+    ),
+    since(
+        "below a lazy umount",
+        "mount -t tmpfs none other; mkdir other/at; mount $device other/at
+         put data other/at/file; umount -l other",
+    ),
+    since(
+        "read-only and copied",
+        "mount $device mnt; put data mnt/file; mount -o remount,ro mnt
+         cp --sparse=always image copy; umount mnt",
+    ),
+    since("fuser --kill", "mount $device mnt; put data mnt/file; fuser -s -k -m mnt; umount mnt"),
+    since(
+        "the root of a namespace",
+        "unshare -m sh -c 'mount $device mnt; cd mnt; mkdir old; echo data >file; sync file
+         pivot_root . old; cd /; /old/bin/umount -l /old' 2>/dev/null",
+    ),
+    before("umount, forced", "put data mnt/file; umount -f mnt"),
+    before(
+        "bound elsewhere",
+        "mount --bind mnt other; put data other/file; umount mnt; umount other",
+    ),
+    before(
+        "below a lazy umount",
+        "mount --rbind . other; mount --make-rprivate other; umount mnt; put data other/mnt/file; umount -l other",
+    ),
+];
+
+/// Makes the disk, with its loop device in the file `device`; mounts the disk if `$2` is 1. The mounts
+/// are shared, as systemd makes them.
+const SET_UP: &str = "mount --make-rshared / && truncate -s 320M image && mkfs.$1 -q image >/dev/null && \
+    mkdir mnt other && losetup --find --show image >device && \
+    { [ $2 = 0 ] || mount $(cat device) mnt; }";
+
+/// Shows what is in the copied image.
+const SHOW: &str = "mkdir shown && mount -o loop copy shown && \
+    { tail -n +1 shown/file shown/late 2>/dev/null; umount shown; }; losetup --associated image";
+
+/// Goes a way in the directory `here`: `run` has the words before the command.
+fn go(place: &Place, here: &Path, kind: &str, way: &Way, run: &[&str]) -> (Finished, String) {
+    let is_before = ["0", "1"][usize::from(way.is_before)];
+    let set_up = place.bare(here, &["sh", "-c", SET_UP, "sh", kind, is_before]);
+    assert!(set_up.status.success(), "{set_up:?}");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/routes/ends.sh");
+    let inside = "device=$(cat device) && export device && exec sh \"$0\" \"$1\"";
+    let words = [run, &["sh", "-c", inside, script, way.commands]].concat();
+    let gone = place.bare(here, &words);
+    (gone, place.bare(here, &["sh", "-c", SHOW]).stdout)
+}
+
+/// Goes `ways` on a disk of `kind`, bare and in a run with `options`.
+fn table(place: &Place, kind: &str, ways: &[Way], options: &[&str]) {
+    let mut wrong = Vec::new();
+    for (number, way) in ways.iter().enumerate() {
+        let bare = place.directory(&format!("bare-{number}"));
+        let (bare, expected) = go(place, &bare, kind, way, &[]);
+        assert!(expected.contains("data"), "{kind}, {}: {bare:?} {expected}", way.name);
+        let held = place.directory(&format!("held-{number}"));
+        let run = [&[SYNCONCE, "run", "--stats", "--json"], options, &["--"]].concat();
+        let (held, shown) = go(place, &held, kind, way, &run);
+        let same = (&bare.stdout, bare.status, &expected) == (&held.stdout, held.status, &shown);
+        if !same {
+            wrong.push(format!("{}: {bare:?} {expected}\n-- held --\n{held:?} {shown}", way.name));
+        } else if options.is_empty() {
+            let run = Run::of(held);
+            assert!(run.counts("fsync")[0] > 0, "{}: nothing was held", way.name);
+            assert!(!run.notices().contains("synconce"), "{}: {}", way.name, run.notices());
+        }
+    }
+    assert!(wrong.is_empty(), "{kind} {options:?}\n{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn an_ext4_ends_as_without_a_run() {
+    isolated(|place| table(place, "ext4", &WAYS, &[]));
+}
+
+#[test]
+fn an_ext4_ends_in_rare_ways_as_without_a_run() {
+    isolated(|place| table(place, "ext4", &MORE, &[]));
+}
+
+#[test]
+fn an_xfs_ends_as_without_a_run() {
+    isolated(|place| table(place, "xfs", &WAYS, &[]));
+}
+
+#[test]
+fn a_btrfs_ends_as_without_a_run() {
+    isolated(|place| table(place, "btrfs", &WAYS, &[]));
+}
+
+#[test]
+fn a_disk_of_a_sealed_run_ends_as_without_a_run() {
+    isolated(|place| table(place, "ext4", &WAYS, &["--sealed"]));
+}

@@ -1,0 +1,19 @@
+# Runs WAY, commands that write to a disk and unmount it; then copies the image of the disk.
+# usage: sh ends.sh WAY, in a directory with the attached image of a disk. The variable
+# `device` is its loop device.
+put() { echo "$1" >"$2" && sync "$2"; }
+# umount2(2) with MNT_EXPIRE, which is not in umount(8).
+expire() { perl -MCwd -e '$path = getcwd() . "/mnt"; print syscall(166, $path, 4), " "'; }
+eval "$1"
+echo "the way ended with $?"
+# Another process may have the device by now: only the device of this image is looked at.
+device_of_image() { losetup --noheadings --output NAME --associated image; }
+losetup --detach $(device_of_image) 2>/dev/null
+# The end of a mount namespace lets go of its mounts a moment after its last process has ended.
+tries=0
+while [ -n "$(device_of_image)" ] && [ $tries -lt 200 ]; do
+	sleep 0.05
+	tries=$((tries + 1))
+done
+[ -z "$(device_of_image)" ] || echo "the device is in use"
+[ -e copy ] || cp --sparse=always image copy

@@ -1,0 +1,93 @@
+//! Open files that no other program finds.
+//!
+//! fuser(1) and lsof(8) find a file by the descriptors of processes, and `fuser --kill --mount`,
+//! which builders of images call before an unmount, kills each process that it finds. A file that
+//! was sent to a socket and not received has no descriptor (unix(7)).
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// An open file, kept in a socket.
+#[derive(Debug)]
+pub(crate) enum InFlight {
+    /// The socket that has not received the file.
+    Sent(OwnedFd),
+    /// The file itself: the kernel limits how many files of a user are in flight
+    /// (`ETOOMANYREFS`, unix(7)).
+    Kept(OwnedFd),
+}
+
+impl InFlight {
+    /// Keeps `file`.
+    pub(crate) fn of(file: OwnedFd) -> Self {
+        send(&file).map_or(Self::Kept(file), Self::Sent)
+    }
+
+    /// Returns a descriptor of the file. It shares the open file, and with it the write-back
+    /// errors that are not reported yet.
+    ///
+    /// # Errors
+    /// Those of recvmsg(2) and dup(2): no descriptor is left.
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd, Errno> {
+        match self {
+            Self::Sent(socket) => peek(socket),
+            Self::Kept(file) => rustix::io::fcntl_dupfd_cloexec(file, 0),
+        }
+    }
+}
+
+/// Sends `file` to a new socket, and returns the socket.
+fn send(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let (from, to) =
+        socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(&from, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty())?;
+    Ok(to)
+}
+
+/// Receives the file, and leaves it in the socket as well (`MSG_PEEK`).
+fn peek(socket: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
+    let received = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    // The kernel drops a file for which no descriptor is left.
+    received.ok_or(Errno::MFILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_file_in_flight_has_no_descriptor_and_can_be_had_again_and_again() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let kept = InFlight::of(file.into());
+        assert!(matches!(kept, InFlight::Sent(_)));
+        let is_it = |entry: std::fs::DirEntry| {
+            let found = rustix::fs::stat(entry.path());
+            found.is_ok_and(|it| (it.st_dev, it.st_ino) == (stat.st_dev, stat.st_ino))
+        };
+        assert!(!std::fs::read_dir("/proc/self/fd").unwrap().flatten().any(is_it));
+        for _ in 0..2 {
+            let file = kept.descriptor().unwrap();
+            assert!(file.as_raw_fd() >= 0);
+            assert_eq!(rustix::fs::fstat(&file).unwrap().st_ino, stat.st_ino);
+        }
+    }
+}
