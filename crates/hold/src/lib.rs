@@ -13,6 +13,7 @@ pub mod config;
 pub mod docker_layers;
 mod elsewhere;
 pub mod error;
+pub mod file_id;
 pub mod kind;
 pub mod live;
 mod lost;
