@@ -10,6 +10,7 @@
 
 pub mod aside;
 pub mod config;
+mod directories;
 pub mod docker_layers;
 mod elsewhere;
 pub mod error;
